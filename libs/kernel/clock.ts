@@ -1,0 +1,11 @@
+/** Wall clock in epoch milliseconds. Deadlines of batches use the database's clock instead (DESIGN, "Time"). */
+export type Clock = { now(): number };
+
+export const systemClock: Clock = { now: () => Date.now() };
+
+/** Epoch milliseconds to the whole seconds of the public API; null stays null. */
+export function toUnixSeconds(time: Date): number;
+export function toUnixSeconds(time: Date | null): number | null;
+export function toUnixSeconds(time: Date | null): number | null {
+  return time === null ? null : Math.floor(time.getTime() / 1000);
+}

@@ -1,0 +1,73 @@
+import type { Logger } from './logger.ts';
+
+/** A long-lived part of a process. `stop` is idempotent and may be called before or without `start`. */
+export type Part = { name: string; start?: () => Promise<void> | void; stop?: () => Promise<void> | void };
+
+/** Starts the parts in order; when one fails, stops those that already run and rethrows. */
+export async function startAll(parts: readonly Part[], logger: Logger): Promise<void> {
+  for (const [index, part] of parts.entries()) {
+    try {
+      await part.start?.();
+    } catch (error) {
+      await stopAll(parts.slice(0, index + 1), logger);
+      throw error;
+    }
+  }
+}
+
+/** Stops the parts in reverse order; a part that fails to stop is logged and does not keep the others running. */
+export async function stopAll(parts: readonly Part[], logger: Logger): Promise<void> {
+  for (const part of parts.toReversed()) {
+    try {
+      await part.stop?.();
+    } catch (error) {
+      logger.error({ err: error, part: part.name }, 'part failed to stop');
+    }
+  }
+}
+
+/**
+ * Runs a process until it is told to stop: starts the parts, stops them on SIGTERM or SIGINT within `deadlineMs`,
+ * exits at once on a second signal. A start that fails, or an error that nobody caught, exits 1.
+ * The exit status is 0 after an orderly stop and 1 when the deadline passed.
+ */
+export async function runProcess(
+  parts: readonly Part[],
+  options: { logger: Logger; deadlineMs: number },
+): Promise<void> {
+  const { logger, deadlineMs } = options;
+  let stopping = false;
+  const stop = async (reason: string): Promise<void> => {
+    if (stopping) process.exit(1);
+    stopping = true;
+    logger.info({ reason }, 'stopping');
+    setTimeout(() => {
+      logger.error({ deadline_ms: deadlineMs }, 'stop deadline passed');
+      process.exit(1);
+    }, deadlineMs).unref();
+    await stopAll(parts, logger);
+    logger.info('stopped');
+    logger.flush();
+    process.exit(0);
+  };
+  process.on('SIGTERM', () => void stop('SIGTERM'));
+  process.on('SIGINT', () => void stop('SIGINT'));
+  process.on('uncaughtException', (error) => {
+    // The state of the process is unknown: the log and the database are crash-safe, memory is not.
+    logger.fatal({ err: error }, 'uncaught exception');
+    logger.flush();
+    process.exit(1);
+  });
+  process.on('unhandledRejection', (error) => {
+    logger.fatal({ err: error }, 'unhandled rejection');
+    logger.flush();
+    process.exit(1);
+  });
+  try {
+    await startAll(parts, logger);
+  } catch (error) {
+    logger.fatal({ err: error }, 'start failed');
+    logger.flush();
+    process.exit(1);
+  }
+}

@@ -1,0 +1,21 @@
+// Shapes of credentials that providers echo back in their error texts (security-and-faults.md B2-6).
+const credentialShapes = [
+  /\b(?:sk|rk|pk|gsk|xai|glw|slk)[-_][A-Za-z0-9_-]{8,}/g,
+  /\bBearer\s+[A-Za-z0-9._~+/=-]{8,}/gi,
+  /\bAKIA[0-9A-Z]{12,}/g,
+  /\bAIza[0-9A-Za-z_-]{20,}/g,
+  /([?&](?:api[_-]?key|key|token|secret)=)[^&\s"']+/gi,
+];
+
+/**
+ * Text from outside (a provider's error, a failed URL) made safe to show: credential shapes and the `known` secrets
+ * are replaced, and it is cut at `lengthMax` characters.
+ */
+export function scrub(text: string, known: readonly string[] = [], lengthMax = 2_000): string {
+  let clean = text;
+  for (const secret of known) if (secret.length >= 4) clean = clean.replaceAll(secret, '[redacted]');
+  for (const shape of credentialShapes) {
+    clean = clean.replace(shape, (_match, prefix: unknown) => `${typeof prefix === 'string' ? prefix : ''}[redacted]`);
+  }
+  return clean.length > lengthMax ? `${clean.slice(0, lengthMax)}…` : clean;
+}

@@ -1,0 +1,34 @@
+import { inspect } from 'node:util';
+
+/**
+ * A secret value that cannot be printed by accident: JSON, template strings and inspection all show `[redacted]`.
+ * `reveal()` is the only way out and is called where the value is put on the wire or encrypted, nowhere else.
+ */
+export class Secret {
+  readonly #value: string;
+
+  constructor(value: string) {
+    this.#value = value;
+  }
+
+  reveal(): string {
+    return this.#value;
+  }
+
+  /** The last four characters, for people to tell keys apart; nothing when the value is too short to give four away. */
+  lastFour(): string {
+    return this.#value.length >= 12 ? this.#value.slice(-4) : '';
+  }
+
+  toString(): string {
+    return '[redacted]';
+  }
+
+  toJSON(): string {
+    return '[redacted]';
+  }
+
+  [inspect.custom](): string {
+    return '[redacted]';
+  }
+}

@@ -1,0 +1,19 @@
+import { defineConfig } from 'vitest/config';
+
+// `unit` needs nothing; `integration` needs a Postgres (DATABASE_URL, embedded, or Testcontainers: test/postgres.ts).
+export default defineConfig({
+  test: {
+    projects: [
+      { test: { name: 'unit', include: ['apps/**/*.test.ts', 'libs/**/*.test.ts', 'test/*.test.ts'] } },
+      {
+        test: {
+          name: 'integration',
+          include: ['test/{integration,api,conformance,faults}/**/*.test.ts'],
+          globalSetup: ['test/postgres-server.ts'],
+          testTimeout: 60_000,
+          hookTimeout: 120_000,
+        },
+      },
+    ],
+  },
+});
