@@ -1,0 +1,93 @@
+import type { Selectable } from 'kysely';
+import type { BatchTable } from '#libs/database/schema.ts';
+import type { RecordedEvent } from '#libs/event-log/event.ts';
+import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
+import { assertNever } from '#libs/kernel/errors.ts';
+import type { BatchEvent } from './batch.ts';
+
+export type BatchRow = Selectable<BatchTable>;
+type Columns = Omit<BatchRow, keyof StreamRow>;
+
+/** The read model of GET /v1/batches, and the state that commands are decided on. */
+export const batchModel: InlineModel<BatchRow, BatchEvent> = {
+  name: 'batch',
+  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage'],
+  evolve,
+};
+
+function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Columns {
+  if (event.type === 'batch.created') return created(event);
+  if (!row) throw new Error(`batch ${event.streamId} begins with ${event.type}`);
+  const at = event.recordedAt;
+  switch (event.type) {
+    case 'batch.validated': {
+      const { line_count: total, chunk_count, model } = event.data;
+      return { ...row, status: 'in_progress', in_progress_at: at, total, chunk_count, model };
+    }
+    case 'batch.lines_settled': {
+      const { completed, failed, usage } = event.data;
+      const sums = { ...row.usage };
+      for (const part of usage) {
+        sums.input_tokens += part.input_tokens;
+        sums.cached_tokens += part.cached_tokens;
+        sums.output_tokens += part.output_tokens;
+        sums.reasoning_tokens += part.reasoning_tokens;
+      }
+      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums };
+    }
+    case 'batch.chunk_redelivered':
+      return row;
+    case 'batch.cancel_requested':
+      return { ...row, status: 'cancelling', cancelling_at: at };
+    case 'batch.finalizing':
+      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason: event.data.reason };
+    case 'batch.completed':
+      return { ...row, ...files(event.data), status: 'completed', completed_at: at };
+    case 'batch.cancelled':
+      return { ...row, ...files(event.data), status: 'cancelled', cancelled_at: at };
+    case 'batch.expired':
+      return { ...row, ...files(event.data), status: 'expired', expired_at: at };
+    case 'batch.failed':
+      return { ...row, errors: event.data.errors, status: 'failed', failed_at: at };
+    default:
+      return assertNever(event);
+  }
+}
+
+const files = (outcome: { output_file_id: string | null; error_file_id: string | null }) => ({
+  output_file_id: outcome.output_file_id,
+  error_file_id: outcome.error_file_id,
+});
+
+function created({ data, recordedAt }: RecordedEvent<Extract<BatchEvent, { type: 'batch.created' }>>): Columns {
+  return {
+    endpoint: data.endpoint,
+    completion_window: data.completion_window,
+    input_file_id: data.input_file_id,
+    metadata: data.metadata,
+    target: data.target,
+    gateway_options: data.gateway_options,
+    headers: data.headers,
+    output_expires_after_seconds: data.output_expires_after?.seconds ?? null,
+    status: 'validating',
+    finalizing_reason: null,
+    errors: null,
+    model: null,
+    chunk_count: 0,
+    total: 0,
+    completed: 0,
+    failed: 0,
+    usage: { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 },
+    output_file_id: null,
+    error_file_id: null,
+    created_at: recordedAt,
+    expires_at: new Date(data.expires_at),
+    in_progress_at: null,
+    finalizing_at: null,
+    completed_at: null,
+    failed_at: null,
+    expired_at: null,
+    cancelling_at: null,
+    cancelled_at: null,
+  };
+}

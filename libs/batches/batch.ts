@@ -1,0 +1,190 @@
+import type { BatchError, BatchStatus, BatchTarget } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/** Why a batch stopped taking results; it names the terminal state that follows. */
+export type FinalizingReason = 'completed' | 'cancelled' | 'expired';
+
+/** Tokens and cost of settled lines, summed per provider and model. Cost is null until a price list is in force. */
+export type SettledUsage = {
+  provider: string;
+  model: string | null;
+  input_tokens: number;
+  cached_tokens: number;
+  output_tokens: number;
+  reasoning_tokens: number;
+  cost: number | null;
+  price_version: string | null;
+};
+
+/** What a terminal batch leaves behind; file ids are null where a file would have had no line. */
+export type BatchOutcome = {
+  output_file_id: string | null;
+  output_sha256: string | null;
+  error_file_id: string | null;
+  error_sha256: string | null;
+  total: number;
+  completed: number;
+  failed: number;
+};
+
+// Written to the log: promises. A change of shape is a new schema version with an upcaster.
+export type BatchEvent =
+  | {
+      type: 'batch.created';
+      data: {
+        input_file_id: string;
+        endpoint: string;
+        completion_window: string;
+        metadata: Record<string, string> | null;
+        /** ISO 8601 with milliseconds. */
+        expires_at: string;
+        output_expires_after: { anchor: 'created_at'; seconds: number } | null;
+        target: BatchTarget;
+        gateway_options: Record<string, unknown>;
+        /** Trace and metadata headers of the create call, which its lines inherit. */
+        headers: Record<string, string>;
+      };
+    }
+  | { type: 'batch.validated'; data: { line_count: number; chunk_count: number; model: string | null } }
+  | {
+      type: 'batch.lines_settled';
+      data: {
+        chunks: { chunk: number; ranges: [first: number, last: number][] }[];
+        completed: number;
+        failed: number;
+        usage: SettledUsage[];
+        /** RFC 6962 root, hex, in line order over leaves uint64be(line) ‖ sha256(line bytes). */
+        results_root: string;
+      };
+    }
+  | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
+  | { type: 'batch.cancel_requested'; data: Record<string, never> }
+  | { type: 'batch.finalizing'; data: { reason: FinalizingReason } }
+  | { type: 'batch.completed'; data: BatchOutcome }
+  | { type: 'batch.cancelled'; data: BatchOutcome }
+  | { type: 'batch.expired'; data: BatchOutcome }
+  | { type: 'batch.failed'; data: { errors: BatchError[] } };
+
+/** What a decision looks at; the read-model row has it all. */
+export type BatchState = {
+  status: BatchStatus;
+  expires_at: Date;
+  cancelling_at: Date | null;
+  in_progress_at: Date | null;
+  finalizing_reason: FinalizingReason | null;
+  total: number;
+  completed: number;
+  failed: number;
+};
+
+export type BatchCommand =
+  | { type: 'finish_validation'; lineCount: number; chunkCount: number; model: string | null }
+  | { type: 'fail_validation'; errors: BatchError[] }
+  | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
+  | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
+  | { type: 'cancel' }
+  /** Asked at the deadline, after a cancel and ten minutes after it: is there a reason to stop taking results? */
+  | { type: 'close'; openChunks: number }
+  | { type: 'finish'; outcome: BatchOutcome };
+
+/** How long lines in flight may go on after a cancel (openai-semantics.md 1.2). */
+export const cancelGraceMs = 10 * 60_000;
+
+const noLines: BatchOutcome = {
+  output_file_id: null,
+  output_sha256: null,
+  error_file_id: null,
+  error_sha256: null,
+  total: 0,
+  completed: 0,
+  failed: 0,
+};
+
+/**
+ * Pure. The events that a command makes of a batch at `now` (database clock). No events: it is so already, or the
+ * command came too late (a redelivered job, results after the end). A refusal throws GatewayError `conflict`.
+ */
+export function decideBatch(batch: BatchState, command: BatchCommand, now: Date): BatchEvent[] {
+  switch (command.type) {
+    case 'finish_validation':
+      if (batch.status === 'cancelling') return [{ type: 'batch.cancelled', data: noLines }];
+      if (batch.status !== 'validating') return [];
+      return [
+        {
+          type: 'batch.validated',
+          data: { line_count: command.lineCount, chunk_count: command.chunkCount, model: command.model },
+        },
+      ];
+    case 'fail_validation':
+      if (batch.status === 'cancelling') return [{ type: 'batch.cancelled', data: noLines }];
+      return batch.status === 'validating' ? [{ type: 'batch.failed', data: { errors: command.errors } }] : [];
+    case 'settle':
+      return takesResults(batch) ? decideSettle(batch, command, now) : [];
+    case 'record_redelivery': {
+      const { type: _type, ...data } = command;
+      return takesResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
+    }
+    case 'cancel':
+      return decideCancel(batch);
+    case 'close':
+      return decideClose(batch, command.openChunks, now);
+    case 'finish':
+      return batch.status === 'finalizing'
+        ? [{ type: terminalEvents[batch.finalizing_reason ?? 'completed'], data: command.outcome }]
+        : [];
+  }
+}
+
+/** Whether result rows may still be written: after `batch.finalizing` none is, or files and counts would part. */
+export function takesResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
+  return batch.in_progress_at !== null && (batch.status === 'in_progress' || batch.status === 'cancelling');
+}
+
+export function isTerminal(status: BatchStatus): boolean {
+  return status === 'completed' || status === 'failed' || status === 'cancelled' || status === 'expired';
+}
+
+const terminalEvents = {
+  completed: 'batch.completed',
+  cancelled: 'batch.cancelled',
+  expired: 'batch.expired',
+} as const satisfies Record<FinalizingReason, BatchEvent['type']>;
+
+function decideSettle(batch: BatchState, command: Extract<BatchCommand, { type: 'settle' }>, now: Date): BatchEvent[] {
+  const events: BatchEvent[] = command.settled ? [{ type: 'batch.lines_settled', data: command.settled }] : [];
+  const done =
+    batch.completed + batch.failed + (command.settled ? command.settled.completed + command.settled.failed : 0);
+  if (done < batch.total) return [...events, ...decideClose(batch, command.openChunks, now)];
+  const reason = batch.status === 'cancelling' ? 'cancelled' : 'completed';
+  return [...events, { type: 'batch.finalizing', data: { reason } }];
+}
+
+function decideCancel(batch: BatchState): BatchEvent[] {
+  switch (batch.status) {
+    case 'validating':
+    case 'in_progress':
+      return [{ type: 'batch.cancel_requested', data: {} }];
+    case 'cancelling':
+    case 'cancelled':
+      return [];
+    case 'finalizing':
+    case 'completed':
+    case 'failed':
+    case 'expired':
+      throw new GatewayError('conflict', null, `Cannot cancel a batch with status '${batch.status}'.`);
+  }
+}
+
+function decideClose(batch: BatchState, openChunks: number, now: Date): BatchEvent[] {
+  if (batch.status === 'cancelling') {
+    // Still being validated: the validation ends it, or the deadline does where no worker is left to.
+    if (batch.in_progress_at === null)
+      return now >= batch.expires_at ? [{ type: 'batch.cancelled', data: noLines }] : [];
+    const patience = (batch.cancelling_at?.getTime() ?? 0) + cancelGraceMs;
+    const drained = openChunks === 0 || now.getTime() >= patience;
+    return drained ? [{ type: 'batch.finalizing', data: { reason: 'cancelled' } }] : [];
+  }
+  if (now < batch.expires_at) return [];
+  if (batch.status === 'validating') return [{ type: 'batch.expired', data: noLines }];
+  return batch.status === 'in_progress' ? [{ type: 'batch.finalizing', data: { reason: 'expired' } }] : [];
+}

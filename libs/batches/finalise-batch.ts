@@ -1,0 +1,180 @@
+import type { Kysely } from 'kysely';
+import type { BlobStore, BlobWriter, StoredBlob } from '#libs/blobs/blob-store.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { memberValue } from '#libs/kernel/json-members.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { splitChunk } from '#libs/validation/split-chunk.ts';
+import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
+import { resultLine, unansweredMessages } from './result-line.ts';
+import { resultsBucket } from './results-bucket.ts';
+
+type Deps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  blobs: BlobStore;
+  inputBlob: (fileId: string) => Promise<string>;
+  /** Appends `file.uploaded` for a file of results, in the terminal transaction. */
+  recordFile: (
+    unit: UnitOfWork,
+    file: { id: string; filename: string; blob: StoredBlob; expiresAfterSeconds: number | null },
+  ) => Promise<void>;
+  /** Wipes what the batch alone used (its own secret), in the terminal transaction. */
+  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
+  logger: Logger;
+};
+
+// Rows are read in pages of this many lines: a page of large answers must fit the memory of a worker.
+const pageLines = 128;
+
+/**
+ * The job of queue `batch-finalise`: writes every line, in input order, to the output or the error file, lines without
+ * a result as `batch_cancelled` or `batch_expired`, and then, in one transaction, the files and the terminal event.
+ * Running twice is harmless: the transaction decides who won, and the loser's blobs are swept.
+ */
+export async function finaliseBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
+  const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
+  if (!batch || batch.status !== 'finalizing') return batch;
+  const files = { output: createResultFile(deps.blobs), error: createResultFile(deps.blobs) };
+  try {
+    await writeLines(deps, batch, files, signal);
+    const unanswered = files.error.lines() - batch.failed;
+    if (files.output.lines() !== batch.completed || files.output.lines() + files.error.lines() !== batch.total) {
+      throw new Error(
+        `batch ${batchId}: ${files.output.lines()} output and ${files.error.lines()} error lines do not fit the counts ` +
+          `${batch.completed} completed, ${batch.failed} failed, ${batch.total} in all`,
+      );
+    }
+    const [output, error] = [await files.output.commit(), await files.error.commit()];
+    deps.logger.info(
+      { batch_id: batchId, completed: batch.completed, failed: batch.failed, unanswered },
+      'batch files written',
+    );
+    return await finish(deps, batch, { output, error });
+  } catch (error) {
+    await files.output.abort();
+    await files.error.abort();
+    throw error;
+  }
+}
+
+type ResultFile = {
+  write(line: Buffer): Promise<void>;
+  lines(): number;
+  /** Null when no line was written: a file without lines is not made (openai-semantics.md 0.4). */
+  commit(): Promise<StoredBlob | null>;
+  abort(): Promise<void>;
+};
+
+const lineEnd = Buffer.from('\n');
+
+function createResultFile(blobs: BlobStore): ResultFile {
+  let writer: BlobWriter | undefined;
+  let count = 0;
+  return {
+    async write(line) {
+      writer ??= await blobs.openWriter();
+      await writer.write(Buffer.concat([line, lineEnd]));
+      count += 1;
+    },
+    lines: () => count,
+    commit: async () => (writer ? await writer.commit() : null),
+    abort: async () => await writer?.abort(),
+  };
+}
+
+async function writeLines(
+  deps: Deps,
+  batch: BatchRow,
+  files: { output: ResultFile; error: ResultFile },
+  signal: AbortSignal,
+): Promise<void> {
+  for (let first = 1; first <= batch.total; first += pageLines) {
+    signal.throwIfAborted();
+    const end = Math.min(first + pageLines, batch.total + 1);
+    const rows = await deps.db
+      .selectFrom('batch_result')
+      .select(['line', 'succeeded', 'data'])
+      .where('bucket', '=', resultsBucket(batch))
+      .where('batch_id', '=', batch.id)
+      .where('line', '>=', first)
+      .where('line', '<', end)
+      .orderBy('line')
+      .execute();
+    if (rows.length === end - first) {
+      for (const row of rows) await (row.succeeded ? files.output : files.error).write(row.data);
+      continue;
+    }
+    const byLine = new Map(rows.map((row) => [row.line, row]));
+    const missing = Array.from({ length: end - first }, (_value, index) => first + index).filter(
+      (line) => !byLine.has(line),
+    );
+    const unanswered = await unansweredLines(deps, batch, missing);
+    for (let line = first; line < end; line += 1) {
+      const row = byLine.get(line);
+      if (row) await (row.succeeded ? files.output : files.error).write(row.data);
+      else await files.error.write(unanswered.get(line) as Buffer);
+    }
+  }
+}
+
+/** Error lines for requests that were never executed, with the custom_id of the input. */
+async function unansweredLines(deps: Deps, batch: BatchRow, missing: readonly number[]): Promise<Map<number, Buffer>> {
+  const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
+  const wanted = new Set(missing);
+  const [low, high] = [missing[0] as number, missing.at(-1) as number];
+  const chunks = await deps.db
+    .selectFrom('batch_chunk')
+    .select(['byte_offset', 'byte_length', 'range_first_line'])
+    .distinct()
+    .where('batch_id', '=', batch.id)
+    .where('first_line', '<=', high)
+    .where((of) => of('first_line', '+', of.ref('line_count')), '>', low)
+    .execute();
+  const blob = await deps.inputBlob(batch.input_file_id);
+  const lines = new Map<number, Buffer>();
+  for (const chunk of chunks) {
+    const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
+    for (const { line, bytes } of splitChunk(range, chunk.range_first_line)) {
+      if (!wanted.has(line)) continue;
+      const customId = memberValue(bytes, 'custom_id') ?? Buffer.from('null');
+      lines.set(line, resultLine(batch.id, line, customId, { kind: 'error', code, message: unansweredMessages[code] }));
+    }
+  }
+  return lines;
+}
+
+async function finish(
+  deps: Deps,
+  batch: BatchRow,
+  blobs: { output: StoredBlob | null; error: StoredBlob | null },
+): Promise<BatchRow> {
+  const ids = { output: blobs.output && newId('file-'), error: blobs.error && newId('file-') };
+  const outcome: BatchOutcome = {
+    output_file_id: ids.output,
+    output_sha256: blobs.output?.sha256 ?? null,
+    error_file_id: ids.error,
+    error_sha256: blobs.error?.sha256 ?? null,
+    total: batch.total,
+    completed: batch.completed,
+    failed: batch.failed,
+  };
+  const streams = [batch.id, ids.output, ids.error].filter((id) => id !== null);
+  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
+  return await deps.eventLog.transact({ workspaceId: batch.workspace_id, streams, metadata }, async (unit) => {
+    const state = (await unit.load(batchModel, batch.id)) as BatchRow;
+    const events = decideBatch(state, { type: 'finish', outcome }, unit.now);
+    if (events.length === 0) return state;
+    for (const kind of ['output', 'error'] as const) {
+      const [id, blob] = [ids[kind], blobs[kind]];
+      if (!id || !blob) continue;
+      const filename = `${batch.id}_${kind}.jsonl`;
+      await deps.recordFile(unit, { id, filename, blob, expiresAfterSeconds: batch.output_expires_after_seconds });
+    }
+    const after = await unit.append(batchModel, batch.id, events);
+    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
+    return after;
+  });
+}

@@ -1,0 +1,295 @@
+import { sql, type Transaction } from 'kysely';
+import { isTransient } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
+import { chunkQueue, finaliseQueue } from './batch-queues.ts';
+import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
+import { resultsRoot } from './results-root.ts';
+
+/** A line that has its result, made once; `data` is the exact line of the output or error file. */
+export type LineResult = {
+  chunk: number;
+  line: number;
+  succeeded: boolean;
+  data: Buffer;
+  usage: Omit<SettledUsage, 'cost' | 'price_version'> | null;
+  /** Called once, when the result is committed or refused: its memory is free. */
+  release: () => void;
+};
+
+export type ChunkClaim = { chunk: number; job: { id: string; retryCount: number } };
+
+/** `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. */
+export type CloseOutcome = 'closed' | 'claim_lost' | 'refused';
+
+export type Settler = {
+  /** Takes a result; it is committed with the batch's next group. */
+  add(result: LineResult): void;
+  /** Marks a chunk as done, in one transaction with every result that was added before. */
+  close(claim: ChunkClaim): Promise<CloseOutcome>;
+  /** Commits what has been added so far. */
+  flush(): Promise<void>;
+};
+
+// One settle takes at most this many rows, however many wait: it must stay a short transaction.
+const groupMax = { rows: 512, bytes: 8 * 1_048_576 };
+// A group is due after this many results or bytes, or this long after its first (DESIGN, "Settle").
+const groupDue = { rows: 64, bytes: 4 * 1_048_576, afterMs: 250 };
+
+type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; reject: (error: unknown) => void };
+
+/**
+ * Commits the results of one batch in groups: one short transaction under the stream's lock for each, one at a time in
+ * this process, so that what arrives meanwhile forms the next group. Counts, usage and root come from the rows that
+ * the database says it inserted, never from the worker's memory. While the database is away the results wait here,
+ * bounded by the worker's slots.
+ */
+export function createSettler(
+  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger; signal: AbortSignal },
+  batch: { id: string; workspaceId: string },
+): Settler {
+  let results: LineResult[] = [];
+  let bytes = 0;
+  let closings: Closing[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  let running: Promise<void> | undefined;
+
+  const isDue = (): boolean => closings.length > 0 || results.length >= groupDue.rows || bytes >= groupDue.bytes;
+
+  const start = (): void => {
+    clearTimeout(timer);
+    timer = undefined;
+    running ??= drain().finally(() => {
+      running = undefined;
+      schedule();
+    });
+  };
+  const schedule = (): void => {
+    if (running) return;
+    if (isDue()) start();
+    else if (results.length > 0) timer ??= setTimeout(start, groupDue.afterMs);
+  };
+
+  const takeGroup = (): { group: LineResult[]; claims: Closing[] } => {
+    let size = 0;
+    let count = 0;
+    while (count < results.length && count < groupMax.rows && size < groupMax.bytes) {
+      size += (results[count] as LineResult).data.length;
+      count += 1;
+    }
+    const group = results.slice(0, count);
+    results = results.slice(count);
+    bytes -= size;
+    // A chunk may only close with or after its own results.
+    const claims = results.length === 0 ? closings : [];
+    if (results.length === 0) closings = [];
+    return { group, claims };
+  };
+
+  async function drain(): Promise<void> {
+    do {
+      const { group, claims } = takeGroup();
+      try {
+        const outcomes = await settleUntilDone(
+          deps,
+          batch,
+          group,
+          claims.map(({ claim }) => claim),
+        );
+        for (const [index, { resolve }] of claims.entries()) resolve(outcomes[index] ?? 'closed');
+      } catch (error) {
+        for (const { reject } of claims) reject(error);
+        // The lines stay unsettled; the chunk's redelivery does them again.
+        if (claims.length === 0)
+          deps.logger.error({ err: error, batch_id: batch.id, lines: group.length }, 'results not settled');
+      } finally {
+        for (const result of group) result.release();
+      }
+    } while (isDue());
+  }
+
+  return {
+    add(result) {
+      results.push(result);
+      bytes += result.data.length;
+      schedule();
+    },
+    close(claim) {
+      const closed = new Promise<CloseOutcome>((resolve, reject) => closings.push({ claim, resolve, reject }));
+      schedule();
+      return closed;
+    },
+    async flush() {
+      while (results.length > 0 || running) {
+        start();
+        await running;
+      }
+    },
+  };
+}
+
+/** Tries again for as long as the database is away; the results are paid for and must not be lost to an outage. */
+async function settleUntilDone(
+  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger; signal: AbortSignal },
+  batch: { id: string; workspaceId: string },
+  group: readonly LineResult[],
+  claims: readonly ChunkClaim[],
+): Promise<CloseOutcome[]> {
+  for (;;) {
+    try {
+      return await settleGroup(deps, batch, group, claims);
+    } catch (error) {
+      if (!isTransient(error) || deps.signal.aborted) throw error;
+      deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'settle waits for the database');
+      await sleep(1_000, deps.signal);
+    }
+  }
+}
+
+async function settleGroup(
+  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger },
+  { id, workspaceId }: { id: string; workspaceId: string },
+  group: readonly LineResult[],
+  claims: readonly ChunkClaim[],
+): Promise<CloseOutcome[]> {
+  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
+  const sorted = group.toSorted((a, b) => a.line - b.line);
+  return await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+    const batch = await unit.load(batchModel, id);
+    if (!batch || !takesResults(batch)) {
+      if (group.length > 0)
+        deps.logger.warn({ batch_id: id, lines: group.length, status: batch?.status }, 'results came too late');
+      for (const { job } of claims) await deps.queue.complete(unit.tx, chunkQueue, job);
+      return claims.map(() => 'refused' as const);
+    }
+    const inserted = await insertResults(unit.tx, batch, sorted);
+    const outcomes = await closeChunks(deps.queue, unit.tx, id, claims);
+    await decideAndAppend(deps.queue, unit, batch, inserted);
+    return outcomes;
+  });
+}
+
+/** Inserts the rows that are not there yet and returns them: the first result of a line wins, for ever. */
+async function insertResults(
+  tx: Transaction<Database>,
+  batch: BatchRow,
+  results: readonly LineResult[],
+): Promise<LineResult[]> {
+  if (results.length === 0) return [];
+  const bucket = resultsBucket(batch);
+  // One binary parameter for all lines: an array of bytea would travel as hexadecimal text.
+  const lengths = results.map((result) => result.data.length);
+  let end = 1; // substring() counts from 1
+  const offsets = lengths.map((length) => (end += length) - length);
+  const { rows } = await sql<{ line: number }>`
+    insert into batch_result (bucket, batch_id, line, succeeded, data)
+    select ${bucket}::date, ${batch.id}, line, succeeded, substring(${Buffer.concat(results.map((result) => result.data))}::bytea from start for length)
+    from unnest(
+      ${results.map((result) => result.line)}::int[],
+      ${results.map((result) => result.succeeded)}::bool[],
+      ${offsets}::int[],
+      ${lengths}::int[]
+    ) as result (line, succeeded, start, length)
+    order by line
+    on conflict do nothing
+    returning line`.execute(tx);
+  if (rows.length === results.length) return [...results];
+  const lines = new Set(rows.map((row) => row.line));
+  return results.filter((result) => lines.has(result.line));
+}
+
+async function closeChunks(
+  queue: JobQueue,
+  tx: Transaction<Database>,
+  batchId: string,
+  claims: readonly ChunkClaim[],
+): Promise<CloseOutcome[]> {
+  const outcomes: CloseOutcome[] = [];
+  for (const { chunk, job } of claims) {
+    const held = await queue.complete(tx, chunkQueue, job);
+    if (held) {
+      await tx
+        .updateTable('batch_chunk')
+        .set({ state: 'done' })
+        .where('batch_id', '=', batchId)
+        .where('chunk', '=', chunk)
+        .execute();
+    }
+    outcomes.push(held ? 'closed' : 'claim_lost');
+  }
+  return outcomes;
+}
+
+async function decideAndAppend(
+  queue: JobQueue,
+  unit: UnitOfWork,
+  batch: BatchRow,
+  inserted: readonly LineResult[],
+): Promise<void> {
+  const completed = inserted.filter((result) => result.succeeded).length;
+  const settled =
+    inserted.length === 0
+      ? null
+      : {
+          chunks: chunkRanges(inserted),
+          completed,
+          failed: inserted.length - completed,
+          usage: sumUsage(inserted),
+          results_root: resultsRoot(inserted),
+        };
+  const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch.id) : 1;
+  const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
+  const after = await unit.append(batchModel, batch.id, events);
+  if (after.status === 'finalizing') await queue.enqueue(unit.tx, finaliseQueue, { batch_id: batch.id });
+}
+
+/** How many chunks of a batch are not done. */
+export async function countOpenChunks(tx: Transaction<Database>, batchId: string): Promise<number> {
+  const row = await tx
+    .selectFrom('batch_chunk')
+    .select((of) => of.fn.countAll<number>().as('open'))
+    .where('batch_id', '=', batchId)
+    .where('state', '<>', 'done')
+    .executeTakeFirstOrThrow();
+  return row.open;
+}
+
+/** Sorted results as inclusive line ranges per chunk. */
+function chunkRanges(results: readonly LineResult[]): { chunk: number; ranges: [number, number][] }[] {
+  const byChunk = new Map<number, [number, number][]>();
+  for (const { chunk, line } of results) {
+    const ranges = byChunk.get(chunk) ?? [];
+    byChunk.set(chunk, ranges);
+    const last = ranges.at(-1);
+    if (last && last[1] === line - 1) last[1] = line;
+    else ranges.push([line, line]);
+  }
+  return [...byChunk].map(([chunk, ranges]) => ({ chunk, ranges }));
+}
+
+function sumUsage(results: readonly LineResult[]): SettledUsage[] {
+  const sums = new Map<string, SettledUsage>();
+  for (const { usage } of results) {
+    if (!usage) continue;
+    const key = JSON.stringify([usage.provider, usage.model]);
+    const sum = sums.get(key);
+    if (!sum) {
+      sums.set(key, { ...usage, cost: null, price_version: null });
+      continue;
+    }
+    sum.input_tokens += usage.input_tokens;
+    sum.cached_tokens += usage.cached_tokens;
+    sum.output_tokens += usage.output_tokens;
+    sum.reasoning_tokens += usage.reasoning_tokens;
+  }
+  return [...sums.values()];
+}
+
+/** Before the first settle of a batch in this process. */
+export const prepareSettling = (db: Parameters<typeof ensureResultsPartition>[0], batch: BatchRow): Promise<void> =>
+  ensureResultsPartition(db, resultsBucket(batch));

@@ -1,0 +1,210 @@
+import type { ColumnType, GeneratedAlways, JSONColumnType } from 'kysely';
+
+/** A jsonb column: read as the parsed value, written as JSON text (Postgres arrays and JSON arrays would be mixed up). */
+type Json<Value extends object | null> = JSONColumnType<Value, string | (Value extends null ? null : never), string>;
+type NullableJson<Value extends object> = ColumnType<Value | null, string | null, string | null>;
+
+export type EventTable = {
+  position: GeneratedAlways<number>;
+  transaction_id: GeneratedAlways<string>;
+  event_id: string;
+  workspace_id: string;
+  stream_id: string;
+  stream_version: number;
+  type: string;
+  schema_version: number;
+  data: Json<Record<string, unknown>>;
+  metadata: Json<Record<string, unknown>>;
+  recorded_at: Date;
+};
+
+/** What every inline read model holds: one row folds exactly one stream, and `version` is the stream's. */
+type StreamFold = { id: string; workspace_id: string; version: number; updated_at: Date };
+
+export type WorkspaceTable = StreamFold & { name: string; created_at: Date };
+
+export type ApiKeyDefaults = { config_id?: string; metadata?: Record<string, string> };
+
+export type ApiKeyTable = StreamFold & {
+  name: string;
+  digest: string;
+  last_four: string;
+  scopes: NullableJson<string[]>;
+  defaults: Json<ApiKeyDefaults>;
+  created_at: Date;
+  expires_at: Date | null;
+  revoked_at: Date | null;
+};
+
+export type VirtualKeyTable = StreamFold & {
+  slug: string;
+  name: string;
+  provider: string;
+  custom_host: string | null;
+  note: string | null;
+  settings: Json<Record<string, string>>;
+  secret_id: string | null;
+  secret_last_four: string;
+  created_at: Date;
+  expires_at: Date | null;
+  deleted_at: Date | null;
+};
+
+export type SecretTable = {
+  id: string;
+  workspace_id: string;
+  owner_id: string;
+  master_key_id: string;
+  wrapped_key: Buffer;
+  ciphertext: Buffer;
+  created_at: Date;
+};
+
+export type FileTable = StreamFold & {
+  purpose: string;
+  filename: string;
+  bytes: number;
+  sha256: string;
+  blob: string;
+  created_at: Date;
+  expires_at: Date | null;
+  deleted_at: Date | null;
+};
+
+export type BatchStatus =
+  | 'validating'
+  | 'failed'
+  | 'in_progress'
+  | 'finalizing'
+  | 'completed'
+  | 'expired'
+  | 'cancelling'
+  | 'cancelled';
+
+export type BatchError = { code: string; message: string; param: string | null; line: number | null };
+
+/** What a batch may use for its whole life (DESIGN, "A batch's target"). `none`: each line names its virtual key. */
+export type BatchTarget =
+  | { type: 'none' }
+  | { type: 'virtual_key'; virtual_key_id: string }
+  | { type: 'provider'; provider: string; custom_host: string | null; secret_id: string | null };
+
+export type BatchUsage = {
+  input_tokens: number;
+  cached_tokens: number;
+  output_tokens: number;
+  reasoning_tokens: number;
+};
+
+export type BatchTable = StreamFold & {
+  endpoint: string;
+  completion_window: string;
+  input_file_id: string;
+  metadata: NullableJson<Record<string, string>>;
+  target: Json<BatchTarget>;
+  gateway_options: Json<Record<string, unknown>>;
+  headers: Json<Record<string, string>>;
+  output_expires_after_seconds: number | null;
+  status: BatchStatus;
+  finalizing_reason: 'completed' | 'cancelled' | 'expired' | null;
+  errors: NullableJson<BatchError[]>;
+  model: string | null;
+  chunk_count: number;
+  total: number;
+  completed: number;
+  failed: number;
+  usage: Json<BatchUsage>;
+  output_file_id: string | null;
+  error_file_id: string | null;
+  created_at: Date;
+  expires_at: Date;
+  in_progress_at: Date | null;
+  finalizing_at: Date | null;
+  completed_at: Date | null;
+  failed_at: Date | null;
+  expired_at: Date | null;
+  cancelling_at: Date | null;
+  cancelled_at: Date | null;
+};
+
+export type BatchChunkTable = {
+  batch_id: string;
+  chunk: number;
+  byte_offset: number;
+  byte_length: number;
+  range_first_line: number;
+  first_line: number;
+  line_count: number;
+  state: ColumnType<'pending' | 'released' | 'done', 'pending' | undefined, 'pending' | 'released' | 'done'>;
+  generation: ColumnType<number, number | undefined, number>;
+  handed_back: ColumnType<boolean, boolean | undefined, boolean>;
+  settled_lines: ColumnType<number, number | undefined, number>;
+  redeliveries_without_progress: ColumnType<number, number | undefined, number>;
+};
+
+export type BatchResultTable = { bucket: string; batch_id: string; line: number; succeeded: boolean; data: Buffer };
+
+export type RequestLogTable = {
+  recorded_on: string;
+  id: string;
+  workspace_id: string;
+  key_id: string | null;
+  kind: 'live' | 'batch';
+  operation: string;
+  request_id: string;
+  trace_id: string | null;
+  span_id: string | null;
+  parent_span_id: string | null;
+  span_name: string | null;
+  metadata: NullableJson<Record<string, string>>;
+  provider: string | null;
+  virtual_key: string | null;
+  model: string | null;
+  response_model: string | null;
+  provider_request_id: string | null;
+  stream: boolean;
+  status: number | null;
+  error_code: string | null;
+  finish_reason: string | null;
+  attempts: number;
+  started_at: Date;
+  duration_ms: number;
+  first_event_ms: number | null;
+  input_tokens: number | null;
+  cached_tokens: number | null;
+  output_tokens: number | null;
+  reasoning_tokens: number | null;
+  batch_id: string | null;
+  batch_line: number | null;
+  process_id: string;
+  sequence: number;
+};
+
+export type CommandResultTable = {
+  workspace_id: string;
+  key_id: string;
+  route: string;
+  idempotency_key: string;
+  fingerprint: string;
+  status: number;
+  body: Json<Record<string, unknown>>;
+  recorded_at: Date;
+};
+
+/** The tables of `migrations/`, as Kysely sees them. */
+export type Database = {
+  event: EventTable;
+  subscription_checkpoint: { name: string; transaction_id: string; position: number };
+  command_result: CommandResultTable;
+  installation: { name: string; value: string };
+  workspace: WorkspaceTable;
+  api_key: ApiKeyTable;
+  virtual_key: VirtualKeyTable;
+  secret: SecretTable;
+  access_version: { id: ColumnType<boolean, never, never>; version: number };
+  file: FileTable;
+  batch: BatchTable;
+  batch_chunk: BatchChunkTable;
+  batch_result: BatchResultTable;
+  request_log: RequestLogTable;
+};

@@ -1,0 +1,174 @@
+import { sql, type Kysely, type Transaction } from 'kysely';
+import { v7 as uuidv7 } from 'uuid';
+import { isTransient } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
+import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
+
+/** One transaction over locked streams: load state, decide, append, project, enqueue. */
+export type UnitOfWork = {
+  tx: Transaction<Database>;
+  /** The database's clock, read after the locks were held; deadlines are compared with this. */
+  now: Date;
+  /** The stream's read-model row, which is its state; undefined when nothing was ever appended to it. */
+  load<Row extends StreamRow, Event extends NewEvent>(
+    model: InlineModel<Row, Event>,
+    id: string,
+  ): Promise<Row | undefined>;
+  /** Appends the events and writes the folded row, in one round trip; returns the row. No events: returns it as it is. */
+  append<Row extends StreamRow, Event extends NewEvent>(
+    model: InlineModel<Row, Event>,
+    id: string,
+    events: readonly Event[],
+  ): Promise<Row>;
+};
+
+export type Command = {
+  workspaceId: string;
+  /** Every stream that the work loads or appends to; they are locked before anything else happens. */
+  streams: readonly string[];
+  metadata: EventMetadata;
+};
+
+export type EventLog = {
+  /**
+   * Runs `work` in one short transaction that holds the streams' locks. It is retried, whole, when the database was
+   * briefly not there or chose it as a deadlock's victim, so it must not have effects of its own. A lost reply to
+   * COMMIT is recognised by the ids of its events, which are made before the first try.
+   */
+  transact<Result>(command: Command, work: (unit: UnitOfWork) => Promise<Result>): Promise<Result>;
+};
+
+const retryDelaysMs = [50, 200, 600, 1_500, 3_000];
+
+export function createEventLog(db: Kysely<Database>): EventLog {
+  return {
+    async transact(command, work) {
+      const streams = [...new Set(command.streams)].toSorted();
+      const eventIds: string[] = [];
+      let previous: { result: Awaited<ReturnType<typeof work>> } | undefined;
+      for (let attempt = 0; ; attempt += 1) {
+        try {
+          return await db.transaction().execute(async (tx) => {
+            const now = await lockStreams(tx, streams);
+            if (previous && (await isCommitted(tx, eventIds[0]))) return previous.result;
+            const result = await work(createUnit(tx, now, command, streams, eventIds));
+            previous = { result };
+            return result;
+          });
+        } catch (error) {
+          const delayMs = retryDelaysMs[attempt];
+          if (delayMs === undefined || !isTransient(error)) throw error;
+          await sleep(delayMs);
+        }
+      }
+    },
+  };
+}
+
+/**
+ * Takes the advisory lock of every stream, in sorted order, and then reads the clock. This must be the transaction's
+ * first statement: a transaction id assigned before the lock could be smaller than that of a transaction which held
+ * the lock earlier, and subscribers, who read in transaction-id order, would see a stream's events out of order.
+ */
+async function lockStreams(tx: Transaction<Database>, streams: readonly string[]): Promise<Date> {
+  const { rows } = await sql<{ now: Date }>`
+    with locked as materialized (
+      select pg_advisory_xact_lock(hashtextextended(stream_id, 0)) from unnest(${streams}::text[]) as stream_id
+    )
+    select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as held`.execute(tx);
+  const row = rows[0];
+  if (!row) throw new Error('the lock statement returned no row');
+  return row.now;
+}
+
+async function isCommitted(tx: Transaction<Database>, eventId: string | undefined): Promise<boolean> {
+  if (eventId === undefined) return false;
+  const row = await tx.selectFrom('event').select('position').where('event_id', '=', eventId).executeTakeFirst();
+  return row !== undefined;
+}
+
+function createUnit(
+  tx: Transaction<Database>,
+  now: Date,
+  command: Command,
+  streams: readonly string[],
+  eventIds: string[],
+): UnitOfWork {
+  const rows = new Map<string, StreamRow | undefined>();
+  let appended = 0;
+  const load: UnitOfWork['load'] = async <Row extends StreamRow, Event extends NewEvent>(
+    model: InlineModel<Row, Event>,
+    id: string,
+  ) => {
+    if (!streams.includes(id)) throw new Error(`stream ${id} is not locked by this command`);
+    if (!rows.has(id)) {
+      const result = await sql<Row>`select * from ${sql.table(model.name)} where id = ${id}`.execute(tx);
+      rows.set(id, result.rows[0]);
+    }
+    return rows.get(id) as Row | undefined;
+  };
+  return {
+    tx,
+    now,
+    load,
+    async append(model, id, events) {
+      const before = await load(model, id);
+      // Never before the stream's last event, even when the database's clock was set back.
+      const recordedAt = before && before.updated_at > now ? before.updated_at : now;
+      let row = before;
+      const recorded = events.map((event, index) => {
+        const next = {
+          ...event,
+          eventId: (eventIds[appended] ??= uuidv7()),
+          workspaceId: row?.workspace_id ?? command.workspaceId,
+          streamId: id,
+          streamVersion: (before?.version ?? 0) + index + 1,
+          schemaVersion: 1,
+          recordedAt,
+        };
+        appended += 1;
+        row = foldEvent(model, row, next);
+        return next;
+      });
+      if (!row) throw new Error(`stream ${id} does not exist and no event was given`);
+      if (recorded.length > 0) await write(tx, model, row, recorded, command.metadata);
+      rows.set(id, row);
+      return row;
+    },
+  };
+}
+
+/** Events and folded row in one statement: one round trip however many events there are. */
+async function write<Row extends StreamRow, Event extends NewEvent>(
+  tx: Transaction<Database>,
+  model: InlineModel<Row, Event>,
+  row: Row,
+  events: readonly RecordedEvent<Event>[],
+  metadata: EventMetadata,
+): Promise<void> {
+  const columns = Object.keys(row);
+  const assignments = columns
+    .filter((column) => column !== 'id')
+    .map((column) => sql`${sql.ref(column)} = ${sql.ref(`excluded.${column}`)}`);
+  const first = events[0] as RecordedEvent<Event>;
+  await sql`
+    with appended as (
+      insert into event
+        (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
+      select event_id, ${first.workspaceId}, ${first.streamId}, stream_version, type, schema_version, data,
+        ${JSON.stringify(metadata)}::jsonb, ${first.recordedAt}
+      from unnest(
+        ${events.map((event) => event.eventId)}::uuid[],
+        ${events.map((event) => event.streamVersion)}::int[],
+        ${events.map((event) => event.type)}::text[],
+        ${events.map((event) => event.schemaVersion)}::int[],
+        ${events.map((event) => JSON.stringify(event.data))}::jsonb[]
+      ) as new_event (event_id, stream_version, type, schema_version, data)
+      order by stream_version
+    )
+    insert into ${sql.table(model.name)} (${sql.join(columns.map((column) => sql.ref(column)))})
+    values (${sql.join(rowValues(model, row, columns))})
+    on conflict (id) do update set ${sql.join(assignments)}`.execute(tx);
+}

@@ -1,0 +1,102 @@
+import { createHash } from 'node:crypto';
+import { isLockTimeout } from '#libs/database/database-error.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Command, EventLog, UnitOfWork } from './event-log.ts';
+
+/** How a repeated call is recognised. */
+export type CallIdentity = {
+  workspaceId: string;
+  keyId: string;
+  /** The operation, such as `POST /v1/batches`. */
+  route: string;
+  /** The client's `Idempotency-Key`, when it sent one. */
+  idempotencyKey: string | null;
+  /** The client says that this is a retry (`X-Stainless-Retry-Count` of 1 or more). */
+  isRetry: boolean;
+  requestId: string;
+  /** Hash of the request's body. */
+  fingerprint: string;
+};
+
+export type CallResult<Body extends object> = { status: number; body: Body; replayed: boolean };
+
+// The SDKs give up on a call after at most 10 minutes and send no key of their own (openai-semantics.md 0.8).
+const retryWindowMs = 10 * 60_000;
+
+/** The fingerprint of a request body. */
+export const fingerprintOf = (body: Uint8Array | string): string => createHash('sha256').update(body).digest('hex');
+
+/**
+ * Runs a command that creates something at most once for each identity: the first answer is kept in the command's own
+ * transaction and given again to a repeat. A twin that runs at the same time waits for the first; when it waited as
+ * long as the lock timeout, it gets 409. The same key with another body is a `conflict`.
+ */
+export async function transactOnce<Body extends object>(
+  eventLog: EventLog,
+  identity: CallIdentity,
+  command: Command,
+  work: (unit: UnitOfWork) => Promise<{ status: number; body: Body }>,
+): Promise<CallResult<Body>> {
+  const { workspaceId, keyId, route, fingerprint } = identity;
+  const key = identity.idempotencyKey ?? identity.requestId;
+  // Locks, not streams: twins meet on the key they share, or without one on the body.
+  const lock = [workspaceId, keyId, route, identity.idempotencyKey ?? fingerprint].join('\u001f');
+  try {
+    return await eventLog.transact({ ...command, streams: [...command.streams, `call:${lock}`] }, async (unit) => {
+      const earlier = await recall(unit, identity);
+      if (earlier) return { status: earlier.status, body: earlier.body as Body, replayed: true };
+      const { status, body } = await work(unit);
+      await unit.tx
+        .insertInto('command_result')
+        .values({
+          workspace_id: workspaceId,
+          key_id: keyId,
+          route,
+          idempotency_key: key,
+          fingerprint,
+          status,
+          body: JSON.stringify(body),
+          recorded_at: unit.now,
+        })
+        .execute();
+      return { status, body, replayed: false };
+    });
+  } catch (error) {
+    if (!isLockTimeout(error)) throw error;
+    throw new GatewayError(
+      'conflict',
+      'request_in_progress',
+      'The same request is still being executed; send it again when it has ended.',
+      { cause: error },
+    );
+  }
+}
+
+async function recall(unit: UnitOfWork, identity: CallIdentity): Promise<{ status: number; body: object } | undefined> {
+  const { workspaceId, keyId, route, idempotencyKey, fingerprint, isRetry } = identity;
+  if (idempotencyKey === null && !isRetry) return undefined;
+  let query = unit.tx
+    .selectFrom('command_result')
+    .select(['status', 'body', 'fingerprint'])
+    .where('workspace_id', '=', workspaceId)
+    .where('key_id', '=', keyId)
+    .where('route', '=', route);
+  query =
+    idempotencyKey === null
+      ? query
+          .where('fingerprint', '=', fingerprint)
+          .where('recorded_at', '>', new Date(unit.now.getTime() - retryWindowMs))
+          .orderBy('recorded_at', 'desc')
+          .limit(1)
+      : query.where('idempotency_key', '=', idempotencyKey);
+  const row = await query.executeTakeFirst();
+  if (row && row.fingerprint !== fingerprint) {
+    throw new GatewayError(
+      'conflict',
+      'idempotency_key_reused',
+      'This Idempotency-Key was used before with another request body; use a new key for a new request.',
+      { param: 'Idempotency-Key' },
+    );
+  }
+  return row;
+}

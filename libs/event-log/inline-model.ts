@@ -1,0 +1,56 @@
+import type { Database } from '#libs/database/schema.ts';
+import type { NewEvent, RecordedEvent } from './event.ts';
+
+/** What the framework keeps in every inline row; a model's own columns come beside it. */
+export type StreamRow = { id: string; workspace_id: string; version: number; updated_at: Date };
+
+/**
+ * A read model written in the append's own transaction: one row folds exactly one stream, so the row is also the
+ * state that commands are decided on.
+ */
+export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
+  /** Table name, and the noun before the dot of every event type of its streams. */
+  name: keyof Database & string;
+  /** jsonb columns, which are written as JSON text. */
+  jsonColumns: readonly (keyof Row & string)[];
+  /** Pure and total: no clock, no randomness; accepts every event ever written, in order. */
+  evolve(row: Row | undefined, event: RecordedEvent<Event>): Omit<Row, keyof StreamRow>;
+};
+
+// `evolve` is contravariant in Event, so a collection of models of different events needs the widest form.
+export type AnyInlineModel = InlineModel<StreamRow & Record<string, unknown>, never>;
+
+/**
+ * Folds one more event into a row. Throws when the event is not the stream's next: a gap or a repeat means that the
+ * order of the log was broken, and no row may hide that.
+ */
+export function foldEvent<Row extends StreamRow, Event extends NewEvent>(
+  model: InlineModel<Row, Event>,
+  row: Row | undefined,
+  event: RecordedEvent<Event>,
+): Row {
+  const expected = (row?.version ?? 0) + 1;
+  if (event.streamVersion !== expected) {
+    throw new Error(`stream ${event.streamId}: expected version ${expected}, the log has ${event.streamVersion}`);
+  }
+  return {
+    ...model.evolve(row, event),
+    id: event.streamId,
+    workspace_id: event.workspaceId,
+    version: event.streamVersion,
+    updated_at: event.recordedAt,
+  } as Row;
+}
+
+/** A row's values in the order of `columns`, ready for a driver or COPY: jsonb as text, the rest as it is. */
+export function rowValues(
+  model: Pick<AnyInlineModel, 'jsonColumns'>,
+  row: object,
+  columns: readonly string[],
+): unknown[] {
+  const values = row as Record<string, unknown>;
+  return columns.map((column) => {
+    const value = values[column];
+    return value !== null && (model.jsonColumns as readonly string[]).includes(column) ? JSON.stringify(value) : value;
+  });
+}

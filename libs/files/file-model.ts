@@ -1,0 +1,45 @@
+import type { Selectable } from 'kysely';
+import type { FileTable } from '#libs/database/schema.ts';
+import type { RecordedEvent } from '#libs/event-log/event.ts';
+import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
+import { assertNever } from '#libs/kernel/errors.ts';
+
+// Written to the log: promises. A change of shape is a new schema version with an upcaster.
+export type FileEvent =
+  | {
+      type: 'file.uploaded';
+      data: {
+        purpose: string;
+        filename: string;
+        bytes: number;
+        /** Hex. */
+        sha256: string;
+        /** The opaque name in the blob store. */
+        blob: string;
+        /** ISO 8601 with milliseconds, null for never. */
+        expires_at: string | null;
+      };
+    }
+  | { type: 'file.deleted'; data: Record<string, never> }
+  | { type: 'file.expired'; data: Record<string, never> };
+
+export type FileRow = Selectable<FileTable>;
+
+/** The read model of GET /v1/files. A deleted file keeps its row: a living batch may still need its blob. */
+export const fileModel: InlineModel<FileRow, FileEvent> = { name: 'file', jsonColumns: [], evolve };
+
+function evolve(row: FileRow | undefined, event: RecordedEvent<FileEvent>): Omit<FileRow, keyof StreamRow> {
+  switch (event.type) {
+    case 'file.uploaded': {
+      const { expires_at, ...rest } = event.data;
+      const expiresAt = expires_at === null ? null : new Date(expires_at);
+      return { ...rest, created_at: event.recordedAt, expires_at: expiresAt, deleted_at: null };
+    }
+    case 'file.deleted':
+    case 'file.expired':
+      if (!row) throw new Error(`file ${event.streamId} begins with ${event.type}`);
+      return { ...row, deleted_at: event.recordedAt };
+    default:
+      return assertNever(event);
+  }
+}

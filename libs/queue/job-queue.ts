@@ -1,0 +1,169 @@
+import { fromKysely, PgBoss, type ConstructorOptions, type Job, type QueueOptions, type QueueResult } from 'pg-boss';
+import type { Kysely } from 'kysely';
+import { z } from 'zod';
+import type { Database } from '#libs/database/schema.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+
+/** A queue: its name, the shape of its payload, and how pg-boss keeps its jobs. Payloads hold ids, never data. */
+export type QueueDefinition<Payload extends object> = {
+  name: string;
+  payload: z.ZodType<Payload>;
+  options: QueueOptions & { notify?: boolean; policy?: 'standard' | 'exclusive' | 'short' };
+};
+
+/** Enough to settle or schedule: payloads play no part there. */
+type QueueName = { name: string };
+
+/** A claimed job. `attempt` fences every settle: a claim that was lost affects nothing. */
+export type ClaimedJob<Payload> = {
+  id: string;
+  payload: Payload;
+  /** Aborted when the claim was lost or the process is told to stop. */
+  signal: AbortSignal;
+  retryCount: number;
+};
+
+type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number };
+
+export type JobQueue = Part & {
+  /** Enqueues inside the caller's transaction: the job exists if and only if the transaction commits. */
+  enqueue<Payload extends object>(
+    tx: Kysely<Database>,
+    queue: QueueDefinition<Payload>,
+    payload: Payload,
+    options?: EnqueueOptions,
+  ): Promise<void>;
+  enqueueMany<Payload extends object>(
+    tx: Kysely<Database>,
+    queue: QueueDefinition<Payload>,
+    jobs: readonly { id: string; payload: Payload; priority?: number }[],
+  ): Promise<void>;
+  /** Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again. */
+  work<Payload extends object>(
+    queue: QueueDefinition<Payload>,
+    options: { concurrency: number },
+    handler: (job: ClaimedJob<Payload>) => Promise<void>,
+  ): Promise<void>;
+  /** Completes a job inside the caller's transaction; false when the claim was lost meanwhile. */
+  complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
+  /** Gives a job back for immediate redelivery (a worker that stops); false when the claim was lost. */
+  giveBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
+  schedule(queue: QueueName, cron: string): Promise<void>;
+  depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
+};
+
+// pg-boss returns the count but leaves it out of its public type.
+const Affected = z.object({ affected: z.number() });
+
+/**
+ * pg-boss behind the few calls that Sluice needs. `role: 'sender'` (the API) neither supervises nor works;
+ * `role: 'worker'` does both.
+ */
+export function createJobQueue(deps: {
+  connectionString: string;
+  role: 'sender' | 'worker';
+  queues: readonly Omit<QueueDefinition<object>, 'payload'>[];
+  logger: Logger;
+  poolSizeMax: number;
+}): JobQueue {
+  const { logger, queues } = deps;
+  const boss = new PgBoss(bossOptions(deps));
+  // Without a listener an emitted error would end the process; a database that is away is retried by pg-boss itself.
+  boss.on('error', (error) => logger.warn({ err: error }, 'queue error'));
+  boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
+  let stopped = false;
+
+  return {
+    name: 'job queue',
+    async start() {
+      await boss.start();
+      for (const { name, options } of queues) {
+        await boss.createQueue(name, options);
+        const { policy: _immutable, ...changeable } = options;
+        await boss.updateQueue(name, changeable);
+      }
+    },
+    async stop() {
+      if (stopped) return;
+      stopped = true;
+      await boss.stop({ graceful: true, timeout: 25_000 });
+    },
+    async enqueue(tx, queue, payload, options = {}) {
+      await boss.send(queue.name, payload, { ...options, db: fromKysely(tx) });
+    },
+    async enqueueMany(tx, queue, jobs) {
+      const inserts = jobs.map(({ id, payload, priority }) => ({
+        id,
+        data: payload,
+        ...(priority === undefined ? {} : { priority }),
+      }));
+      await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
+    },
+    async work(queue, { concurrency }, handler) {
+      for (let index = 0; index < concurrency; index += 1) await startWorker(boss, queue, handler);
+    },
+    async complete(tx, queue, job) {
+      const response = await boss.complete(queue.name, job, null, { db: fromKysely(tx) });
+      return Affected.parse(response).affected === 1;
+    },
+    async giveBack(queue, job, reason) {
+      const response = await boss.fail(queue.name, job, { reason });
+      return Affected.parse(response).affected === 1;
+    },
+    async schedule(queue, cron) {
+      await boss.schedule(queue.name, cron);
+    },
+    async depths() {
+      return await boss.getQueues(queues.map((queue) => queue.name));
+    },
+  };
+}
+
+function bossOptions(deps: {
+  connectionString: string;
+  role: 'sender' | 'worker';
+  poolSizeMax: number;
+}): ConstructorOptions {
+  const working = deps.role === 'worker';
+  return {
+    connectionString: deps.connectionString,
+    application_name: `sluice-queue-${deps.role}`,
+    max: deps.poolSizeMax,
+    supervise: working,
+    schedule: working,
+    // A dead worker is noticed after its heartbeat (10 s) and one monitor pass; the defaults of 60 s lose a minute.
+    superviseIntervalSeconds: 5,
+    monitorIntervalSeconds: 5,
+    useListenNotify: working,
+  };
+}
+
+/**
+ * One pg-boss worker. It fetches again at once after a job (pg-boss waits for its poll interval when the batch size
+ * is 1), and waits for a NOTIFY or its poll only when the queue was empty.
+ */
+async function startWorker<Payload extends object>(
+  boss: PgBoss,
+  queue: QueueDefinition<Payload>,
+  handler: (job: ClaimedJob<Payload>) => Promise<void>,
+): Promise<void> {
+  const workerId = await boss.work(
+    queue.name,
+    { batchSize: 1, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 5 },
+    async (jobs: Job<Payload>[]) => {
+      for (const job of jobs) {
+        try {
+          await handler({
+            id: job.id,
+            payload: queue.payload.parse(job.data),
+            signal: job.signal,
+            retryCount: job.retryCount,
+          });
+        } finally {
+          boss.notifyWorker(workerId);
+        }
+      }
+    },
+  );
+}
