@@ -1,0 +1,2 @@
+/** Kysely's table types. */
+export type Database = Record<string, never>;
