@@ -43,7 +43,7 @@ type Deps = {
 
 /** Runs chunks of batches: lines to calls to results, bounded by the process's slots. */
 export function createChunkRunner(deps: Deps): ChunkRunner {
-  const { db, queue, logger } = deps;
+  const { db, logger } = deps;
   const draining = new AbortController();
   const abandoned = new AbortController();
   const settlers = new Map<string, { settler: Settler; users: number }>();
