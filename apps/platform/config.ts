@@ -5,11 +5,16 @@ import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 /** What the API and the worker read alike; each app adds its own fields in its config.ts. */
 export const platformFields = {
   /** A Postgres database of Sluice's own; `npm start` sets it to the embedded server. */
-  DATABASE_URL: z.string({ error: 'is required: postgres://user:password@host:port/database' }).regex(/^postgres(ql)?:\/\//, 'must be a postgres:// URL'),
+  DATABASE_URL: z
+    .string({ error: 'is required: postgres://user:password@host:port/database' })
+    .regex(/^postgres(ql)?:\/\//, 'must be a postgres:// URL'),
   /** Where blobs lie when SLUICE_BLOBS does not say. */
   SLUICE_DATA_DIR: z.string().default('.data'),
   /** `file:` and a folder that all api and worker processes share. */
-  SLUICE_BLOBS: z.string().regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs').optional(),
+  SLUICE_BLOBS: z
+    .string()
+    .regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs')
+    .optional(),
   /** 32 bytes, base64 or hex. It wraps the keys of provider secrets; losing it loses them. */
   SLUICE_MASTER_KEY: z.string({ error: 'is required: 32 random bytes as base64 or hex (openssl rand -base64 32)' }),
   /** `host:port` or CIDR entries, separated by commas, that calls may reach although they are private. */
@@ -37,5 +42,7 @@ export const platformFields = {
 
 /** The blob folder: SLUICE_BLOBS, or `blobs` in the data directory. */
 export function blobFolder(config: { SLUICE_BLOBS?: string | undefined; SLUICE_DATA_DIR: string }): string {
-  return config.SLUICE_BLOBS === undefined ? path.resolve(config.SLUICE_DATA_DIR, 'blobs') : path.resolve(config.SLUICE_BLOBS.slice('file:'.length));
+  return config.SLUICE_BLOBS === undefined
+    ? path.resolve(config.SLUICE_DATA_DIR, 'blobs')
+    : path.resolve(config.SLUICE_BLOBS.slice('file:'.length));
 }

@@ -26,9 +26,17 @@ export type NewBatch = {
 
 export type Batches = {
   /** Records a batch, in time that does not depend on its size; a worker takes it from there. */
-  create(identity: CallIdentity, metadata: EventMetadata, batch: NewBatch): Promise<{ batch: OpenAiBatch; replayed: boolean }>;
+  create(
+    identity: CallIdentity,
+    metadata: EventMetadata,
+    batch: NewBatch,
+  ): Promise<{ batch: OpenAiBatch; replayed: boolean }>;
   /** Newest first, after the batch with id `after`. */
-  list(query: { workspaceId: string; after: string | null; limit: number }): Promise<{ batches: BatchRow[]; hasMore: boolean }>;
+  list(query: {
+    workspaceId: string;
+    after: string | null;
+    limit: number;
+  }): Promise<{ batches: BatchRow[]; hasMore: boolean }>;
   /** Throws `not_found` for an unknown batch and for one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
   /** Cancelling twice answers twice. Throws `not_found` as `retrieve`, `conflict` when it is too late. */
@@ -117,7 +125,12 @@ export function createBatches(deps: {
 }
 
 async function findBatch(db: Kysely<Database>, workspaceId: string, id: string): Promise<BatchRow | undefined> {
-  return await db.selectFrom('batch').selectAll().where('id', '=', id).where('workspace_id', '=', workspaceId).executeTakeFirst();
+  return await db
+    .selectFrom('batch')
+    .selectAll()
+    .where('id', '=', id)
+    .where('workspace_id', '=', workspaceId)
+    .executeTakeFirst();
 }
 
 /** OpenAI's text (openai-semantics.md 1.2). */

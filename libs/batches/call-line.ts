@@ -46,16 +46,32 @@ export function createCallLine(deps: {
     const operation = operations[batch.endpoint];
     const body = memberValue(bytes, 'body');
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
-    if (operation === undefined || body === undefined) throw new Error(`line ${line} of ${batch.id} is not what was validated`);
+    if (operation === undefined || body === undefined)
+      throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
-    const called = { batch, line, operation, requestId, startedAtMs, target: null as Target | null, model: modelOf(body) };
+    const called = {
+      batch,
+      line,
+      operation,
+      requestId,
+      startedAtMs,
+      target: null as Target | null,
+      model: modelOf(body),
+    };
     let result: Outcome;
     try {
       const resolved = await resolveTarget(batch, called.model);
       called.target = resolved.target;
       called.model = resolved.model;
-      const request: ForwardRequest = { operation, body, model: called.model, stream: false, includeUsage: false, signal };
+      const request: ForwardRequest = {
+        operation,
+        body,
+        model: called.model,
+        stream: false,
+        includeUsage: false,
+        signal,
+      };
       result = await forward(request, resolved.target, policy(batch));
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -79,7 +95,10 @@ function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; 
   if (result.kind === 'json') {
     const { status, body, providerRequestId } = result;
     const errorCode = status >= 400 ? `http_${status}` : null;
-    return { outcome: { kind: 'response', statusCode: status, requestId: providerRequestId ?? requestId, body }, errorCode };
+    return {
+      outcome: { kind: 'response', statusCode: status, requestId: providerRequestId ?? requestId, body },
+      errorCode,
+    };
   }
   // Validation refuses `stream: true`, so a stream cannot be asked for.
   if (result.kind === 'stream') throw new Error('a batch line was answered by a stream');

@@ -35,7 +35,7 @@ type Deps = {
   slots: Slots;
   callLine: CallLine;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
-  inputBlob: (fileId: string) => Promise<string>;
+  inputBlob: (batch: BatchRow) => Promise<string>;
   /** A chunk is done: the dispatcher may release another. */
   onChunkDone: () => void;
   logger: Logger;
@@ -148,7 +148,7 @@ async function runLines(deps: Deps, run: Run): Promise<void> {
 }
 
 async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<{ line: number; bytes: Buffer }[]> {
-  const blob = await deps.inputBlob(batch.input_file_id);
+  const blob = await deps.inputBlob(batch);
   const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
   const end = chunk.first_line + chunk.line_count;
   return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);

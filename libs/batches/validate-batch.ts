@@ -28,7 +28,8 @@ type Deps = {
 export async function validateBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
   const { db, logger } = deps;
   const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-  if (!batch || (batch.status !== 'validating' && batch.status !== 'cancelling') || batch.in_progress_at !== null) return batch;
+  if (!batch || (batch.status !== 'validating' && batch.status !== 'cancelling') || batch.in_progress_at !== null)
+    return batch;
   const input = await deps.findInput(batch.workspace_id, batch.input_file_id);
   if (!input) return await fail(deps, batch, [missingInput(batch.input_file_id)]);
 
@@ -52,18 +53,30 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     unwatch();
   }
   const durationMs = Math.round(performance.now() - startedAt);
-  logger.info({ batch_id: batchId, valid: result.valid, lines: result.lineCount, duration_ms: durationMs }, 'batch validated');
+  logger.info(
+    { batch_id: batchId, valid: result.valid, lines: result.lineCount, duration_ms: durationMs },
+    'batch validated',
+  );
   if (!result.valid) return await fail(deps, batch, result.errors);
   // Deleted while it was being read: OpenAI fails such a batch, and afterwards the deletion only unlinks.
-  if (!(await deps.findInput(batch.workspace_id, batch.input_file_id))) return await fail(deps, batch, [missingInput(batch.input_file_id)]);
+  if (!(await deps.findInput(batch.workspace_id, batch.input_file_id)))
+    return await fail(deps, batch, [missingInput(batch.input_file_id)]);
   return await startRunning(deps, batch, result);
 }
 
-async function startRunning(deps: Deps, batch: BatchRow, result: Extract<ValidationResult, { valid: true }>): Promise<BatchRow> {
+async function startRunning(
+  deps: Deps,
+  batch: BatchRow,
+  result: Extract<ValidationResult, { valid: true }>,
+): Promise<BatchRow> {
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const { lineCount, chunks, model } = result;
-    const events = decideBatch(state, { type: 'finish_validation', lineCount, chunkCount: chunks.length, model }, unit.now);
+    const events = decideBatch(
+      state,
+      { type: 'finish_validation', lineCount, chunkCount: chunks.length, model },
+      unit.now,
+    );
     const after = await unit.append(batchModel, batch.id, events);
     if (after.status === 'in_progress' && events.length > 0) await insertChunks(unit, batch.id, chunks);
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
@@ -90,7 +103,11 @@ async function insertChunks(unit: UnitOfWork, batchId: string, chunks: readonly 
 async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<BatchRow> {
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    const after = await unit.append(batchModel, batch.id, decideBatch(state, { type: 'fail_validation', errors }, unit.now));
+    const after = await unit.append(
+      batchModel,
+      batch.id,
+      decideBatch(state, { type: 'fail_validation', errors }, unit.now),
+    );
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
   });

@@ -50,7 +50,12 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
   const { db, eventLog, blobs, clock } = deps;
 
   const find: Files['find'] = async (workspaceId, id) =>
-    await db.selectFrom('file').selectAll().where('id', '=', id).where('workspace_id', '=', workspaceId).executeTakeFirst();
+    await db
+      .selectFrom('file')
+      .selectAll()
+      .where('id', '=', id)
+      .where('workspace_id', '=', workspaceId)
+      .executeTakeFirst();
 
   const retrieve: Files['retrieve'] = async (workspaceId, id) => {
     const file = await find(workspaceId, id);
@@ -59,7 +64,8 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
   };
 
   const record: Files['record'] = async (unit, id, file) => {
-    const expiresAt = file.expiresAfterSeconds === null ? null : new Date(unit.now.getTime() + file.expiresAfterSeconds * 1_000);
+    const expiresAt =
+      file.expiresAfterSeconds === null ? null : new Date(unit.now.getTime() + file.expiresAfterSeconds * 1_000);
     return await unit.append(fileModel, id, [
       {
         type: 'file.uploaded',
@@ -108,7 +114,9 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
         const cursor = await find(workspaceId, after);
         if (!cursor) throw unknownCursor(after);
         const beyond = order === 'desc' ? '<' : '>';
-        query = query.where((of) => of(of.refTuple('created_at', 'id'), beyond, of.tuple(cursor.created_at, cursor.id)));
+        query = query.where((of) =>
+          of(of.refTuple('created_at', 'id'), beyond, of.tuple(cursor.created_at, cursor.id)),
+        );
       }
       const rows = await query.execute();
       return { files: rows.slice(0, limit), hasMore: rows.length > limit };

@@ -5,7 +5,10 @@ import type { Database } from '#libs/database/schema.ts';
  * Of these blobs, the ones that something still needs: a file that is neither deleted nor expired, or a batch that has
  * not ended and reads its input from it.
  */
-export async function findReferencedBlobs(db: Kysely<Database>, blobs: readonly string[]): Promise<ReadonlySet<string>> {
+export async function findReferencedBlobs(
+  db: Kysely<Database>,
+  blobs: readonly string[],
+): Promise<ReadonlySet<string>> {
   const { rows } = await sql<{ blob: string }>`
     select blob from file where blob = any(${blobs}::text[]) and (
       deleted_at is null

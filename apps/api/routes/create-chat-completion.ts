@@ -12,6 +12,11 @@ export function createChatCompletion(deps: LiveDeps): Route {
     summary: 'Create a chat completion',
     tag: 'Chat',
     scope: 'chat.write',
-    responses: { 200: { description: 'The completion, or server-sent events when `stream` is true.', schema: ChatCompletionResponse } },
+    responses: {
+      200: {
+        description: 'The completion, or server-sent events when `stream` is true.',
+        schema: ChatCompletionResponse,
+      },
+    },
   });
 }

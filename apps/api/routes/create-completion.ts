@@ -12,6 +12,8 @@ export function createCompletion(deps: LiveDeps): Route {
     summary: 'Create a text completion',
     tag: 'Completions',
     scope: 'completions.write',
-    responses: { 200: { description: 'The completion, or server-sent events when `stream` is true.', schema: CompletionResponse } },
+    responses: {
+      200: { description: 'The completion, or server-sent events when `stream` is true.', schema: CompletionResponse },
+    },
   });
 }

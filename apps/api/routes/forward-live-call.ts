@@ -1,7 +1,15 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import { parseWith } from '#libs/contracts/parse.ts';
-import type { Failure, ForwardRequest, JsonAnswer, Outcome, StreamAnswer, StreamSummary, Target } from '#libs/forwarding/answer.ts';
+import type {
+  Failure,
+  ForwardRequest,
+  JsonAnswer,
+  Outcome,
+  StreamAnswer,
+  StreamSummary,
+  Target,
+} from '#libs/forwarding/answer.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { statusOf } from '#libs/http/error-response.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
@@ -22,7 +30,11 @@ export type LiveDeps = {
 };
 
 /** What of a body decides how it is forwarded; everything else passes untouched. */
-type LiveBody = { model: string; stream?: boolean | null | undefined; stream_options?: { include_usage?: boolean | undefined } | null | undefined };
+type LiveBody = {
+  model: string;
+  stream?: boolean | null | undefined;
+  stream_options?: { include_usage?: boolean | undefined } | null | undefined;
+};
 
 type LiveOperation = {
   operation: Extract<Operation, 'chat' | 'completions' | 'embeddings'>;
@@ -31,7 +43,15 @@ type LiveOperation = {
 
 // The tracing and cache headers of gateway-api.md and the credentials of its "Authentication".
 const headers = [
-  'trace-id', 'span-id', 'parent-span-id', 'span-name', 'metadata', 'virtual-key', 'provider', 'config', 'custom-host',
+  'trace-id',
+  'span-id',
+  'parent-span-id',
+  'span-name',
+  'metadata',
+  'virtual-key',
+  'provider',
+  'config',
+  'custom-host',
 ];
 
 /**
@@ -48,7 +68,13 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const body = parseWith(schema, value);
       refuseWhenUnlogged(deps.requestLog);
       const resolved = deps.resolveTarget(request, callerOf(request), body.model);
-      const call: Call = { operation, stream: body.stream === true, model: resolved.model, target: resolved.target, startedAt: Date.now() };
+      const call: Call = {
+        operation,
+        stream: body.stream === true,
+        model: resolved.model,
+        target: resolved.target,
+        startedAt: Date.now(),
+      };
       const controller = abortWhenClientLeaves(response);
       const outcome = await deps.forward(
         {
@@ -80,9 +106,19 @@ function refuseWhenUnlogged(requestLog: RequestLog): void {
   throw new GatewayError('unavailable', 'request_log_full', message, { retryAfterMs: 2_000 });
 }
 
-function failed(deps: LiveDeps, request: Request, call: Call, { error, attempts }: Failure, signal: AbortSignal): never {
+function failed(
+  deps: LiveDeps,
+  request: Request,
+  call: Call,
+  { error, attempts }: Failure,
+  signal: AbortSignal,
+): never {
   const left = signal.aborted;
-  record(deps, request, call, { status: left ? 499 : statusOf(error), errorCode: left ? 'client_closed_request' : error.code, attempts: attempts.length });
+  record(deps, request, call, {
+    status: left ? 499 : statusOf(error),
+    errorCode: left ? 'client_closed_request' : error.code,
+    attempts: attempts.length,
+  });
   throw error;
 }
 

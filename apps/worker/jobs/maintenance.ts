@@ -8,7 +8,13 @@ const Nothing = z.unknown().transform((): object => ({}));
 export const maintenanceQueue: QueueDefinition<object> = {
   name: 'maintenance',
   payload: Nothing,
-  options: { retryLimit: 0, expireInSeconds: 3_600, deleteAfterSeconds: 3_600, retentionSeconds: 600, policy: 'exclusive' },
+  options: {
+    retryLimit: 0,
+    expireInSeconds: 3_600,
+    deleteAfterSeconds: 3_600,
+    retentionSeconds: 600,
+    policy: 'exclusive',
+  },
 };
 
 export type Chore = { name: string; everyMs: number; run: () => Promise<unknown> };
@@ -17,7 +23,10 @@ export type Chore = { name: string; everyMs: number; run: () => Promise<unknown>
  * Runs the chores that are due. Their times are kept in this process only: a chore that runs once too often is
  * harmless, and one process that starts anew runs all of them.
  */
-export function createChores(chores: readonly Chore[], deps: { now: () => number; onError: (chore: string, error: unknown) => void }): () => Promise<void> {
+export function createChores(
+  chores: readonly Chore[],
+  deps: { now: () => number; onError: (chore: string, error: unknown) => void },
+): () => Promise<void> {
   const lastRun = new Map<string, number>();
   return async () => {
     for (const chore of chores) {
