@@ -8,7 +8,13 @@ export type RebuildOptions = { connectionString: string; check: boolean; onProgr
 /** Folds the whole log into fresh tables and compares them with the live ones, or replaces the live ones by them. */
 export async function rebuild(options: RebuildOptions, logger: Logger): Promise<CheckReport> {
   const pool = createPool(
-    { connectionString: options.connectionString, applicationName: 'sluice-rebuild', max: 1, statementTimeoutMs: 0, transactionTimeoutMs: 0 },
+    {
+      connectionString: options.connectionString,
+      applicationName: 'sluice-rebuild',
+      max: 1,
+      statementTimeoutMs: 0,
+      transactionTimeoutMs: 0,
+    },
     logger,
   );
   try {
@@ -21,9 +27,13 @@ export async function rebuild(options: RebuildOptions, logger: Logger): Promise<
 
 /** The verdict of a check in words, one line each. */
 export function describeCheck(report: CheckReport, check: boolean): string[] {
-  const rows = Object.entries(report.rows).map(([model, count]) => `${count} ${model}`).join(', ');
+  const rows = Object.entries(report.rows)
+    .map(([model, count]) => `${count} ${model}`)
+    .join(', ');
   const rate = Math.round((report.events / Math.max(report.durationMs, 1)) * 1_000);
-  const lines = [`${report.events} events folded in ${(report.durationMs / 1_000).toFixed(1)} s (${rate} a second) into rows: ${rows}`];
+  const lines = [
+    `${report.events} events folded in ${(report.durationMs / 1_000).toFixed(1)} s (${rate} a second) into rows: ${rows}`,
+  ];
   const { difference } = report;
   if (difference === null) return [...lines, 'equal: the read models are what the log says'];
   lines.push(`${check ? 'different' : 'was different, now rebuilt'}: ${difference.model} ${difference.id}`);

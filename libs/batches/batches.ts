@@ -31,12 +31,8 @@ export type Batches = {
     metadata: EventMetadata,
     batch: NewBatch,
   ): Promise<{ batch: OpenAiBatch; replayed: boolean }>;
-  /** Newest first, after the batch with id `after`. */
-  list(query: {
-    workspaceId: string;
-    after: string | null;
-    limit: number;
-  }): Promise<{ batches: BatchRow[]; hasMore: boolean }>;
+  /** Newest first, after the batch with id `after`; one more than `limit` where there are more. */
+  list(query: { workspaceId: string; after: string | null; limit: number }): Promise<BatchRow[]>;
   /** Throws `not_found` for an unknown batch and for one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
   /** Cancelling twice answers twice. Throws `not_found` as `retrieve`, `conflict` when it is too late. */
@@ -97,8 +93,7 @@ export function createBatches(deps: {
         }
         query = query.where((of) => of(of.refTuple('created_at', 'id'), '<', of.tuple(cursor.created_at, cursor.id)));
       }
-      const rows = await query.execute();
-      return { batches: rows.slice(0, limit), hasMore: rows.length > limit };
+      return await query.execute();
     },
     async retrieve(workspaceId, id) {
       const batch = await findBatch(db, workspaceId, id);

@@ -35,7 +35,8 @@ export type Files = {
   ): Promise<{ file: OpenAiFile; replayed: boolean }>;
   /** Appends `file.uploaded` inside a transaction that has the file's stream locked. */
   record(unit: UnitOfWork, id: string, file: NewFile): Promise<FileRow>;
-  list(query: FileListQuery): Promise<{ files: FileRow[]; hasMore: boolean }>;
+  /** One more than `limit` where there are more. Throws invalid_request for an unknown cursor. */
+  list(query: FileListQuery): Promise<FileRow[]>;
   /** Throws `not_found` for an unknown, deleted or expired file, and for one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<FileRow>;
   /** Hides the file at once. Its blob stays until no living batch needs it. Throws `not_found` as `retrieve`. */
@@ -118,8 +119,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
           of(of.refTuple('created_at', 'id'), beyond, of.tuple(cursor.created_at, cursor.id)),
         );
       }
-      const rows = await query.execute();
-      return { files: rows.slice(0, limit), hasMore: rows.length > limit };
+      return await query.execute();
     },
     async remove(workspaceId, id, metadata) {
       await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {

@@ -3,7 +3,7 @@ import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import { BatchList, BatchListQuery } from '#libs/contracts/batches.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { toList } from '../list-response.ts';
+import { toListResponse } from '#libs/http/list-response.ts';
 
 /** GET /v1/batches. Newest first. Errors: invalid_request (limit, cursor). */
 export function listBatches({ batches }: { batches: Batches }): Route {
@@ -18,7 +18,7 @@ export function listBatches({ batches }: { batches: Batches }): Route {
     ...withInput({ query: BatchListQuery }, async ({ query }, request, response) => {
       const { workspaceId } = callerOf(request);
       const page = await batches.list({ workspaceId, after: query.after ?? null, limit: query.limit });
-      response.json(toList(page.batches.map(toOpenAiBatch), page.hasMore));
+      response.json(toListResponse(page.map(toOpenAiBatch), query.limit));
     }),
   };
 }

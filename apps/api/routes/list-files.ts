@@ -3,7 +3,7 @@ import type { Files } from '#libs/files/files.ts';
 import { toOpenAiFile } from '#libs/files/to-openai-file.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { toList } from '../list-response.ts';
+import { toListResponse } from '#libs/http/list-response.ts';
 
 /** GET /v1/files. Errors: invalid_request (purpose, order, limit, cursor). */
 export function listFiles({ files }: { files: Files }): Route {
@@ -19,7 +19,7 @@ export function listFiles({ files }: { files: Files }): Route {
       const { workspaceId } = callerOf(request);
       const { purpose = null, order, after = null, limit } = query;
       const page = await files.list({ workspaceId, purpose, order, after, limit });
-      response.json(toList(page.files.map(toOpenAiFile), page.hasMore));
+      response.json(toListResponse(page.map(toOpenAiFile), query.limit));
     }),
   };
 }
