@@ -85,7 +85,10 @@ export function createCallLine(deps: {
   };
 }
 
-function modelOf(body: Buffer): string | null {
+/** The model of the line, or the one that the batch's options put in its place. */
+function modelOf(batch: BatchRow, body: Buffer): string | null {
+  const replaced = batch.gateway_options['provider_model'];
+  if (typeof replaced === 'string') return replaced;
   const raw = memberValue(body, 'model');
   const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
   return typeof model === 'string' ? model : null;

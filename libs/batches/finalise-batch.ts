@@ -5,7 +5,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { splitChunk } from '#libs/validation/split-chunk.ts';
+import { splitChunk } from '#libs/validation/json-lines.ts';
 import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';

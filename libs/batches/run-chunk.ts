@@ -5,7 +5,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
-import { splitChunk } from '#libs/validation/split-chunk.ts';
+import { splitChunk } from '#libs/validation/json-lines.ts';
 import { takesResults } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';

@@ -3,7 +3,8 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchError, BatchTarget, Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { BatchFileValidator, ChunkRange, ValidationResult } from '#libs/validation/batch-file-validator.ts';
+import type { BatchFileValidator, ValidationResult } from '#libs/validation/batch-file-validator.ts';
+import type { Chunk } from '#libs/validation/chunk-table.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
@@ -39,7 +40,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   try {
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
     result = await deps.validator.validate({
-      open: () => deps.blobs.read(input.blob),
+      open: () => readBlob(deps.blobs, input.blob),
       endpoint: batch.endpoint as '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings',
       hasDefaultTarget: (batch.target as BatchTarget).type !== 'none',
       ...deps.limits,
@@ -64,6 +65,10 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   return await startRunning(deps, batch, result);
 }
 
+async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
+  yield* (await blobs.read(blob)) as AsyncIterable<Buffer>;
+}
+
 async function startRunning(
   deps: Deps,
   batch: BatchRow,
@@ -84,7 +89,7 @@ async function startRunning(
   });
 }
 
-async function insertChunks(unit: UnitOfWork, batchId: string, chunks: readonly ChunkRange[]): Promise<void> {
+async function insertChunks(unit: UnitOfWork, batchId: string, chunks: readonly Chunk[]): Promise<void> {
   const rowsPerStatement = 1_000;
   for (let from = 0; from < chunks.length; from += rowsPerStatement) {
     const rows = chunks.slice(from, from + rowsPerStatement).map((range, index) => ({

@@ -1,7 +1,8 @@
 import type { Request } from 'express';
-import type { Access } from '#libs/access/access.ts';
+import { credentialsOf, namedProvider, type RequestCredentials } from '#libs/access/request-credentials.ts';
+import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { Batches } from '#libs/batches/batches.ts';
-import { BatchObject, CreateBatchRequest } from '#libs/contracts/batches.ts';
+import { BatchObject, CreateBatchRequest, type GatewayOptions } from '#libs/contracts/batches.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import type { Files } from '#libs/files/files.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
@@ -14,7 +15,7 @@ import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
  * content of the input file, also an unknown file id, only makes the batch fail later (openai-semantics.md 0.1).
  */
-export function createBatch({ batches, files, access }: { batches: Batches; files: Files; access: Access }): Route {
+export function createBatch({ batches, files, batchTargets }: { batches: Batches; files: Files; batchTargets: BatchTargets }): Route {
   return {
     method: 'POST',
     path: '/v1/batches',
@@ -26,6 +27,9 @@ export function createBatch({ batches, files, access }: { batches: Batches; file
     ...withInput({ body: CreateBatchRequest }, async ({ body }, request, response) => {
       const caller = callerOf(request);
       await refuseOtherPurposes(files, caller.workspaceId, body.input_file_id);
+      const { workspaceId, defaults } = caller;
+      const credentials = withOptions(credentialsOf(request.headers), body.gateway_options);
+      const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
       const identity = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
       const { batch, replayed } = await batches.create(identity, eventMetadataOf(request), {
         inputFileId: body.input_file_id,
@@ -33,13 +37,33 @@ export function createBatch({ batches, files, access }: { batches: Batches; file
         completionWindow: body.completion_window,
         metadata: body.metadata ?? null,
         outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
-        gatewayOptions: { ...body.gateway_options },
+        gatewayOptions: recordable(body.gateway_options),
         headers: tracingOf(request),
-        target: access.planBatchTarget(request, caller, body.gateway_options),
+        target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
       });
       if (replayed) response.setHeader('idempotent-replayed', 'true');
       response.json(batch);
     }),
+  };
+}
+
+/** What the log may hold of the options: a config can carry a provider's key, and what came of it is the target. */
+function recordable({ virtual_key, provider_model, metadata }: GatewayOptions): Record<string, unknown> {
+  return {
+    ...(virtual_key === undefined ? {} : { virtual_key }),
+    ...(provider_model === undefined ? {} : { provider_model }),
+    ...(metadata === undefined ? {} : { metadata }),
+  };
+}
+
+/** The batch's own options name the target as the headers do, and win over them. */
+function withOptions(sent: RequestCredentials, options: GatewayOptions): RequestCredentials {
+  const { virtual_key: slug, config } = options;
+  const named = slug === undefined ? null : namedProvider(`@${slug.replace(/^@/, '')}`, 'gateway_options.virtual_key');
+  return {
+    ...sent,
+    ...(named === null ? {} : { virtualKey: named.virtualKey, provider: null }),
+    ...(config === undefined ? {} : { config: { value: config, param: 'gateway_options.config' } }),
   };
 }
 

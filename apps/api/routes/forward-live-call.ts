@@ -20,6 +20,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
+import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
 
 export type LiveDeps = {
@@ -67,7 +68,11 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const { bytes, value } = jsonBodyOf(request);
       const body = parseWith(schema, value);
       refuseWhenUnlogged(deps.requestLog);
-      const resolved = deps.resolveTarget(request, callerOf(request), body.model);
+      const { workspaceId, defaults } = callerOf(request);
+      const credentials = credentialsOf(request.headers);
+      const found = deps.resolveTarget({ workspaceId, credentials, model: body.model, defaults });
+      // In the usual case it is there at once, and a turn of the event loop is saved.
+      const resolved = found instanceof Promise ? await found : found;
       const call: Call = {
         operation,
         stream: body.stream === true,
@@ -180,32 +185,35 @@ function record(deps: LiveDeps, request: Request, call: Call, ended: Recorded): 
   const { provider, label } = call.target;
   const usage = ended.usage ?? null;
   deps.requestLog.record({
-    workspaceId,
-    keyId,
+    workspace_id: workspaceId,
+    key_id: keyId,
     kind: 'live',
     operation: call.operation,
-    requestId: context.requestId,
-    traceId: context.traceId,
-    spanId: context.spanId,
-    parentSpanId: context.parentSpanId,
-    spanName: context.spanName,
+    request_id: context.requestId,
+    trace_id: context.traceId,
+    span_id: context.spanId,
+    parent_span_id: context.parentSpanId,
+    span_name: context.spanName,
     metadata: context.metadata,
     provider,
-    virtualKey: label,
+    virtual_key: label,
     model: call.model,
-    responseModel: ended.responseModel ?? null,
-    providerRequestId: ended.providerRequestId ?? null,
+    response_model: ended.responseModel ?? null,
+    provider_request_id: ended.providerRequestId ?? null,
     stream: call.stream,
     status: ended.status,
-    errorCode: ended.errorCode,
-    finishReason: ended.finishReason ?? null,
+    error_code: ended.errorCode,
+    finish_reason: ended.finishReason ?? null,
     attempts: ended.attempts,
-    startedAtMs: call.startedAt,
-    durationMs: performance.now() - context.startedMs,
-    firstEventMs: ended.firstEventMs ?? null,
-    usage,
-    batchId: null,
-    batchLine: null,
+    started_at: new Date(call.startedAt),
+    duration_ms: performance.now() - context.startedMs,
+    first_event_ms: ended.firstEventMs ?? null,
+    input_tokens: usage?.inputTokens ?? null,
+    cached_tokens: usage?.cachedTokens ?? null,
+    output_tokens: usage?.outputTokens ?? null,
+    reasoning_tokens: usage?.reasoningTokens ?? null,
+    batch_id: null,
+    batch_line: null,
   });
   addLogFields(request, {
     provider,

@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import { z } from 'zod';
-import type { Access } from '#libs/access/access.ts';
+import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { pendingMigrations } from '#libs/database/migrate.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -26,7 +26,7 @@ export function live(): Route {
  * GET /health/ready: whether requests should come here: database, migrations, access snapshot, and not stopping.
  * Workers are told in the body only, because live calls do not need them.
  */
-export function ready(deps: { db: Kysely<Database>; access: Access; isStopping: () => boolean }): Route {
+export function ready(deps: { db: Kysely<Database>; snapshot: AccessSnapshot; isStopping: () => boolean }): Route {
   return {
     method: 'GET',
     path: '/health/ready',
@@ -43,7 +43,7 @@ export function ready(deps: { db: Kysely<Database>; access: Access; isStopping: 
           const pending = await pendingMigrations(deps.db);
           if (pending.length > 0) throw new Error(`pending: ${pending.join(', ')}`);
         }),
-        access: await outcome(() => deps.access.assertFresh()),
+        access: await outcome(() => deps.snapshot.assertFresh()),
       };
       const isReady = Object.values(checks).every((check) => check === 'ok');
       const workers = await countWorkers(deps.db);

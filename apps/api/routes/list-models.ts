@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
-import type { Access } from '#libs/access/access.ts';
+import { credentialsOf } from '#libs/access/request-credentials.ts';
+import type { ResolveTarget } from '#libs/access/resolve-target.ts';
 import { ModelList, ModelObject } from '#libs/contracts/models.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { Target } from '#libs/forwarding/answer.ts';
@@ -10,7 +11,13 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
-type Deps = { access: Access; forwarder: Forwarder; logger: Logger };
+type Deps = {
+  resolveTarget: ResolveTarget;
+  /** Slugs of the workspace's virtual keys that can be used now. */
+  virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
+  forwarder: Forwarder;
+  logger: Logger;
+};
 type Model = z.output<typeof ModelObject>;
 
 /**
@@ -54,9 +61,9 @@ export function retrieveModel(deps: Deps): Route {
   };
 }
 
-async function modelsOf({ access, forwarder, logger }: Deps, request: Request, response: Response): Promise<Model[]> {
+async function modelsOf({ forwarder, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
   const { signal } = abortWhenClientLeaves(response);
-  const targets = access.listTargets(request, callerOf(request));
+  const targets = await targetsOf(deps, request);
   const lists = await Promise.allSettled(
     targets.map(async ({ target, prefix }) => {
       const models = await listOf(forwarder, target, signal);
@@ -68,6 +75,25 @@ async function modelsOf({ access, forwarder, logger }: Deps, request: Request, r
   // One provider that is away must not hide the others; when none answers, the caller hears why.
   if (failures.length > 0 && failures.length === lists.length) throw failures[0]?.reason;
   return lists.flatMap((list) => (list.status === 'fulfilled' ? list.value : []));
+}
+
+type Listed = { target: Target; prefix: string };
+
+async function targetsOf(deps: Pick<Deps, 'resolveTarget' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
+  const { workspaceId, defaults } = callerOf(request);
+  const credentials = credentialsOf(request.headers);
+  const named = credentials.virtualKey ?? credentials.provider ?? credentials.config ?? defaults.configId;
+  if (named !== null) {
+    const { target } = await deps.resolveTarget({ workspaceId, credentials, model: null, defaults });
+    return [{ target, prefix: '' }];
+  }
+  const slugs = await deps.virtualKeySlugs(workspaceId);
+  const targets = slugs.map(async (slug) => {
+    const { target } = await deps.resolveTarget({ workspaceId, credentials, model: `@${slug}/any`, defaults });
+    return { target, prefix: `@${slug}/` };
+  });
+  const usable = await Promise.allSettled(targets);
+  return usable.flatMap((entry) => (entry.status === 'fulfilled' ? [entry.value] : []));
 }
 
 async function listOf(forwarder: Forwarder, target: Target, signal: AbortSignal): Promise<Model[]> {
