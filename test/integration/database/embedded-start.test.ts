@@ -210,9 +210,7 @@ describe.skipIf(!isRoot)('(needs root)', () => {
     await chown(home, nobody.uid, nobody.gid);
     const first = await startInProcess({ dataDir: home }, { ...nobody, home });
     await query(first.answer.connectionString ?? '', 'create table kept as select 7 as x');
-    const exited = new Promise((resolve) => first.process.on('exit', resolve));
-    first.process.kill('SIGTERM');
-    expect(await exited).toBe(0);
+    expect(await first.end('SIGTERM')).toBe(0);
     const server = await start({ dataDir: home });
     expect((await stat(`/proc/${server.pid}`)).uid).toBe(nobody.uid);
     expect(await query(server.connectionString, 'select x from kept')).toEqual([{ x: 7 }]);
