@@ -11,19 +11,18 @@ import { sql } from 'kysely';
 import { isAlive, pidsWith, query, scratchFolder, start, startInProcess, until } from './embedded-harness.ts';
 
 test('the server ends soon after the process that started it is killed', async () => {
-  const { process: parent, answer } = await startInProcess({ dataDir: await scratchFolder() });
-  parent.kill('SIGKILL');
+  const { end, answer } = await startInProcess({ dataDir: await scratchFolder() });
+  await end('SIGKILL');
   await until(() => !isAlive(answer.pid ?? 0));
 });
 
 test('an orphaned server is stopped by the next start, which loses nothing', async () => {
   const dataDir = await scratchFolder();
-  const { process: parent, answer } = await startInProcess({ dataDir });
+  const { end, answer } = await startInProcess({ dataDir });
   const orphan = answer.pid ?? 0;
   await query(answer.connectionString ?? '', 'create table kept as select 7 as x');
   for (const pid of pidsWith(`kill -INT "$0" ${orphan}`)) process.kill(pid, 'SIGKILL'); // no watchdog
-  parent.kill('SIGKILL');
-  await until(() => !isAlive(parent.pid ?? 0));
+  await end('SIGKILL');
   expect(isAlive(orphan)).toBe(true);
 
   const server = await start({ dataDir });
@@ -34,12 +33,11 @@ test('an orphaned server is stopped by the next start, which loses nothing', asy
 
 test('an orphaned server that hangs is ended by force', async () => {
   const dataDir = await scratchFolder();
-  const { process: parent, answer } = await startInProcess({ dataDir });
+  const { end, answer } = await startInProcess({ dataDir });
   const orphan = answer.pid ?? 0;
   await query(answer.connectionString ?? '', 'create table kept as select 7 as x');
   for (const pid of pidsWith(`kill -INT "$0" ${orphan}`)) process.kill(pid, 'SIGKILL');
-  parent.kill('SIGKILL');
-  await until(() => !isAlive(parent.pid ?? 0));
+  await end('SIGKILL');
   process.kill(orphan, 'SIGSTOP');
   const server = await start({ dataDir, stopTimeoutMs: 100 });
   expect(isAlive(orphan)).toBe(false);

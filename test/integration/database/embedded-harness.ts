@@ -1,4 +1,4 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -38,7 +38,11 @@ export async function start(
   return server;
 }
 
-export type Starter = { process: ChildProcess; answer: { pid?: number; connectionString?: string; error?: string } };
+export type Starter = {
+  answer: { pid?: number; connectionString?: string; error?: string };
+  /** Sends the signal and returns the exit code when the process is wholly gone, locks and all. */
+  end: (signal: NodeJS.Signals) => Promise<number | null>;
+};
 
 /** An embedded server in a process of its own; it and what is left of its server are killed after the test. */
 export async function startInProcess(
@@ -53,17 +57,21 @@ export async function startInProcess(
     env: { PATH: process.env.PATH, ...(home === undefined ? {} : { HOME: home }) },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  const exited = new Promise<void>((resolve) => child.on('exit', () => resolve()));
+  const exited = new Promise<number | null>((resolve) => child.on('exit', resolve));
   const answer = await new Promise<Starter['answer']>((resolve, reject) => {
     createInterface({ input: child.stdout }).once('line', (line) => resolve(JSON.parse(line) as Starter['answer']));
     child.on('error', reject);
     child.on('exit', () => reject(new Error('The starter ended without an answer.')));
   });
+  const end = (signal: NodeJS.Signals): Promise<number | null> => {
+    child.kill(signal);
+    return exited;
+  };
   onTestFinished(async () => {
-    if (child.kill('SIGTERM')) await exited;
+    await end('SIGTERM');
     if (answer.pid !== undefined && isAlive(answer.pid)) process.kill(answer.pid, 'SIGKILL');
   });
-  return { process: child, answer };
+  return { answer, end };
 }
 
 export function isAlive(pid: number): boolean {
