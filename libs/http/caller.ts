@@ -1,0 +1,16 @@
+/** `<area>.<read|write>`, such as `batches.write`. */
+export type Scope = `${string}.${'read' | 'write'}`;
+
+/** What a key brings when the request does not say otherwise. */
+export type CallerDefaults = {
+  readonly configId: string | null;
+  readonly metadata: Readonly<Record<string, string>> | null;
+};
+
+/** The authenticated party of a request. The workspace comes from the key and from nothing else. */
+export type Caller = {
+  readonly workspaceId: string;
+  readonly keyId: string;
+  readonly scopes: ReadonlySet<string> | 'all';
+  readonly defaults: CallerDefaults;
+};

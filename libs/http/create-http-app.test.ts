@@ -1,0 +1,399 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { z } from 'zod';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createHttpApp } from './create-http-app.ts';
+import type { ErrorBody } from './error-response.ts';
+import {
+  createTestLogger,
+  authenticateForTest,
+  exchange,
+  serveForTest,
+  testRoute,
+  type TestServer,
+} from './http-test-kit.ts';
+import { jsonBodyOf } from './json-body.ts';
+import { addLogFields, callerOf, contextOf, gatewayHeader } from './request-context.ts';
+import { withInput, type Route } from './route.ts';
+
+const ListQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(100).default(20),
+  after: z.string().optional(),
+});
+const CreateBody = z.strictObject({
+  input_file_id: z.string(),
+  endpoint: z.enum(['/v1/chat/completions', '/v1/embeddings']),
+  metadata: z.record(z.string(), z.string()).optional(),
+});
+let bodyReads = 0;
+
+const routes: Route[] = [
+  testRoute({
+    method: 'GET',
+    path: '/v1/batches/:batchId',
+    scope: 'batches.read',
+    handler: (request, response) => void response.json({ id: request.params.batchId, caller: callerOf(request).keyId }),
+  }),
+  testRoute({
+    method: 'GET',
+    path: '/v1/batches',
+    scope: 'batches.read',
+    ...withInput({ query: ListQuery }, ({ query }, _request, response) => void response.json(query)),
+  }),
+  testRoute({
+    method: 'POST',
+    path: '/v1/batches',
+    ...withInput({ body: CreateBody }, ({ body }, _request, response) => {
+      bodyReads += 1;
+      response.json(body);
+    }),
+  }),
+  testRoute({
+    method: 'POST',
+    path: '/v1/chat/completions',
+    scope: 'chat.write',
+    request: { body: 'json-bytes' },
+    handler: (request, response) => {
+      const { bytes, value } = jsonBodyOf(request);
+      addLogFields(request, { provider: 'openai' });
+      response.json({ length: bytes.length, value, text: bytes.toString() });
+    },
+  }),
+  testRoute({
+    method: 'POST',
+    path: '/v1/batches/:batchId/cancel',
+    handler: (_request, response) => void response.json({}),
+  }),
+  testRoute({
+    method: 'GET',
+    path: '/v1/context',
+    scope: 'public',
+    handler: (request, response) => {
+      const { requestId, traceId, spanId, parentSpanId, spanName, metadata } = contextOf(request);
+      const virtualKey = gatewayHeader(request, 'virtual-key');
+      response.json({ requestId, traceId, spanId, parentSpanId, spanName, metadata, virtualKey });
+    },
+  }),
+  testRoute({
+    method: 'GET',
+    path: '/v1/fail/:how',
+    scope: 'public',
+    handler: async (request, response) => {
+      await Promise.resolve();
+      const { how } = request.params;
+      if (how === 'bug') throw new TypeError('secret detail of the code');
+      if (how === 'late') {
+        response.write('half');
+        throw new Error('after the head');
+      }
+      if (how === 'conflict') throw new GatewayError('conflict', null, 'Cannot cancel.');
+      if (how === 'busy') throw new GatewayError('conflict', 'busy', 'Come back.', { retryAfterMs: 250 });
+      if (how === 'quota') throw new GatewayError('quota_exceeded', 'insufficient_quota', 'Out of quota.');
+      if (how === 'limited')
+        throw new GatewayError('rate_limited', 'rate_limit_exceeded', 'Slow down.', { retryAfterMs: 3_600_000 });
+      if (how === 'down') throw new GatewayError('unavailable', null, 'Down.', { retryAfterMs: 1_500 });
+      if (how === 'full') throw new GatewayError('storage_full', 'storage_full', 'The disk is full.');
+      if (how === 'zod') z.object({ n: z.number() }).parse({ n: 'x' });
+      throw new Error('unexpected');
+    },
+  }),
+];
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await serveForTest(routes, { deps: { jsonBody: { sizeBytesMax: 100_000, timeoutMs: 300 } } });
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+type Init = RequestInit & { duplex?: 'half' };
+async function call(
+  path: string,
+  init: Init = {},
+): Promise<{ status: number; headers: Headers; body: unknown; error: ErrorBody['error'] }> {
+  const headers = { authorization: 'Bearer all', ...(init.headers as Record<string, string> | undefined) };
+  const response = await fetch(server.url + path, { ...init, headers });
+  const body: unknown = await response.json();
+  return { status: response.status, headers: response.headers, body, error: (body as ErrorBody).error };
+}
+const post = (path: string, body: string | Buffer<ArrayBuffer>, headers: Record<string, string> = {}) =>
+  call(path, { method: 'POST', body, headers: { 'content-type': 'application/json', ...headers } });
+
+const chat = '/v1/chat/completions';
+
+test.each([
+  ['unknown route', () => call('/v1/nope'), 404, 'unknown_url'],
+  ['other method', () => call(chat), 405, 'method_not_allowed'],
+  ['malformed JSON', () => post(chat, '{"a":'), 400, 'invalid_json'],
+  ['invalid UTF-8', () => post(chat, Buffer.from([0x22, 0xff, 0x22])), 400, 'invalid_utf8'],
+  ['empty body', () => call(chat, { method: 'POST' }), 400, 'empty_body'],
+  ['too large', () => post(chat, `"${'x'.repeat(100_000)}"`), 413, 'request_too_large'],
+  [
+    'wrong content type',
+    () => post(chat, 'a=1', { 'content-type': 'application/x-www-form-urlencoded' }),
+    415,
+    'unsupported_media_type',
+  ],
+  [
+    'wrong charset',
+    () => post(chat, '{}', { 'content-type': 'application/json; charset=utf-16' }),
+    415,
+    'unsupported_media_type',
+  ],
+  ['compressed', () => post(chat, '{}', { 'content-encoding': 'gzip' }), 415, 'unsupported_content_encoding'],
+  ['too deep', () => post(chat, '['.repeat(65) + ']'.repeat(65)), 400, 'json_too_deep'],
+  ['no key', () => call('/v1/batches', { headers: { authorization: 'Bearer wrong' } }), 401, 'invalid_api_key'],
+  [
+    'missing scope',
+    () => call('/v1/batches', { headers: { authorization: 'Bearer files.read' } }),
+    403,
+    'missing_scope',
+  ],
+  ['bug', () => call('/v1/fail/bug'), 500, 'internal_error'],
+  ['malformed escape in the path', () => call('/v1/batches/%zz'), 400, 'invalid_url'],
+  ['disk full', () => call('/v1/fail/full'), 507, 'storage_full'],
+])('an error has the four keys, JSON and a request id: %s', async (_name, run, status, code) => {
+  const answer = await run();
+  expect(answer.status).toBe(status);
+  expect(answer.headers.get('content-type')).toBe('application/json');
+  expect(answer.headers.get('x-request-id')).toMatch(/^req_[0-9a-f]{32}$/);
+  expect(answer.headers.get('x-gateway-trace-id')).toMatch(/^[0-9a-f]{32}$/);
+  expect(Object.keys(answer.body as object)).toEqual(['error']);
+  expect(Object.keys(answer.error).sort()).toEqual(['code', 'message', 'param', 'type']);
+  expect(answer.error.code).toBe(code);
+});
+
+test('a bug is logged with its stack and request id, and its text is not sent', async () => {
+  const answer = await call('/v1/fail/bug');
+  const requestId = answer.headers.get('x-request-id') ?? '';
+  expect(answer.error.message).toContain(requestId);
+  expect(JSON.stringify(answer.body)).not.toContain('secret detail');
+  const line = server.lines.find((line) => line.msg === 'request failed' && line.request_id === requestId);
+  expect(JSON.stringify(line?.err)).toContain('secret detail of the code');
+});
+
+test('an error after the head cuts the connection instead of ending the answer in order', async () => {
+  const answer = await exchange(server.port, 'GET /v1/fail/late HTTP/1.1\r\nHost: a\r\n\r\n');
+  expect(answer).not.toContain('0\r\n\r\n');
+  expect(answer).not.toContain('"error"');
+});
+
+test('the answer to another method lists the allowed ones', async () => {
+  const answer = await call('/v1/batches', { method: 'DELETE' });
+  expect(answer.status).toBe(405);
+  expect(answer.headers.get('allow')).toBe('GET, HEAD, POST');
+});
+
+test('a missing scope is named', async () => {
+  const answer = await call('/v1/batches', { headers: { authorization: 'Bearer files.read' } });
+  expect(answer.error).toMatchObject({ type: 'permission_error', message: expect.stringContaining("'batches.read'") });
+  expect((await call('/v1/batches', { headers: { authorization: 'Bearer batches.read' } })).status).toBe(200);
+});
+
+test('retry headers tell SDKs when to come back and when not to', async () => {
+  const headersOf = async (how: string) => {
+    const { status, headers } = await call(`/v1/fail/${how}`);
+    return [status, headers.get('retry-after'), headers.get('retry-after-ms'), headers.get('x-should-retry')];
+  };
+  expect(await headersOf('conflict')).toEqual([409, null, null, 'false']);
+  expect(await headersOf('busy')).toEqual([409, '1', '250', null]);
+  expect(await headersOf('quota')).toEqual([429, null, null, 'false']);
+  expect(await headersOf('limited')).toEqual([429, '60', '60000', null]);
+  expect(await headersOf('down')).toEqual([503, '2', '1500', null]);
+  expect(await headersOf('full')).toEqual([507, null, null, 'false']);
+});
+
+test('authentication comes before the body: a refused upload is not read, and its sender still gets the answer', async () => {
+  const readsBefore = bodyReads;
+  const answer = await call('/v1/batches', {
+    method: 'POST',
+    body: 'not json'.repeat(20_000),
+    headers: { authorization: 'Bearer wrong', 'content-type': 'text/plain' },
+  });
+  expect(answer.status).toBe(401);
+  expect(bodyReads).toBe(readsBefore);
+});
+
+test('a client that waits for 100-continue is refused before it sends anything', async () => {
+  const head = `POST ${chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer wrong\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nContent-Length: 50000\r\n\r\n`;
+  const answer = await exchange(server.port, head);
+  expect(answer).toMatch(/^HTTP\/1\.1 401 /);
+  expect(answer).not.toContain('100 Continue');
+});
+
+test('a body that waits for 100-continue is asked for once the caller is known', async () => {
+  const head = `POST ${chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer all\r\nExpect: 100-continue\r\nContent-Length: 2\r\nConnection: close\r\n\r\n`;
+  const answer = await exchange(server.port, head, '{}');
+  expect(answer).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/);
+});
+
+test('a body that drips too slowly is cut off with 408', async () => {
+  const head = `POST ${chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer all\r\nContent-Length: 50\r\n\r\n{`;
+  const answer = exchange(server.port, head);
+  await expect
+    .poll(() => server.lines.some((line) => line.status === 408 || line.status === 499), { timeout: 3_000 })
+    .toBe(true);
+  expect(await answer).toMatch(/^HTTP\/1\.1 408 [^]*"code":"request_timeout"/);
+});
+
+test('the original bytes and the parsed value reach the handler, chunked or not', async () => {
+  const text = '{ "big": 12345678901234567890, "a": 1, "a": 2, "name": "žluť" }';
+  const whole = await post(chat, text, { 'content-type': 'application/json; charset=UTF-8' });
+  expect(whole.body).toMatchObject({ text, length: Buffer.byteLength(text), value: { a: 2, name: 'žluť' } });
+  const pieces = [...Buffer.from(text)].map((byte) => `1\r\n${String.fromCharCode(byte)}\r\n`).join('');
+  const head = `POST ${chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer all\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n`;
+  const chunked = Buffer.from(await exchange(server.port, head, pieces, '0\r\n\r\n'), 'latin1').toString();
+  expect(chunked).toContain(JSON.stringify(text));
+});
+
+test('the position of malformed JSON is told by line and column', async () => {
+  const answer = await post(chat, '{\n  "a": 1,\n  "b": tru\n}');
+  expect(answer.error.message).toContain('at byte 19 (line 3, column 8)');
+});
+
+test('a body with too many members is refused', async () => {
+  const { logger } = createTestLogger();
+  await using small = await serveForTest(routes, { deps: { logger, jsonBody: { membersMax: 3 } } });
+  const send = (body: string) =>
+    fetch(small.url + chat, {
+      method: 'POST',
+      body,
+      headers: { authorization: 'Bearer all', 'content-type': 'application/json' },
+    });
+  expect((await send('{"a":{"b":1},"c":":::::"}')).status).toBe(200);
+  expect((await send('{"a":{"b":1},"c":{"d":1}}')).status).toBe(400);
+});
+
+test('input that does not fit its schema is refused with OpenAI codes and the param', async () => {
+  const errorOf = async (body: unknown) => (await post('/v1/batches', JSON.stringify(body))).error;
+  const endpoint = '/v1/embeddings';
+  expect(await errorOf({ endpoint })).toEqual({
+    message: "Missing required parameter: 'input_file_id'.",
+    type: 'invalid_request_error',
+    param: 'input_file_id',
+    code: 'missing_required_parameter',
+  });
+  expect(await errorOf({ input_file_id: 'f' })).toMatchObject({
+    param: 'endpoint',
+    code: 'missing_required_parameter',
+  });
+  expect(await errorOf({ input_file_id: 'f', endpoint: '/v1/x' })).toMatchObject({
+    message: "Invalid value: '/v1/x'. Supported values are: '/v1/chat/completions', '/v1/embeddings'.",
+    param: 'endpoint',
+    code: 'invalid_value',
+  });
+  expect(await errorOf({ input_file_id: 'f', endpoint, metadata: { tags: [] } })).toMatchObject({
+    message: "Invalid type for 'metadata.tags': expected a string, but got an array instead.",
+    param: 'metadata.tags',
+    code: 'invalid_type',
+  });
+  expect(await errorOf({ input_file_id: 'f', endpoint, extra: 1 })).toMatchObject({
+    param: 'extra',
+    code: 'unknown_parameter',
+  });
+  expect(await errorOf([1])).toMatchObject({ param: null, code: 'invalid_type' });
+  expect((await call('/v1/batches?limit=101')).error).toMatchObject({
+    param: 'limit',
+    code: expect.stringMatching(/_above_max_value$/),
+  });
+  expect((await call('/v1/batches?limit=2&after=x')).body).toEqual({ limit: 2, after: 'x' });
+  expect((await call('/v1/fail/zod')).error).toMatchObject({ param: 'n', code: 'invalid_type' });
+});
+
+test('a POST without a body works where none is declared', async () => {
+  expect((await call('/v1/batches/batch_1/cancel', { method: 'POST' })).status).toBe(200);
+});
+
+test('paths: percent-escapes are decoded, slashes tolerated, case is not', async () => {
+  expect((await call('/v1/batches/a%2Fb')).body).toMatchObject({ id: 'a/b' });
+  expect((await post(`/v1/${chat.slice(3)}`, '{}')).status).toBe(200);
+  expect((await post(`/${chat}`, '{}')).status).toBe(200);
+  expect((await post(`${chat}/`, '{}')).status).toBe(200);
+  expect((await call('/V1/batches')).status).toBe(404);
+  expect((await call('/v1//..//batches/../x')).status).toBe(404);
+});
+
+test('tracing headers, their aliases and traceparent make the context', async () => {
+  const contextFor = async (headers: Record<string, string>) => {
+    const answer = await call('/v1/context', { headers });
+    const body = answer.body as Record<string, unknown>;
+    expect(answer.headers.get('x-request-id')).toBe(body.requestId);
+    expect(answer.headers.get('x-gateway-trace-id')).toBe(body.traceId);
+    return body;
+  };
+  expect(
+    await contextFor({
+      'x-gateway-trace-id': 't1',
+      'x-portkey-trace-id': 't2',
+      'x-portkey-span-id': 's1',
+      'x-gateway-span-name': 'a name',
+    }),
+  ).toMatchObject({ traceId: 't1', spanId: 's1', spanName: 'a name', parentSpanId: null });
+  expect(await contextFor({ 'x-portkey-virtual-key': 'vk' })).toMatchObject({ virtualKey: 'vk', metadata: null });
+  const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+  expect(await contextFor({ traceparent })).toMatchObject({
+    traceId: '4bf92f3577b34da6a3ce929d0e0e4736',
+    parentSpanId: '00f067aa0ba902b7',
+  });
+  const [first, second] = [await contextFor({ traceparent: '00-0-0-0' }), await contextFor({})];
+  expect(first.traceId).toMatch(/^[0-9a-f]{32}$/);
+  expect(first.traceId).not.toBe(second.traceId);
+  const metadata = Buffer.from('{"_user":"žofie","env":"prod"}').toString('latin1');
+  expect(await contextFor({ 'x-portkey-metadata': metadata })).toMatchObject({
+    metadata: { _user: 'žofie', env: 'prod' },
+  });
+});
+
+test.each([
+  ['x-gateway-trace-id', 'x'.repeat(257)],
+  ['x-gateway-span-name', 'caf\u00e9'],
+  ['x-gateway-metadata', 'no'],
+  ['x-gateway-metadata', '[]'],
+  ['x-gateway-metadata', '{"a":1}'],
+  ['x-gateway-metadata', '{"__proto__":"x"}'],
+  ['x-gateway-metadata', '{"a":"\\u0000"}'],
+  ['x-gateway-metadata', '{"a":"\\ud800"}'],
+  ['x-gateway-metadata', `{"a":"${'x'.repeat(129)}"}`],
+])('an unusable header is refused by name: %s: %s', async (name, value) => {
+  const answer = await call('/v1/context', { headers: { [name]: value } });
+  expect(answer.status).toBe(400);
+  expect(answer.error.param).toBe(name);
+  expect(answer.headers.get('x-gateway-trace-id')).toMatch(/^[0-9a-f]{32}$/);
+});
+
+test('one line is logged per request, with what the handler added', async () => {
+  const answer = await post(chat, '{}');
+  const requestId = answer.headers.get('x-request-id');
+  const isLine = (line: Record<string, unknown>) => line.request_id === requestId;
+  await expect.poll(() => server.lines.some(isLine)).toBe(true);
+  expect(server.lines.filter(isLine)).toEqual([
+    expect.objectContaining({
+      msg: 'request ended',
+      route: chat,
+      status: 200,
+      provider: 'openai',
+      key_id: 'key_1',
+      workspace_id: 'ws_1',
+    }),
+  ]);
+});
+
+test('an authentication that must wait is waited for', async () => {
+  const authenticate = (request: Parameters<typeof authenticateForTest>[0]) =>
+    Promise.resolve().then(() => authenticateForTest(request));
+  await using slow = await serveForTest(routes, { deps: { authenticate } });
+  expect((await fetch(`${slow.url}/v1/batches`, { headers: { authorization: 'Bearer wrong' } })).status).toBe(401);
+  expect((await fetch(`${slow.url}/v1/batches`, { headers: { authorization: 'Bearer files.read' } })).status).toBe(403);
+  expect((await fetch(`${slow.url}/v1/batches`, { headers: { authorization: 'Bearer all' } })).status).toBe(200);
+});
+
+test('a table with an undeclared scope, a repeated route or a pattern does not boot', () => {
+  const { logger } = createTestLogger();
+  const boot = (table: Route[]) => () => createHttpApp({ routes: table, authenticate: authenticateForTest, logger });
+  const route = testRoute({ method: 'GET', path: '/v1/x/:a', handler: () => {} });
+  const { scope: _scope, ...undeclared } = route;
+  expect(boot([undeclared as Route])).toThrow('GET /v1/x/:a declares no scope');
+  expect(boot([{ ...route, scope: 'everything' as Route['scope'] }])).toThrow('declares no scope');
+  expect(boot([route, { ...route, path: '/v1/x/:b', operationId: 'other' }])).toThrow('twice');
+  expect(boot([route, { ...route, path: '/v1/y' }])).toThrow('twice');
+  expect(boot([{ ...route, path: '/v1/*rest' }])).toThrow('plain segments');
+  expect(boot([route])).not.toThrow();
+});

@@ -1,0 +1,166 @@
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type Request,
+  type RequestHandler,
+  type Response,
+} from 'express';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Caller } from './caller.ts';
+import { sendError } from './error-response.ts';
+import { readJsonBody, type JsonBodyLimits } from './json-body.ts';
+import { contextOf, openContext } from './request-context.ts';
+import { checkRoutes, type Route } from './route.ts';
+
+export type HttpAppDeps = {
+  routes: readonly Route[];
+  /** Throws unauthenticated. Synchronous when the key is known: a promise is waited for, a value is not. */
+  authenticate: (request: Request) => Caller | Promise<Caller>;
+  logger: Logger;
+  /** Called once per request when its response is done or its connection gone. */
+  observe?: (end: RequestEnd) => void;
+  jsonBody?: Partial<JsonBodyLimits>;
+};
+
+/** `route` is the template, or `unmatched`; `status` is 499 when the client left before the answer was complete. */
+export type RequestEnd = { method: string; route: string; status: number; durationMs: number };
+
+/** Defaults: 10 MiB holds a conversation with images; 64 levels and 100,000 members are beyond any real request. */
+export const defaultJsonBodyLimits: JsonBodyLimits = {
+  sizeBytesMax: 10 * 1_048_576,
+  depthMax: 64,
+  membersMax: 100_000,
+  timeoutMs: 30_000,
+};
+
+/**
+ * The express application of a route table. Order per request: context (ids on the response), route, authentication,
+ * scope, body, handler; every failure ends in `sendError`. Throws when the table is not fit to be served.
+ */
+export function createHttpApp(deps: HttpAppDeps): Express {
+  checkRoutes(deps.routes);
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag');
+  app.enable('case sensitive routing');
+  app.set('query parser', 'simple');
+
+  app.use(openRequest(deps));
+  for (const [path, routes] of byPath(deps.routes)) {
+    const target = app.route(path);
+    for (const route of routes) {
+      const handler = serve(route, deps);
+      if (route.method === 'GET') target.get(handler);
+      else if (route.method === 'POST') target.post(handler);
+      else if (route.method === 'PUT') target.put(handler);
+      else target.delete(handler);
+    }
+    target.all(refuseMethod(path, routes));
+  }
+  app.use((request) => {
+    const shown = `${request.method} ${request.path.slice(0, 200)}`;
+    throw new GatewayError('not_found', 'unknown_url', `Invalid URL (${shown})`);
+  });
+  const onError: ErrorRequestHandler = (error: unknown, request, response, _next) => {
+    sendError(request, response, error, deps.logger);
+  };
+  app.use(onError);
+  return app;
+}
+
+function openRequest({ logger, observe }: HttpAppDeps): RequestHandler {
+  return (request, response, next) => {
+    response.on('close', () => {
+      const end = toRequestEnd(request, response);
+      observe?.(end);
+      logRequest(logger, request, end);
+    });
+    openContext(request, response);
+    // Some clients join a base URL that ends in a slash with a path that begins with one.
+    if (request.url.startsWith('//') || request.url.startsWith('/v1//'))
+      request.url = request.url.replace(/^(\/v1)?\/+/, '$1/');
+    next();
+  };
+}
+
+function toRequestEnd(request: Request, response: Response): RequestEnd {
+  const { route, startedMs } = contextOf(request);
+  return {
+    method: request.method,
+    route: route ?? 'unmatched',
+    status: response.writableFinished ? response.statusCode : 499,
+    durationMs: performance.now() - startedMs,
+  };
+}
+
+function logRequest(logger: Logger, request: Request, end: RequestEnd): void {
+  if (!logger.isLevelEnabled('info')) return;
+  const { requestId, traceId, caller, logFields } = contextOf(request);
+  logger.info(
+    {
+      request_id: requestId,
+      trace_id: traceId,
+      workspace_id: caller?.workspaceId,
+      key_id: caller?.keyId,
+      method: end.method,
+      route: end.route,
+      status: end.status,
+      duration_ms: Math.round(end.durationMs * 100) / 100,
+      ...logFields,
+    },
+    'request ended',
+  );
+}
+
+/** Static paths first: a parameter never hides them, and the hot routes are found early. */
+function byPath(routes: readonly Route[]): [string, Route[]][] {
+  const paths = [...Map.groupBy(routes, (route) => route.path)];
+  return [...paths.filter(([path]) => !path.includes(':')), ...paths.filter(([path]) => path.includes(':'))];
+}
+
+function serve(route: Route, deps: HttpAppDeps): RequestHandler {
+  const { scope, handler } = route;
+  const body = route.request?.body;
+  const limits = { ...defaultJsonBodyLimits, ...deps.jsonBody };
+  if (route.request?.bodySizeBytesMax !== undefined) limits.sizeBytesMax = route.request.bodySizeBytesMax;
+  const readsJson = body !== undefined && body !== 'multipart';
+
+  const proceed: RequestHandler = (request, response, next) => {
+    if (!readsJson) return handler(request, response, next);
+    return readJsonBody(request, response, limits).then(() => handler(request, response, next));
+  };
+  return (request, response, next) => {
+    const context = contextOf(request);
+    context.route = route.path;
+    if (scope === 'public') return proceed(request, response, next);
+    const caller = deps.authenticate(request);
+    if (!(caller instanceof Promise)) {
+      admit(caller, scope);
+      context.caller = caller;
+      return proceed(request, response, next);
+    }
+    return caller.then((known) => {
+      admit(known, scope);
+      context.caller = known;
+      return proceed(request, response, next);
+    });
+  };
+}
+
+function admit({ scopes }: Caller, scope: string): void {
+  if (scopes === 'all' || scopes.has(scope)) return;
+  const message = `This API key lacks the scope '${scope}': use a key that has it, or one made without a list of scopes.`;
+  throw new GatewayError('forbidden', 'missing_scope', message);
+}
+
+function refuseMethod(path: string, routes: readonly Route[]): RequestHandler {
+  const methods = routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
+  const allow = methods.join(', ');
+  return (request, response) => {
+    contextOf(request).route = path;
+    response.setHeader('allow', allow);
+    const message = `The method ${request.method} is not allowed for ${request.path.slice(0, 200)}: use ${allow}.`;
+    throw new GatewayError('method_not_allowed', 'method_not_allowed', message);
+  };
+}

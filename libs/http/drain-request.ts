@@ -1,0 +1,53 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+// What a client may still send after it was refused: enough for a body that was already under way, no more.
+const drainBytesMax = 16 * 1_048_576;
+const drainMsMax = 5_000;
+
+/**
+ * Sends the (complete) body of an answer at once; the response itself ends only when the rest of the request has been
+ * read and dropped, or the bounds are passed, and then the connection is cut. Closing earlier would make the kernel
+ * send a reset, which can overtake the answer; reading without bounds would let a refused client send for ever.
+ * The caller has set content-length.
+ * Nothing is waited for from a client that is too slow already (`isSlow`), or that waits for "100 Continue".
+ */
+export function drainThenEnd(
+  request: IncomingMessage,
+  response: ServerResponse,
+  body: Buffer,
+  options: { isSlow: boolean },
+): void {
+  if (request.complete || !hasBody(request)) {
+    response.end(body);
+    return;
+  }
+  if (options.isSlow || request.headers.expect !== undefined) {
+    response.setHeader('connection', 'close');
+    response.end(body, () => request.destroy());
+    return;
+  }
+  response.write(body);
+  let dropped = 0;
+  const timer = setTimeout(() => stop(), drainMsMax);
+  const stop = (): void => {
+    clearTimeout(timer);
+    request.off('data', drop);
+    response.end(() => request.destroy());
+  };
+  const drop = (chunk: Buffer): void => {
+    dropped += chunk.length;
+    if (dropped > drainBytesMax) stop();
+  };
+  request.on('data', drop);
+  request.once('end', () => {
+    clearTimeout(timer);
+    response.end();
+  });
+  request.once('close', () => clearTimeout(timer));
+  request.resume();
+}
+
+export function hasBody(request: IncomingMessage): boolean {
+  const length = request.headers['content-length'];
+  return length === undefined ? request.headers['transfer-encoding'] !== undefined : Number(length) > 0;
+}

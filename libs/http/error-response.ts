@@ -1,0 +1,157 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { ZodError } from 'zod';
+import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { drainThenEnd } from './drain-request.ts';
+import { contextOf } from './request-context.ts';
+import { fromZodError } from './zod-error.ts';
+
+/** The body of every error answer, always with all four keys (openai-semantics.md 4.1). */
+export type ErrorBody = {
+  error: { message: string; type: string; param: string | null; code: string | null };
+};
+
+type ErrorAnswer = { status: number; type: string };
+
+const answers: Record<ErrorKind, ErrorAnswer> = {
+  invalid_request: { status: 400, type: 'invalid_request_error' },
+  unsupported_operation: { status: 400, type: 'invalid_request_error' },
+  unauthenticated: { status: 401, type: 'invalid_request_error' },
+  forbidden: { status: 403, type: 'permission_error' },
+  not_found: { status: 404, type: 'invalid_request_error' },
+  method_not_allowed: { status: 405, type: 'invalid_request_error' },
+  conflict: { status: 409, type: 'invalid_request_error' },
+  payload_too_large: { status: 413, type: 'invalid_request_error' },
+  unsupported_media_type: { status: 415, type: 'invalid_request_error' },
+  rate_limited: { status: 429, type: 'rate_limit_error' },
+  quota_exceeded: { status: 429, type: 'insufficient_quota' },
+  provider_failed: { status: 502, type: 'server_error' },
+  unavailable: { status: 503, type: 'service_unavailable_error' },
+  provider_timeout: { status: 504, type: 'server_error' },
+  storage_full: { status: 507, type: 'server_error' },
+};
+
+// Two refusals that only HTTP knows: they have no kind of their own, because nothing below this library makes them.
+const answersByCode: Record<string, ErrorAnswer> = {
+  request_timeout: { status: 408, type: 'invalid_request_error' },
+  request_headers_too_large: { status: 431, type: 'invalid_request_error' },
+};
+
+// SDKs obey Retry-After without a cap (openai 6) or not at all beyond a minute (python): never ask for more than this.
+const retryAfterMsMax = 60_000;
+const retryAfterMsDefault = 1_000;
+
+/** The HTTP status of an error; 500 for everything that is not a refusal (a bug). */
+export function statusOf(error: unknown): number {
+  const refusal = toGatewayError(error);
+  return refusal === null ? 500 : answerOf(refusal).status;
+}
+
+/** The OpenAI error body. A bug's own text never leaves the process: the caller gets the request id to quote. */
+export function toErrorBody(error: unknown, requestId: string): ErrorBody {
+  const refusal = toGatewayError(error);
+  if (refusal === null) {
+    const message = `The server had an error while processing your request. Quote the request id ${requestId} when you report it.`;
+    return { error: { message, type: 'server_error', param: null, code: 'internal_error' } };
+  }
+  const { message, param, code } = refusal;
+  return { error: { message, type: answerOf(refusal).type, param, code } };
+}
+
+/**
+ * Response headers of an error beside content type and request id. 429 and 503 always carry both Retry-After forms,
+ * at most 60 s. `x-should-retry: false` where the SDKs would repeat a call that cannot succeed: 409 (unless the error
+ * says when to come back), an exhausted quota, a full disk.
+ */
+export function errorHeaders(error: unknown): Record<string, string> {
+  const refusal = toGatewayError(error);
+  if (refusal === null) return {};
+  const { kind, retryAfterMs } = refusal;
+  if (kind === 'quota_exceeded' || kind === 'storage_full') return { 'x-should-retry': 'false' };
+  if (retryAfterMs === undefined) {
+    if (kind === 'conflict') return { 'x-should-retry': 'false' };
+    if (kind !== 'rate_limited' && kind !== 'unavailable') return {};
+  }
+  const wanted = retryAfterMs ?? retryAfterMsDefault;
+  const waitMs = Math.ceil(Math.min(retryAfterMsMax, Math.max(1, Number.isFinite(wanted) ? wanted : retryAfterMsMax)));
+  return { 'retry-after': String(Math.ceil(waitMs / 1_000)), 'retry-after-ms': String(waitMs) };
+}
+
+/**
+ * Answers a request with an error and logs bugs with their stack. When the head of the answer is already out, the
+ * connection is cut, because a half answer that ends in order would pass for a whole one. A body that the client is
+ * still sending is read and dropped within bounds, so that the client sees the answer instead of a reset.
+ */
+export function sendError(request: IncomingMessage, response: ServerResponse, error: unknown, logger: Logger): void {
+  const { requestId, traceId } = contextOf(request);
+  const status = statusOf(error);
+  if (status === 500 && !response.destroyed) {
+    logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'request failed');
+  }
+  if (response.destroyed || response.writableEnded) return;
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  const bytes = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
+  for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
+  for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);
+  response.statusCode = status;
+  response.setHeader('content-type', 'application/json');
+  response.setHeader('content-length', bytes.length);
+  drainThenEnd(request, response, bytes, { isSlow: status === 408 });
+}
+
+/** A refusal in domain terms, also for what zod and express throw; null for a bug. */
+function toGatewayError(error: unknown): GatewayError | null {
+  if (error instanceof GatewayError) return error;
+  if (error instanceof ZodError) return fromZodError(error);
+  if (error instanceof URIError) {
+    return new GatewayError('invalid_request', 'invalid_url', 'The path holds a malformed percent-encoding.');
+  }
+  return null;
+}
+
+function answerOf(error: GatewayError): ErrorAnswer {
+  const special = error.code === null ? undefined : answersByCode[error.code];
+  return error.kind === 'invalid_request' && special !== undefined ? special : answers[error.kind];
+}
+
+/**
+ * The whole answer, head and body, to bytes that Node's parser refused: there is no request object then, only a
+ * socket. `code` is the parser's error code.
+ */
+export function rawErrorResponse(code: string | undefined, requestId: string): string {
+  const refusal = toRawRefusal(code);
+  const body = JSON.stringify(toErrorBody(refusal, requestId));
+  const status = statusOf(refusal);
+  const reason =
+    status === 408 ? 'Request Timeout' : status === 431 ? 'Request Header Fields Too Large' : 'Bad Request';
+  return [
+    `HTTP/1.1 ${status} ${reason}`,
+    'content-type: application/json',
+    `content-length: ${Buffer.byteLength(body)}`,
+    `x-request-id: ${requestId}`,
+    'connection: close',
+    '',
+    body,
+  ].join('\r\n');
+}
+
+function toRawRefusal(code: string | undefined): GatewayError {
+  if (code === 'HPE_HEADER_OVERFLOW') {
+    return new GatewayError(
+      'invalid_request',
+      'request_headers_too_large',
+      'The request line and headers are too large.',
+    );
+  }
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+    return new GatewayError('invalid_request', 'request_timeout', 'The request did not arrive in time.');
+  }
+  return new GatewayError(
+    'invalid_request',
+    'malformed_request',
+    'The bytes received are not a valid HTTP/1.1 request.',
+  );
+}

@@ -1,0 +1,95 @@
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { rawErrorResponse } from './error-response.ts';
+import { newRequestId } from './request-context.ts';
+
+export type HttpServerLimits = {
+  /** A client that drips its headers is cut off after this. */
+  headersTimeoutMs: number;
+  /** Whole request, body included: the longest that any route allows. Shorter ones are kept by the body readers. */
+  requestTimeoutMs: number;
+  /** Longer than the idle time of usual load balancers (60 s), so that they close first and never hit a closing one. */
+  keepAliveTimeoutMs: number;
+  headerSizeBytesMax: number;
+  connectionsMax: number;
+  /** How often the two timeouts above are looked at. */
+  timeoutCheckIntervalMs: number;
+};
+
+export const defaultHttpServerLimits: HttpServerLimits = {
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 3_600_000,
+  keepAliveTimeoutMs: 75_000,
+  headerSizeBytesMax: 16_384,
+  connectionsMax: 10_000,
+  timeoutCheckIntervalMs: 2_000,
+};
+
+export type HttpServer = {
+  readonly server: Server;
+  /** Resolves with the port once connections are accepted; rejects when the address cannot be had. */
+  listen: (address: { port: number; host: string }) => Promise<{ port: number }>;
+  /**
+   * Stops accepting, tells clients with `connection: close`, lets requests in flight finish, and after `deadlineMs`
+   * cuts what is left. Resolves when no connection is open. Idempotent, and legal before `listen`.
+   */
+  stop: (deadlineMs: number) => Promise<void>;
+};
+
+/** A node:http server with every limit set. Never the lenient parser: what is ambiguous is refused and closed. */
+export function createHttpServer(app: RequestListener, overrides: Partial<HttpServerLimits> = {}): HttpServer {
+  const limits = { ...defaultHttpServerLimits, ...overrides };
+  const server = createServer({
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: limits.requestTimeoutMs,
+    keepAliveTimeout: limits.keepAliveTimeoutMs,
+    maxHeaderSize: limits.headerSizeBytesMax,
+    connectionsCheckingInterval: limits.timeoutCheckIntervalMs,
+    insecureHTTPParser: false,
+    requireHostHeader: false, // refused by openContext, with a body
+    noDelay: true,
+  });
+  server.maxConnections = limits.connectionsMax;
+
+  const inFlight = new Set<ServerResponse>();
+  let stopping: Promise<void> | null = null;
+  const serve = (request: IncomingMessage, response: ServerResponse): void => {
+    inFlight.add(response);
+    response.once('close', () => inFlight.delete(response));
+    if (stopping !== null) response.setHeader('connection', 'close');
+    app(request, response);
+  };
+  server.on('request', serve);
+  // Not answered here: the body readers send "100 Continue" when the caller may send at all.
+  server.on('checkContinue', serve);
+  server.on('checkExpectation', serve);
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+    if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
+    else socket.end(rawErrorResponse(error.code, newRequestId()), () => socket.destroy());
+  });
+
+  const stop = async (deadlineMs: number): Promise<void> => {
+    if (!server.listening) return;
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    for (const response of inFlight) if (!response.headersSent) response.setHeader('connection', 'close');
+    // A connection that becomes idle after its last answer is closed here; Node does not do it by itself.
+    const sweep = setInterval(() => server.closeIdleConnections(), 50);
+    const deadline = setTimeout(() => server.closeAllConnections(), deadlineMs);
+    await closed;
+    clearInterval(sweep);
+    clearTimeout(deadline);
+  };
+
+  return {
+    server,
+    listen: ({ port, host }) =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject);
+        server.listen({ port, host, backlog: 1_024 }, () => {
+          server.off('error', reject);
+          resolve({ port: (server.address() as AddressInfo).port });
+        });
+      }),
+    stop: (deadlineMs) => (stopping ??= stop(deadlineMs)),
+  };
+}

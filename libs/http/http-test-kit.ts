@@ -1,0 +1,69 @@
+import { connect } from 'node:net';
+import { pino } from 'pino';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Caller } from './caller.ts';
+import { createHttpApp, type HttpAppDeps } from './create-http-app.ts';
+import { createHttpServer, type HttpServer, type HttpServerLimits } from './http-server.ts';
+import type { Route } from './route.ts';
+
+/** A logger whose lines can be read back. */
+export function createTestLogger(): { logger: Logger; lines: Record<string, unknown>[] } {
+  const lines: Record<string, unknown>[] = [];
+  const write = (line: string): void => void lines.push(JSON.parse(line) as Record<string, unknown>);
+  return { logger: pino({ level: 'debug' }, { write }), lines };
+}
+
+/** Accepts `Bearer all` (every scope) and `Bearer <scope>`; everything else is unauthenticated. */
+export function authenticateForTest(request: { headers: { authorization?: string | undefined } }): Caller {
+  const token = request.headers.authorization?.replace('Bearer ', '');
+  if (token === undefined || token === 'wrong') {
+    throw new GatewayError('unauthenticated', 'invalid_api_key', 'Incorrect API key provided.');
+  }
+  const scopes = token === 'all' ? 'all' : new Set([token]);
+  return { workspaceId: 'ws_1', keyId: 'key_1', scopes, defaults: { configId: null, metadata: null } };
+}
+
+export type TestServer = {
+  url: string;
+  port: number;
+  http: HttpServer;
+  lines: Record<string, unknown>[];
+  [Symbol.asyncDispose]: () => Promise<void>;
+};
+
+/** Serves a route table on a free port of the loopback address; disposing stops it at once. */
+export async function serveForTest(
+  routes: readonly Route[],
+  options: { deps?: Partial<HttpAppDeps>; limits?: Partial<HttpServerLimits> } = {},
+): Promise<TestServer> {
+  const { logger, lines } = createTestLogger();
+  const app = createHttpApp({ routes, authenticate: authenticateForTest, logger, ...options.deps });
+  const http = createHttpServer(app, options.limits);
+  const { port } = await http.listen({ port: 0, host: '127.0.0.1' });
+  const dispose = (): Promise<void> => http.stop(0);
+  return { url: `http://127.0.0.1:${port}`, port, http, lines, [Symbol.asyncDispose]: dispose };
+}
+
+/** A route with the fields that a test does not care about filled in. */
+export function testRoute(route: Pick<Route, 'method' | 'path' | 'handler'> & Partial<Route>): Route {
+  const operationId = `${route.method} ${route.path}`;
+  return { operationId, summary: 'test', tag: 'test', scope: 'batches.write', responses: {}, ...route };
+}
+
+/** Writes the pieces to a new connection and resolves with all that came back when the server closed it. */
+export function exchange(port: number, ...pieces: string[]): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let received = '';
+    const socket = connect(port, '127.0.0.1', () => {
+      for (const piece of pieces) socket.write(piece, 'latin1');
+    });
+    socket.on('data', (chunk: Buffer) => {
+      received += chunk.toString('latin1');
+    });
+    socket.on('close', () => resolve(received));
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ECONNRESET' && error.code !== 'EPIPE') reject(error);
+    });
+  });
+}

@@ -1,0 +1,144 @@
+import { isUtf8 } from 'node:buffer';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { hasBody } from './drain-request.ts';
+import { checkJsonShape, jsonErrorOffset } from './json-scan.ts';
+
+export type JsonBodyLimits = {
+  sizeBytesMax: number;
+  /** Nesting of objects and arrays. */
+  depthMax: number;
+  /** Members of all objects together: a million tiny keys cost far more memory than their bytes. */
+  membersMax: number;
+  /** From the first look at the body to its last byte: a client that drips is cut off. */
+  timeoutMs: number;
+};
+
+/** A JSON body: the bytes as they came, and what they say, parsed once. */
+export type JsonBody = { readonly bytes: Buffer; readonly value: unknown };
+
+const bodyKey = Symbol('json body');
+type Carrier = { [bodyKey]?: JsonBody };
+
+/** The body of a route that declares one; throws (a bug, 500) on any other route. */
+export function jsonBodyOf(request: IncomingMessage): JsonBody {
+  const body = (request as Carrier)[bodyKey];
+  if (body === undefined) throw new Error('the request has no JSON body: its route does not declare one');
+  return body;
+}
+
+/**
+ * Reads and parses a JSON body; afterwards `jsonBodyOf` and `request.body` have it.
+ * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, too slow, cut off.
+ */
+export async function readJsonBody(
+  request: IncomingMessage & { body?: unknown },
+  response: ServerResponse,
+  limits: JsonBodyLimits,
+): Promise<void> {
+  checkHeaders(request, limits);
+  const bytes = await readBytes(request, response, limits);
+  const body = { bytes, value: parseJson(bytes, limits) };
+  (request as Carrier)[bodyKey] = body;
+  request.body = body.value;
+}
+
+const jsonContentType = /^application\/json[\t ]*(?:;[\t ]*charset[\t ]*=[\t ]*"?utf-?8"?[\t ]*)?;?$/i;
+
+function checkHeaders(request: IncomingMessage, limits: JsonBodyLimits): void {
+  const { headers } = request;
+  const type = headers['content-type'];
+  if (type !== undefined && type !== 'application/json' && !jsonContentType.test(type)) {
+    throw new GatewayError(
+      'unsupported_media_type',
+      'unsupported_media_type',
+      `The content type ${JSON.stringify(type.slice(0, 100))} is not supported here: send application/json in UTF-8.`,
+    );
+  }
+  refuseCompressed(request);
+  if (Number(headers['content-length'] ?? 0) > limits.sizeBytesMax) throw bodyTooLarge(limits.sizeBytesMax);
+  if (!hasBody(request)) {
+    throw new GatewayError('invalid_request', 'empty_body', 'The request body is empty: a JSON object is expected.');
+  }
+}
+
+/** Throws unsupported_media_type for a compressed request: a small one could unpack to gigabytes. */
+export function refuseCompressed(request: IncomingMessage): void {
+  const encoding = request.headers['content-encoding'];
+  if (encoding === undefined || encoding.toLowerCase() === 'identity') return;
+  throw new GatewayError(
+    'unsupported_media_type',
+    'unsupported_content_encoding',
+    'Compressed request bodies are not supported: send the body without Content-Encoding.',
+  );
+}
+
+function bodyTooLarge(sizeBytesMax: number): GatewayError {
+  const message = `The request body is too large: at most ${sizeBytesMax} bytes are accepted here.`;
+  return new GatewayError('payload_too_large', 'request_too_large', message);
+}
+
+function readBytes(request: IncomingMessage, response: ServerResponse, limits: JsonBodyLimits): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let sizeBytes = 0;
+    const settle = (error: GatewayError | null): void => {
+      clearTimeout(timer);
+      request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
+      if (error === null) resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks));
+      else reject(error);
+    };
+    const take = (chunk: Buffer): void => {
+      sizeBytes += chunk.length;
+      if (sizeBytes > limits.sizeBytesMax) settle(bodyTooLarge(limits.sizeBytesMax));
+      else chunks.push(chunk);
+    };
+    const finish = (): void => settle(null);
+    const abort = (): void => settle(clientGone());
+    const timer = setTimeout(() => {
+      const message = `The request body did not arrive within ${limits.timeoutMs} ms.`;
+      settle(new GatewayError('invalid_request', 'request_timeout', message));
+    }, limits.timeoutMs);
+    request.on('data', take).on('end', finish).on('error', abort).on('close', abort);
+    if (request.headers.expect !== undefined) response.writeContinue();
+  });
+}
+
+/** The client left before it had sent everything; nobody reads this answer, but it is counted as a refusal. */
+export function clientGone(): GatewayError {
+  return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
+}
+
+/** Bytes to a JSON value; throws invalid_request as `readJsonBody` does. */
+export function parseJson(bytes: Buffer, limits: Pick<JsonBodyLimits, 'depthMax' | 'membersMax'>): unknown {
+  if (!isUtf8(bytes)) {
+    throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
+  }
+  const excess = checkJsonShape(bytes, limits);
+  if (excess === 'depth') {
+    const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
+    throw new GatewayError('invalid_request', 'json_too_deep', message);
+  }
+  if (excess === 'members') {
+    const message = `The objects of the request body have more than ${limits.membersMax} members.`;
+    throw new GatewayError('invalid_request', 'json_too_many_members', message);
+  }
+  try {
+    return JSON.parse(bytes.toString('utf8'));
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw malformed(bytes);
+  }
+}
+
+// V8's own message quotes the body and often has no position.
+function malformed(bytes: Buffer): GatewayError {
+  const offset = jsonErrorOffset(bytes);
+  const before = bytes.subarray(0, offset);
+  const line = before.toString('latin1').split('\n').length;
+  const column = before.subarray(before.lastIndexOf(0x0a) + 1).toString('utf8').length + 1;
+  const what = offset >= bytes.length ? 'it ends too early' : 'an unexpected character';
+  const message = `The request body is not valid JSON: ${what} at byte ${offset} (line ${line}, column ${column}).`;
+  return new GatewayError('invalid_request', 'invalid_json', message);
+}

@@ -1,0 +1,123 @@
+// Byte values of JSON's structural characters (RFC 8259 section 2).
+const quote = 0x22;
+const comma = 0x2c;
+const colon = 0x3a;
+const openBracket = 0x5b;
+const backslash = 0x5c;
+const closeBracket = 0x5d;
+const openBrace = 0x7b;
+const closeBrace = 0x7d;
+
+/**
+ * Looks over JSON bytes before they are parsed, in one pass and without recursion: which limit do they break?
+ * Bytes that are not JSON may pass; the parser refuses those.
+ */
+export function checkJsonShape(
+  bytes: Buffer,
+  limits: { depthMax: number; membersMax: number },
+): 'depth' | 'members' | null {
+  let depth = 0;
+  let members = 0;
+  for (let index = 0; index < bytes.length; index += 1) {
+    const byte = bytes[index];
+    if (byte === quote) {
+      index = endOfString(bytes, index);
+    } else if (byte === colon) {
+      members += 1;
+      if (members > limits.membersMax) return 'members';
+    } else if (byte === openBrace || byte === openBracket) {
+      depth += 1;
+      if (depth > limits.depthMax) return 'depth';
+    } else if (byte === closeBrace || byte === closeBracket) {
+      depth -= 1;
+    }
+  }
+  return null;
+}
+
+/** Index of the quote that ends the string that starts at `start`; the length of the bytes when none does. */
+function endOfString(bytes: Buffer, start: number): number {
+  let end = bytes.indexOf(quote, start + 1);
+  while (end !== -1) {
+    let slashes = 0;
+    while (bytes[end - 1 - slashes] === backslash) slashes += 1;
+    if (slashes % 2 === 0) return end;
+    end = bytes.indexOf(quote, end + 1);
+  }
+  return bytes.length;
+}
+
+const scalar = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
+const escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
+
+type Expectation = 'value' | 'first value' | 'key' | 'first key' | 'colon' | 'end';
+
+/**
+ * Offset of the first byte at which these bytes stop being JSON: their length when they end too early or are JSON
+ * after all. Only for the error message of a text that the parser refused; nesting must be bounded by the caller.
+ */
+export function jsonErrorOffset(bytes: Buffer): number {
+  const text = bytes.toString('latin1'); // one character per byte, so that offsets agree
+  const open: number[] = [];
+  let expects = 'value' as Expectation;
+  let index = 0;
+  for (;;) {
+    while (' \t\r\n'.includes(text[index] ?? '?')) index += 1;
+    const byte = bytes[index];
+    if (byte === undefined) return bytes.length;
+    const container = open.at(-1);
+    if (expects === 'colon') {
+      if (byte !== colon) return index;
+      expects = 'value';
+      index += 1;
+    } else if (
+      (byte === closeBrace && expects === 'first key') ||
+      (byte === closeBracket && expects === 'first value')
+    ) {
+      open.pop();
+      expects = 'end';
+      index += 1;
+    } else if (expects === 'end') {
+      if (container === openBrace && byte === comma) expects = 'key';
+      else if (container === openBracket && byte === comma) expects = 'value';
+      else if (
+        (container === openBrace && byte === closeBrace) ||
+        (container === openBracket && byte === closeBracket)
+      ) {
+        open.pop();
+      } else return index;
+      index += 1;
+    } else if (byte === quote) {
+      const end = endOfString(bytes, index);
+      const bad = badInString(text, index + 1, end);
+      if (bad !== -1) return bad;
+      if (end === bytes.length) return end;
+      index = end + 1;
+      expects = expects === 'key' || expects === 'first key' ? 'colon' : 'end';
+    } else if (expects === 'key' || expects === 'first key') {
+      return index;
+    } else if (byte === openBrace || byte === openBracket) {
+      open.push(byte);
+      expects = byte === openBrace ? 'first key' : 'first value';
+      index += 1;
+    } else {
+      scalar.lastIndex = index;
+      if (!scalar.test(text)) return index;
+      index = scalar.lastIndex;
+      expects = 'end';
+    }
+  }
+}
+
+/** Offset of a raw control character or a bad escape between `start` and `end`, or -1. */
+function badInString(text: string, start: number, end: number): number {
+  for (let index = start; index < end; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code < 0x20) return index;
+    if (code !== backslash) continue;
+    escape.lastIndex = index;
+    if (!escape.test(text)) return index;
+    index = escape.lastIndex - 1;
+  }
+  return -1;
+}

@@ -1,0 +1,184 @@
+import { isUtf8 } from 'node:buffer';
+import { randomFillSync } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Caller } from './caller.ts';
+
+/** Who and what one request is, for logs, events and calls to providers. Times are of `performance.now()`. */
+export type RequestContext = {
+  readonly requestId: string;
+  readonly traceId: string;
+  readonly spanId: string | null;
+  readonly parentSpanId: string | null;
+  readonly spanName: string | null;
+  /** `x-gateway-metadata`; null when the header is absent. Has no prototype. */
+  readonly metadata: Readonly<Record<string, string>> | null;
+  readonly startedMs: number;
+  /** Template of the matched route, such as `/v1/batches/:batchId`; null before or without a match. */
+  route: string | null;
+  caller: Caller | null;
+  /** More fields for the request's one log line (provider, model, tokens), set by handlers. */
+  logFields: Record<string, unknown> | null;
+};
+
+const contextKey = Symbol('request context');
+type Carrier = { [contextKey]?: RequestContext };
+
+const metadataPairsMax = 64; // a label set, not a document; the header itself is at most 16 KiB
+const metadataTextMax = 128; // interface-and-providers.md 3
+const tracingTextMax = 256;
+const headersMax = 100;
+
+/**
+ * Creates the context of a request and puts `x-request-id` and `x-gateway-trace-id` on its response, before anything
+ * that can fail, so that errors carry them too. Throws invalid_request, with the header as param, for a tracing or
+ * metadata header that is not usable; the context exists even then.
+ */
+export function openContext(request: IncomingMessage, response: ServerResponse): RequestContext {
+  const { headers } = request;
+  const traceparent = headers.traceparent === undefined ? null : parseTraceparent(headers.traceparent);
+  const context = {
+    requestId: newRequestId(),
+    traceId: '',
+    spanId: null as string | null,
+    parentSpanId: null as string | null,
+    spanName: null as string | null,
+    metadata: null as Readonly<Record<string, string>> | null,
+    startedMs: performance.now(),
+    route: null,
+    caller: null,
+    logFields: null,
+  };
+  (request as Carrier)[contextKey] = context;
+  response.setHeader('x-request-id', context.requestId);
+  const sentTraceId = gatewayHeader(request, 'trace-id');
+  const isTraceIdUsable = sentTraceId !== undefined && isTracingText(sentTraceId);
+  context.traceId = isTraceIdUsable ? sentTraceId : (traceparent?.traceId ?? randomHex());
+  response.setHeader('x-gateway-trace-id', context.traceId);
+
+  if (sentTraceId !== undefined && !isTraceIdUsable) throw unusableTracing('trace-id');
+  if (request.rawHeaders.length > headersMax * 2) {
+    throw new GatewayError(
+      'invalid_request',
+      'request_headers_too_large',
+      `A request may have at most ${headersMax} headers.`,
+    );
+  }
+  if (headers.host === undefined && request.httpVersion === '1.1') {
+    throw new GatewayError('invalid_request', 'missing_host', 'The Host header is missing; HTTP/1.1 requires it.');
+  }
+  context.spanId = tracingHeader(request, 'span-id');
+  context.parentSpanId = tracingHeader(request, 'parent-span-id') ?? traceparent?.spanId ?? null;
+  context.spanName = tracingHeader(request, 'span-name');
+  const metadata = gatewayHeader(request, 'metadata');
+  if (metadata !== undefined) context.metadata = parseMetadata(metadata);
+  return context;
+}
+
+/** The context of a request; throws when the request did not come through `createHttpApp`. */
+export function contextOf(request: IncomingMessage): RequestContext {
+  const context = (request as Carrier)[contextKey];
+  if (context === undefined) throw new Error('the request has no context: it was not served by createHttpApp');
+  return context;
+}
+
+/** The authenticated caller; throws (a bug, 500) when the route is public and has none. */
+export function callerOf(request: IncomingMessage): Caller {
+  const { caller } = contextOf(request);
+  if (caller === null) throw new Error('the request has no caller: its route is public');
+  return caller;
+}
+
+/** Adds fields to the one log line of the request. */
+export function addLogFields(request: IncomingMessage, fields: Record<string, unknown>): void {
+  const context = contextOf(request);
+  context.logFields = context.logFields === null ? fields : { ...context.logFields, ...fields };
+}
+
+/** The value of `x-gateway-<name>` or of its alias `x-portkey-<name>`; undefined when absent or empty. */
+export function gatewayHeader(request: IncomingMessage, name: string): string | undefined {
+  const value = request.headers[`x-gateway-${name}`] ?? request.headers[`x-portkey-${name}`];
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+function tracingHeader(request: IncomingMessage, name: string): string | null {
+  const value = gatewayHeader(request, name);
+  if (value === undefined) return null;
+  if (!isTracingText(value)) throw unusableTracing(name);
+  return value;
+}
+
+function unusableTracing(name: string): GatewayError {
+  const message = `The header x-gateway-${name} must be 1 to ${tracingTextMax} printable ASCII characters.`;
+  return new GatewayError('invalid_request', 'invalid_value', message, { param: `x-gateway-${name}` });
+}
+
+// These values go back out in headers and into logs and jsonb.
+function isTracingText(value: string): boolean {
+  return value.length <= tracingTextMax && /^[\x20-\x7e]+$/.test(value);
+}
+
+const traceparentShape = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-|$)/;
+
+/** W3C Trace Context; a header that does not conform is ignored, as that specification asks. */
+function parseTraceparent(header: string | string[]): { traceId: string; spanId: string } | null {
+  const match = typeof header === 'string' ? traceparentShape.exec(header) : null;
+  const [, traceId, spanId] = match ?? [];
+  return traceId === undefined || spanId === undefined ? null : { traceId, spanId };
+}
+
+function parseMetadata(header: string): Readonly<Record<string, string>> {
+  const refuse = (what: string): GatewayError => {
+    const message = `The header x-gateway-metadata must be a JSON object of strings of at most ${metadataTextMax} characters: ${what}.`;
+    return new GatewayError('invalid_request', 'invalid_value', message, { param: 'x-gateway-metadata' });
+  };
+  let value: unknown;
+  try {
+    value = JSON.parse(toUtf8(header));
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw refuse('it is not valid JSON');
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refuse('it is not an object');
+  const entries = Object.entries(value);
+  if (entries.length > metadataPairsMax) throw refuse(`it has more than ${metadataPairsMax} members`);
+  const metadata: Record<string, string> = Object.create(null) as Record<string, string>;
+  for (const [key, text] of entries) {
+    const shown = JSON.stringify(key.slice(0, metadataTextMax));
+    if (!isMetadataText(key) || key === '' || key === '__proto__') throw refuse(`the name ${shown} is not allowed`);
+    if (typeof text !== 'string') throw refuse(`the value of ${shown} is not a string`);
+    if (!isMetadataText(text)) throw refuse(`the value of ${shown} is too long or holds U+0000 or half a character`);
+    metadata[key] = text;
+  }
+  return metadata;
+}
+
+// jsonb takes neither U+0000 nor lone surrogates (DESIGN, "Strings that enter jsonb").
+function isMetadataText(text: string): boolean {
+  return text.length <= metadataTextMax && text.isWellFormed() && !text.includes('\0');
+}
+
+// Node decodes header bytes as latin1; clients that send JSON outside ASCII mean UTF-8.
+function toUtf8(header: string): string {
+  if (/^[\x20-\x7e]*$/.test(header)) return header;
+  const bytes = Buffer.from(header, 'latin1');
+  return isUtf8(bytes) ? bytes.toString('utf8') : header;
+}
+
+/** `req_` and 32 hex digits, as SDK users know it. */
+export function newRequestId(): string {
+  return `req_${randomHex()}`;
+}
+
+// Random bytes are drawn in bulk: one system call per 256 ids instead of one for each.
+const pool = Buffer.alloc(4_096);
+let poolOffset = pool.length;
+
+function randomHex(): string {
+  if (poolOffset === pool.length) {
+    randomFillSync(pool);
+    poolOffset = 0;
+  }
+  poolOffset += 16;
+  return pool.toString('hex', poolOffset - 16, poolOffset);
+}

@@ -1,0 +1,94 @@
+import type { Request, RequestHandler, Response } from 'express';
+import type { ZodType, z } from 'zod';
+import type { Scope } from './caller.ts';
+import { jsonBodyOf } from './json-body.ts';
+import { parseInput } from './zod-error.ts';
+
+export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
+
+/**
+ * What a route takes. `body`: a zod schema or `json-bytes` make the application read a JSON body (`jsonBodyOf`);
+ * `multipart` leaves the stream to `receiveUpload`. `bodySchema` documents a body that is not checked by the table.
+ */
+export type RouteRequest = {
+  params?: ZodType;
+  query?: ZodType;
+  body?: ZodType | 'multipart' | 'json-bytes';
+  bodySchema?: ZodType;
+  /** Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document. */
+  headers?: readonly string[];
+  /** Overrides the application's `jsonBody.sizeBytesMax`. */
+  bodySizeBytesMax?: number;
+};
+
+/** `contentType` is application/json when absent; a body without a schema is any bytes. */
+export type RouteResponse = { description: string; schema?: ZodType; contentType?: string };
+
+/**
+ * One operation of the API. The table of these is the only way in: what is not in it is 404, and a route that does not
+ * say who may call it (`scope`) stops the boot.
+ */
+export type Route = {
+  method: HttpMethod;
+  /** Express form: `/v1/batches/:batchId`. */
+  path: string;
+  operationId: string;
+  summary: string;
+  tag: string;
+  scope: Scope | 'public';
+  request?: RouteRequest;
+  responses: Readonly<Record<number, RouteResponse>>;
+  handler: RequestHandler;
+};
+
+type Input<Schema> = Schema extends ZodType ? z.output<Schema> : undefined;
+type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType };
+type InputOf<Schemas extends InputSchemas> = {
+  params: Input<Schemas['params']>;
+  query: Input<Schemas['query']>;
+  body: Input<Schemas['body']>;
+};
+
+/**
+ * The `request` and `handler` of a route from one set of schemas, so that what is documented is what is checked:
+ * `{ method: 'GET', …, ...withInput({ query: ListQuery }, async ({ query }, request, response) => …) }`.
+ * A bad part is answered with 400 (params, then query, then body) before the handler runs.
+ */
+export function withInput<const Schemas extends InputSchemas>(
+  schemas: Schemas,
+  handle: (input: InputOf<Schemas>, request: Request, response: Response) => Promise<void> | void,
+): { request: Schemas; handler: RequestHandler } {
+  const handler: RequestHandler = (request, response) => {
+    const input = {
+      params: schemas.params === undefined ? undefined : parseInput(schemas.params, request.params),
+      query: schemas.query === undefined ? undefined : parseInput(schemas.query, { ...request.query }),
+      body: schemas.body === undefined ? undefined : parseInput(schemas.body, jsonBodyOf(request).value),
+    };
+    return handle(input as InputOf<Schemas>, request, response);
+  };
+  return { request: schemas, handler };
+}
+
+const scopeShape = /^[a-z_]+\.(?:read|write)$/;
+
+/** Throws when the table is not one that may be served; run at boot. */
+export function checkRoutes(routes: readonly Route[]): void {
+  const seen = new Set<string>();
+  const refuseRepeat = (what: string): void => {
+    if (seen.has(what)) throw new Error(`the route table has ${what} twice`);
+    seen.add(what);
+  };
+  for (const route of routes) {
+    const name = `${route.method} ${route.path}`;
+    // Read as unknown: a table assembled at run time may lack what the type demands.
+    const scope: unknown = route.scope;
+    if (typeof scope !== 'string' || (scope !== 'public' && !scopeShape.test(scope))) {
+      throw new Error(`route ${name} declares no scope: give it '<area>.read', '<area>.write' or 'public'`);
+    }
+    if (!/^\/(?:[\w.-]+|:\w+)(?:\/(?:[\w.-]+|:\w+))*$/.test(route.path)) {
+      throw new Error(`route ${name} must be made of plain segments and :parameters`);
+    }
+    refuseRepeat(`${route.method} ${route.path.replaceAll(/:\w+/g, ':')}`);
+    refuseRepeat(`operation ${route.operationId}`);
+  }
+}
