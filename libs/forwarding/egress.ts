@@ -1,0 +1,181 @@
+import { lookup as dnsLookup, type LookupAddress, type LookupOptions } from 'node:dns';
+import { isIP, type LookupFunction, type Socket } from 'node:net';
+import { Agent, buildConnector, Pool, type Dispatcher } from 'undici';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { EgressAllow } from './egress-allow.ts';
+import { isForbiddenAddress } from './forbidden-addresses.ts';
+
+/** Resolves a name to all its addresses; injected by tests that play a rebinding name server. */
+export type Lookup = (
+  hostname: string,
+  options: LookupOptions & { all: true },
+  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void;
+
+type Options = {
+  allow: EgressAllow;
+  lookup?: Lookup;
+  /** Time for DNS, TCP and TLS together. */
+  connectTimeoutMs?: number;
+  /** Sockets open to one origin; further calls queue for one. A provider's own limits bite long before. */
+  connectionsPerOrigin?: number;
+  /** Different origins in use at once: a bound on what custom hosts can make the process hold. */
+  originsMax?: number;
+  /**
+   * How long an idle socket is kept when the server does not say. Below the 5 s after which uvicorn (vLLM) closes without
+   * a hint: a request written to a socket that is just being closed is lost, and a POST must not be sent twice unasked.
+   */
+  keepAliveMs?: number;
+};
+
+export type Egress = {
+  /**
+   * Refuses a URL that could not be called: not http(s), with credentials in it, or with a forbidden address in its host.
+   * A name is not resolved here: what it resolves to is judged at every connection. For use when a host is stored, too.
+   * Throws GatewayError `invalid_request` / `destination_not_allowed`.
+   */
+  check: (url: URL) => void;
+  /** undici's dispatch. `origin` must come from a URL that `check` passed. Redirects are not followed. */
+  dispatch: (options: Dispatcher.DispatchOptions & { origin: string }, handler: Dispatcher.DispatchHandler) => void;
+  stats: () => { sockets: number; connectionsOpened: number; destinationsRefused: number };
+  /** Closes every socket at once; calls in flight fail. Idempotent. */
+  stop: () => Promise<void>;
+};
+
+/**
+ * The only way out of the process: every outgoing connection is made here. An address is checked when it is connected to
+ * (each one that a name resolves to, literals, and the peer of the finished socket), so that a name that changes its
+ * answer between a check and a call gains nothing. Spec: security-and-faults.md B2 1-4.
+ *
+ * HTTP/1.1 only: one call a socket, so that a stalled stream, back-pressure or an abort touches no other call.
+ */
+export function createEgress({
+  allow,
+  lookup = dnsLookup,
+  connectTimeoutMs = 10_000,
+  connectionsPerOrigin = 512,
+  originsMax = 1_024,
+  keepAliveMs = 4_000,
+}: Options): Egress {
+  let sockets = 0;
+  let connectionsOpened = 0;
+  let destinationsRefused = 0;
+
+  const allowed = (address: string, port: number): boolean =>
+    !isForbiddenAddress(address) || allow.allowsAddress(address, port);
+
+  const refuse = (host: string): Error => {
+    destinationsRefused += 1;
+    return new GatewayError(
+      'invalid_request',
+      'destination_not_allowed',
+      `Connections to ${host} are not allowed: it is, or resolves to, a private or reserved address. ` +
+        'Use a public host, or have the operator except this one (SLUICE_EGRESS_ALLOW).',
+    );
+  };
+
+  const check = (url: URL): void => {
+    if (url.protocol !== 'https:' && url.protocol !== 'http:') {
+      throw new GatewayError(
+        'invalid_request',
+        'destination_not_allowed',
+        `A provider's URL must start with https:// or http://, not ${url.protocol}`,
+      );
+    }
+    if (url.username !== '' || url.password !== '') {
+      throw new GatewayError(
+        'invalid_request',
+        'destination_not_allowed',
+        "A provider's URL must not hold a user name or password: give the key as the credential.",
+      );
+    }
+    const port = portOf(url);
+    const address = literalOf(url.hostname);
+    if (address !== null && !allow.allowsHost(url.hostname, port) && !allowed(address, port)) throw refuse(url.host);
+  };
+
+  /** Refuses a name as a whole when one of its addresses is forbidden: such a name is an attack or a mistake. */
+  const guardedLookup =
+    (port: number, excepted: boolean): LookupFunction =>
+    (hostname, options, callback) => {
+      lookup(hostname, { ...options, all: true }, (error, addresses) => {
+        const [first] = addresses ?? [];
+        if (error || !first) callback(error ?? notFound(hostname), '', 0);
+        else if (!excepted && addresses.some(({ address }) => !allowed(address, port)))
+          callback(refuse(hostname), '', 0);
+        else if (options.all) callback(null, addresses);
+        else callback(null, first.address, first.family);
+      });
+    };
+
+  /** Makes the sockets of one origin. */
+  const connectorFor = (origin: URL): buildConnector.connector => {
+    const port = portOf(origin);
+    const excepted = allow.allowsHost(origin.hostname, port);
+    const connect = buildConnector({
+      allowH2: false,
+      timeout: connectTimeoutMs,
+      lookup: guardedLookup(port, excepted),
+    });
+    return (options, callback) => {
+      // Node does not look up a literal, so the hook above never sees one.
+      if (!excepted && isIP(options.hostname) !== 0 && !allowed(options.hostname, port)) {
+        queueMicrotask(() => callback(refuse(origin.host), null));
+        return;
+      }
+      connect(options, (error, socket) => {
+        if (error) return callback(error, null);
+        if (!excepted && !allowed(socket.remoteAddress ?? '', port)) {
+          socket.destroy();
+          return callback(refuse(origin.host), null);
+        }
+        count(socket);
+        callback(null, socket);
+      });
+    };
+  };
+
+  const count = (socket: Socket): void => {
+    sockets += 1;
+    connectionsOpened += 1;
+    socket.once('close', () => {
+      sockets -= 1;
+    });
+  };
+
+  const agent = new Agent({
+    maxOrigins: originsMax,
+    factory: (origin) => {
+      const url = new URL(origin);
+      return new Pool(url, {
+        connect: connectorFor(url),
+        connections: connectionsPerOrigin,
+        keepAliveTimeout: keepAliveMs,
+        allowH2: false,
+      });
+    },
+  });
+
+  let stopped: Promise<void> | undefined;
+  return {
+    check,
+    dispatch: (options, handler) => void agent.dispatch(options, handler),
+    stats: () => ({ sockets, connectionsOpened, destinationsRefused }),
+    stop: () => (stopped ??= agent.destroy()),
+  };
+}
+
+function portOf(url: URL): number {
+  if (url.port !== '') return Number(url.port);
+  return url.protocol === 'https:' ? 443 : 80;
+}
+
+/** The address that a URL's host is, without the brackets of IPv6; null for a name. */
+function literalOf(hostname: string): string | null {
+  const bare = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
+  return isIP(bare) === 0 ? null : bare;
+}
+
+function notFound(hostname: string): NodeJS.ErrnoException {
+  return Object.assign(new Error(`${hostname} has no address`), { code: 'ENOTFOUND' });
+}

@@ -1,0 +1,198 @@
+import { GatewayError } from './errors.ts';
+
+/**
+ * One member of a JSON object, as byte offsets into its text. `name` is unescaped; `nameStart` is the opening quote,
+ * `nameEnd` and `valueEnd` are the first byte after.
+ */
+export type Member = { name: string; nameStart: number; nameEnd: number; valueStart: number; valueEnd: number };
+
+/** Members to set (raw JSON text) or to remove (undefined), by unescaped name. */
+export type MemberEdits = Readonly<Record<string, string | undefined>>;
+
+export type MemberLimits = { depthMax: number; membersMax: number };
+
+// Wider than what a parser in front admits (security-and-faults.md B2-13: depth 64, 10,000 keys), so that an edit never
+// refuses what a plain pass-through would have sent. The scan itself does not recurse: depth costs one byte a level.
+const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
+
+const quote = 0x22;
+const backslash = 0x5c;
+const comma = 0x2c;
+const colon = 0x3a;
+const openBrace = 0x7b;
+const closeBrace = 0x7d;
+const openBracket = 0x5b;
+const closeBracket = 0x5d;
+
+/**
+ * Finds the top-level members of a JSON object in its bytes, duplicates included, without parsing the values.
+ *
+ * The structure is checked (quotes, brackets, commas, colons); the inside of numbers, literals and strings is not: that
+ * is JSON.parse's work, which callers have done. Throws GatewayError `invalid_request` / `invalid_json` when the text is
+ * not one object, and when it nests deeper than `depthMax` or has more than `membersMax` members.
+ */
+export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimits): Member[] {
+  const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
+  const members: Member[] = [];
+  let at = skipSpace(bytes, 0);
+  if (bytes[at] !== openBrace) throw malformed(at, 'an object was expected');
+  at = skipSpace(bytes, at + 1);
+  let open = bytes[at] !== closeBrace;
+  while (open) {
+    const nameStart = at;
+    if (bytes[at] !== quote) throw malformed(at, 'a member name in double quotes was expected');
+    const nameEnd = skipString(bytes, at);
+    at = skipSpace(bytes, nameEnd);
+    if (bytes[at] !== colon) throw malformed(at, 'a colon was expected');
+    const valueStart = skipSpace(bytes, at + 1);
+    const valueEnd = skipValue(bytes, valueStart, limits.depthMax);
+    if (members.length >= limits.membersMax) throw malformed(nameStart, `more than ${limits.membersMax} members`);
+    members.push({ name: readName(bytes, nameStart, nameEnd), nameStart, nameEnd, valueStart, valueEnd });
+    at = skipSpace(bytes, valueEnd);
+    if (bytes[at] === closeBrace) open = false;
+    else if (bytes[at] === comma) at = skipSpace(bytes, at + 1);
+    else throw malformed(at, 'a comma or a closing brace was expected');
+  }
+  const end = skipSpace(bytes, at + 1);
+  if (end !== bytes.length) throw malformed(end, 'nothing was expected after the object');
+  return members;
+}
+
+/**
+ * Edits top-level members of a JSON object in its bytes: a present member (every duplicate of it) gets the new raw value,
+ * an absent one is appended, `undefined` removes. All other bytes stay as they are: order, whitespace, big integers and
+ * unknown members survive. The caller vouches that the raw values are JSON. Throws as `scanMembers`.
+ */
+export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: MemberLimits): Buffer {
+  const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
+  const members = scanMembers(bytes, limits);
+  const changes = new Map(Object.entries(edits));
+  if (changes.size === 0) return bytes;
+  const absent = new Set(changes.keys());
+  const pieces: Uint8Array[] = [];
+  let from = 0; // first byte not yet copied
+  let kept = 0;
+  for (const [index, member] of members.entries()) {
+    absent.delete(member.name);
+    if (!changes.has(member.name)) {
+      kept += 1;
+      continue;
+    }
+    const value = changes.get(member.name);
+    if (value !== undefined) {
+      kept += 1;
+      pieces.push(bytes.subarray(from, member.valueStart), Buffer.from(value));
+      from = member.valueEnd;
+      continue;
+    }
+    // A removed member takes one separator with it: the one after it while nothing is kept before, else the one before.
+    const next = members[index + 1];
+    const before = members[index - 1];
+    if (kept === 0) {
+      pieces.push(bytes.subarray(from, member.nameStart));
+      from = next?.nameStart ?? member.valueEnd;
+    } else {
+      pieces.push(bytes.subarray(from, Math.max(from, before?.valueEnd ?? from)));
+      from = member.valueEnd;
+    }
+  }
+  const added = [...absent].flatMap((name) => {
+    const value = changes.get(name);
+    return value === undefined ? [] : [`${JSON.stringify(name)}:${value}`];
+  });
+  if (added.length > 0) {
+    const last = members.at(-1);
+    const place = Math.max(from, last?.valueEnd ?? skipSpace(bytes, 0) + 1);
+    pieces.push(bytes.subarray(from, place), Buffer.from(`${kept > 0 ? ',' : ''}${added.join(',')}`));
+    from = place;
+  }
+  pieces.push(bytes.subarray(from));
+  return Buffer.concat(pieces);
+}
+
+/** The raw bytes of a member's value (the last of duplicates, as JSON.parse takes it), or undefined when absent. */
+export function memberValue(json: Uint8Array, name: string): Buffer | undefined {
+  const member = scanMembers(json).findLast((candidate) => candidate.name === name);
+  return member && Buffer.from(json.buffer, json.byteOffset + member.valueStart, member.valueEnd - member.valueStart);
+}
+
+function skipSpace(bytes: Buffer, from: number): number {
+  let at = from;
+  for (;;) {
+    const byte = bytes[at];
+    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return at;
+    at += 1;
+  }
+}
+
+/** From the opening quote to the byte after the closing one. */
+function skipString(bytes: Buffer, from: number): number {
+  const { length } = bytes;
+  for (let at = from + 1; at < length; at += 1) {
+    const byte = bytes[at];
+    if (byte === quote) return at + 1;
+    if (byte === backslash) at += 1;
+  }
+  throw malformed(from, 'a string that starts here has no end');
+}
+
+function skipValue(bytes: Buffer, from: number, depthMax: number): number {
+  const first = bytes[from];
+  if (first === quote) return skipString(bytes, from);
+  if (first === openBrace || first === openBracket) return skipNested(bytes, from, depthMax);
+  let at = from;
+  while (at < bytes.length && isScalarByte(bytes[at] ?? 0)) at += 1;
+  if (at === from) throw malformed(from, 'a value was expected');
+  return at;
+}
+
+/** Numbers, true, false and null end at the first byte that none of them has. */
+function isScalarByte(byte: number): boolean {
+  return (
+    (byte >= 0x30 && byte <= 0x39) ||
+    (byte >= 0x61 && byte <= 0x7a) ||
+    byte === 0x2d ||
+    byte === 0x2b ||
+    byte === 0x2e ||
+    byte === 0x45
+  );
+}
+
+function skipNested(bytes: Buffer, from: number, depthMax: number): number {
+  const { length } = bytes;
+  const closers = new Uint8Array(depthMax);
+  let depth = 0;
+  for (let at = from; at < length; at += 1) {
+    const byte = bytes[at];
+    if (byte === quote) {
+      at = skipString(bytes, at) - 1;
+    } else if (byte === openBrace || byte === openBracket) {
+      if (depth === depthMax) throw malformed(at, `nested deeper than ${depthMax} levels`);
+      closers[depth] = byte === openBrace ? closeBrace : closeBracket;
+      depth += 1;
+    } else if (byte === closeBrace || byte === closeBracket) {
+      depth -= 1;
+      if (closers[depth] !== byte) throw malformed(at, 'a bracket closes another kind');
+      if (depth === 0) return at + 1;
+    }
+  }
+  throw malformed(from, 'a bracket that opens here is never closed');
+}
+
+function readName(bytes: Buffer, start: number, end: number): string {
+  const raw = bytes.toString('utf8', start + 1, end - 1);
+  if (!raw.includes('\\')) return raw;
+  try {
+    return String(JSON.parse(`"${raw}"`));
+  } catch {
+    throw malformed(start, 'the escapes of a member name are not valid');
+  }
+}
+
+function malformed(offset: number, what: string): GatewayError {
+  return new GatewayError(
+    'invalid_request',
+    'invalid_json',
+    `The JSON object is malformed at byte ${offset}: ${what}.`,
+  );
+}

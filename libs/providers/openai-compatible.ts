@@ -1,0 +1,108 @@
+import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
+import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+
+type Options = {
+  id: string;
+  /** Absent: a host must be given with each target. */
+  baseUrl?: string;
+  operations?: readonly Operation[];
+  /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
+  asksForUsage?: boolean;
+  clientHeaders?: readonly string[];
+};
+
+const paths: Record<Operation, string> = {
+  chat: '/chat/completions',
+  completions: '/completions',
+  embeddings: '/embeddings',
+  models: '/models',
+};
+
+/** A provider that speaks OpenAI's dialect: the client's bytes go out, the provider's bytes come back. */
+export function openAiCompatible({
+  id,
+  baseUrl,
+  operations = ['chat', 'completions', 'embeddings', 'models'],
+  asksForUsage = true,
+  clientHeaders = [],
+}: Options): Provider {
+  const translation: Translation = {
+    encode(call, { baseUrl: base, apiKey }) {
+      const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
+      if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
+      for (const name of Object.keys(call.headers)) headers.push(name, call.headers[name] ?? '');
+      const path = base.pathname.replace(/\/+$/, '') + paths[call.operation] + base.search;
+      if (call.operation === 'models') return { method: 'GET', origin: base.origin, path, headers, body: null };
+      headers.push('content-type', 'application/json');
+      return { method: 'POST', origin: base.origin, path, headers, body: bodyOf(call, asksForUsage) };
+    },
+    decodeError: decodeOpenAiError,
+  };
+  return {
+    id,
+    defaultBaseUrl: baseUrl === undefined ? null : new URL(baseUrl),
+    clientHeaders,
+    requestIdHeaders: ['x-request-id'],
+    operations: Object.fromEntries(operations.map((operation) => [operation, translation])),
+  };
+}
+
+function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {
+  const usage = call.stream && !call.includeUsage && asksForUsage;
+  if (!usage && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, usage ? { ...call.edits, ...askForUsage(call) } : call.edits);
+}
+
+/** `include_usage` set inside the client's own `stream_options`, whose other members stay. */
+function askForUsage({ body, edits }: Call): MemberEdits {
+  const written = 'stream_options' in edits ? edits['stream_options'] : memberValue(body, 'stream_options');
+  const options = written === undefined ? undefined : Buffer.from(written);
+  const isObject = options?.[0] === 0x7b;
+  return {
+    stream_options: isObject ? spliceMembers(options, { include_usage: 'true' }).toString() : '{"include_usage":true}',
+  };
+}
+
+/**
+ * Reads the error bodies that servers of this dialect send: OpenAI's own, `{error: "text"}`, flat `{message, code}`,
+ * `{detail}`, `{fault}`, or no JSON at all (a proxy's page).
+ */
+export function decodeOpenAiError(status: number, body: string): ProviderError {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    parsed = null;
+  }
+  const outer = asRecord(parsed);
+  const inner = asRecord(outer['error']);
+  const source = Object.keys(inner).length > 0 ? inner : outer;
+  const message =
+    text(source['message']) ?? text(outer['error']) ?? describe(outer['detail']) ?? describe(outer['fault']);
+  const code = source['code'];
+  return {
+    error: {
+      message: message ?? (parsed === null && body.trim() !== '' ? body.trim() : `The provider answered ${status}.`),
+      type:
+        text(source['type']) ??
+        (status === 429 ? 'rate_limit_error' : status < 500 ? 'invalid_request_error' : 'server_error'),
+      param: text(source['param']) ?? null,
+      code: typeof code === 'number' ? String(code) : (text(code) ?? null),
+    },
+    ...(typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? { status: code } : {}),
+  };
+}
+
+function asRecord(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+/** FastAPI's `detail` is a text or a list of findings; the list is kept whole. */
+function describe(value: unknown): string | undefined {
+  if (value === undefined || value === null) return undefined;
+  return text(value) ?? JSON.stringify(value);
+}
