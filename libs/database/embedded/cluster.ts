@@ -1,0 +1,228 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { chmod, chown, mkdir, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { z } from 'zod';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Binaries } from './binaries.ts';
+import { embeddedPostgresError } from './embedded-error.ts';
+import { runProgram, type Identity } from './run-program.ts';
+import { chooseServerUser } from './server-user.ts';
+
+// <dataDir>/postgres/      ours
+//   cluster.json   0600    what a restart must know
+//   lock                   held while a Sluice process runs this server
+//   data/                  Postgres's data directory, owned by the user the server runs as
+//
+// As root the server runs as another user. When that user cannot reach <dataDir> (a project below /root, mode 0700),
+// the data directory is made in <outsideDir>/postgres-<random> instead, and cluster.json says where: opening root's home
+// to everybody is not ours to do, and a path made from the project's name would bring an old database back to life
+// after somebody deleted the data directory to start anew.
+
+const ClusterFile = z.object({
+  /** Absolute path of the folder that holds `data/`, when it is not the one of this file. */
+  outside: z.string().optional(),
+  /** Set once initdb is done. From then on a missing data directory is a loss to report, not a first start. */
+  initialised: z.boolean(),
+  superuserPassword: z.string(),
+  applicationPassword: z.string(),
+  /** The last port, taken again when it is free, so that clients which know the old address find the server. */
+  port: z.number().int().optional(),
+});
+export type ClusterFile = z.output<typeof ClusterFile>;
+
+export type Cluster = {
+  /** The `postgres` folder in Sluice's data directory. */
+  home: string;
+  /** Postgres's own data directory. */
+  dataDir: string;
+  identity: Identity;
+  file: ClusterFile;
+  /** Shown in the title of each of the server's processes; made from the path, so that it tells servers apart. */
+  name: string;
+  isNew: boolean;
+};
+
+export const superuser = 'postgres';
+
+/** Creates `<dataDir>/postgres` where it is absent and returns its path without symbolic links. */
+export async function makeClusterHome(dataDir: string): Promise<string> {
+  const home = path.join(dataDir, 'postgres');
+  await mkdir(home, { recursive: true });
+  await chmod(home, 0o711).catch((error: unknown) => {
+    throw embeddedPostgresError(
+      `The folder ${home} belongs to another user. Start Sluice as that user or choose another SLUICE_DATA_DIR.`,
+      error,
+    );
+  });
+  return realpath(home);
+}
+
+type OpenOptions = {
+  home: string;
+  ownUid: number;
+  serverUser?: string | undefined;
+  outsideDir: string;
+  logger: Logger;
+};
+
+/**
+ * Reads what is known of the cluster, or decides where a new one goes and as whom it runs; writes cluster.json first,
+ * so that a crash at any point can be continued. Call it with the home's lock held.
+ * Throws when the data is missing, belongs to another user, or is that of another Sluice data directory.
+ */
+export async function openCluster({ home, ownUid, serverUser, outsideDir, logger }: OpenOptions): Promise<Cluster> {
+  const known = await readClusterFile(home);
+  const knownDataDir = path.join(known?.outside ?? home, 'data');
+  const owner = await stat(knownDataDir).catch(() => undefined);
+  if (known?.initialised && owner === undefined) {
+    throw embeddedPostgresError(
+      `The database that belongs to ${home} is missing: ${knownDataDir} is not there. Put it back, ` +
+        `or delete ${home} to start with an empty database.`,
+    );
+  }
+  if (known === undefined && owner !== undefined) {
+    throw embeddedPostgresError(
+      `${home}/cluster.json is missing, and without its passwords nobody can use the database beside it. ` +
+        'Put it back, or delete the folder to start with an empty database.',
+    );
+  }
+  const identity = await chooseServerUser({
+    ownUid,
+    owner: owner && { uid: owner.uid, gid: owner.gid },
+    serverUser,
+    dataDir: knownDataDir,
+  });
+  const file = known ?? {
+    ...((await canEnter(home, identity)) ? {} : { outside: await newOutsideFolder(outsideDir, identity, logger) }),
+    initialised: false,
+    superuserPassword: randomBytes(24).toString('hex'),
+    applicationPassword: randomBytes(24).toString('hex'),
+  };
+  if (known === undefined) await writeClusterFile(home, file);
+  if (file.outside !== undefined) await claimOutsideFolder(file.outside, home);
+  const dataDir = path.join(file.outside ?? home, 'data');
+  const name = `sluice-${createHash('sha256').update(dataDir).digest('hex').slice(0, 12)}`;
+  return { home, dataDir, identity, file, name, isNew: owner === undefined };
+}
+
+/**
+ * Makes the data directory. initdb works beside its final place and the result is renamed, so that a killed start
+ * leaves nothing half made. Text is UTF-8, sorted by code point by Postgres itself: no upgrade of the system's C
+ * library can change the order under an index, and no locale needs to be installed.
+ */
+export async function initialiseCluster(cluster: Cluster, binaries: Binaries, durable: boolean): Promise<void> {
+  const { dataDir, identity, file } = cluster;
+  const aside = `${dataDir}.new`;
+  const passwordFile = path.join(path.dirname(dataDir), 'initdb-password');
+  await rm(aside, { recursive: true, force: true });
+  await mkdir(aside, { mode: 0o700 });
+  await writeFile(passwordFile, file.superuserPassword, { mode: 0o600 });
+  try {
+    await giveTo(identity, aside, passwordFile);
+    const { ok, output } = await runProgram(
+      binaries.initdb,
+      [
+        `--pgdata=${aside}`,
+        `--username=${superuser}`,
+        `--pwfile=${passwordFile}`,
+        '--auth=scram-sha-256',
+        '--encoding=UTF8',
+        '--locale=C',
+        '--locale-provider=builtin',
+        '--builtin-locale=C.UTF-8',
+        '--data-checksums',
+        ...(durable ? [] : ['--no-sync']),
+      ],
+      { identity },
+    );
+    if (!ok) throw embeddedPostgresError(`The database could not be created in ${dataDir}: ${explainInitdb(output)}`);
+    await rename(aside, dataDir);
+  } finally {
+    await rm(passwordFile, { force: true });
+    await rm(aside, { recursive: true, force: true });
+  }
+  await saveClusterFile(cluster, { initialised: true });
+}
+
+function explainInitdb(output: string): string {
+  if (!output.includes('could not look up effective user ID')) return output;
+  return `${output}\nThis process runs under a user id without a name; give it one in /etc/passwd, or set DATABASE_URL.`;
+}
+
+/** The newest release's binaries cannot read an older major version's files; Postgres would say so less helpfully. */
+export async function assertSameVersion(cluster: Cluster, binaries: Binaries): Promise<void> {
+  const found = (await readFile(path.join(cluster.dataDir, 'PG_VERSION'), 'utf8')).trim();
+  if (found === binaries.version) return;
+  throw embeddedPostgresError(
+    `The database in ${cluster.dataDir} is of PostgreSQL ${found}, this Sluice brings PostgreSQL ${binaries.version}. ` +
+      'Start the Sluice that made it, dump its database with pg_dump, and restore that into a new data directory.',
+  );
+}
+
+/** Changes cluster.json, in memory and on disk. */
+export async function saveClusterFile(cluster: Cluster, change: Partial<ClusterFile>): Promise<void> {
+  Object.assign(cluster.file, change);
+  await writeClusterFile(cluster.home, cluster.file);
+}
+
+/** What cluster.json in this folder holds; undefined when there is none. */
+export async function readClusterFile(home: string): Promise<ClusterFile | undefined> {
+  const file = path.join(home, 'cluster.json');
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw embeddedPostgresError(`${file} cannot be read; it belongs to the user who made the database.`, error);
+  }
+  try {
+    return ClusterFile.parse(JSON.parse(text));
+  } catch (error) {
+    throw embeddedPostgresError(`${file} is damaged; put it back from a backup.`, error);
+  }
+}
+
+async function writeClusterFile(home: string, file: ClusterFile): Promise<void> {
+  const target = path.join(home, 'cluster.json');
+  await writeFile(`${target}.new`, JSON.stringify(file), { mode: 0o600, flush: true });
+  await rename(`${target}.new`, target);
+}
+
+/** Whether that user can reach the folder: tried, because modes, ACLs and mounts all have a say. */
+async function canEnter(folder: string, identity: Identity): Promise<boolean> {
+  return identity.uid === undefined || (await runProgram('/bin/sh', ['-c', 'cd "$0"', folder], { identity })).ok;
+}
+
+async function newOutsideFolder(outsideDir: string, identity: Identity, logger: Logger): Promise<string> {
+  if ((await mkdir(outsideDir, { recursive: true })) !== undefined) await chmod(outsideDir, 0o711);
+  const folder = path.join(outsideDir, `postgres-${randomBytes(8).toString('hex')}`);
+  await mkdir(folder);
+  await chmod(folder, 0o711);
+  if (!(await canEnter(folder, identity))) {
+    await rm(folder, { recursive: true, force: true });
+    throw embeddedPostgresError(
+      `Postgres cannot run as root, and user id ${identity.uid} can reach neither the data directory nor ${outsideDir}. ` +
+        'Choose a SLUICE_DATA_DIR that other users can enter (mode 0711), or set DATABASE_URL.',
+    );
+  }
+  logger.info({ directory: folder }, 'database placed outside the data directory, which its user cannot reach');
+  return folder;
+}
+
+/** A data directory that was moved takes its cluster along; a copied one must not share the original's. */
+async function claimOutsideFolder(folder: string, home: string): Promise<void> {
+  const ownerFile = path.join(folder, 'owner');
+  const owner = await readFile(ownerFile, 'utf8').catch(() => home);
+  if (owner !== home && (await readClusterFile(owner).catch(() => undefined))?.outside === folder) {
+    throw embeddedPostgresError(
+      `The database in ${folder} belongs to ${owner}, of which ${home} seems to be a copy. ` +
+        `Delete ${home} to start with an empty database there.`,
+    );
+  }
+  await writeFile(ownerFile, home, { mode: 0o600 });
+}
+
+async function giveTo({ uid, gid }: Identity, ...paths: string[]): Promise<void> {
+  if (uid === undefined || gid === undefined) return;
+  for (const item of paths) await chown(item, uid, gid);
+}

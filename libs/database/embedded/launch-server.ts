@@ -1,0 +1,182 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { Cluster } from './cluster.ts';
+import { embeddedPostgresError } from './embedded-error.ts';
+import { programEnvironment, type Identity } from './run-program.ts';
+import { readPostmasterPid, stopServerProcesses } from './server-processes.ts';
+import { serverSettings } from './server-settings.ts';
+
+export type ServerExit = { code: number | null; signal: NodeJS.Signals | null; requested: boolean };
+
+export type RunningServer = {
+  pid: number;
+  port: number;
+  exited: Promise<ServerExit>;
+  /** Fast shutdown, then immediate, then kill. Idempotent. */
+  stop(): Promise<void>;
+};
+
+export type LaunchOptions = {
+  cluster: Cluster;
+  program: string;
+  durable: boolean;
+  maxConnections: number;
+  startTimeoutMs: number;
+  stopTimeoutMs: number;
+  logger: Logger;
+};
+
+const attemptsMax = 5;
+
+/** What a second try can overcome: a port that was taken meanwhile, shared memory of a server that is just dying. */
+const passingTroubles = /Address already in use|could not create any TCP\/IP sockets|is still in use|already exists/;
+
+/**
+ * Starts the postmaster and returns when it accepts connections. Servers left behind on the same data directory are
+ * stopped before. Throws with the server's last words when it does not come up. Call it with the directory's lock held.
+ */
+export async function launchServer(options: LaunchOptions): Promise<RunningServer> {
+  const { cluster, logger } = options;
+  let lastWords = '';
+  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+    if (attempt > 0) await sleep(200 * 2 ** attempt);
+    await stopServerProcesses(cluster.dataDir, cluster.name, logger);
+    const port = await freePort(attempt < 2 ? cluster.file.port : undefined);
+    const process = await spawnServer(options, port);
+    if (await becomesReady(process, options)) return { ...process, port };
+    await process.stop();
+    lastWords = process.lastWords();
+    if (!passingTroubles.test(lastWords)) break;
+  }
+  throw embeddedPostgresError(`The embedded Postgres in ${cluster.dataDir} did not start:\n${lastWords}`);
+}
+
+type Spawned = Omit<RunningServer, 'port'> & { lastWords(): string };
+
+async function spawnServer(options: LaunchOptions, port: number): Promise<Spawned> {
+  const { cluster, program, durable, maxConnections, stopTimeoutMs, logger } = options;
+  const stalePid = await readPostmasterPid(cluster.dataDir);
+  const settings = serverSettings({ port, durable, maxConnections, clusterName: cluster.name });
+  const child = spawn(program, ['-D', cluster.dataDir, ...settings], {
+    ...cluster.identity,
+    cwd: '/',
+    // A session of its own: Ctrl-C in the terminal must reach Sluice only, which stops the database last.
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: {
+      ...programEnvironment,
+      // All Postgres processes of this directory are gone now, so a process that has the number in postmaster.pid is
+      // another program (after a reboot). Postgres passes over the number given here (CreateLockFile, meant for
+      // pg_ctl's parent) and still makes its other check, on the shared memory; deleting the file would skip both.
+      ...(stalePid === undefined ? {} : { PG_GRANDPARENT_PID: String(stalePid) }),
+    },
+  });
+  const lastWords = forwardLog(child, logger);
+  let requested = false;
+  const exited = new Promise<ServerExit>((resolve) => {
+    child.on('error', (error) => {
+      lastWords.push(error.message);
+      if (child.pid === undefined) resolve({ code: null, signal: null, requested });
+    });
+    child.on('exit', (code, signal) => resolve({ code, signal, requested }));
+  });
+  const watchdog = startWatchdog(child, cluster.identity);
+  void exited.then((exit) => {
+    watchdog?.kill('SIGKILL');
+    if (!exit.requested) logger.error({ code: exit.code, signal: exit.signal }, 'embedded postgres ended');
+  });
+  return {
+    pid: child.pid ?? 0,
+    exited,
+    lastWords: () => lastWords.join('\n'),
+    stop: async () => {
+      requested = true;
+      await stopChild(child, exited, stopTimeoutMs);
+    },
+  };
+}
+
+/**
+ * A shell that waits on a pipe whose other end only we hold: when this process dies, even by SIGKILL, the pipe closes
+ * and the shell asks the server for a fast shutdown. A courtesy: what makes it right is the next start.
+ */
+function startWatchdog(server: ChildProcess, identity: Identity): ChildProcess | undefined {
+  if (server.pid === undefined) return undefined;
+  const watchdog = spawn('/bin/sh', ['-c', 'read -r line; kill -INT "$0"', String(server.pid)], {
+    ...identity,
+    cwd: '/',
+    detached: true,
+    stdio: ['pipe', 'ignore', 'ignore'],
+    env: programEnvironment,
+  });
+  watchdog.on('error', () => {}); // no shell: the next start takes care
+  watchdog.stdin?.on('error', () => {});
+  return watchdog;
+}
+
+async function stopChild(child: ChildProcess, exited: Promise<ServerExit>, timeoutMs: number): Promise<void> {
+  const steps = [
+    ['SIGINT', timeoutMs],
+    ['SIGQUIT', 3_000],
+    ['SIGKILL', 5_000],
+  ] as const;
+  for (const [signal, waitMs] of steps) {
+    child.kill(signal);
+    const timer = new AbortController();
+    const done = await Promise.race([exited.then(() => true), sleep(waitMs, timer.signal).then(() => false)]);
+    timer.abort();
+    if (done) return;
+  }
+}
+
+const lastWordsMax = 30;
+
+/** Sends the server's log to ours and keeps its last lines. It holds no statements and no values (server-settings.ts). */
+function forwardLog(child: ChildProcess, logger: Logger): string[] {
+  const last: string[] = [];
+  if (child.stderr === null) return last;
+  createInterface({ input: child.stderr }).on('line', (line) => {
+    last.push(line.slice(0, 1_000));
+    if (last.length > lastWordsMax) last.shift();
+    const level = /^(FATAL|PANIC):|was terminated by signal/.test(line) ? 'warn' : 'debug';
+    logger[level]({ postgres: line.slice(0, 1_000) }, 'postgres log');
+  });
+  return last;
+}
+
+/** postmaster.pid says so in its eighth line, and its first must be our child's: another server might have the port. */
+async function becomesReady(server: Spawned, { cluster, startTimeoutMs }: LaunchOptions): Promise<boolean> {
+  const file = path.join(cluster.dataDir, 'postmaster.pid');
+  const deadline = Date.now() + startTimeoutMs;
+  while (Date.now() < deadline) {
+    const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n');
+    if (lines[0] === String(server.pid) && lines[7]?.trim() === 'ready') return true;
+    const ended = await Promise.race([server.exited.then(() => true), sleep(20).then(() => false)]);
+    if (ended) return false;
+  }
+  return false;
+}
+
+/** `preferred` when nobody has it, else one that the system gives out. */
+async function freePort(preferred: number | undefined): Promise<number> {
+  if (preferred !== undefined && (await tryPort(preferred)) === preferred) return preferred;
+  const port = await tryPort(0);
+  if (port === undefined) throw embeddedPostgresError('No free port on 127.0.0.1 for the embedded Postgres.');
+  return port;
+}
+
+function tryPort(port: number): Promise<number | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.on('error', () => resolve(undefined));
+    server.listen(port, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : undefined));
+    });
+  });
+}

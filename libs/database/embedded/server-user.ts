@@ -1,0 +1,48 @@
+import { embeddedPostgresError } from './embedded-error.ts';
+import { runProgram, type Identity } from './run-program.ts';
+
+/** Tried in this order when we are root. `nobody` exists on every system, but other services may run under it too. */
+const candidateNames = ['sluice', 'postgres', 'nobody'];
+
+type ServerUserOptions = {
+  /** Our own user id, from process.getuid(). */
+  ownUid: number;
+  /** Who owns the existing data directory; undefined before the first start. */
+  owner: { uid: number; gid: number } | undefined;
+  /** The name of the user to run the server as when we are root. Default: the first of sluice, postgres, nobody. */
+  serverUser?: string | undefined;
+  dataDir: string;
+};
+
+/**
+ * Whom the server runs as. Postgres refuses to run as root, so root must hand it to an ordinary user: the owner of an
+ * existing data directory, else a known user name. (A bare number would not do: initdb looks its user up by id.) An
+ * ordinary user runs it as himself. Throws when the data directory belongs to somebody else, or nobody suitable exists.
+ */
+export async function chooseServerUser(options: ServerUserOptions): Promise<Identity> {
+  const { ownUid, owner, dataDir } = options;
+  if (ownUid !== 0) {
+    if (owner === undefined || owner.uid === ownUid) return {};
+    throw embeddedPostgresError(
+      `The database in ${dataDir} belongs to user id ${owner.uid}, and this process runs as user id ${ownUid}. ` +
+        'Start it as that user or as root, or choose another SLUICE_DATA_DIR.',
+    );
+  }
+  if (owner !== undefined && owner.uid !== 0) return owner;
+  for (const name of options.serverUser === undefined ? candidateNames : [options.serverUser]) {
+    const identity = await lookUp(name);
+    if (identity !== undefined) return identity;
+  }
+  throw embeddedPostgresError(
+    'Postgres refuses to run as root and no ordinary user was found to run it ' +
+      `(${options.serverUser ?? candidateNames.join(', ')}). Start Sluice as an ordinary user, or set DATABASE_URL.`,
+  );
+}
+
+/** By the `id` command, as Node cannot look up users; it also knows those that are not in /etc/passwd. */
+async function lookUp(name: string): Promise<{ uid: number; gid: number } | undefined> {
+  const [user, group] = await Promise.all([runProgram('id', ['-u', name]), runProgram('id', ['-g', name])]);
+  const uid = Number(user.output);
+  const gid = Number(group.output);
+  return user.ok && group.ok && uid > 0 && Number.isSafeInteger(gid) ? { uid, gid } : undefined;
+}

@@ -1,0 +1,108 @@
+import fs from 'node:fs/promises';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { sql, type Kysely } from 'kysely';
+import { FileMigrationProvider, Migrator } from 'kysely/migration';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sqlStateOf } from './database-error.ts';
+import { createDatabase, createPool } from './pool.ts';
+import type { Database } from './schema.ts';
+
+const projectFolder = fileURLToPath(new URL('../../migrations/', import.meta.url));
+const migrationName = /^\d{4}_[a-z0-9_]+$/;
+
+/** Any number: it only has to differ from other advisory locks of this database. */
+const migrationLock = 7_358_221_904_113;
+
+type MigrateOptions = {
+  /** A direct connection: a session lock does not survive a transaction pooler such as PgBouncer. */
+  connectionString: string;
+  logger: Logger;
+  /** Absolute path of the folder with `NNNN_what.ts` files. Default: the project's `migrations/`. */
+  folder?: string;
+  /** How long to wait for another process that is migrating. Default 10 min, as long as a big migration may take. */
+  waitMs?: number;
+};
+
+/**
+ * Brings the database to the newest migration and returns the names it applied, oldest first (none: it was there).
+ * All of them run in one transaction: after a failure the database is as before. Several processes may start at once:
+ * one migrates, the others wait for it. A migration waits at most 10 s for a table that live traffic holds, because
+ * everything else would queue up behind it; it then fails and may be repeated.
+ *
+ * Throws when a file's name is malformed, when an applied migration is missing from the folder, or with the
+ * migration's own error, its name in the message.
+ */
+export async function migrate(options: MigrateOptions): Promise<string[]> {
+  const { connectionString, logger, folder = projectFolder, waitMs = 600_000 } = options;
+  const unlimited = { statementTimeoutMs: 0, idleInTransactionTimeoutMs: 0, transactionTimeoutMs: 0 };
+  const pool = createPool(
+    { connectionString, applicationName: 'sluice-migrate', max: 1, ...unlimited, lockTimeoutMs: waitMs },
+    logger,
+  );
+  const db = createDatabase(pool);
+  try {
+    return await db.connection().execute(async (session) => {
+      // Also around the creation of Kysely's own tables, which its lock does not cover.
+      await sql`select pg_advisory_lock(${migrationLock})`.execute(session);
+      await sql`set lock_timeout = '10s'`.execute(session);
+      return await runPending(session, folder, logger);
+    });
+  } finally {
+    await db.destroy(); // ends the session and with it the lock
+  }
+}
+
+async function runPending(session: Kysely<Database>, folder: string, logger: Logger): Promise<string[]> {
+  await listMigrations(folder);
+  const migrator = new Migrator({
+    db: session,
+    provider: new FileMigrationProvider({ fs, path, migrationFolder: folder }),
+  });
+  const { error, results = [] } = await migrator.migrateToLatest();
+  if (error !== undefined) {
+    const failed = results.find((result) => result.status === 'Error')?.migrationName;
+    const reason = error instanceof Error ? error.message : 'unknown';
+    throw new Error(
+      `${failed === undefined ? 'The database was not migrated' : `Migration ${failed} failed`}: ${reason}`,
+      {
+        cause: error,
+      },
+    );
+  }
+  const applied = results.map((result) => result.migrationName);
+  if (applied.length > 0) logger.info({ migrations: applied }, 'database migrated');
+  return applied;
+}
+
+/**
+ * The migrations that this database still lacks, oldest first; for readiness. One small query. Migrations that the
+ * database has and this process does not know are a newer release's and are ignored, so that a rolling deployment works.
+ */
+export async function pendingMigrations(db: Kysely<Database>, folder: string = projectFolder): Promise<string[]> {
+  const [known, applied] = await Promise.all([listMigrations(folder), appliedMigrations(db)]);
+  return known.filter((name) => !applied.has(name));
+}
+
+async function appliedMigrations(db: Kysely<Database>): Promise<Set<string>> {
+  try {
+    const { rows } = await sql<{ name: string }>`select name from kysely_migration`.execute(db);
+    return new Set(rows.map((row) => row.name));
+  } catch (error) {
+    if (sqlStateOf(error) === '42P01') return new Set(); // no such table: nothing was ever applied
+    throw error;
+  }
+}
+
+/** The folder's migrations in order. Kysely passes over what it does not recognise; here a misnamed file is an error. */
+async function listMigrations(folder: string): Promise<string[]> {
+  const files = (await fs.readdir(folder)).filter((file) => file.endsWith('.ts'));
+  const names = files.map((file) => file.slice(0, -'.ts'.length)).sort();
+  const wrong = names.find((name) => !migrationName.test(name));
+  if (wrong !== undefined)
+    throw new Error(`The migration ${wrong}.ts must be named NNNN_what.ts, as 0007_add_labels.ts.`);
+  const twice = names.find((name, index) => name.slice(0, 4) === names[index - 1]?.slice(0, 4));
+  if (twice !== undefined)
+    throw new Error(`Two migrations have the number ${twice.slice(0, 4)}; one of them is ${twice}.ts.`);
+  return names;
+}
