@@ -1,0 +1,26 @@
+import { z } from 'zod';
+import { addBreach } from './scalars.ts';
+
+// Fields that API keys and virtual keys share (DESIGN, "Interface for operators and scripts").
+
+/** The name that stands in `@slug/model` and in paths: no slash, so that the model begins after the first one. */
+export const slug = () =>
+  z
+    .string()
+    .min(1)
+    .max(64)
+    .regex(/^[a-zA-Z0-9_-]+$/);
+
+/** A point in time as Unix seconds (the public API's form) or ISO 8601 text with an offset; gives a Date. */
+export const timestamp = () =>
+  z.union([z.int('integer'), z.iso.datetime({ offset: true })]).transform((value, context) => {
+    const date = new Date(typeof value === 'number' ? value * 1_000 : value);
+    if (!Number.isNaN(date.getTime()) && date.getUTCFullYear() <= 9_999 && date.getTime() >= 0) return date;
+    addBreach(context, {
+      path: [],
+      code: 'invalid_value',
+      text: (name) =>
+        `Invalid ${name()}: expected a time between the years 1970 and 9999, in Unix seconds or ISO 8601.`,
+    });
+    return z.NEVER;
+  });

@@ -1,0 +1,60 @@
+import { z } from 'zod';
+import { timestamp } from './access-fields.ts';
+import { listOf } from './lists.ts';
+import { metadata, text } from './scalars.ts';
+
+// DESIGN, "Access" and "Interface for operators and scripts".
+
+const scopeAreas = [
+  'chat',
+  'completions',
+  'embeddings',
+  'models',
+  'batches',
+  'files',
+  'fine_tuning',
+  'virtual_keys',
+  'api_keys',
+  'configs',
+  'logs',
+  'audit',
+  'workspaces',
+] as const;
+
+type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;
+
+/** What a key may be allowed to do: `<area>.<read|write>`. Routes declare theirs from the same list. */
+export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${area}.read`, `${area}.write`] as const);
+
+export const Scope = z.enum(scopes);
+export type Scope = ScopeName;
+
+/** Body of POST /api-keys. Without `scopes` the key may do everything. */
+export const CreateApiKeyRequest = z.strictObject({
+  name: text({ min: 1, max: 200 }),
+  scopes: z.array(Scope).min(1).max(scopes.length).optional(),
+  expires_at: timestamp().nullish(),
+  defaults: z
+    .strictObject({ config_id: text({ min: 1, max: 200 }).optional(), metadata: metadata().optional() })
+    .optional(),
+});
+export type CreateApiKeyRequest = z.output<typeof CreateApiKeyRequest>;
+
+/** A key as it is listed: never the key itself. */
+export const ApiKeyObject = z.object({
+  id: z.string(),
+  object: z.literal('api-key'),
+  name: z.string(),
+  scopes: z.array(Scope).nullable(),
+  last_four: z.string(),
+  status: z.enum(['active', 'revoked', 'expired']),
+  defaults: z.object({ config_id: z.string().nullable(), metadata: z.record(z.string(), z.string()).nullable() }),
+  created_at: z.int(),
+  expires_at: z.int().nullable(),
+});
+export type ApiKeyObject = z.output<typeof ApiKeyObject>;
+
+/** Answer of POST /api-keys, the only one that holds the key. */
+export const CreatedApiKey = ApiKeyObject.extend({ key: z.string() });
+
+export const ApiKeyList = listOf(ApiKeyObject);

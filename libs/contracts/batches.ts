@@ -1,0 +1,141 @@
+import { z } from 'zod';
+import type { Breach } from './describe-issue.ts';
+import { addBreach, integer, metadata, text } from './scalars.ts';
+import { ListQuery, listOf } from './lists.ts';
+
+// gateway-api.md "Batch"; openai-semantics.md 1.1; option spellings: interface-and-providers.md 1.5.
+
+export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'] as const;
+export type BatchEndpoint = (typeof batchEndpoints)[number];
+
+export const batchStatuses = [
+  'validating',
+  'failed',
+  'in_progress',
+  'finalizing',
+  'completed',
+  'expired',
+  'cancelling',
+  'cancelled',
+] as const;
+export type BatchStatus = (typeof batchStatuses)[number];
+
+/** When a file is to be deleted, counted from its own creation (openai-semantics.md 1.1 and 2): one hour to 30 days. */
+export const expiresAfter = () =>
+  z.strictObject({ anchor: z.literal('created_at'), seconds: integer({ min: 3_600, max: 2_592_000 }) });
+
+// Each option may be written plainly or as the header it stands for, under our name or the original one.
+const spellings = (option: string): readonly [string, string, string] => {
+  const header = option.replaceAll('_', '-');
+  return [option, `x-gateway-${header}`, `x-portkey-${header}`];
+};
+
+const spelled = <Value extends z.ZodType>(option: string, value: Value) =>
+  Object.fromEntries(spellings(option).map((spelling) => [spelling, value.optional()]));
+
+/** What a batch does beyond the common parameters: its target, model and metadata for the request log. */
+export type GatewayOptions = {
+  virtual_key?: string;
+  provider_model?: string;
+  /** The slug or id of a stored config, or a config itself. */
+  config?: string | Record<string, unknown>;
+  metadata?: Record<string, string>;
+};
+
+const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata'] as const;
+
+const twice = (path: string[], other: string): Breach => ({
+  path,
+  code: 'invalid_value',
+  text: (name) => `Invalid ${name()}: it is given twice, here and as ${name(other)}. Give one of them.`,
+});
+
+const GatewayOptionsInput = z
+  .strictObject({
+    ...spelled('virtual_key', text({ min: 1, max: 200 })),
+    ...spelled('provider_model', text({ min: 1, max: 200 })),
+    ...spelled('config', z.union([text({ min: 1, max: 200 }), z.looseObject({})])),
+    ...spelled('metadata', metadata()),
+  })
+  .transform((input, context): GatewayOptions => {
+    const given: Record<string, unknown> = input;
+    const options: Record<string, unknown> = {};
+    for (const option of optionNames) {
+      const [first, second] = spellings(option).filter((spelling) => given[spelling] !== undefined);
+      if (first === undefined) continue;
+      if (second !== undefined) addBreach(context, twice([second], first));
+      options[option] = given[first];
+    }
+    return options;
+  });
+
+const optionsAliases = ['gateway_options', 'portkey_options', 'provider_options'] as const;
+
+/** Body of POST /batches. Unknown members are refused; the three names of the options end up as `gateway_options`. */
+export const CreateBatchRequest = z
+  .strictObject({
+    input_file_id: text({ min: 1, max: 200 }),
+    endpoint: z.enum(batchEndpoints),
+    completion_window: z.enum(['immediate', '24h']),
+    metadata: metadata().nullish(),
+    output_expires_after: expiresAfter().nullish(),
+    gateway_options: GatewayOptionsInput.nullish(),
+    portkey_options: GatewayOptionsInput.nullish(),
+    provider_options: GatewayOptionsInput.nullish(),
+  })
+  .transform(({ gateway_options, portkey_options, provider_options, ...common }, context) => {
+    const given = { gateway_options, portkey_options, provider_options };
+    const [first, second] = optionsAliases.filter((alias) => given[alias] !== undefined && given[alias] !== null);
+    if (first !== undefined && second !== undefined) addBreach(context, twice([second], first));
+    return { ...common, gateway_options: first === undefined ? {} : (given[first] ?? {}) };
+  });
+export type CreateBatchRequest = z.output<typeof CreateBatchRequest>;
+
+/** One thing that is wrong with an input file; `line` is the 1-based line of the file, null for the file as a whole. */
+export const BatchError = z.object({
+  code: z.string(),
+  message: z.string(),
+  param: z.string().nullable(),
+  line: z.int().nullable(),
+});
+export type BatchError = z.output<typeof BatchError>;
+
+const time = () => z.int().nullable();
+
+/** A batch as it is answered: every key is always present, null where there is nothing (openai-semantics.md 1.1). */
+export const BatchObject = z.object({
+  id: z.string(),
+  object: z.literal('batch'),
+  endpoint: z.string(),
+  model: z.string().nullable(),
+  errors: z.object({ object: z.literal('list'), data: z.array(BatchError) }).nullable(),
+  input_file_id: z.string(),
+  completion_window: z.string(),
+  status: z.enum(batchStatuses),
+  output_file_id: z.string().nullable(),
+  error_file_id: z.string().nullable(),
+  created_at: z.int(),
+  in_progress_at: time(),
+  expires_at: time(),
+  finalizing_at: time(),
+  completed_at: time(),
+  failed_at: time(),
+  expired_at: time(),
+  cancelling_at: time(),
+  cancelled_at: time(),
+  request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
+  usage: z
+    .object({
+      input_tokens: z.int(),
+      input_tokens_details: z.object({ cached_tokens: z.int() }),
+      output_tokens: z.int(),
+      output_tokens_details: z.object({ reasoning_tokens: z.int() }),
+      total_tokens: z.int(),
+    })
+    .nullable(),
+  metadata: z.record(z.string(), z.string()).nullable(),
+});
+export type BatchObject = z.output<typeof BatchObject>;
+
+export const BatchListQuery = ListQuery;
+export const BatchList = listOf(BatchObject);

@@ -1,0 +1,82 @@
+import type { Breach } from './describe-issue.ts';
+
+// The rules across fields of request bodies, apart from the schemas so that the threads which check batch files by
+// JSON Schema apply the very same ones (gateway-api.md, "Resources and their fields"). Each gets a body of which the
+// structure is already right, and gives the first broken rule or null.
+
+type StreamFields = { stream?: boolean | null | undefined; stream_options?: unknown };
+
+function streamOptionsBreach(body: StreamFields): Breach | null {
+  if (body.stream_options === undefined || body.stream_options === null || body.stream === true) return null;
+  return {
+    path: ['stream_options'],
+    code: 'invalid_value',
+    text: (name) => `Invalid ${name()}: it is only allowed when ${name('stream')} is true.`,
+  };
+}
+
+type ChatFields = StreamFields & {
+  logprobs?: boolean | null | undefined;
+  top_logprobs?: number | null | undefined;
+  messages: readonly { content?: unknown }[];
+};
+
+/** `top_logprobs` needs `logprobs`, `stream_options` needs `stream`, and content parts of known types have their data. */
+export function chatBreach(body: ChatFields): Breach | null {
+  if (body.top_logprobs !== undefined && body.top_logprobs !== null && body.logprobs !== true) {
+    return {
+      path: ['top_logprobs'],
+      code: 'invalid_value',
+      text: (name) => `Invalid ${name()}: it is only allowed when ${name('logprobs')} is true.`,
+    };
+  }
+  return streamOptionsBreach(body) ?? contentBreach(body.messages);
+}
+
+/** The member that a content part of a known type must have; parts of other types are the provider's to judge. */
+const memberOfPart = new Map<unknown, string>([
+  ['text', 'text'],
+  ['image_url', 'image_url'],
+]);
+
+function contentBreach(messages: ChatFields['messages']): Breach | null {
+  for (const [index, { content }] of messages.entries()) {
+    if (!Array.isArray(content)) continue;
+    for (const [position, part] of (content as Record<string, unknown>[]).entries()) {
+      const member = memberOfPart.get(part['type']);
+      if (member === undefined || part[member] !== undefined) continue;
+      return {
+        path: ['messages', index, 'content', position, member],
+        code: 'missing_required_parameter',
+        text: (name) => `Missing required parameter: ${name()}.`,
+      };
+    }
+  }
+  return null;
+}
+
+type CompletionFields = StreamFields & { best_of?: number | null | undefined; n?: number | null | undefined };
+
+/** `best_of` is greater than `n` when both are given, more than one candidate cannot be streamed, and the stream rule. */
+export function completionBreach(body: CompletionFields): Breach | null {
+  const { best_of: bestOf, n } = body;
+  if (typeof bestOf === 'number') {
+    if (typeof n === 'number' && bestOf <= n) {
+      return {
+        path: ['best_of'],
+        code: 'invalid_value',
+        text: (name) =>
+          `Invalid ${name()}: expected a value greater than ${name('n')} (${n}), but got ${bestOf} instead.`,
+      };
+    }
+    if (bestOf > 1 && body.stream === true) {
+      return {
+        path: ['best_of'],
+        code: 'invalid_value',
+        text: (name) =>
+          `Invalid ${name()}: results cannot be streamed when it is above 1. Leave out ${name('stream')}.`,
+      };
+    }
+  }
+  return streamOptionsBreach(body);
+}

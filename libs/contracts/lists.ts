@@ -1,0 +1,30 @@
+import { z } from 'zod';
+import { integer, text } from './scalars.ts';
+
+/** Text that is a whole number as that number, for query strings and form fields; anything else as it is. */
+export const wholeNumberText = (value: unknown): unknown =>
+  typeof value === 'string' && /^-?\d{1,15}$/.test(value) ? Number(value) : value;
+
+/** A whole number of a query string; text that is not one is left for the integer's own message. */
+export const queryInteger = (bounds: { min: number; max: number; fallback: number }) =>
+  z.preprocess(wholeNumberText, integer({ min: bounds.min, max: bounds.max }).default(bounds.fallback));
+
+/** The cursor of a list: the id of the last item of the page before. */
+export const cursor = () => text({ min: 1, max: 200 }).optional();
+
+/** `?after&limit` of GET /batches and of the lists of ours (gateway-api.md, "Limits"). Other members are ignored. */
+export const ListQuery = z.object({
+  after: cursor(),
+  limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
+});
+export type ListQuery = z.output<typeof ListQuery>;
+
+/** A page of a list. SDKs page by `has_more` and the last item's id; `first_id` and `last_id` are null when empty. */
+export const listOf = <Item extends z.ZodType>(item: Item) =>
+  z.object({
+    object: z.literal('list'),
+    data: z.array(item),
+    first_id: z.string().nullable(),
+    last_id: z.string().nullable(),
+    has_more: z.boolean(),
+  });

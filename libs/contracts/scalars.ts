@@ -1,0 +1,114 @@
+import { z } from 'zod';
+import type { Breach } from './describe-issue.ts';
+
+// zod does not say in its issues whether a number was meant to be whole; the message carries it to describe-issue.ts.
+/** A whole number between the bounds, both allowed. */
+export const integer = (bounds: { min?: number; max?: number } = {}) => {
+  let schema = z.int('integer');
+  if (bounds.min !== undefined) schema = schema.min(bounds.min, 'integer');
+  if (bounds.max !== undefined) schema = schema.max(bounds.max, 'integer');
+  return schema;
+};
+
+/** A number between the bounds, both allowed. */
+export const decimal = (min: number, max: number) => z.number('decimal').min(min, 'decimal').max(max, 'decimal');
+
+/** A 64-bit whole number. JSON numbers are doubles here, so ±2^63 itself is accepted (specification: `seed`). */
+export const int64 = () =>
+  z
+    .number('integer')
+    .min(-(2 ** 63), 'integer')
+    .max(2 ** 63, 'integer')
+    .multipleOf(1)
+    .meta({ type: 'integer', format: 'int64' });
+
+/** An object whose members the specification leaves open. */
+export const anyObject = () => z.looseObject({});
+
+/** Records a broken rule on a value that a schema is checking; see Breach. */
+export function addBreach(context: z.core.ParsePayload, breach: Breach): void {
+  context.issues.push({ code: 'custom', params: breach, path: [], input: context.value, message: breach.code });
+}
+
+/** What keeps a string out of jsonb and of a text column: lone surrogates and U+0000 (DESIGN, "The event log"). */
+export function isStorable(text: string): boolean {
+  return text.isWellFormed() && !text.includes('\0');
+}
+
+const notStorable: Breach = {
+  path: [],
+  code: 'invalid_value',
+  text: (name) => `Invalid ${name()}: expected well-formed Unicode text without the character U+0000.`,
+};
+
+/** Length as people and Postgres count it, in code points. */
+function codePoints(text: string): number {
+  let length = 0;
+  for (const _ of text) length += 1;
+  return length;
+}
+
+/** A text that will be stored: `min` to `max` code points, well-formed, without U+0000. */
+export const text = (bounds: { min?: number; max: number }) =>
+  z
+    .string()
+    .min(bounds.min ?? 0)
+    .check((context) => {
+      if (isLongerThan(context.value, bounds.max)) addBreach(context, tooLong(context.value, bounds.max));
+      else if (!isStorable(context.value)) addBreach(context, notStorable);
+    })
+    .meta({ maxLength: bounds.max });
+
+const isLongerThan = (text: string, max: number): boolean => text.length > max && codePoints(text) > max;
+
+const tooLong = (text: string, max: number): Breach => ({
+  path: [],
+  code: 'string_above_max_length',
+  text: (name) =>
+    `Invalid ${name()}: string too long. Expected a string with maximum length ${max}, but got a string with length ${codePoints(text)} instead.`,
+});
+
+const pairsMax = 16;
+const keyLengthMax = 64;
+const valueLengthMax = 512;
+
+/** Metadata of batches and keys: at most 16 pairs, keys to 64 and values to 512 characters (specification, Limits). */
+export const metadata = () =>
+  z
+    .record(z.string(), z.string())
+    .check((context) => {
+      const breach = metadataBreach(context.value);
+      if (breach !== null) addBreach(context, breach);
+    })
+    .meta({
+      maxProperties: pairsMax,
+      propertyNames: { maxLength: keyLengthMax },
+      additionalProperties: { type: 'string', maxLength: valueLengthMax },
+    });
+
+function metadataBreach(value: Record<string, string>): Breach | null {
+  const pairs = Object.entries(value);
+  if (pairs.length > pairsMax) {
+    return {
+      path: [],
+      code: 'object_above_max_properties',
+      text: (name) =>
+        `Invalid ${name()}: too many properties. Expected an object with at most ${pairsMax} properties, but got an object with ${pairs.length} properties instead.`,
+    };
+  }
+  for (const [key, entry] of pairs) {
+    // Of a bad key the whole object is named: the key itself may be what cannot be shown.
+    if (isLongerThan(key, keyLengthMax)) {
+      return {
+        path: [],
+        code: 'string_above_max_length',
+        text: (name) =>
+          `Invalid key in ${name()}: string too long. Expected keys with maximum length ${keyLengthMax}, but got a key with length ${codePoints(key)} instead.`,
+      };
+    }
+    if (!isStorable(key)) return notStorable;
+    if (isLongerThan(entry, valueLengthMax)) return { ...tooLong(entry, valueLengthMax), path: [key] };
+    if (!isStorable(entry)) return { ...notStorable, path: [key] };
+  }
+  return null;
+}
