@@ -20,10 +20,10 @@ export type SealedSecret = Pick<
 export type Secrets = {
   /** Encrypts the members as one document into a new row, in the caller's transaction; returns the row's id. */
   store(unit: Pick<UnitOfWork, 'tx' | 'now'>, owner: SecretOwner, members: SecretMembers): Promise<string>;
-  /** The members of a stored secret; undefined when there is no such row. Throws SecretUnreadableError. */
-  read(db: Kysely<Database>, owner: SecretOwner, id: string): Promise<SecretMembers | undefined>;
+  /** The members of a workspace's secret; undefined when there is no such row. Throws SecretUnreadableError. */
+  read(db: Kysely<Database>, workspaceId: string, id: string): Promise<SecretMembers | undefined>;
   /** Removes the ciphertext, and with it the data key: what was stored is gone. No row: nothing happens. */
-  remove(unit: Pick<UnitOfWork, 'tx'>, owner: SecretOwner, id: string): Promise<void>;
+  remove(unit: Pick<UnitOfWork, 'tx'>, id: string): Promise<void>;
   /** Decrypts a row that was already read. Throws SecretUnreadableError. */
   open(row: SealedSecret): SecretMembers;
 };
@@ -77,23 +77,13 @@ export function createSecrets({ masterKey }: { masterKey: MasterKey }): Secrets 
       await unit.tx.insertInto('secret').values(row).execute();
       return row.id;
     },
-    async read(db, owner, id) {
-      const row = await db
-        .selectFrom('secret')
-        .selectAll()
-        .where('id', '=', id)
-        .where('workspace_id', '=', owner.workspaceId)
-        .where('owner_id', '=', owner.ownerId)
-        .executeTakeFirst();
+    async read(db, workspaceId, id) {
+      const query = db.selectFrom('secret').selectAll().where('id', '=', id).where('workspace_id', '=', workspaceId);
+      const row = await query.executeTakeFirst();
       return row && open(row);
     },
-    async remove({ tx }, owner, id) {
-      await tx
-        .deleteFrom('secret')
-        .where('id', '=', id)
-        .where('workspace_id', '=', owner.workspaceId)
-        .where('owner_id', '=', owner.ownerId)
-        .execute();
+    async remove({ tx }, id) {
+      await tx.deleteFrom('secret').where('id', '=', id).execute();
     },
   };
 }
