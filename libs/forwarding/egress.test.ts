@@ -49,6 +49,8 @@ function get(from: Egress, url: URL, options: { checked?: boolean } = {}): Promi
 
 const refused = expect.objectContaining({ kind: 'invalid_request', code: 'destination_not_allowed' });
 
+const noOrigin = expect.stringContaining('ERR_INVALID');
+
 /** A name server that gives each name these answers in turn, the last one for ever. */
 function answering(...answers: string[][]): Lookup {
   return (_hostname, _options, callback) => {
@@ -142,7 +144,7 @@ describe('forbidden destinations', () => {
     expect(() => out.check(url)).toThrow(refused);
     // What has an origin that can be dialled is stopped at the connection too; the rest undici does not know.
     await expect(get(out, url, { checked: false })).rejects.toMatchObject({
-      code: url.protocol.startsWith('http') ? 'destination_not_allowed' : expect.stringContaining('ERR_INVALID'),
+      code: url.protocol.startsWith('http') ? 'destination_not_allowed' : noOrigin,
     });
     expect(listener.connections().accepted).toBe(0);
     expect(out.stats()).toMatchObject({ sockets: 0, connectionsOpened: 0 });

@@ -43,8 +43,18 @@ export function openAiCompatible({
     defaultBaseUrl: baseUrl === undefined ? null : new URL(baseUrl),
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
-    operations: Object.fromEntries(operations.map((operation) => [operation, translation])),
+    operations: Object.fromEntries(
+      operations.map((operation) => [
+        operation,
+        operation === 'models' ? { ...translation, decode: toModelList } : translation,
+      ]),
+    ),
   };
+}
+
+/** Some servers list their models without OpenAI's frame. */
+function toModelList(body: unknown): unknown {
+  return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
 function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {

@@ -1,0 +1,133 @@
+import type { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+
+/** Where a call goes. `label` (the virtual key's slug, or the provider) is how messages name it. */
+export type Target = {
+  /** Registry id of the provider. */
+  provider: string;
+  baseUrl: URL;
+  apiKey: Secret | null;
+  /**
+   * The only origin that `apiKey` may be sent to, for a stored credential. null: the credential came with this very call
+   * and goes where its owner asks.
+   */
+  secretOrigin: string | null;
+  /** Replaces the model of the body. */
+  model?: string;
+  label: string;
+};
+
+/** Each bounds one phase of one attempt, in milliseconds. */
+export type Timeouts = {
+  /** Until a connection is there: waiting for a free one included. */
+  connectMs: number;
+  /** From the request's last byte to the answer's headers. */
+  headersMs: number;
+  /** Between two bytes of the answer, and between two events of a stream. */
+  idleMs: number;
+  /** The whole attempt. */
+  totalMs: number;
+};
+
+/** Long enough for a reasoning model that thinks ten minutes before it says a word (OpenAI's SDKs wait as long). */
+export const defaultTimeouts: Timeouts = {
+  connectMs: 10_000,
+  headersMs: 600_000,
+  idleMs: 120_000,
+  totalMs: 1_800_000,
+};
+
+export type ForwardRequest = {
+  operation: Operation;
+  /** The client's own JSON, already checked; empty for `models`. */
+  body: Buffer;
+  /** The body as the caller parsed it, for adapters that translate it; parsed here when one needs it and it is absent. */
+  parsed?: Readonly<Record<string, unknown>>;
+  /** Top-level members to set (raw JSON) or remove on the way out: a config's overrides and defaults. */
+  edits?: MemberEdits;
+  model: string | null;
+  stream: boolean;
+  /** The client asked for usage in the stream; otherwise the usage chunk is taken out. */
+  includeUsage: boolean;
+  /** The client's headers, lower case. Only those that the provider's adapter admits go out. */
+  headers?: Readonly<Record<string, string>>;
+  signal: AbortSignal;
+  timeouts?: Partial<Timeouts>;
+};
+
+/** Input tokens include cached ones, output tokens include reasoning. */
+export type Usage = { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number };
+
+/** One call to the provider. `durationMs` ends with the whole answer, of a stream with its first event. */
+export type Attempt = { startedAt: number; durationMs: number; status: number | null; errorCode: string | null };
+
+export type StreamSummary = {
+  usage: Usage | null;
+  model: string | null;
+  /** Of the first choice. */
+  finishReason: string | null;
+  /** Every choice was finished, or the provider said `[DONE]`. */
+  complete: boolean;
+  /** From the start of the attempt to its first event. */
+  firstEventMs: number;
+  /** Why the stream is incomplete. */
+  error: GatewayError | null;
+};
+
+type AnswerHead = {
+  status: number;
+  /** Allow-listed, lower case, fit to be sent to the client. */
+  headers: Record<string, string>;
+  providerRequestId: string | null;
+  /** Every call made for this answer, the last one its own. */
+  attempts: readonly Attempt[];
+  /** null of a stream: see `done`. */
+  usage: Usage | null;
+  model: string | null;
+  finishReason: string | null;
+};
+
+/** A whole body. With a status of 400 or more it is an error in OpenAI's four keys, without any trace of the credential. */
+export type JsonAnswer = AnswerHead & { kind: 'json'; body: Buffer; contentType: string };
+
+/**
+ * A stream whose first event is there. `events` yields payload texts as the provider wrote them (a payload may hold
+ * newlines: each of its lines needs its own `data:`), in batches as they arrive, without the final `[DONE]`. It throws a
+ * GatewayError when the stream dies: the client is then told by an error event, and no `[DONE]`. Leaving the loop cancels
+ * the call. `done` never rejects.
+ */
+export type StreamAnswer = AnswerHead & {
+  kind: 'stream';
+  events: AsyncIterable<readonly string[]>;
+  done: Promise<StreamSummary>;
+};
+
+export type Answer = JsonAnswer | StreamAnswer;
+
+/** No answer: unreachable, timed out, unreadable, refused here, or the caller left. */
+export type Failure = { kind: 'failed'; error: GatewayError; attempts: readonly Attempt[] };
+
+export type Outcome = Answer | Failure;
+
+export type Limits = {
+  /** A body that must be held whole to be checked. Embeddings of 2,048 texts are about 60 MB. */
+  jsonBytesMax: number;
+  /** What is read of an error's body. */
+  errorBytesMax: number;
+  /** One event of a stream: images come as one event of several MB. */
+  eventCharsMax: number;
+  /** A whole stream. */
+  streamBytesMax: number;
+  /** Payloads waiting for a slow reader; past it the provider's socket is not read. */
+  bufferedCharsMax: number;
+};
+
+export const defaultLimits: Limits = {
+  jsonBytesMax: 67_108_864,
+  errorBytesMax: 262_144,
+  eventCharsMax: 16_777_216,
+  streamBytesMax: 1_073_741_824,
+  bufferedCharsMax: 262_144,
+};

@@ -1,0 +1,45 @@
+import { scrub } from '#libs/kernel/scrub.ts';
+import type { ProviderError } from '#libs/providers/provider.ts';
+import { asRecord } from './usage.ts';
+
+/**
+ * The body that tells a client of a provider's error: the provider's own bytes when they already have OpenAI's four keys
+ * and no credential in them, otherwise made from what the adapter read, scrubbed.
+ */
+export function errorBody(
+  status: number,
+  bytes: Buffer,
+  decode: () => ProviderError,
+  secrets: readonly string[],
+): { body: Buffer; error: ProviderError } {
+  const error = decode();
+  if (isClean(bytes, secrets)) return { body: bytes, error };
+  const { message, type, param, code } = error.error;
+  const clean = (text: string | null): string | null => (text === null ? null : scrub(text, secrets));
+  const body = {
+    error: {
+      message: clean(message),
+      type: clean(type) ?? (status < 500 ? 'invalid_request_error' : 'server_error'),
+      param: clean(param),
+      code: clean(code),
+    },
+  };
+  return { body: Buffer.from(JSON.stringify(body)), error };
+}
+
+function isClean(bytes: Buffer, secrets: readonly string[]): boolean {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(bytes.toString());
+  } catch {
+    return false;
+  }
+  const error = asRecord(asRecord(parsed)['error']);
+  const fourKeys =
+    typeof error['message'] === 'string' &&
+    typeof error['type'] === 'string' &&
+    ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string');
+  // Compared after a round trip, so that no escape can hide a key.
+  const text = JSON.stringify(parsed);
+  return fourKeys && scrub(text, secrets, Number.POSITIVE_INFINITY) === text;
+}

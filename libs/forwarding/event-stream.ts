@@ -1,0 +1,177 @@
+import type { GatewayError } from '#libs/kernel/errors.ts';
+import type { Call, ProviderError, StreamEvent, Translation } from '#libs/providers/provider.ts';
+import type { Limits, StreamAnswer, StreamSummary } from './answer.ts';
+import type { Flow } from './exchange.ts';
+import { createPayloadQueue } from './payload-queue.ts';
+import type { Faults } from './provider-faults.ts';
+import { openSseFraming } from './sse-framing.ts';
+import { createStreamMeter } from './stream-meter.ts';
+
+type Options = {
+  call: Call;
+  translation: Translation;
+  flow: Flow;
+  faults: Faults;
+  limits: Limits;
+  idleMs: number;
+  /** performance.now() at the start of the attempt. */
+  startedAt: number;
+};
+
+/** What the first event was: content, or an error that no client has seen a byte of yet. */
+type FirstEvent =
+  | { kind: 'content'; answer: Pick<StreamAnswer, 'events' | 'done'> }
+  | { kind: 'error'; error: ProviderError };
+
+export type EventStream = {
+  data: (chunk: Buffer) => void;
+  end: () => void;
+  fail: (error: GatewayError) => void;
+  /** Rejects with a GatewayError when the stream ends or dies before its first payload. */
+  first: Promise<FirstEvent>;
+};
+
+/**
+ * Reads one provider stream: frames it, has the adapter translate, meters a copy, and hands the payload texts on with
+ * back-pressure. An end without `[DONE]` counts only when every choice was finished; otherwise it is `upstream_truncated`.
+ */
+export function openEventStream(options: Options): EventStream {
+  const { call, translation, flow, faults, limits, idleMs, startedAt } = options;
+  const first = Promise.withResolvers<FirstEvent>();
+  const done = Promise.withResolvers<StreamSummary>();
+  const meter = createStreamMeter();
+  const decoder = translation.openStream?.(call);
+  let batch: string[] = [];
+  let streamBytes = 0;
+  let firstEventMs = 0;
+  let lastSignAt = performance.now();
+  let state: 'peeking' | 'flowing' | 'over' = 'peeking';
+  let ending = false;
+
+  const sign = (): void => {
+    lastSignAt = performance.now();
+  };
+
+  const queue = createPayloadQueue({
+    charsMax: limits.bufferedCharsMax,
+    onFull: flow.pause,
+    onDrained: () => {
+      sign(); // the silence was ours
+      flow.resume();
+    },
+    onLeft: () => flow.abort(faults.callerLeft()),
+  });
+
+  const flush = (): void => {
+    if (batch.length === 0) return;
+    const payloads = batch;
+    batch = [];
+    queue.push(payloads);
+    if (state !== 'peeking') return;
+    state = 'flowing';
+    firstEventMs = performance.now() - startedAt;
+    first.resolve({ kind: 'content', answer: { events: queue.payloads, done: done.promise } });
+  };
+
+  const close = (complete: boolean, error: GatewayError | null): void => {
+    flush();
+    const peeking = state === 'peeking';
+    state = 'over';
+    if (error) queue.fail(error);
+    else queue.end();
+    if (peeking && error) first.reject(error);
+    done.resolve({
+      usage: meter.usage(),
+      model: meter.model(),
+      finishReason: meter.finishReason(),
+      complete,
+      firstEventMs,
+      error,
+    });
+  };
+
+  const finish = (): void => {
+    const usageChunk = call.includeUsage ? meter.missingUsageChunk() : null;
+    if (usageChunk !== null) batch.push(usageChunk);
+    flow.finish();
+    flush();
+    if (state === 'peeking') close(false, faults.invalid('answered with a stream without any content'));
+    else close(true, null);
+  };
+
+  const failWith = (error: ProviderError): void => {
+    flush();
+    if (state === 'peeking') {
+      state = 'over';
+      flow.finish();
+      first.resolve({ kind: 'error', error });
+      return;
+    }
+    const fault = faults.streamError(error.error.message, error.error.code);
+    close(false, fault);
+    flow.abort(fault);
+  };
+
+  const onPayload = (payload: string): void => {
+    if (state === 'over') return;
+    const view = meter.read(payload);
+    if (view === 'error') return failWith(translation.decodeError(200, payload));
+    if (view === 'unreadable') {
+      if (ending) return; // cut off inside an event: judged as truncated
+      throw faults.invalid('sent an event that is not a JSON object', payload);
+    }
+    if (view === 'chunk' || call.includeUsage) batch.push(payload);
+  };
+
+  const onEvent = (event: StreamEvent): void => {
+    sign();
+    if (state === 'over') return;
+    if (decoder) {
+      const { payloads, done: last, error } = decoder.push(event);
+      for (const payload of payloads) onPayload(payload);
+      if (error) failWith(error);
+      else if (last) finish();
+    } else if (event.data === '[DONE]') finish();
+    else if (event.event === 'error') failWith(translation.decodeError(200, event.data));
+    else onPayload(event.data);
+  };
+
+  const framing =
+    translation.openFraming?.(onEvent, limits.eventCharsMax) ??
+    openSseFraming({
+      onEvent,
+      onComment: sign,
+      eventCharsMax: limits.eventCharsMax,
+      tooLarge: () => faults.tooLarge('an event', limits.eventCharsMax),
+    });
+
+  return {
+    first: first.promise,
+    data: (chunk) => {
+      streamBytes += chunk.length;
+      if (streamBytes > limits.streamBytesMax) throw faults.tooLarge('a stream', limits.streamBytesMax);
+      framing.push(chunk);
+      // Bytes alone keep no stream alive: a drip that completes no event is as dead as silence.
+      if (performance.now() - lastSignAt > idleMs) throw faults.idleTimeout(idleMs);
+      flush();
+    },
+    end: () => {
+      ending = true;
+      try {
+        framing.end();
+      } catch {
+        // Cut inside a character: judged below.
+      }
+      if (state === 'over') return;
+      flush();
+      if (meter.allFinished()) finish();
+      else close(false, faults.truncated());
+    },
+    fail: (error) => {
+      if (state === 'over') return;
+      // Every choice was finished: only the closing usage, if anything, is lost.
+      if (error.code === 'upstream_truncated' && meter.allFinished()) return close(true, null);
+      close(false, error);
+    },
+  };
+}

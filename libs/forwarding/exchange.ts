@@ -1,0 +1,163 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Dispatcher } from 'undici';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { OutboundRequest } from '#libs/providers/provider.ts';
+import type { Timeouts } from './answer.ts';
+import type { Egress } from './egress.ts';
+import type { Faults } from './provider-faults.ts';
+
+/** Hold on the answer while it comes in. */
+export type Flow = {
+  pause: () => void;
+  resume: () => void;
+  /** Ends the exchange as failed; its socket is closed. */
+  abort: (error: GatewayError) => void;
+  /**
+   * Ends the exchange as done although the answer may go on (a stream after `[DONE]`): no deadline or abort counts any
+   * more, and a provider that does not close within a second is cut off.
+   */
+  finish: () => void;
+};
+
+/** Where an answer goes: `head` once, `data` any number of times, then exactly one of `end` and `fail`, unless finished. */
+export type Sink = {
+  head: (status: number, headers: IncomingHttpHeaders, flow: Flow) => void;
+  data: (chunk: Buffer) => void;
+  end: () => void;
+  fail: (error: GatewayError) => void;
+};
+
+const lingerMs = 1_000;
+
+/**
+ * Sends one request and feeds the answer to the sink. Whatever goes wrong arrives as one GatewayError at `fail`:
+ * provider_failed, provider_timeout, `call_aborted` when the signal fires, or what the sink's own methods throw.
+ * Never throws, never retries, follows no redirect.
+ */
+export function startExchange(
+  egress: Egress,
+  outbound: OutboundRequest,
+  options: { timeouts: Timeouts; signal: AbortSignal; faults: Faults },
+  sink: Sink,
+): void {
+  const { timeouts, signal, faults } = options;
+  let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
+  let controller: Dispatcher.DispatchController | null = null;
+
+  const close = (): void => {
+    phase = 'closed';
+    clearTimeout(timer);
+    signal.removeEventListener('abort', onAbort);
+  };
+  const fail = (error: GatewayError): void => {
+    if (phase === 'closed') return;
+    const told = phase === 'finished';
+    close();
+    if (!told) sink.fail(error);
+  };
+  const abort = (error: GatewayError): void => {
+    fail(error);
+    controller?.abort(error);
+  };
+  const onAbort = (): void => abort(faults.callerLeft());
+
+  // One timer serves two deadlines: until a connection is there, then for the rest of the attempt.
+  const firstMs = Math.min(timeouts.connectMs, timeouts.totalMs);
+  let timer = setTimeout(() => {
+    if (phase === 'waiting') return abort(faults.connectTimeout(firstMs));
+    timer = setTimeout(() => abort(faults.totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
+  }, firstMs);
+
+  const flow: Flow = {
+    pause: () => controller?.pause(),
+    resume: () => controller?.resume(),
+    abort,
+    finish: () => {
+      if (phase === 'closed' || phase === 'finished') return;
+      close();
+      phase = 'finished';
+      timer = setTimeout(() => abort(faults.callerLeft()), lingerMs);
+    },
+  };
+
+  const guarded = (step: () => void): void => {
+    try {
+      step();
+    } catch (error) {
+      abort(error instanceof GatewayError ? error : faults.unreadable(error));
+    }
+  };
+
+  const handler: Dispatcher.DispatchHandler = {
+    onRequestStart: (started) => {
+      if (phase === 'closed') return started.abort(faults.callerLeft());
+      controller = started;
+      phase = 'sent';
+    },
+    onResponseStart: (_controller, status, headers) => {
+      if (phase !== 'sent' || status < 200) return;
+      phase = 'answering';
+      guarded(() => sink.head(status, headers, flow));
+    },
+    onResponseData: (_controller, chunk) => {
+      if (phase === 'answering') guarded(() => sink.data(chunk));
+    },
+    onResponseEnd: () => {
+      const told = phase === 'finished' || phase === 'closed';
+      close();
+      if (told) return;
+      try {
+        sink.end();
+      } catch (error) {
+        sink.fail(error instanceof GatewayError ? error : faults.unreadable(error));
+      }
+    },
+    onResponseError: (_controller, error) => fail(describe(error, phase === 'answering', timeouts, faults)),
+  };
+
+  if (signal.aborted) return fail(faults.callerLeft());
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    egress.dispatch(
+      {
+        origin: outbound.origin,
+        path: outbound.path,
+        method: outbound.method,
+        headers: outbound.headers,
+        body: outbound.body,
+        headersTimeout: timeouts.headersMs,
+        bodyTimeout: timeouts.idleMs,
+      },
+      handler,
+    );
+  } catch (error) {
+    fail(describe(error, false, timeouts, faults));
+  }
+}
+
+function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: Faults): GatewayError {
+  if (error instanceof GatewayError) return error;
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  if (code === 'UND_ERR_CONNECT_TIMEOUT') return faults.connectTimeout(timeouts.connectMs);
+  if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults.headersTimeout(timeouts.headersMs);
+  if (code === 'UND_ERR_BODY_TIMEOUT') return faults.idleTimeout(timeouts.idleMs);
+  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return faults.stopping();
+  if (code === 'UND_ERR_MAX_ORIGINS_REACHED') {
+    return new GatewayError('unavailable', 'too_many_hosts', 'Too many different hosts are in use: try again later.');
+  }
+  if (code === 'UND_ERR_INVALID_ARG') {
+    return new GatewayError(
+      'invalid_request',
+      'invalid_header',
+      'The request cannot be sent: its credential, path or a header holds characters that HTTP does not allow.',
+    );
+  }
+  if (code.startsWith('HPE_') || code === 'UND_ERR_HEADERS_OVERFLOW') return faults.invalid(`broke HTTP (${code})`);
+  if (answering) return faults.truncated(error);
+  return isLostConnection(code) ? faults.connectionLost(error) : faults.unreachable(error);
+}
+
+/** The connection stood and the request may have been received. */
+function isLostConnection(code: string): boolean {
+  return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
+}

@@ -1,0 +1,225 @@
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep as realSleep } from '#libs/kernel/sleep.ts';
+import type { Call, Provider, Translation } from '#libs/providers/provider.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import { pickHeaders } from './answer-headers.ts';
+import { attemptCall, type AttemptInput } from './attempt.ts';
+import {
+  defaultLimits,
+  defaultTimeouts,
+  type Answer,
+  type Attempt,
+  type ForwardRequest,
+  type Limits,
+  type Outcome,
+  type Target,
+} from './answer.ts';
+import type { Egress } from './egress.ts';
+import { faultsOf } from './provider-faults.ts';
+import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
+
+type Deps = {
+  egress: Egress;
+  clock: Clock;
+  /** From 0 to 1: spreads retries. */
+  random: () => number;
+  limits?: Partial<Limits>;
+  logger?: Logger;
+  sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** Tests bring providers of their own. */
+  providers?: (id: string) => Provider | undefined;
+};
+
+export type Forwarder = {
+  /**
+   * Makes a call, and by policy repeats it, until there is an answer or no hope of one. Never rejects: no answer is
+   * `kind: 'failed'`. For callers that record what happened (a batch line, the request log).
+   */
+  settle: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Outcome>;
+  /**
+   * As `settle`, but throws the GatewayError of a call without an answer: invalid_request, unsupported_operation,
+   * provider_failed, provider_timeout, or unavailable (the caller left, this process is stopping).
+   */
+  forward: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Answer>;
+  /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
+  listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
+  counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
+  /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
+  stop: () => void;
+};
+
+const noEdits = {};
+const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
+const modelsBytesMax = 4_194_304;
+
+/** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
+export function createForwarder(deps: Deps): Forwarder {
+  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
+  const limits: Limits = { ...defaultLimits, ...deps.limits };
+  const stopping = new AbortController();
+  let openCalls = 0;
+  let openStreams = 0;
+  let waitingRetries = 0;
+
+  /** Everything that can be refused before a connection is opened. */
+  const prepare = (request: ForwardRequest, target: Target, attempts: readonly Attempt[]) => {
+    const { provider, translation } = findTranslation(providers, request, target);
+    egress.check(target.baseUrl);
+    const secrets = target.apiKey ? [target.apiKey.reveal()] : [];
+    const faults = faultsOf(target.label, secrets);
+    if (stopping.signal.aborted) throw faults.stopping();
+    const call = toCall(request, target, provider);
+    const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
+    const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
+    const base = { egress, limits: callLimits, provider, translation, call, timeouts, faults, secrets, attempts };
+    return (): AttemptInput => {
+      const outbound = translation.encode(call, target);
+      checkOrigin(target, outbound.origin);
+      outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+      return { ...base, outbound, signal: request.signal };
+    };
+  };
+
+  const makeAttempt = async (input: AttemptInput, attempts: Attempt[]): Promise<[Outcome, string | null]> => {
+    const startedAt = clock.now();
+    const start = performance.now();
+    const record = (status: number | null, errorCode: string | null): void => {
+      attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
+    };
+    try {
+      const { answer, errorCode } = await attemptCall(input);
+      record(answer.status, errorCode);
+      return [answer, errorCode];
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      record(null, error.code);
+      return [{ kind: 'failed', error, attempts }, error.code];
+    }
+  };
+
+  const run = async (request: ForwardRequest, target: Target, policy: RetryPolicy | undefined): Promise<Outcome> => {
+    const attempts: Attempt[] = [];
+    try {
+      const nextInput = prepare(request, target, attempts);
+      const budget = policy && createRetryBudget(policy, random);
+      for (;;) {
+        const input = nextInput();
+        const [outcome, errorCode] = await makeAttempt(input, attempts);
+        const verdict = judge(outcome, errorCode, policy?.statuses);
+        const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
+        if (waitMs === null) return outcome;
+        logger?.debug(
+          { target: target.label, attempt: attempts.length, code: errorCode, wait_ms: waitMs },
+          'call waits',
+        );
+        waitingRetries += 1;
+        await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
+        waitingRetries -= 1;
+        if (request.signal.aborted) throw input.faults.callerLeft();
+        if (stopping.signal.aborted) throw input.faults.stopping();
+      }
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      return { kind: 'failed', error, attempts };
+    }
+  };
+
+  const settle: Forwarder['settle'] = async (request, target, policy) => {
+    openCalls += 1;
+    try {
+      const outcome = await run(request, target, policy);
+      if (outcome.kind === 'stream') {
+        openStreams += 1;
+        void outcome.done.then(() => {
+          openStreams -= 1;
+        });
+      }
+      return outcome;
+    } finally {
+      openCalls -= 1;
+    }
+  };
+
+  const forward: Forwarder['forward'] = async (request, target, policy) => {
+    const outcome = await settle(request, target, policy);
+    if (outcome.kind === 'failed') throw outcome.error;
+    return outcome;
+  };
+
+  return {
+    settle,
+    forward,
+    listModels: (target, signal) =>
+      forward(
+        {
+          operation: 'models',
+          body: Buffer.alloc(0),
+          model: null,
+          stream: false,
+          includeUsage: false,
+          signal,
+          timeouts: modelsTimeouts,
+        },
+        target,
+      ),
+    counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
+    stop: () => stopping.abort(),
+  };
+}
+
+function findTranslation(
+  providers: (id: string) => Provider | undefined,
+  { operation }: ForwardRequest,
+  target: Target,
+): { provider: Provider; translation: Translation } {
+  const provider = providers(target.provider);
+  if (!provider) {
+    throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
+  }
+  const translation = provider.operations[operation];
+  if (!translation) {
+    throw new GatewayError(
+      'unsupported_operation',
+      'unsupported_operation',
+      `The provider ${provider.id} has no ${operation} operation.`,
+    );
+  }
+  return { provider, translation };
+}
+
+/** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
+function checkOrigin({ apiKey, secretOrigin, label }: Target, origin: string): void {
+  if (apiKey === null || secretOrigin === null || origin === secretOrigin) return;
+  throw new GatewayError(
+    'invalid_request',
+    'credential_origin_mismatch',
+    `The credential of ${label} is stored for ${secretOrigin} and is not sent to ${origin}: store one for that host.`,
+  );
+}
+
+function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
+  const { operation, body, stream, includeUsage } = request;
+  const renamed = target.model !== undefined && target.model !== request.model;
+  const edits: MemberEdits = renamed
+    ? { ...request.edits, model: JSON.stringify(target.model) }
+    : (request.edits ?? noEdits);
+  return {
+    operation,
+    body,
+    edits,
+    stream,
+    includeUsage,
+    headers: pickHeaders(request.headers, provider.clientHeaders),
+    json: () => {
+      const members = new Map(Object.entries(request.parsed ?? (JSON.parse(body.toString()) as object)));
+      for (const [name, raw] of Object.entries(edits)) {
+        if (raw === undefined) members.delete(name);
+        else members.set(name, JSON.parse(raw));
+      }
+      return Object.fromEntries(members);
+    },
+  };
+}

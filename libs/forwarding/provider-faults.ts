@@ -1,0 +1,60 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { scrub } from '#libs/kernel/scrub.ts';
+
+/** The faults of one target: each message names it by its label and holds neither credential nor foreign control characters. */
+export type Faults = ReturnType<typeof faultsOf>;
+
+const sampleLengthMax = 1_000;
+
+/** Makes the errors of one call. `secrets` are what no text of the provider may repeat. */
+export function faultsOf(label: string, secrets: readonly string[]) {
+  const failed = (code: string, message: string, cause?: unknown): GatewayError =>
+    new GatewayError('provider_failed', code, message, cause === undefined ? {} : { cause });
+  const timedOut = (code: string, message: string): GatewayError => new GatewayError('provider_timeout', code, message);
+  return {
+    /** 200 with something else than what was asked for; `sample` is shown scrubbed, quoted and cut to 1,000 characters. */
+    invalid: (what: string, sample?: string | Buffer): GatewayError => {
+      const text = sample === undefined ? '' : scrub(sample.toString('utf8').slice(0, 4 * sampleLengthMax), secrets);
+      const shown = text === '' ? '' : ` It begins: ${JSON.stringify(text.slice(0, sampleLengthMax))}`;
+      return failed('upstream_invalid_response', `${label} ${what}.${shown}`.slice(0, sampleLengthMax + 200));
+    },
+    unreadable: (cause: unknown): GatewayError =>
+      failed('upstream_invalid_response', `${label} sent an answer that cannot be read${codeOf(cause)}.`, cause),
+    tooLarge: (what: string, limit: number): GatewayError =>
+      failed('upstream_response_too_large', `${label} sent ${what} of more than ${limit} bytes, the limit here.`),
+    redirect: (status: number): GatewayError =>
+      failed(
+        'upstream_redirect',
+        `${label} answered with a redirect (${status}), which is never followed: set its host to the final address.`,
+      ),
+    truncated: (cause?: unknown): GatewayError =>
+      failed('upstream_truncated', `${label} ended its answer before it was complete${codeOf(cause)}.`, cause),
+    unreachable: (cause: unknown): GatewayError =>
+      failed('upstream_unreachable', `${label} could not be reached${codeOf(cause)}.`, cause),
+    connectionLost: (cause: unknown): GatewayError =>
+      failed('upstream_connection_lost', `${label} closed the connection without an answer${codeOf(cause)}.`, cause),
+    /** An error that the provider put into its stream. */
+    streamError: (message: string, code: string | null): GatewayError =>
+      failed(code ?? 'upstream_error', scrub(message, secrets)),
+    connectTimeout: (ms: number): GatewayError =>
+      timedOut('upstream_connect_timeout', `No connection to ${label} within ${ms} ms.`),
+    headersTimeout: (ms: number): GatewayError =>
+      timedOut('upstream_headers_timeout', `${label} sent no answer within ${ms} ms.`),
+    idleTimeout: (ms: number): GatewayError =>
+      timedOut('upstream_idle_timeout', `${label} fell silent for ${ms} ms in the middle of its answer.`),
+    totalTimeout: (ms: number): GatewayError =>
+      timedOut('upstream_total_timeout', `The call to ${label} took longer than ${ms} ms.`),
+    callerLeft: (): GatewayError =>
+      new GatewayError('unavailable', 'call_aborted', `The call to ${label} was cancelled before it ended.`),
+    stopping: (): GatewayError =>
+      new GatewayError('unavailable', 'shutting_down', 'This process is stopping: send the request again.', {
+        retryAfterMs: 1_000,
+      }),
+  };
+}
+
+/** The system's code of a failure (ECONNREFUSED), never its text: that may quote a URL or a header. */
+function codeOf(cause: unknown): string {
+  const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : undefined;
+  return typeof code === 'string' && /^[A-Z0-9_]{1,40}$/.test(code) ? ` (${code})` : '';
+}

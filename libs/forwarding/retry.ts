@@ -1,0 +1,83 @@
+import type { Outcome } from './answer.ts';
+import { readRetryAfter } from './retry-after.ts';
+
+/** When a call is made again. Every bound is of one call, over all its attempts. */
+export type RetryPolicy = {
+  /** Attempts in all; those answered with 429 do not count. */
+  attemptsMax: number;
+  /** Replaces the default statuses: 408, 409, 429 and 500 to 599. */
+  statuses?: readonly number[];
+  baseDelayMs: number;
+  maxDelayMs: number;
+  /** No attempt starts at or after this moment (epoch milliseconds). */
+  deadlineAt: number;
+  /** Bound on attempts answered with 429, should a provider never say anything else and the deadline be far. */
+  rateLimitedMax?: number;
+};
+
+const defaultRateLimitedMax = 1_000;
+
+// Waiting does not bring money back: retrying these burns the caller's time and nothing else.
+const hopeless: ReadonlySet<string> = new Set([
+  'insufficient_quota',
+  'credit_balance_exhausted',
+  'billing_hard_limit_reached',
+]);
+
+// Failures that another attempt may not meet again. Everything else (a refused destination, a redirect, an answer too
+// large, a caller who left) would end the same way.
+const passing: ReadonlySet<string | null> = new Set([
+  'upstream_unreachable',
+  'upstream_connection_lost',
+  'upstream_truncated',
+  'upstream_invalid_response',
+]);
+
+/** How an outcome counts for retries. */
+export type Verdict = 'final' | 'retryable' | 'rate_limited';
+
+/** Whether an outcome may be tried again at all. `x-should-retry` beats the status both ways. */
+export function judge(outcome: Outcome, errorCode: string | null, statuses?: readonly number[]): Verdict {
+  if (outcome.kind === 'failed') {
+    const { kind, code } = outcome.error;
+    return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
+  }
+  if (outcome.status < 400) return 'final';
+  if (isHopeless(errorCode)) return 'final';
+  const told = outcome.headers['x-should-retry'];
+  if (told === 'false') return 'final';
+  const listed = statuses ? statuses.includes(outcome.status) : isRetryableStatus(outcome.status);
+  if (!listed && told !== 'true') return 'final';
+  return outcome.status === 429 ? 'rate_limited' : 'retryable';
+}
+
+export function isHopeless(errorCode: string | null): boolean {
+  return errorCode !== null && hopeless.has(errorCode);
+}
+
+function isRetryableStatus(status: number): boolean {
+  return status === 408 || status === 409 || status === 429 || status >= 500;
+}
+
+/** Counts one call's attempts against its policy. */
+export function createRetryBudget(policy: RetryPolicy, random: () => number) {
+  let counted = 0;
+  let rateLimited = 0;
+  return {
+    /**
+     * The wait before the next attempt in milliseconds, or null when there is none. Never shorter than the provider told;
+     * what is added to that is random, so that callers told the same moment do not all come back at it.
+     */
+    next: (verdict: Verdict, outcome: Outcome, now: number): number | null => {
+      if (verdict === 'final') return null;
+      if (verdict === 'rate_limited') rateLimited += 1;
+      else counted += 1;
+      if (counted >= policy.attemptsMax || rateLimited >= (policy.rateLimitedMax ?? defaultRateLimitedMax)) return null;
+      const ceiling = Math.min(policy.maxDelayMs, policy.baseDelayMs * 2 ** Math.min(counted + rateLimited - 1, 30));
+      const told = outcome.kind === 'failed' ? null : readRetryAfter(outcome.headers, now);
+      const wait =
+        told === null ? ceiling / 2 + random() * (ceiling / 2) : told + random() * Math.max(ceiling, told / 4);
+      return now + wait < policy.deadlineAt ? Math.ceil(wait) : null;
+    },
+  };
+}

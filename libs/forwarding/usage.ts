@@ -1,0 +1,34 @@
+import type { Usage } from './answer.ts';
+
+/** A JSON object's members; nothing of anything else. */
+export function asRecord(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
+}
+
+/** Usage as OpenAI writes it, of a body or of a chunk; null when there is none. Absurd counts count as 0. */
+export function readUsage(usage: unknown): Usage | null {
+  if (typeof usage !== 'object' || usage === null) return null;
+  const {
+    prompt_tokens: input,
+    completion_tokens: output,
+    prompt_tokens_details,
+    completion_tokens_details,
+  } = asRecord(usage);
+  if (typeof input !== 'number' && typeof output !== 'number') return null;
+  return {
+    inputTokens: count(input),
+    cachedTokens: count(asRecord(prompt_tokens_details)['cached_tokens']),
+    outputTokens: count(output),
+    reasoningTokens: count(asRecord(completion_tokens_details)['reasoning_tokens']),
+  };
+}
+
+function count(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0;
+}
+
+/** The first choice's finish reason, of a body. */
+export function readFinishReason(choices: unknown): string | null {
+  const reason = Array.isArray(choices) ? asRecord(choices[0])['finish_reason'] : null;
+  return typeof reason === 'string' ? reason : null;
+}
