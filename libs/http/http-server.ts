@@ -51,6 +51,11 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   });
   server.maxConnections = limits.connectionsMax;
 
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+  });
   const inFlight = new Set<ServerResponse>();
   let stopping: Promise<void> | null = null;
   const serve = (request: IncomingMessage, response: ServerResponse): void => {
@@ -64,7 +69,9 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   server.on('checkContinue', serve);
   server.on('checkExpectation', serve);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
-    if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
+    // An answer already on its way would be corrupted by a second one.
+    const isAnswering = [...inFlight].some((response) => response.socket === socket && response.headersSent);
+    if (error.code === 'ECONNRESET' || !socket.writable || isAnswering) socket.destroy();
     else socket.end(rawErrorResponse(error.code, newRequestId()), () => socket.destroy());
   });
 
@@ -72,6 +79,9 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     if (!server.listening) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     for (const response of inFlight) if (!response.headersSent) response.setHeader('connection', 'close');
+    // Connections without a byte yet: Node counts them as busy. (A 'data' listener would tell sooner, and slow every
+    // request down: the parser then no longer reads from the socket by itself.)
+    for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
     // A connection that becomes idle after its last answer is closed here; Node does not do it by itself.
     const sweep = setInterval(() => server.closeIdleConnections(), 50);
     const deadline = setTimeout(() => server.closeAllConnections(), deadlineMs);

@@ -96,8 +96,8 @@ function bound(issue: Bound, name: string): { code: string; message: string } {
     const code = isBelow ? 'array_below_min_length' : 'array_above_max_length';
     return { code, message: `Invalid ${name}: expected an array of ${word} ${limit} items.` };
   }
-  const kind = issue.origin === 'int' || issue.origin === 'bigint' ? 'integer' : 'decimal';
-  const code = `${kind}_${isBelow ? 'below_min' : 'above_max'}_value`;
+  const isWhole = issue.origin === 'int' || issue.origin === 'bigint' || Number.isInteger(issue.input);
+  const code = `${isWhole ? 'integer' : 'decimal'}_${isBelow ? 'below_min' : 'above_max'}_value`;
   return { code, message: `Invalid ${name}: expected a value of ${word} ${limit}.` };
 }
 

@@ -1,0 +1,117 @@
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { promisify } from 'node:util';
+import { expect, onTestFinished, test } from 'vitest';
+import type { BlobStore } from './blob-store.ts';
+import { blobStoreConformance } from './blob-store-conformance.ts';
+import { createDiskBlobStore } from './disk-blob-store.ts';
+
+async function makeFolder(): Promise<string> {
+  return mkdtemp(join(tmpdir(), 'sluice-blobs-'));
+}
+
+blobStoreConformance('disk', async () => {
+  const folder = await makeFolder();
+  return {
+    openStore: () => createDiskBlobStore({ folder }),
+    dispose: () => rm(folder, { recursive: true }),
+  };
+});
+
+test('processes that make a store at the same moment agree on its id', async () => {
+  const folder = await makeFolder();
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const stores = await Promise.all(Array.from({ length: 16 }, () => createDiskBlobStore({ folder })));
+  expect(new Set(await Promise.all(stores.map((store) => store.storeId()))).size).toBe(1);
+  expect(await readdir(folder)).toEqual(['store-id']);
+});
+
+async function fileNames(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  return entries.filter((entry) => entry.isFile() && entry.name !== 'store-id').map((entry) => entry.name);
+}
+
+const nothingReferenced = async () => new Set<string>();
+const writeForEver = `
+  import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+  const store = await createDiskBlobStore({ folder: process.argv[1] });
+  const writer = await store.openWriter();
+  for (let bytes = 0; ; bytes += 100_000) {
+    await writer.write(Buffer.alloc(100_000));
+    if (bytes === 1_000_000) process.stdout.write('writing');
+  }`;
+
+test('a writer killed in the middle leaves no blob, and the sweeper takes its remains', async () => {
+  const folder = await makeFolder();
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const child = spawn(process.execPath, ['--input-type=module', '-e', writeForEver, folder], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  await once(child.stdout, 'data');
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+
+  const store = await createDiskBlobStore({ folder });
+  expect(await Readable.from(store.list()).toArray()).toEqual([]);
+  expect(await fileNames(folder)).toEqual([expect.stringMatching(/^[0-9a-f]{32}\.partial$/)]);
+  expect(await store.sweep({ olderThanMs: 86_400_000, findReferenced: nothingReferenced })).toEqual({
+    blobsRemoved: 0,
+    partialsRemoved: 0,
+  });
+  expect(await store.sweep({ olderThanMs: -1_000, findReferenced: nothingReferenced })).toEqual({
+    blobsRemoved: 0,
+    partialsRemoved: 1,
+  });
+  expect(await fileNames(folder)).toEqual([]);
+});
+
+const fillUp = `
+  import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+  const store = await createDiskBlobStore({ folder: process.argv[1] });
+  const writer = await store.openWriter();
+  try { for (let n = 0; n < 50; n += 1) await writer.write(Buffer.alloc(100_000)); await writer.commit(); console.log('stored'); }
+  catch (error) { console.log(error.kind, error.cause?.code); }`;
+
+test('a file-size limit is storage_full and leaves nothing behind', async () => {
+  const folder = await makeFolder();
+  onTestFinished(() => rm(folder, { recursive: true }));
+  await createDiskBlobStore({ folder });
+  const command = `ulimit -f 1000; exec "$0" --input-type=module -e "$1" "$2"`;
+  const { stdout } = await promisify(execFile)('/bin/sh', ['-c', command, process.execPath, fillUp, folder]);
+  expect(stdout).toBe('storage_full EFBIG\n');
+  expect(await fileNames(folder)).toEqual([]);
+});
+
+/** A file system of 2 MiB, or null where this process may not mount one. */
+function mountSmall(folder: string): boolean {
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+test('a full disk is storage_full, leaves nothing behind, and stops being full when space returns', async (context) => {
+  const folder = await makeFolder();
+  const isMounted = mountSmall(folder);
+  onTestFinished(async () => {
+    if (isMounted) execFileSync('umount', [folder]);
+    await rm(folder, { recursive: true });
+  });
+  if (!isMounted) context.skip('mounting a small file system needs root');
+
+  const store: BlobStore = await createDiskBlobStore({ folder });
+  async function* megabytes(count: number): AsyncGenerator<Buffer> {
+    for (let index = 0; index < count * 10; index += 1) yield Buffer.alloc(100_000, index);
+  }
+  const first = await store.put(megabytes(1));
+  await expect(store.put(megabytes(3))).rejects.toMatchObject({ kind: 'storage_full', code: 'storage_full' });
+  expect(await fileNames(folder)).toEqual([first.blob]);
+  await store.remove(first.blob);
+  expect(await store.put(megabytes(1))).toMatchObject({ sizeBytes: 1_000_000, sha256: first.sha256 });
+});

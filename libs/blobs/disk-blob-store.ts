@@ -1,0 +1,177 @@
+import { randomBytes } from 'node:crypto';
+import { link, mkdir, open, opendir, readFile, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { addAbortSignal, Readable } from 'node:stream';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { systemClock, type Clock } from '#libs/kernel/clock.ts';
+import type { BlobEntry, BlobStore } from './blob-store.ts';
+import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
+import { sweepBlobs } from './sweep-blobs.ts';
+
+const blobShape = /^[0-9a-f]{32}$/;
+const partialSuffix = '.partial';
+const readChunkBytes = 262_144;
+
+/**
+ * Blobs as files below `folder`, in two levels of 256 folders (a million blobs are 16 in each). Several processes may
+ * share the folder. Creates it when absent; throws when it cannot be written.
+ */
+export async function createDiskBlobStore(options: { folder: string; clock?: Clock }): Promise<BlobStore> {
+  const { folder: root, clock = systemClock } = options;
+  await guardSpace(() => mkdir(root, { recursive: true, mode: 0o700 }));
+  const id = await guardSpace(() => loadStoreId(root));
+
+  const pathOf = (blob: string): string => {
+    if (!blobShape.test(blob)) throw new Error(`not a name of a blob: ${JSON.stringify(blob.slice(0, 64))}`);
+    return join(root, blob.slice(0, 2), blob.slice(2, 4), blob);
+  };
+  const openBlob = async (blob: string): Promise<FileHandle> => {
+    try {
+      return await open(pathOf(blob), 'r');
+    } catch (error) {
+      if (!hasCode(error) || error.code !== 'ENOENT') throw error;
+      throw new GatewayError('not_found', 'blob_not_found', 'The stored content of this file is gone.', {
+        cause: error,
+      });
+    }
+  };
+
+  const store: BlobStore = {
+    storeId: () => Promise.resolve(id),
+
+    async openWriter({ sizeBytesMax = Number.MAX_SAFE_INTEGER } = {}) {
+      const blob = randomBytes(16).toString('hex');
+      const finalPath = pathOf(blob);
+      const folder = dirname(finalPath);
+      await guardSpace(() => makeFolder(root, folder));
+      return openDiskBlobWriter({ blob, partialPath: finalPath + partialSuffix, finalPath, folder, sizeBytesMax });
+    },
+
+    async put(source, { sizeBytesMax, signal } = {}) {
+      signal?.throwIfAborted();
+      if (signal && source instanceof Readable) addAbortSignal(signal, source);
+      const writer = await store.openWriter(sizeBytesMax === undefined ? {} : { sizeBytesMax });
+      try {
+        for await (const chunk of source) {
+          signal?.throwIfAborted();
+          await writer.write(chunk);
+        }
+        signal?.throwIfAborted();
+        return await writer.commit();
+      } catch (error) {
+        await writer.abort();
+        // A stream that was aborted says AbortError; the signal knows why.
+        throw signal?.aborted ? signal.reason : error;
+      }
+    },
+
+    async read(blob, { offset = 0, length } = {}) {
+      if (length === 0) return Readable.from([]);
+      const handle = await openBlob(blob);
+      const end = length === undefined ? Number.MAX_SAFE_INTEGER : offset + length - 1;
+      return handle.createReadStream({ start: offset, end, highWaterMark: readChunkBytes });
+    },
+
+    async readRange(blob, offset, length) {
+      const handle = await openBlob(blob);
+      try {
+        return await readExactly(handle, offset, length);
+      } finally {
+        await handle.close();
+      }
+    },
+
+    remove: (blob) => unlink(pathOf(blob)).catch(ignoreMissing),
+
+    async *list() {
+      for await (const path of files(root)) {
+        if (path.endsWith(partialSuffix)) continue;
+        const entry = await describe(path);
+        if (entry !== null) yield entry;
+      }
+    },
+
+    async sweep(sweepOptions) {
+      const nowMs = clock.now();
+      let partialsRemoved = 0;
+      for await (const path of files(root)) {
+        if (!path.endsWith(partialSuffix)) continue;
+        const entry = await describe(path);
+        if (entry === null || entry.modifiedMs > nowMs - sweepOptions.olderThanMs) continue;
+        await unlink(path).catch(ignoreMissing);
+        partialsRemoved += 1;
+      }
+      return { blobsRemoved: await sweepBlobs(store, { ...sweepOptions, nowMs }), partialsRemoved };
+    },
+  };
+  return store;
+}
+
+async function readExactly(handle: FileHandle, offset: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafe(length);
+  for (let filled = 0; filled < length;) {
+    const { bytesRead } = await handle.read(bytes, filled, length - filled, offset + filled);
+    if (bytesRead === 0) throw new Error(`the blob ends at byte ${offset + filled}, before ${offset + length}`);
+    filled += bytesRead;
+  }
+  return bytes;
+}
+
+/** Creates the two levels and makes new names durable from the root down. */
+async function makeFolder(root: string, folder: string): Promise<void> {
+  const created = await mkdir(folder, { recursive: true, mode: 0o700 });
+  if (created === undefined) return;
+  await syncFolder(dirname(folder));
+  await syncFolder(root);
+}
+
+/** Paths of all files two levels down. Folders and files may vanish meanwhile. */
+async function* files(root: string): AsyncGenerator<string> {
+  for await (const first of entries(root)) {
+    if (!first.isFolder || !/^[0-9a-f]{2}$/.test(first.name)) continue;
+    for await (const second of entries(join(root, first.name))) {
+      if (!second.isFolder) continue;
+      const folder = join(root, first.name, second.name);
+      for await (const file of entries(folder)) if (!file.isFolder) yield join(folder, file.name);
+    }
+  }
+}
+
+async function* entries(folder: string): AsyncGenerator<{ name: string; isFolder: boolean }> {
+  for await (const entry of await opendir(folder)) yield { name: entry.name, isFolder: entry.isDirectory() };
+}
+
+async function describe(path: string): Promise<BlobEntry | null> {
+  try {
+    const { size, mtimeMs } = await stat(path);
+    return { blob: path.slice(path.lastIndexOf('/') + 1), sizeBytes: size, modifiedMs: mtimeMs };
+  } catch (error) {
+    ignoreMissing(error); // removed since it was listed
+    return null;
+  }
+}
+
+/** Reads the id of the store, or makes one. Of processes that start together, one wins and all read the same. */
+async function loadStoreId(root: string): Promise<string> {
+  const path = join(root, 'store-id');
+  const known = await readFile(path, 'utf8').catch((error: unknown) => {
+    ignoreMissing(error);
+    return null;
+  });
+  if (known !== null) return known.trim();
+  const partialPath = `${path}.${randomBytes(8).toString('hex')}${partialSuffix}`;
+  const handle = await open(partialPath, 'wx', 0o600);
+  try {
+    await handle.writeFile(`store_${randomBytes(16).toString('hex')}\n`);
+    await handle.sync();
+    // link, not rename: it fails when another process was first.
+    await link(partialPath, path);
+    await syncFolder(root);
+  } catch (error) {
+    if (!hasCode(error) || error.code !== 'EEXIST') throw error;
+  } finally {
+    await handle.close();
+    await unlink(partialPath).catch(ignoreMissing);
+  }
+  return (await readFile(path, 'utf8')).trim();
+}

@@ -1,0 +1,124 @@
+import { createHash } from 'node:crypto';
+import { open, rename, unlink, type FileHandle } from 'node:fs/promises';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { BlobWriter, StoredBlob } from './blob-store.ts';
+
+// Small writes (the lines of an output file) are gathered: one system call per 256 KiB.
+const flushBytes = 262_144;
+
+/**
+ * Writes one blob: to `partialPath`, then fsync, rename to `finalPath` and fsync of the folder, so that after a crash
+ * the blob is there whole or not at all.
+ */
+export async function openDiskBlobWriter(target: {
+  blob: string;
+  partialPath: string;
+  finalPath: string;
+  folder: string;
+  sizeBytesMax: number;
+}): Promise<BlobWriter> {
+  const { blob, partialPath, finalPath, folder, sizeBytesMax } = target;
+  const handle = await guardSpace(() => open(partialPath, 'wx', 0o600));
+  const hash = createHash('sha256');
+  let pending: Uint8Array[] = [];
+  let pendingBytes = 0;
+  let sizeBytes = 0;
+  let state: 'open' | 'busy' | 'committed' | 'closed' = 'open';
+  let stored: Promise<StoredBlob> | null = null;
+
+  const discard = async (): Promise<void> => {
+    if (state === 'closed' || state === 'committed') return;
+    state = 'closed';
+    pending = [];
+    await handle.close().catch(() => {}); // an error of close would hide the one that led here
+    await unlink(partialPath).catch(ignoreMissing);
+    await unlink(finalPath).catch(ignoreMissing); // there only when the fsync of the folder is what failed
+  };
+  const flush = async (): Promise<void> => {
+    const bytes = pending.length === 1 && pending[0] !== undefined ? pending[0] : Buffer.concat(pending, pendingBytes);
+    pending = [];
+    pendingBytes = 0;
+    await writeAll(handle, bytes);
+  };
+  const attempt = async <Result>(action: () => Promise<Result>): Promise<Result> => {
+    if (state !== 'open') throw new Error(`blob writer is ${state}: one call at a time, and none after its end`);
+    state = 'busy';
+    try {
+      const result = await guardSpace(action);
+      if (state === 'busy') state = 'open';
+      return result;
+    } catch (error) {
+      await discard();
+      throw error;
+    }
+  };
+  const finish = async (): Promise<StoredBlob> => {
+    await attempt(async () => {
+      if (pendingBytes > 0) await flush();
+      await handle.sync();
+      await handle.close();
+      await rename(partialPath, finalPath);
+      await syncFolder(folder);
+    });
+    state = 'committed';
+    return { blob, sizeBytes, sha256: hash.digest('hex') };
+  };
+
+  return {
+    write: (chunk) =>
+      attempt(async () => {
+        sizeBytes += chunk.length;
+        if (sizeBytes > sizeBytesMax) throw fileTooLarge(sizeBytesMax);
+        hash.update(chunk);
+        pending.push(chunk);
+        pendingBytes += chunk.length;
+        if (pendingBytes >= flushBytes) await flush();
+      }),
+    commit: () => (stored ??= finish()),
+    abort: discard,
+  };
+}
+
+export function fileTooLarge(sizeBytesMax: number): GatewayError {
+  const message = `The file is too large: at most ${sizeBytesMax} bytes are accepted.`;
+  return new GatewayError('payload_too_large', 'file_too_large', message, { param: 'file' });
+}
+
+async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
+  // A full disk first takes a part and fails only at the next write.
+  for (let offset = 0; offset < bytes.length;) {
+    const { bytesWritten } = await handle.write(bytes, offset, bytes.length - offset);
+    offset += bytesWritten;
+  }
+}
+
+/** Makes the names in a folder durable; a rename alone may be lost by a power cut. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+const fullCodes = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
+
+/** Runs a file operation; a full disk, quota or file-size limit becomes storage_full. */
+export async function guardSpace<Result>(action: () => Promise<Result>): Promise<Result> {
+  try {
+    return await action();
+  } catch (error) {
+    if (!hasCode(error) || !fullCodes.has(error.code)) throw error;
+    const message = 'The storage of this server is full: nothing was stored. Free space, or try again later.';
+    throw new GatewayError('storage_full', 'storage_full', message, { cause: error });
+  }
+}
+
+export function ignoreMissing(error: unknown): void {
+  if (!hasCode(error) || error.code !== 'ENOENT') throw error;
+}
+
+export function hasCode(error: unknown): error is Error & { code: string } {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string';
+}

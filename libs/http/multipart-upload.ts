@@ -1,0 +1,206 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Busboy } from '@fastify/busboy';
+import type { ZodType, z } from 'zod';
+import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { clientGone, refuseCompressed } from './json-body.ts';
+import { parseInput } from './zod-error.ts';
+
+export type UploadLimits = {
+  fileSizeBytesMax: number;
+  /** No byte for this long: the client is taken for dead. */
+  idleTimeoutMs: number;
+  totalTimeoutMs: number;
+};
+
+/** 2 GiB: four times OpenAI's 512 MB, because batches here may be larger. An hour of it is 600 kB/s. */
+export const defaultUploadLimits: UploadLimits = {
+  fileSizeBytesMax: 2 * 1_073_741_824,
+  idleTimeoutMs: 30_000,
+  totalTimeoutMs: 3_600_000,
+};
+
+export type Upload<Fields> = { readonly file: StoredBlob & { readonly filename: string }; readonly fields: Fields };
+
+const fieldsMax = 10;
+const nameLengthMax = 1_024;
+const fieldSizeBytesMax = 8_192;
+const filenameLengthMax = 512;
+const partHeaderBytesMax = 8_192;
+const overheadBytesMax = 1_048_576; // everything in the body that is not the file
+const boundaryShape =
+  /^multipart\/form-data[\t ]*;.*\bboundary=(?:"[\w'()+,\-./:=? ]{1,70}"|[\w'()+,\-./:=?]{1,70})[\t ]*(?:;|$)/i;
+
+/**
+ * Reads a multipart/form-data body of one part `file` and a few text fields, in any order (SDKs send the file first).
+ * The file goes to the store as it comes, at the store's pace; the fields are checked by `fields` (a strict object).
+ * When anything fails (the form, a field, the disk, the client leaves) the stored file is removed before it throws:
+ * invalid_request with the param, payload_too_large, unsupported_media_type, storage_full.
+ */
+export async function receiveUpload<Fields extends ZodType>(
+  request: IncomingMessage,
+  response: ServerResponse,
+  options: { store: Pick<BlobStore, 'put' | 'remove'>; fields: Fields; limits?: Partial<UploadLimits> },
+): Promise<Upload<z.output<Fields>>> {
+  const limits = { ...defaultUploadLimits, ...options.limits };
+  checkHeaders(request, limits);
+  const form = readForm(request, options.store, limits);
+  if (request.headers.expect !== undefined) response.writeContinue();
+  let stored: StoredBlob | null = null;
+  try {
+    await form.finished;
+    stored = (await form.storing()) ?? null;
+    if (stored === null) throw formError('missing_required_parameter', "Missing required parameter: 'file'.", 'file');
+    const fields = parseInput(options.fields, Object.fromEntries(form.fields));
+    return { file: { ...stored, filename: form.filename() }, fields };
+  } catch (error) {
+    form.stop(error instanceof Error ? error : new Error('upload failed', { cause: error }));
+    stored ??= (await form.storing()?.catch(() => null)) ?? null;
+    if (stored !== null) await options.store.remove(stored.blob);
+    throw error;
+  }
+}
+
+function checkHeaders(request: IncomingMessage, limits: UploadLimits): void {
+  const type = request.headers['content-type'] ?? '';
+  if (!/^multipart\/form-data\b/i.test(type)) {
+    const message = 'A file is uploaded as multipart/form-data with the parts file and purpose.';
+    throw new GatewayError('unsupported_media_type', 'unsupported_media_type', message);
+  }
+  if (!boundaryShape.test(type)) {
+    throw formError(
+      'invalid_multipart',
+      'The boundary of the multipart body is missing, malformed or over 70 characters.',
+    );
+  }
+  refuseCompressed(request);
+  if (Number(request.headers['content-length'] ?? 0) > limits.fileSizeBytesMax + overheadBytesMax) {
+    throw fileTooLarge(limits.fileSizeBytesMax);
+  }
+}
+
+type Form = {
+  /** Resolves when the whole form was read; rejects at the first thing that is wrong. */
+  finished: Promise<void>;
+  /** The file on its way to the store; undefined when no file part has come. */
+  storing: () => Promise<StoredBlob> | undefined;
+  filename: () => string;
+  fields: Map<string, string>;
+  stop: (error: Error) => void;
+};
+
+function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limits: UploadLimits): Form {
+  const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
+  finished.catch(() => {}); // also awaited by receiveUpload; it may reject before that
+  const fields = new Map<string, string>();
+  let storing: Promise<StoredBlob> | undefined;
+  let file: (NodeJS.ReadableStream & { destroy: (error?: Error) => unknown }) | null = null;
+  let filename = '';
+  let received = 0;
+  const parser = new Busboy({
+    headers: { ...request.headers, 'content-type': request.headers['content-type'] ?? '' },
+    limits: {
+      fields: fieldsMax,
+      fieldSize: fieldSizeBytesMax,
+      files: 1,
+      parts: fieldsMax + 2,
+      headerPairs: 16,
+      headerSize: partHeaderBytesMax,
+    },
+    // By its name, not by a content type or filename that some clients give to text fields as well.
+    isPartAFile: (name) => name === 'file',
+  });
+  const fail = (error: unknown): void => reject(error);
+  const timedOut = (what: string): void => fail(formError('request_timeout', what));
+  const onIdle = (): void => {
+    // While the store is the slow one, the client is not to blame.
+    if (request.isPaused()) idle.refresh();
+    else timedOut(`No byte of the upload came for ${limits.idleTimeoutMs} ms.`);
+  };
+  const idle = setTimeout(onIdle, limits.idleTimeoutMs);
+  const onTotal = (): void => timedOut(`The upload took longer than ${limits.totalTimeoutMs} ms.`);
+  const total = setTimeout(onTotal, limits.totalTimeoutMs);
+
+  parser.on('file', (_name, stream, sentName: string | undefined) => {
+    file = stream;
+    stream.on('error', () => {}); // told through put(), or through the parser
+    const problem = filenameProblem(sentName);
+    if (problem !== null) {
+      fail(formError('invalid_value', problem, 'file'));
+      return;
+    }
+    filename = sentName ?? '';
+    storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
+    storing.catch(fail);
+  });
+  parser.on('field', (name, value, _isNameCut, isValueCut) => {
+    const problem = fieldProblem(
+      name,
+      value,
+      isValueCut || fields.has(name) ? (isValueCut ? 'cut' : 'repeated') : null,
+    );
+    if (problem === null) fields.set(name, value);
+    else fail(formError('invalid_value', problem, name.slice(0, 64)));
+  });
+  parser.on('filesLimit', () => fail(formError('invalid_value', "There may be only one part 'file'.", 'file')));
+  for (const limit of ['fieldsLimit', 'partsLimit'] as const) {
+    parser.on(limit, () => fail(formError('invalid_multipart', `A form may have at most ${fieldsMax} fields.`)));
+  }
+  parser.on('error', () => fail(formError('invalid_multipart', 'The multipart body is malformed or ends too early.')));
+  parser.on('finish', () => resolve());
+  const onData = (chunk: Buffer): void => {
+    idle.refresh();
+    received += chunk.length;
+    if (received > limits.fileSizeBytesMax + overheadBytesMax) fail(fileTooLarge(limits.fileSizeBytesMax));
+  };
+  const onGone = (): void => {
+    if (!request.complete) fail(clientGone());
+  };
+  const detach = (): void => {
+    clearTimeout(idle);
+    clearTimeout(total);
+    request.off('data', onData).off('close', onGone).off('error', onGone);
+    request.unpipe(parser);
+  };
+  finished.then(detach, detach);
+  request.on('data', onData).on('close', onGone).on('error', onGone);
+  request.pipe(parser);
+  return {
+    finished,
+    storing: () => storing,
+    filename: () => filename,
+    fields,
+    stop: (error) => {
+      detach();
+      file?.destroy(error);
+      parser.destroy();
+    },
+  };
+}
+
+function filenameProblem(name: string | undefined): string | null {
+  if (name === undefined) return "The part 'file' has no filename: send it as a file (with curl: -F file=@path).";
+  if (name === '') return "The filename of the part 'file' is empty.";
+  if (name.length > filenameLengthMax) return `The filename is longer than ${filenameLengthMax} characters.`;
+  // oxlint-disable-next-line no-control-regex -- control characters are what is refused
+  if (/[\x00-\x1f\x7f]/.test(name) || !name.isWellFormed()) return 'The filename holds control characters.';
+  return null;
+}
+
+function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 'repeated' | null): string | null {
+  if (name === undefined || name === '' || name.length > nameLengthMax) {
+    return `A field has no name, or one of more than ${nameLengthMax} characters.`;
+  }
+  if (flaw === 'cut') return `A field may have at most ${fieldSizeBytesMax} bytes.`;
+  if (flaw === 'repeated') return `The field '${name.slice(0, 64)}' is there twice.`;
+  return value.includes('\0') || !value.isWellFormed() ? 'A field holds U+0000 or is not valid text.' : null;
+}
+
+function formError(code: string, message: string, param: string | null = null): GatewayError {
+  return new GatewayError('invalid_request', code, message, { param });
+}
+
+function fileTooLarge(sizeBytesMax: number): GatewayError {
+  const message = `The file is too large: at most ${sizeBytesMax} bytes are accepted.`;
+  return new GatewayError('payload_too_large', 'file_too_large', message, { param: 'file' });
+}

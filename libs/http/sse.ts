@@ -1,0 +1,119 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { statusOf, toErrorBody } from './error-response.ts';
+import { contextOf } from './request-context.ts';
+
+export type EventStreamOptions = {
+  /** Aborted when the client leaves or stalls, so that whatever feeds `events` stops; its signal belongs to the source. */
+  controller: AbortController;
+  logger: Logger;
+  /** A comment is sent after this long without an event: proxies and fetch cut silent connections. */
+  heartbeatMs?: number;
+  /** A client that does not catch up within this is cut off; meanwhile nothing is read from the source. */
+  stallTimeoutMs?: number;
+};
+
+/**
+ * `completed`: all events and `[DONE]` were written. `failed`: the source failed and the client was told.
+ * `disconnected`, `stalled`: the client left, or stopped reading.
+ */
+export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stalled';
+
+const heartbeatMsDefault = 15_000;
+const stallTimeoutMsDefault = 30_000;
+
+/**
+ * Answers with server-sent events, data only: each batch of payloads is one write, sent at once. A source that ends
+ * is followed by `[DONE]`; one that throws by an error payload and no `[DONE]`, because SDKs take a stream that merely
+ * ends for a whole one. Never throws on account of the source or the client.
+ */
+export async function sendEventStream(
+  request: IncomingMessage,
+  response: ServerResponse,
+  events: AsyncIterable<readonly string[]>,
+  options: EventStreamOptions,
+): Promise<EventStreamOutcome> {
+  const { controller, heartbeatMs = heartbeatMsDefault, stallTimeoutMs = stallTimeoutMsDefault } = options;
+  response.statusCode = 200;
+  response.setHeader('content-type', 'text/event-stream; charset=utf-8');
+  response.setHeader('cache-control', 'no-cache');
+  response.setHeader('x-accel-buffering', 'no');
+  response.flushHeaders();
+
+  const iterator = events[Symbol.asyncIterator]();
+  let interrupt: (() => void) | null = null;
+  const onClose = (): void => {
+    controller.abort(new Error('the client left'));
+    interrupt?.();
+  };
+  response.once('close', onClose);
+  response.on('error', () => {}); // 'close' follows and is acted on
+  // After an interruption nothing more is asked of a source that may be stuck.
+  const nextBatch = (): Promise<IteratorResult<readonly string[]> | null> =>
+    new Promise((resolve, reject) => {
+      interrupt = () => resolve(null);
+      iterator.next().then(resolve, reject);
+    });
+  const heartbeat = setInterval(() => {
+    if (!response.writableNeedDrain) response.write(': keep-alive\n\n');
+  }, heartbeatMs);
+
+  try {
+    while (!response.destroyed) {
+      const step = await nextBatch();
+      if (step === null) break;
+      if (step.done === true) {
+        response.off('close', onClose);
+        response.end('data: [DONE]\n\n');
+        return 'completed';
+      }
+      if (step.value.length === 0) continue;
+      heartbeat.refresh();
+      if (response.write(toFrames(step.value))) continue;
+      if (!(await drained(response, stallTimeoutMs))) break;
+    }
+    if (response.destroyed) return 'disconnected';
+    response.destroy();
+    return 'stalled';
+  } catch (error) {
+    if (response.destroyed) return 'disconnected';
+    const { requestId, traceId } = contextOf(request);
+    if (statusOf(error) === 500) {
+      options.logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'stream failed');
+    }
+    response.off('close', onClose);
+    response.end(toFrames([JSON.stringify(toErrorBody(error, requestId))]));
+    return 'failed';
+  } finally {
+    clearInterval(heartbeat);
+    if (!response.writableEnded) {
+      controller.abort(new Error('the client left or stopped reading'));
+      iterator.return?.().catch(() => {}); // the source's own end; nobody is left to be told
+    }
+  }
+}
+
+/** One `data:` frame per payload; a payload of several lines becomes several `data:` lines (WHATWG HTML 9.2.6). */
+function toFrames(payloads: readonly string[]): string {
+  let text = '';
+  for (const payload of payloads) {
+    const isOneLine = !payload.includes('\n') && !payload.includes('\r');
+    text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
+  }
+  return text;
+}
+
+/** Resolves true when the client has taken what was written; false when it left, or did not within the time. */
+function drained(response: ServerResponse, timeoutMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const settle = (isDrained: boolean): void => {
+      clearTimeout(timer);
+      response.off('drain', onDrain).off('close', onClose);
+      resolve(isDrained);
+    };
+    const onDrain = (): void => settle(true);
+    const onClose = (): void => settle(false);
+    const timer = setTimeout(onClose, timeoutMs);
+    response.on('drain', onDrain).on('close', onClose);
+  });
+}
