@@ -1,0 +1,90 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Caller } from '#libs/http/caller.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import { digestOf, isWellFormedGatewayKey } from './gateway-key.ts';
+import { bearerOf, gatewayKeyHeaderOf } from './request-credentials.ts';
+
+type Deps = {
+  snapshot: Pick<AccessSnapshot, 'findApiKey' | 'assertFresh' | 'refresh' | 'absent'>;
+  clock: Clock;
+};
+
+export type Authenticate = (request: { headers: IncomingHttpHeaders }) => Caller | Promise<Caller>;
+
+const digestsMax = 10_000;
+const tokenLengthMax = 512;
+
+/**
+ * Who sends a request: the gateway key is `x-gateway-api-key` (alias `x-portkey-api-key`), or the bearer of
+ * `Authorization` when that header is absent. Synchronous, without hashing and without the database, for a key that is
+ * in the snapshot and was seen before; a promise otherwise.
+ *
+ * Throws `unauthenticated`, with one text for unknown, revoked and expired keys, and `unavailable` when the snapshot is
+ * stale or a key that it lacks cannot be looked up.
+ */
+export function createAuthenticate({ snapshot, clock }: Deps): Authenticate {
+  // Full tokens as keys: a prefix or a short hash of them could collide (CVE-2026-35030). Only tokens of known keys are
+  // kept, so that wrong ones push nothing out.
+  const digests = new Map<string, string>();
+
+  const find = (token: string): Caller | null => {
+    const cached = digests.get(token);
+    const digest = cached ?? digestOf(token);
+    const key = snapshot.findApiKey(digest);
+    if (!key || key.expiresAtMs <= clock.now()) {
+      if (cached !== undefined) digests.delete(token);
+      return null;
+    }
+    if (cached === undefined) {
+      if (digests.size >= digestsMax) digests.delete(digests.keys().next().value ?? '');
+      digests.set(token, digest);
+    }
+    return key.caller;
+  };
+
+  const findAgain = async (token: string): Promise<Caller> => {
+    const digest = digestOf(token);
+    if (snapshot.absent.has(digest)) throw wrongKey();
+    try {
+      await snapshot.refresh();
+    } catch (error) {
+      throw new GatewayError('unavailable', 'access_unavailable', 'This key cannot be checked now; try again.', {
+        retryAfterMs: 1_000,
+        cause: error,
+      });
+    }
+    const caller = find(token);
+    if (caller) return caller;
+    snapshot.absent.add(digest);
+    throw wrongKey();
+  };
+
+  return ({ headers }) => {
+    const token = gatewayKeyHeaderOf(headers) ?? bearerOf(headers);
+    if (token === null) throw missingKey();
+    snapshot.assertFresh();
+    if (token.length > tokenLengthMax) throw wrongKey();
+    const caller = find(token);
+    if (caller) return caller;
+    // What is no key of ours is not looked up: a key that the operator chose (SLUICE_BOOTSTRAP_KEY) comes by polling.
+    if (!isWellFormedGatewayKey(token)) throw wrongKey();
+    return findAgain(token);
+  };
+}
+
+const missingKey = (): GatewayError =>
+  new GatewayError(
+    'unauthenticated',
+    'missing_api_key',
+    'You did not provide an API key: send your gateway key in the header x-gateway-api-key, or as ' +
+      'Authorization: Bearer when no provider key has to go there.',
+  );
+
+const wrongKey = (): GatewayError =>
+  new GatewayError(
+    'unauthenticated',
+    'invalid_api_key',
+    'Incorrect API key provided: the gateway key is unknown, revoked or expired.',
+  );

@@ -1,0 +1,155 @@
+import type { CallerDefaults } from '#libs/http/caller.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import { findProvider, providerIds } from '#libs/providers/registry.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import { canonicalHost, parseCustomHost } from './custom-host.ts';
+import type { LiveVirtualKey } from './load-access.ts';
+import type { RequestCredentials } from './request-credentials.ts';
+import { applyConfig } from './target-config.ts';
+
+/** Which of the four combinations a request has; `none`: it says nothing. */
+export type Credential =
+  | { type: 'none' }
+  | { type: 'virtual_key'; key: LiveVirtualKey }
+  | { type: 'provider'; provider: string; baseUrl: URL; customHost: string | null; apiKey: Secret | null };
+
+type Deps = { snapshot: Pick<AccessSnapshot, 'findVirtualKey'>; clock: Clock };
+
+/**
+ * Judges the credentials of a request (gateway-api.md "Authentication" 2): a virtual key, or a provider with the
+ * caller's key, each perhaps through a config and with a custom host. `modelSlug` is the virtual key of `@slug/model`,
+ * which wins over the headers. Throws invalid_request, naming the header or parameter.
+ */
+export function chooseCredential(
+  deps: Deps,
+  workspaceId: string,
+  sent: RequestCredentials,
+  defaults: Pick<CallerDefaults, 'configId'>,
+  modelSlug: string | null,
+): Credential {
+  const credentials = sent.config || defaults.configId !== null ? applyConfig(sent, defaults.configId) : sent;
+  const { virtualKey, customHost, provider } = credentials;
+  if (modelSlug !== null) {
+    return { type: 'virtual_key', key: usableVirtualKey(deps, workspaceId, modelSlug, 'model', customHost) };
+  }
+  if (virtualKey) {
+    const key = usableVirtualKey(deps, workspaceId, virtualKey.slug, virtualKey.param, customHost);
+    if (provider !== null) assertSameProvider(key, provider);
+    return { type: 'virtual_key', key };
+  }
+  return provider === null ? { type: 'none' } : chooseProvider(provider, credentials);
+}
+
+function usableVirtualKey(
+  { snapshot, clock }: Deps,
+  workspaceId: string,
+  slug: string,
+  param: string,
+  customHost: string | null,
+): LiveVirtualKey {
+  const key = snapshot.findVirtualKey(workspaceId, slug);
+  if (!key) throw unknownVirtualKey(slug, param);
+  assertUsable(key, clock, param);
+  if (customHost !== null) assertStoredHost(key, customHost);
+  return key;
+}
+
+/** Throws when a virtual key is expired. */
+export function assertUsable(key: LiveVirtualKey, clock: Clock, param: string | null): void {
+  if (key.expiresAtMs > clock.now()) return;
+  throw new GatewayError(
+    'invalid_request',
+    'virtual_key_expired',
+    `The virtual key '${key.slug}' expired at ${new Date(key.expiresAtMs).toISOString()}. Extend it or use another one.`,
+    { param },
+  );
+}
+
+export const unknownVirtualKeyCode = 'virtual_key_not_found';
+
+/** One answer for what never was, was deleted, and belongs to another workspace. */
+const unknownVirtualKey = (slug: string, param: string): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    unknownVirtualKeyCode,
+    `There is no virtual key '${slug.slice(0, 100)}'. GET /v1/virtual-keys lists those that you can use.`,
+    { param },
+  );
+
+function assertSameProvider(key: LiveVirtualKey, name: string): void {
+  if (findProvider(name)?.id === key.provider) return;
+  throw new GatewayError(
+    'invalid_request',
+    'provider_mismatch',
+    `The virtual key '${key.slug}' is for the provider '${key.provider}', not for '${name.slice(0, 100)}'. ` +
+      'Leave the provider out.',
+    { param: 'x-gateway-provider' },
+  );
+}
+
+/** A stored credential goes to the host that it was stored for and nowhere else (CVE-2024-6587). */
+function assertStoredHost(key: LiveVirtualKey, customHost: string): void {
+  const param = 'x-gateway-custom-host';
+  const given = canonicalHost(parseCustomHost(customHost, param));
+  if (key.baseUrl && canonicalHost(key.baseUrl) === given) return;
+  throw new GatewayError(
+    'invalid_request',
+    'custom_host_mismatch',
+    `The virtual key '${key.slug}' is not stored for this custom host. Leave the custom host out, or store a virtual ` +
+      'key for that host.',
+    { param },
+  );
+}
+
+function chooseProvider(name: string, { customHost, providerKey }: RequestCredentials): Credential {
+  const provider = findProvider(name);
+  if (!provider) throw unknownProvider(name, 'x-gateway-provider');
+  const host = customHost === null ? null : parseCustomHost(customHost, 'x-gateway-custom-host');
+  const baseUrl = host ?? provider.defaultBaseUrl;
+  if (!baseUrl) {
+    throw new GatewayError(
+      'invalid_request',
+      'missing_custom_host',
+      `The provider '${provider.id}' has no address of its own: say where it is in x-gateway-custom-host.`,
+      { param: 'x-gateway-custom-host' },
+    );
+  }
+  // A server of one's own may ask for no key; a hosted provider always does.
+  if (!providerKey && provider.defaultBaseUrl) {
+    throw new GatewayError(
+      'invalid_request',
+      'missing_credentials',
+      `The provider '${provider.id}' needs a key: send yours as Authorization: Bearer, with the gateway key in ` +
+        'x-gateway-api-key, or use a virtual key.',
+      { param: 'authorization' },
+    );
+  }
+  return {
+    type: 'provider',
+    provider: provider.id,
+    baseUrl,
+    customHost: host && canonicalHost(host),
+    apiKey: providerKey,
+  };
+}
+
+export const unknownProvider = (name: string, param: string): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    `There is no provider '${name.slice(0, 100)}'. Known providers: ${providerIds.join(', ')}.`,
+    { param },
+  );
+
+/** The refusal of a request that names no provider. */
+export const missingCredentials = (): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'missing_credentials',
+    'Say which provider to call, in one of four ways: a virtual key (header x-gateway-virtual-key, or the model as ' +
+      '@virtual-key/model); x-gateway-provider with your provider key as Authorization: Bearer and the gateway key in ' +
+      'x-gateway-api-key; x-gateway-config; or provider and key together with x-gateway-custom-host.',
+    { param: 'x-gateway-virtual-key' },
+  );

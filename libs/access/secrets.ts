@@ -1,0 +1,126 @@
+import { createCipheriv, createDecipheriv, createSecretKey, randomBytes, type KeyObject } from 'node:crypto';
+import type { Kysely, Selectable } from 'kysely';
+import type { Database, SecretTable } from '#libs/database/schema.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import type { MasterKey } from './master-key.ts';
+
+/** The secret members of one credential, by the names of their settings; `key` is the usual API key. */
+export type SecretMembers = Readonly<Record<string, Secret>>;
+
+/** Whose secret it is: bound into the ciphertext, so that a row moved to another owner or workspace does not open. */
+export type SecretOwner = { workspaceId: string; ownerId: string };
+
+export type SealedSecret = Pick<
+  Selectable<SecretTable>,
+  'id' | 'workspace_id' | 'owner_id' | 'master_key_id' | 'wrapped_key' | 'ciphertext'
+>;
+
+export type Secrets = {
+  /** Encrypts the members as one document into a new row, in the caller's transaction; returns the row's id. */
+  store(unit: Pick<UnitOfWork, 'tx' | 'now'>, owner: SecretOwner, members: SecretMembers): Promise<string>;
+  /** The members of a workspace's secret; undefined when there is no such row. Throws SecretUnreadableError. */
+  read(db: Kysely<Database>, workspaceId: string, id: string): Promise<SecretMembers | undefined>;
+  /** Removes the ciphertext, and with it the data key: what was stored is gone. No row: nothing happens. */
+  remove(unit: Pick<UnitOfWork, 'tx'>, id: string): Promise<void>;
+  /** Decrypts a row that was already read. Throws SecretUnreadableError. */
+  open(row: SealedSecret): SecretMembers;
+};
+
+/** A row that does not open: changed, moved to another owner, or wrapped by another master key. */
+export class SecretUnreadableError extends Error {
+  override readonly name = 'SecretUnreadableError';
+}
+
+const cipher = 'aes-256-gcm';
+const formatVersion = 1;
+const nonceBytes = 12; // NIST SP 800-38D: 96 bits, random; each data key seals one document only
+const tagBytes = 16;
+
+/**
+ * Provider credentials at rest: each document is sealed with AES-256-GCM under a data key of its own, which the master
+ * key wraps. The row's identity and the master key's id are authenticated with both (security-and-faults.md B2-7).
+ */
+export function createSecrets({ masterKey }: { masterKey: MasterKey }): Secrets {
+  const open = (row: SealedSecret): SecretMembers => {
+    if (row.master_key_id !== masterKey.id) {
+      throw new SecretUnreadableError(`secret ${row.id} is wrapped by the master key ${row.master_key_id}`);
+    }
+    try {
+      const dataKey = createSecretKey(decrypt(masterKey.key, row.wrapped_key, identityOf(row, 'data key')));
+      return fromDocument(decrypt(dataKey, row.ciphertext, identityOf(row, 'document')));
+    } catch (error) {
+      // OpenSSL's own text says nothing more, and a JSON error could quote the document.
+      if (error instanceof SecretUnreadableError) throw error;
+      throw new SecretUnreadableError(`secret ${row.id} does not open: the row was changed or belongs elsewhere`);
+    }
+  };
+
+  return {
+    open,
+    async store(unit, { workspaceId, ownerId }, members) {
+      const identity = {
+        id: newId('secret_'),
+        workspace_id: workspaceId,
+        owner_id: ownerId,
+        master_key_id: masterKey.id,
+      };
+      const dataKey = randomBytes(32);
+      const row = {
+        ...identity,
+        wrapped_key: encrypt(masterKey.key, dataKey, identityOf(identity, 'data key')),
+        ciphertext: encrypt(createSecretKey(dataKey), toDocument(members), identityOf(identity, 'document')),
+        created_at: unit.now,
+      };
+      dataKey.fill(0);
+      await unit.tx.insertInto('secret').values(row).execute();
+      return row.id;
+    },
+    async read(db, workspaceId, id) {
+      const query = db.selectFrom('secret').selectAll().where('id', '=', id).where('workspace_id', '=', workspaceId);
+      const row = await query.executeTakeFirst();
+      return row && open(row);
+    },
+    async remove({ tx }, id) {
+      await tx.deleteFrom('secret').where('id', '=', id).execute();
+    },
+  };
+}
+
+type Identity = Pick<SealedSecret, 'id' | 'workspace_id' | 'owner_id' | 'master_key_id'>;
+
+/** Additional authenticated data. JSON keeps the fields apart: no two identities have the same text. */
+function identityOf(row: Identity, purpose: 'data key' | 'document'): Buffer {
+  const { id, workspace_id, owner_id, master_key_id } = row;
+  return Buffer.from(
+    JSON.stringify(['sluice', formatVersion, 'secret', purpose, workspace_id, owner_id, id, master_key_id]),
+  );
+}
+
+/** Layout: version, nonce, tag, ciphertext. */
+function encrypt(key: KeyObject, plain: Buffer, identity: Buffer): Buffer {
+  const nonce = randomBytes(nonceBytes);
+  const encryption = createCipheriv(cipher, key, nonce, { authTagLength: tagBytes }).setAAD(identity);
+  const body = Buffer.concat([encryption.update(plain), encryption.final()]);
+  return Buffer.concat([Buffer.of(formatVersion), nonce, encryption.getAuthTag(), body]);
+}
+
+function decrypt(key: KeyObject, sealed: Buffer, identity: Buffer): Buffer {
+  const bodyStart = 1 + nonceBytes + tagBytes;
+  if (sealed[0] !== formatVersion || sealed.length < bodyStart) throw new RangeError('not a sealed value');
+  const decryption = createDecipheriv(cipher, key, sealed.subarray(1, 1 + nonceBytes), { authTagLength: tagBytes });
+  decryption.setAAD(identity).setAuthTag(sealed.subarray(1 + nonceBytes, bodyStart));
+  return Buffer.concat([decryption.update(sealed.subarray(bodyStart)), decryption.final()]);
+}
+
+function toDocument(members: SecretMembers): Buffer {
+  return Buffer.from(
+    JSON.stringify(Object.fromEntries(Object.entries(members).map(([name, secret]) => [name, secret.reveal()]))),
+  );
+}
+
+function fromDocument(plain: Buffer): SecretMembers {
+  const document = JSON.parse(plain.toString('utf8')) as Record<string, string>;
+  return Object.fromEntries(Object.entries(document).map(([name, value]) => [name, new Secret(value)]));
+}
