@@ -24,20 +24,29 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     eventLog,
     queue,
     expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
-    releaseTarget: (unit, batch) => access.releaseBatchTarget(unit, batch.target),
+    releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
   });
   let stopping = false;
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
+  const virtualKeySlugs = async (workspaceId: string): Promise<string[]> => {
+    const rows = await db
+      .selectFrom('virtual_key')
+      .select('slug')
+      .where('workspace_id', '=', workspaceId)
+      .where('deleted_at', 'is', null)
+      .orderBy('slug')
+      .execute();
+    return rows.map((row) => row.slug);
+  };
   const routes = createRoutes({
     db,
-    eventLog,
     access,
+    virtualKeySlugs,
     batches,
     files,
     blobs,
     forwarder,
-    requestLog,
     metrics,
     logger,
     liveDeps: {

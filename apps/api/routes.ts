@@ -1,15 +1,13 @@
 import type { Kysely } from 'kysely';
-import type { Access } from '#libs/access/access.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { RequestLog } from '#libs/request-log/request-log.ts';
+import type { Access } from '../platform/access.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -29,14 +27,13 @@ import { uploadFile } from './routes/upload-file.ts';
 
 export type RouteDeps = {
   db: Kysely<Database>;
-  eventLog: EventLog;
-  access: Access;
+  access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets'>;
+  virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   files: Files;
   blobs: BlobStore;
   forwarder: Forwarder;
   liveDeps: LiveDeps;
-  requestLog: RequestLog;
   metrics: HttpMetrics;
   logger: Logger;
   uploadBytesMax: number;
@@ -46,24 +43,25 @@ export type RouteDeps = {
 
 /** The whole route table: what is not here does not exist. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
-  const { liveDeps } = deps;
+  const { liveDeps, access } = deps;
+  const modelDeps = { ...deps, resolveTarget: access.resolveTarget };
   const routes: Route[] = [
     createChatCompletion(liveDeps),
     createCompletion(liveDeps),
     createEmbedding(liveDeps),
-    listModels(deps),
-    retrieveModel(deps),
+    listModels(modelDeps),
+    retrieveModel(modelDeps),
     uploadFile({ ...deps, sizeBytesMax: deps.uploadBytesMax }),
     listFiles(deps),
     retrieveFile(deps),
     retrieveFileContent(deps),
     deleteFile(deps),
-    createBatch(deps),
+    createBatch({ ...deps, batchTargets: access.batchTargets }),
     listBatches(deps),
     retrieveBatch(deps),
     cancelBatch(deps),
     live(),
-    ready(deps),
+    ready({ ...deps, snapshot: access.snapshot }),
     metrics(deps.metrics),
     openApiDocument(() => routes, deps.baseUrl),
   ];

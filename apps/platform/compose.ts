@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
-import { createAccess, type Access } from '#libs/access/access.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
@@ -18,6 +17,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
 import type { z } from 'zod';
+import { createAccess, type Access } from './access.ts';
 import { blobFolder, type platformFields } from './config.ts';
 import { allQueues } from './queues.ts';
 
@@ -80,15 +80,7 @@ export async function createPlatform(
     clock: systemClock,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
   });
-  const access = await createAccess({
-    db,
-    eventLog,
-    connectionString,
-    masterKey: config.SLUICE_MASTER_KEY,
-    egress,
-    clock: systemClock,
-    logger,
-  });
+  const access = await createAccess({ db, connectionString, masterKey: config.SLUICE_MASTER_KEY, logger });
   const files = createFiles({ db, eventLog, blobs, clock: systemClock });
   return {
     pool,
@@ -112,7 +104,7 @@ export async function createPlatform(
       { name: 'egress', stop: () => egress.stop() },
       queue,
       requestLog,
-      access,
+      access.snapshot,
       { name: 'forwarder', stop: () => forwarder.stop() },
     ],
   };

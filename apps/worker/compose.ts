@@ -28,7 +28,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
   const validator = createBatchFileValidator({
     threads: config.SLUICE_VALIDATION_THREADS,
-    lineBytesMax: config.SLUICE_LINE_MAX,
+    limits: { lineBytesMax: config.SLUICE_LINE_MAX },
   });
   const dispatcher = createDispatcher({
     db,
@@ -38,7 +38,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     intervalMs: 250,
   });
 
-  const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.releaseBatchTarget(unit, batch.target);
+  const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
   const inputBlob = async (batch: BatchRow): Promise<string> => {
     const file = await files.find(batch.workspace_id, batch.input_file_id);
     if (!file) throw new Error(`batch ${batch.id} has lost its input file ${batch.input_file_id}`);
@@ -46,7 +46,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   };
   const callLine = createCallLine({
     forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
-    resolveTarget: (batch, model) => access.resolveBatchTarget(batch.workspace_id, batch.target, model),
+    resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
     policy: (batch) => ({
       attemptsMax: config.SLUICE_LINE_ATTEMPTS,
       baseDelayMs: config.SLUICE_RETRY_BASE,

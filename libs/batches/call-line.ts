@@ -57,7 +57,7 @@ export function createCallLine(deps: {
       requestId,
       startedAtMs,
       target: null as Target | null,
-      model: modelOf(body),
+      model: modelOf(batch, body),
     };
     let result: Outcome;
     try {

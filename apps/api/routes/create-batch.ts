@@ -15,7 +15,15 @@ import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
  * content of the input file, also an unknown file id, only makes the batch fail later (openai-semantics.md 0.1).
  */
-export function createBatch({ batches, files, batchTargets }: { batches: Batches; files: Files; batchTargets: BatchTargets }): Route {
+export function createBatch({
+  batches,
+  files,
+  batchTargets,
+}: {
+  batches: Batches;
+  files: Files;
+  batchTargets: BatchTargets;
+}): Route {
   return {
     method: 'POST',
     path: '/v1/batches',
