@@ -5,9 +5,11 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
+import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
+import { checkReadiness } from './check-readiness.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -15,11 +17,10 @@ import { createCompletion } from './routes/create-completion.ts';
 import { createEmbedding } from './routes/create-embedding.ts';
 import { deleteFile } from './routes/delete-file.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
-import { live, ready } from './routes/health.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
-import { metrics, openApiDocument } from './routes/operations.ts';
+import { operationalRoutes } from './routes/operational-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -41,6 +42,8 @@ export type RouteDeps = {
   baseUrl: () => string;
 };
 
+const description = 'A self-hosted gateway and batch platform for language models, compatible with the OpenAI API.';
+
 /** The whole route table: what is not here does not exist. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
@@ -60,10 +63,11 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listBatches(deps),
     retrieveBatch(deps),
     cancelBatch(deps),
-    live(),
-    ready({ ...deps, snapshot: access.snapshot }),
-    metrics(deps.metrics),
-    openApiDocument(() => routes, deps.baseUrl),
+    ...operationalRoutes({
+      metrics: deps.metrics,
+      checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),
+      openApi: () => toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl() }),
+    }),
   ];
   return routes;
 }

@@ -3,9 +3,9 @@ import { Busboy } from '@fastify/busboy';
 import type { ZodType, z } from 'zod';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
+import { parseWith } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { clientGone, refuseCompressed } from './json-body.ts';
-import { parseInput } from './zod-error.ts';
 
 export type UploadLimits = {
   fileSizeBytesMax: number;
@@ -52,7 +52,7 @@ export async function receiveUpload<Fields extends ZodType>(
     await form.finished;
     stored = (await form.storing()) ?? null;
     if (stored === null) throw formError('missing_required_parameter', "Missing required parameter: 'file'.", 'file');
-    const fields = parseInput(options.fields, Object.fromEntries(form.fields));
+    const fields = parseWith(options.fields, Object.fromEntries(form.fields));
     return { file: { ...stored, filename: form.filename() }, fields };
   } catch (error) {
     form.stop(error instanceof Error ? error : new Error('upload failed', { cause: error }));
