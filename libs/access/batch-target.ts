@@ -41,17 +41,17 @@ export type BatchTargets = {
    */
   choose(request: Omit<TargetRequest, 'model'>): Credential | Promise<Credential>;
   /** What the batch keeps for its life. A caller's own key is stored, encrypted, as a secret of this batch. */
-  store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, credential: Credential): Promise<BatchTarget>;
+  store(
+    unit: UnitOfWork,
+    batch: { workspaceId: string; batchId: string },
+    credential: Credential,
+  ): Promise<BatchTarget>;
   /**
    * Where an attempt of a line goes, judged anew for each: a rotated key is used, a deleted or expired one is refused.
    * A line's `@slug/model` wins over the batch's target. Throws GatewayError, which is the line's error: codes
    * `virtual_key_deleted`, `virtual_key_expired`, `virtual_key_not_found`, `missing_credentials`; `unavailable` passes.
    */
-  resolve(
-    workspaceId: string,
-    target: BatchTarget,
-    model: string | null,
-  ): ResolvedTarget | Promise<ResolvedTarget>;
+  resolve(workspaceId: string, target: BatchTarget, model: string | null): ResolvedTarget | Promise<ResolvedTarget>;
   /** Wipes the batch's own secret, if it has one; part of the transaction that ends the batch. */
   release(unit: Pick<UnitOfWork, 'tx'>, target: BatchTarget): Promise<void>;
 };
@@ -94,7 +94,10 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     const baseUrl = custom_host === null ? provider?.defaultBaseUrl : new URL(custom_host);
     if (!provider || !baseUrl) throw unknownProvider(id, 'x-gateway-provider');
     const apiKey = secret_id === null ? null : await cache.read(workspaceId, secret_id);
-    return { target: { provider: provider.id, baseUrl, apiKey, secretOrigin: baseUrl.origin, label: provider.id }, model };
+    return {
+      target: { provider: provider.id, baseUrl, apiKey, secretOrigin: baseUrl.origin, label: provider.id },
+      model,
+    };
   };
 
   return {

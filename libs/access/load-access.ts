@@ -153,7 +153,8 @@ async function fetchVirtualKeys({ db, secrets, logger }: Deps, ids: readonly str
       slug: row.slug,
       provider: row.provider,
       customHost: row.custom_host,
-      baseUrl: row.custom_host === null ? (findProvider(row.provider)?.defaultBaseUrl ?? null) : new URL(row.custom_host),
+      baseUrl:
+        row.custom_host === null ? (findProvider(row.provider)?.defaultBaseUrl ?? null) : new URL(row.custom_host),
       settings: row.settings,
       apiKey: members?.['key'] ?? null,
       secrets: members,

@@ -30,7 +30,9 @@ test.each([
   ['a passphrase', 'correct horse battery staple correct horse'],
 ])('%s is refused without being quoted', (_what, text) => {
   expect(() => parseMasterKey(text)).toThrow(ConfigurationError);
-  expect(() => parseMasterKey(text)).toThrow(/^SLUICE_MASTER_KEY (must be 32 bytes|is one repeated byte).* rand -base64 32$/);
+  expect(() => parseMasterKey(text)).toThrow(
+    /^SLUICE_MASTER_KEY (must be 32 bytes|is one repeated byte).* rand -base64 32$/,
+  );
 });
 
 test('a master key does not print', () => {

@@ -59,10 +59,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials 
 }
 
 /** A provider's name; with `@` in front, a virtual key's slug. */
-export function namedProvider(
-  name: string | null,
-  param: string,
-): Pick<RequestCredentials, 'provider' | 'virtualKey'> {
+export function namedProvider(name: string | null, param: string): Pick<RequestCredentials, 'provider' | 'virtualKey'> {
   if (name?.startsWith('@')) return { provider: null, virtualKey: { slug: withoutAt(name), param } };
   return { provider: name, virtualKey: null };
 }

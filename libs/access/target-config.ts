@@ -37,7 +37,8 @@ export function applyConfig(credentials: RequestCredentials, configId: string | 
   if (slug !== undefined && api_key !== undefined) {
     throw refused(`${where}.api_key`, 'It has both a virtual key and an api_key; give one of them.');
   }
-  const own = slug === undefined ? null : { slug, param: `${where}.${virtual_key === undefined ? 'provider' : 'virtual_key'}` };
+  const own =
+    slug === undefined ? null : { slug, param: `${where}.${virtual_key === undefined ? 'provider' : 'virtual_key'}` };
   return {
     // An api_key of the config stands for itself: the caller's virtual key is not mixed into it.
     virtualKey: own ?? (api_key === undefined ? credentials.virtualKey : null),
