@@ -1,4 +1,4 @@
-import { chown, chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chown, chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { pino } from 'pino';
@@ -124,14 +124,18 @@ test('a first start that was killed halfway is completed by the next', async () 
   expect(await query((await start({ dataDir })).connectionString, 'select 1 as x')).toEqual([{ x: 1 }]);
 
   const halfMade = await scratchFolder();
-  await mkdir(path.join(halfMade, 'postgres/data.new/base'), { recursive: true });
-  await writeFile(path.join(halfMade, 'postgres/data.new/PG_VERSION'), '18');
+  await mkdir(path.join(halfMade, 'postgres/data.new-1/base'), { recursive: true });
+  await writeFile(path.join(halfMade, 'postgres/data.new-1/PG_VERSION'), '18');
   expect(await query((await start({ dataDir: halfMade })).connectionString, 'select 1 as x')).toEqual([{ x: 1 }]);
+  expect((await readdir(path.join(halfMade, 'postgres'))).sort()).toEqual(['cluster.json', 'data', 'lock']);
 });
 
 test('data that is missing is reported as a loss, not replaced by an empty database', async () => {
   const dataDir = await scratchFolder();
   await (await start({ dataDir })).stop();
+  const file = path.join(dataDir, 'postgres/cluster.json');
+  await writeFile(file, (await readFile(file, 'utf8')).replace('"initialised":true', '"initialised":false'));
+  await (await start({ dataDir })).stop(); // as after a first start that was killed once the data was there
   await rm(path.join(dataDir, 'postgres/data'), { recursive: true });
   await expect(start({ dataDir })).rejects.toThrow(/is missing: .* is not there/);
 });
