@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import { createServer, IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { rawErrorResponse } from './error-response.ts';
 import { newRequestId } from './request-context.ts';
@@ -40,6 +40,7 @@ export type HttpServer = {
 export function createHttpServer(app: RequestListener, overrides: Partial<HttpServerLimits> = {}): HttpServer {
   const limits = { ...defaultHttpServerLimits, ...overrides };
   const server = createServer({
+    ...messageClasses(app),
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: limits.requestTimeoutMs,
     keepAliveTimeout: limits.keepAliveTimeoutMs,
@@ -102,4 +103,22 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
       }),
     stop: (deadlineMs) => (stopping ??= stop(deadlineMs)),
   };
+}
+
+type ExpressPrototypes = { request: IncomingMessage; response: ServerResponse };
+
+/**
+ * Express gives every request and response its own prototype, which costs 6 % of an empty request and slows down each
+ * use of the changed objects. Here they are born with it, and the change changes nothing.
+ */
+function messageClasses(
+  app: RequestListener & Partial<ExpressPrototypes>,
+): { IncomingMessage: typeof IncomingMessage; ServerResponse: typeof ServerResponse } | Record<string, never> {
+  const { request, response } = app;
+  if (request === undefined || response === undefined) return {};
+  class AppRequest extends IncomingMessage {}
+  class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {}
+  app.request = Object.setPrototypeOf(AppRequest.prototype, request) as IncomingMessage;
+  app.response = Object.setPrototypeOf(AppResponse.prototype, response) as ServerResponse;
+  return { IncomingMessage: AppRequest, ServerResponse: AppResponse };
 }
