@@ -1,0 +1,44 @@
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
+import type { z } from 'zod';
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
+import { chatBreach, completionBreach } from '#libs/contracts/body-rules.ts';
+import { ChatCompletionRequest } from '#libs/contracts/chat.ts';
+import { CompletionRequest } from '#libs/contracts/completions.ts';
+import { describeBreach, type Breach, type Problem } from '#libs/contracts/describe-issue.ts';
+import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
+import { toJsonSchema } from '#libs/contracts/json-schema.ts';
+import { tryParse } from '#libs/contracts/parse.ts';
+
+type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
+
+const contracts: Record<BatchEndpoint, BodyContract> = {
+  '/v1/chat/completions': { schema: ChatCompletionRequest, breach: chatBreach },
+  '/v1/completions': { schema: CompletionRequest, breach: completionBreach },
+  '/v1/embeddings': { schema: EmbeddingRequest, breach: () => null },
+};
+
+const compiled = new Map<BatchEndpoint, ValidateFunction>();
+
+function validatorFor(endpoint: BatchEndpoint): ValidateFunction {
+  const known = compiled.get(endpoint);
+  if (known !== undefined) return known;
+  const ajv = new Ajv2020({ strict: false, validateFormats: false, validateSchema: false, logger: false });
+  const validate = ajv.compile(toJsonSchema(contracts[endpoint].schema));
+  compiled.set(endpoint, validate);
+  return validate;
+}
+
+/**
+ * What is wrong with a request body, or null: the same verdict and the same words as the live route gives, with every
+ * param under `body`. The JSON Schema made from the route's schema decides the structure; of a body that it refuses,
+ * the route's own schema says what is wrong (and if it finds nothing wrong, nothing is).
+ */
+export function checkBody(endpoint: BatchEndpoint, body: unknown): Problem | null {
+  const { schema, breach } = contracts[endpoint];
+  if (validatorFor(endpoint)(body)) {
+    const broken = breach(body as never);
+    return broken === null ? null : describeBreach(broken, 'body');
+  }
+  const parsed = tryParse(schema, body, 'body');
+  return parsed.ok ? null : parsed.problem;
+}

@@ -1,0 +1,151 @@
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
+import { kindOf, type Problem } from '#libs/contracts/describe-issue.ts';
+import { isStorable } from '#libs/contracts/scalars.ts';
+import { checkBody } from './check-body.ts';
+import { checkResponseSchema, type SchemaLimits } from './check-response-schema.ts';
+
+// The table of openai-semantics.md 1.5, in its order: the first problem of a line is the one that is told.
+
+export type LineRules = SchemaLimits & {
+  endpoint: BatchEndpoint;
+  /** Without one, every line must name its own: `model: "@virtual-key/model"`. */
+  hasDefaultTarget: boolean;
+  customIdLengthMax: number;
+};
+
+export type LineVerdict = { customId: string | null; model: string | null; problem: Problem | null; timedOut: boolean };
+
+const notJson = 'This line is not parseable as valid JSON.';
+
+/** What is said of a line that is not JSON; `reason` is a sentence that says more. */
+export function unreadable(reason = ''): Problem {
+  return { code: 'invalid_json_line', message: reason === '' ? notJson : `${notJson} ${reason}`, param: null };
+}
+
+/** What is said of a line that is longer than allowed. */
+export function lineTooLong(lengthBytes: number, lineBytesMax: number): Problem {
+  const message = `This line is ${lengthBytes} bytes long. A line may have at most ${lineBytesMax} bytes.`;
+  return { code: 'line_too_long', message, param: null };
+}
+
+/** The verdict on a line of which nothing could be read. */
+export const refusedLine = (problem: Problem): LineVerdict => ({
+  customId: null,
+  model: null,
+  problem,
+  timedOut: false,
+});
+
+const missing = (param: string): Problem => ({
+  code: 'missing_required_parameter',
+  message: `Missing required parameter: '${param}'.`,
+  param,
+});
+
+const wrongType = (param: string, expected: string, value: unknown): Problem => ({
+  code: 'invalid_type',
+  message: `Invalid type for '${param}': expected ${expected}, but got ${kindOf(value)} instead.`,
+  param,
+});
+
+const routeNames: Record<BatchEndpoint, string> = {
+  '/v1/chat/completions': 'Chat Completions',
+  '/v1/completions': 'Completions',
+  '/v1/embeddings': 'Embeddings',
+};
+
+/** Checks the text of one line. Pure but for the caches of compiled schemas. */
+export function checkLine(text: string, rules: LineRules): LineVerdict {
+  let line: unknown;
+  try {
+    line = JSON.parse(text);
+  } catch {
+    const marked = text.startsWith('\uFEFF');
+    return refusedLine(
+      unreadable(marked ? 'It begins with a byte order mark: save the file as UTF-8 without BOM.' : ''),
+    );
+  }
+  if (typeof line !== 'object' || line === null || Array.isArray(line))
+    return refusedLine(unreadable(`A line must be a JSON object, but this one is ${kindOf(line)}.`));
+  const { custom_id: customId, body } = line as Record<string, unknown>;
+  const model = isObject(body) && typeof body['model'] === 'string' ? body['model'] : null;
+  const verdict = (problem: Problem | null, timedOut = false): LineVerdict => ({
+    customId: typeof customId === 'string' && customId !== '' ? customId : null,
+    model,
+    problem,
+    timedOut,
+  });
+  const envelope = checkEnvelope(line as Record<string, unknown>, rules);
+  if (envelope !== null || !isObject(body)) return verdict(envelope ?? wrongType('body', 'an object', body));
+  const problem = checkRequired(body, rules.endpoint) ?? checkBody(rules.endpoint, body) ?? checkTarget(model, rules);
+  if (problem !== null) return verdict(problem);
+  const schema = checkResponseSchema(body, rules);
+  return verdict(schema.problem, schema.timedOut);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function checkEnvelope(line: Record<string, unknown>, rules: LineRules): Problem | null {
+  const { custom_id: customId, method, url, body } = line;
+  if (customId === undefined) return missing('custom_id');
+  if (typeof customId !== 'string') return wrongType('custom_id', 'a string', customId);
+  const badId = checkCustomId(customId, rules.customIdLengthMax);
+  if (badId !== null) return badId;
+  if (method === undefined) return missing('method');
+  if (typeof method !== 'string') return wrongType('method', 'a string', method);
+  if (method !== 'POST') {
+    const shown = method.length > 50 ? `${method.slice(0, 50)}…` : method;
+    return {
+      code: 'invalid_method',
+      message: `Invalid value: '${shown}'. Supported values are: 'POST'.`,
+      param: 'method',
+    };
+  }
+  if (url === undefined) return missing('url');
+  if (typeof url !== 'string') return wrongType('url', 'a string', url);
+  if (url !== rules.endpoint) {
+    return {
+      code: 'invalid_url',
+      message: 'The URL provided for this request does not match the batch endpoint.',
+      param: 'url',
+    };
+  }
+  return body === undefined ? missing('body') : null;
+}
+
+function checkCustomId(customId: string, lengthMax: number): Problem | null {
+  const param = 'custom_id';
+  if (customId === '') {
+    const message = `Invalid 'custom_id': empty string. Expected a string with minimum length 1, but got an empty string instead.`;
+    return { code: 'empty_string', message, param };
+  }
+  if (customId.length > lengthMax) {
+    const message = `Invalid 'custom_id': string too long. Expected a string with maximum length ${lengthMax}, but got a string with length ${customId.length} instead.`;
+    return { code: 'string_above_max_length', message, param };
+  }
+  // It is written into result rows and shown in logs.
+  if (isStorable(customId)) return null;
+  const message = `Invalid 'custom_id': expected well-formed Unicode text without the character U+0000.`;
+  return { code: 'invalid_value', message, param };
+}
+
+function checkRequired(body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null {
+  if (body['stream'] === true) {
+    const message = `${routeNames[endpoint]}: Streaming is not supported in the Batch API.`;
+    return { code: 'streaming_unsupported', message, param: 'body.stream' };
+  }
+  if (body['model'] === undefined)
+    return { code: 'invalid_request', message: 'Model parameter is required.', param: 'body.model' };
+  if (endpoint === '/v1/chat/completions' && body['messages'] === undefined)
+    return { code: 'invalid_request', message: 'Messages parameter is required.', param: 'body.messages' };
+  return null;
+}
+
+function checkTarget(model: string | null, { hasDefaultTarget }: LineRules): Problem | null {
+  if (hasDefaultTarget || (model !== null && /^@[a-zA-Z0-9_-]{1,64}\/./s.test(model))) return null;
+  const shown = model !== null && model.length > 200 ? `${model.slice(0, 200)}…` : model;
+  const message = `The model '${shown}' does not say which provider to use, and the batch has none of its own. Write it as '@virtual-key/model', or create the batch with a virtual key or a config.`;
+  return { code: 'model_not_found', message, param: 'body.model' };
+}

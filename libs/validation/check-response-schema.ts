@@ -1,0 +1,147 @@
+import { hash } from 'node:crypto';
+import { Script } from 'node:vm';
+import { Ajv, type Options } from 'ajv';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import type { Problem } from '#libs/contracts/describe-issue.ts';
+
+export type SchemaLimits = {
+  /** Size of a schema as JSON. */
+  schemaBytesMax: number;
+  /** How long one may take to compile. */
+  schemaTimeoutMs: number;
+};
+
+/** `timed_out` is part of the verdict because the file as a whole has only a few of them to spend. */
+export type SchemaVerdict = { problem: Problem | null; timedOut: boolean };
+
+const param = 'body.response_format';
+const fine: SchemaVerdict = { problem: null, timedOut: false };
+const refused = (message: string, timedOut = false): SchemaVerdict => ({
+  problem: { code: 'invalid_request', param, message },
+  timedOut,
+});
+
+// `allErrors` keeps the generated code flat (nested, 2,000 properties overflow the stack); references are compiled
+// once instead of inlined, so that a large definition used a thousand times is not a thousand times as large; and no
+// loader is given, so a reference to another document is an error, never a fetch (B2-16).
+const ajvOptions: Options = {
+  strict: false,
+  allErrors: true,
+  inlineRefs: false,
+  validateFormats: false,
+  unicodeRegExp: false,
+  addUsedSchema: false,
+  logger: false,
+};
+
+const verdictsMax = 4_096;
+// Ajv keeps code and names of what it compiled; a fresh pair now and then keeps the thread's memory flat.
+const compilesPerPair = 200;
+
+type Compilers = { draft7: Ajv; draft2020: Ajv; compiled: number };
+
+let shared: Compilers | undefined;
+const verdicts = new Map<string, SchemaVerdict>();
+
+function createCompilers(): Compilers {
+  const compilers = { draft7: new Ajv(ajvOptions), draft2020: new Ajv2020(ajvOptions), compiled: 0 };
+  // The first use compiles the meta-schema, which is ours and does not count against a user's time.
+  compilers.draft7.compile({});
+  compilers.draft2020.compile({});
+  return compilers;
+}
+
+/** Ajv registers ids and anchors inside a schema for good: with one of those, a pair of its own that is thrown away. */
+function compilersFor(text: string): Compilers {
+  if (/"\$(?:id|anchor|dynamicAnchor)"/.test(text)) return createCompilers();
+  if (shared === undefined || shared.compiled >= compilesPerPair) shared = createCompilers();
+  shared.compiled += 1;
+  return shared;
+}
+
+function compile(schema: object, compilers: Compilers): void {
+  const { $schema: draft, ...rest } = schema as { $schema?: unknown };
+  const older = typeof draft === 'string' && /draft-0[4-7]/.test(draft);
+  const compiler = older ? compilers.draft7 : compilers.draft2020;
+  try {
+    compiler.compile(rest);
+  } finally {
+    compiler.removeSchema(rest);
+  }
+}
+
+// A script run by node:vm can be stopped by time, with whatever it calls, without ending the thread.
+let job: () => void = () => undefined;
+const jobName = 'sluice.compile-schema';
+const script = new Script(`globalThis[Symbol.for('${jobName}')]()`);
+Object.defineProperty(globalThis, Symbol.for(jobName), { value: () => job() });
+
+/** Runs `work` for at most `timeoutMs`; false when it was stopped. What it throws is thrown. */
+function runWithin(work: () => void, timeoutMs: number): boolean {
+  job = work;
+  try {
+    script.runInThisContext({ timeout: timeoutMs });
+    return true;
+  } catch (error) {
+    if ((error as { code?: unknown }).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT') return false;
+    throw error;
+  }
+}
+
+const attemptsMax = 4;
+
+/**
+ * Compiles within the time. The limit is of wall time and the thread runs at low priority, so on a busy machine a
+ * small schema may be stopped that hardly ran: unless the thread really used half the time, it gets twice as much.
+ */
+function finishesInTime(schema: object, text: string, timeoutMs: number): boolean {
+  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+    const compilers = compilersFor(text);
+    const before = process.threadCpuUsage();
+    if (runWithin(() => compile(schema, compilers), timeoutMs * 2 ** attempt)) return true;
+    shared = undefined; // It was stopped in the middle of something.
+    const { user, system } = process.threadCpuUsage(before);
+    if ((user + system) / 1_000 >= timeoutMs / 2) return false;
+  }
+  return false;
+}
+
+function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdict {
+  try {
+    if (finishesInTime(schema, text, limits.schemaTimeoutMs)) return fine;
+    return refused(
+      `Invalid '${param}': its JSON Schema takes longer than ${limits.schemaTimeoutMs} ms to compile. Make it simpler.`,
+      true,
+    );
+  } catch (error) {
+    if (error instanceof RangeError) return refused(`Invalid '${param}': its JSON Schema is too complex to check.`);
+    const reason = error instanceof Error ? error.message : String(error);
+    return refused(`Invalid '${param}': its JSON Schema does not compile: ${reason.slice(0, 300)}`);
+  }
+}
+
+/**
+ * Whether `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7
+ * where `$schema` names draft 4 to 7), is within its size, and refers to nothing outside itself. To be called in a
+ * thread: compiling runs the user's schema through a code generator. Verdicts are kept by the schema's hash.
+ */
+export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaVerdict {
+  const format = (body as { response_format?: { json_schema?: { schema?: unknown } } | null }).response_format;
+  const schema = format?.json_schema?.schema;
+  if (typeof schema !== 'object' || schema === null) return fine;
+  const text = JSON.stringify(schema);
+  const sizeBytes = Buffer.byteLength(text);
+  if (sizeBytes > limits.schemaBytesMax) {
+    return refused(
+      `Invalid '${param}': its JSON Schema has ${sizeBytes} bytes. Expected at most ${limits.schemaBytesMax} bytes.`,
+    );
+  }
+  const key = hash('sha256', text, 'base64');
+  const known = verdicts.get(key);
+  if (known !== undefined) return known;
+  const verdict = judge(schema, text, limits);
+  const oldest = verdicts.size >= verdictsMax ? verdicts.keys().next().value : undefined;
+  if (oldest !== undefined) verdicts.delete(oldest);
+  verdicts.set(key, verdict);
+  return verdict;
+}

@@ -1,0 +1,110 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { FileSlice } from './file-slices.ts';
+import { forEachLine } from './json-lines.ts';
+import { lineTooLong } from './check-line.ts';
+import type { SlicePool } from './slice-pool.ts';
+import { wordsPerDigest, type SliceResult, type SliceRules } from './slice-task.ts';
+
+type Deps = {
+  pool: SlicePool;
+  rules: SliceRules;
+  sliceTimeoutMs: number;
+  lineTimeoutMs: number;
+  /** Lines that may kill a thread before the check of the file ends. */
+  deadlyLinesMax: number;
+  signal: AbortSignal;
+};
+
+/** `complete` is false when the check ended inside the slice because too many lines killed a thread. */
+export type CheckedSlice = { slice: FileSlice; result: SliceResult; complete: boolean };
+
+/**
+ * Checks slices in threads. When a thread dies or hangs, only its slice is repeated, line by line, and the line that
+ * does it again gets an error (security-and-faults.md F25).
+ */
+export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<CheckedSlice> {
+  const { pool, rules, signal } = deps;
+  let deadlyLines = 0;
+
+  const checkOneByOne = async (slice: FileSlice, bytes: Buffer): Promise<CheckedSlice> => {
+    const lines: { start: number; end: number; line: number }[] = [];
+    let lineCount = 0;
+    forEachLine(bytes, (start, end, blank) => {
+      if (!blank) lines.push({ start, end, line: lineCount });
+      lineCount += 1;
+    });
+    const results: SliceResult[] = [];
+    for (const { start, end, line } of lines) {
+      if (deadlyLines > deps.deadlyLinesMax) break;
+      const task = { bytes: bytes.subarray(start, end), rules, withCustomIds: false };
+      const result = await pool.run(task, deps.lineTimeoutMs, signal);
+      if (result === null) deadlyLines += 1;
+      results.push(movedTo(result ?? deadlyLine(end - start), start, line));
+    }
+    const complete = results.length === lines.length;
+    if (!complete) await assertPoolWorks();
+    return { slice, result: joined(results, lineCount), complete };
+  };
+
+  /** Tells a file that kills threads from threads that cannot work at all. */
+  const assertPoolWorks = async (): Promise<void> => {
+    const bytes = Buffer.from('{}');
+    const result = await pool.run({ bytes, rules, withCustomIds: false }, deps.sliceTimeoutMs, signal);
+    if (result === null) throw new GatewayError('unavailable', null, 'The validation threads do not start. Try again.');
+  };
+
+  return async (slice) => {
+    if (slice.kind === 'long_line') return { slice, result: longLine(slice.lengthBytes, rules), complete: true };
+    const result = await pool.run({ bytes: slice.bytes, rules, withCustomIds: false }, deps.sliceTimeoutMs, signal);
+    if (result !== null) return { slice, result, complete: true };
+    const { buffer, byteOffset, byteLength } = slice.bytes;
+    return checkOneByOne(slice, Buffer.from(buffer, byteOffset, byteLength));
+  };
+}
+
+function oneLine(lengthBytes: number, error: { code: string; message: string; param: string | null }): SliceResult {
+  return {
+    lineCount: 1,
+    ranges: Uint32Array.of(0, lengthBytes, 0),
+    digests: new Uint32Array(wordsPerDigest),
+    errors: [{ line: 0, ...error }],
+    errorCount: 1,
+    model: null,
+    timeouts: 0,
+    customIds: [],
+  };
+}
+
+function longLine(lengthBytes: number, { lineBytesMax }: SliceRules): SliceResult {
+  return oneLine(lengthBytes, lineTooLong(lengthBytes, lineBytesMax));
+}
+
+function deadlyLine(lengthBytes: number): SliceResult {
+  const message = 'This request takes too much time or memory to check. Make it simpler.';
+  return oneLine(lengthBytes, { code: 'invalid_request', message, param: 'body' });
+}
+
+/** The result of one line checked by itself, as a part of its slice. */
+function movedTo(result: SliceResult, start: number, line: number): SliceResult {
+  const [from = 0, to = 0] = result.ranges;
+  return {
+    ...result,
+    ranges: result.ranges.length === 0 ? result.ranges : Uint32Array.of(start + from, start + to, line),
+    errors: result.errors.map((error) => ({ ...error, line })),
+  };
+}
+
+function joined(results: SliceResult[], lineCount: number): SliceResult {
+  const models = new Set(results.map((result) => result.model));
+  const [model = null] = models.size === 1 ? models : [];
+  return {
+    lineCount,
+    ranges: Uint32Array.from(results.flatMap((result) => [...result.ranges])),
+    digests: Uint32Array.from(results.flatMap((result) => [...result.digests])),
+    errors: results.flatMap((result) => result.errors),
+    errorCount: results.reduce((sum, result) => sum + result.errorCount, 0),
+    model,
+    timeouts: results.reduce((sum, result) => sum + result.timeouts, 0),
+    customIds: [],
+  };
+}

@@ -1,0 +1,39 @@
+import type { LineRules } from './check-line.ts';
+
+/** What a thread is asked: to check the lines of one slice. The bytes are shared memory, so nothing is copied. */
+export type SliceTask = {
+  bytes: Uint8Array;
+  rules: SliceRules;
+  /** Also give the custom ids back as text (for messages about a few lines). */
+  withCustomIds: boolean;
+};
+
+export type SliceRules = LineRules & {
+  lineBytesMax: number;
+  depthMax: number;
+  /** Errors described per slice; the rest is only counted. */
+  errorsMax: number;
+};
+
+/** An error of a line; `line` counts the slice's lines from 0, blank ones included. */
+export type SliceError = { line: number; code: string; message: string; param: string | null };
+
+/** What a thread answers: numbers in packed arrays, never an object per line. */
+export type SliceResult = {
+  /** Lines, blank ones included. */
+  lineCount: number;
+  /** Per request line: start and end in the slice, and the number of its line in the slice from 0. */
+  ranges: Uint32Array;
+  /** Per request line: the first 16 bytes of the SHA-256 of its custom_id, four words; all zero when it has none. */
+  digests: Uint32Array;
+  errors: SliceError[];
+  errorCount: number;
+  /** The model that all lines have, null when there is none or not one for all. */
+  model: string | null;
+  /** JSON Schemas whose compilation was stopped. */
+  timeouts: number;
+  customIds: (string | null)[];
+};
+
+export const wordsPerRange = 3;
+export const wordsPerDigest = 4;

@@ -1,0 +1,77 @@
+import { isUtf8 } from 'node:buffer';
+import { hash } from 'node:crypto';
+import { setPriority } from 'node:os';
+import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } from './check-line.ts';
+import { nestsDeeper } from './json-depth.ts';
+import { forEachLine, lineLength } from './json-lines.ts';
+import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type SliceTask } from './slice-task.ts';
+
+// Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+if (process.platform === 'linux') setPriority(0, 10);
+
+/** Runs in a piscina thread: checks every line of a slice. Throws nothing for a bad line; may be killed for a bad one. */
+export default function validateSlice({ bytes: shared, rules, withCustomIds }: SliceTask): SliceResult {
+  const bytes = Buffer.from(shared.buffer, shared.byteOffset, shared.byteLength);
+  const allUtf8 = isUtf8(bytes);
+  const numbers = createNumbers();
+  const errors: SliceError[] = [];
+  const models = new Set<string | null>();
+  const customIds: (string | null)[] = [];
+  let errorCount = 0;
+  let timeouts = 0;
+  let line = -1;
+
+  const check = (start: number, end: number): LineVerdict => {
+    if (!allUtf8 && !isUtf8(bytes.subarray(start, end))) return refusedLine(unreadable('It is not valid UTF-8.'));
+    if (nestsDeeper(bytes, start, end, rules.depthMax))
+      return refusedLine(unreadable(`It nests deeper than ${rules.depthMax} levels of arrays and objects.`));
+    return checkLine(bytes.toString('utf8', start, end), rules);
+  };
+
+  const lineCount = forEachLine(bytes, (start, end, blank) => {
+    line += 1;
+    const lengthBytes = lineLength(bytes, start, end);
+    const tooLong = lengthBytes > rules.lineBytesMax;
+    if (blank && !tooLong) return;
+    const verdict = tooLong ? refusedLine(lineTooLong(lengthBytes, rules.lineBytesMax)) : check(start, end);
+    numbers.add(start, end, line, verdict.customId);
+    if (withCustomIds) customIds.push(verdict.customId);
+    if (models.size < 2) models.add(verdict.model);
+    if (verdict.timedOut) timeouts += 1;
+    if (verdict.problem === null) return;
+    errorCount += 1;
+    if (errors.length < rules.errorsMax) errors.push({ line, ...verdict.problem });
+  });
+  const [model = null] = models.size === 1 ? models : [];
+  return { lineCount, ...numbers.take(), errors, errorCount, model, timeouts, customIds };
+}
+
+function createNumbers() {
+  let ranges = new Uint32Array(wordsPerRange * 1_024);
+  let digests = new Uint32Array(wordsPerDigest * 1_024);
+  let count = 0;
+  return {
+    add(start: number, end: number, line: number, customId: string | null): void {
+      if (wordsPerRange * (count + 1) > ranges.length) {
+        ranges = grow(ranges);
+        digests = grow(digests);
+      }
+      ranges[wordsPerRange * count] = start;
+      ranges[wordsPerRange * count + 1] = end;
+      ranges[wordsPerRange * count + 2] = line;
+      if (customId !== null) {
+        const digest = hash('sha256', customId, 'buffer');
+        for (let word = 0; word < wordsPerDigest; word += 1)
+          digests[wordsPerDigest * count + word] = digest.readUInt32LE(4 * word);
+      }
+      count += 1;
+    },
+    take: () => ({ ranges: ranges.slice(0, wordsPerRange * count), digests: digests.slice(0, wordsPerDigest * count) }),
+  };
+}
+
+function grow(words: Uint32Array<ArrayBuffer>): Uint32Array<ArrayBuffer> {
+  const larger = new Uint32Array(words.length * 2);
+  larger.set(words);
+  return larger;
+}
