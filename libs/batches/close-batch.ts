@@ -1,8 +1,8 @@
-import type { Transaction } from 'kysely';
+import type { Kysely, Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { EventLog } from '#libs/event-log/event-log.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { decideBatch } from './batch.ts';
+import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { closeQueue, finaliseQueue } from './batch-queues.ts';
 import { countOpenChunks } from './settle-results.ts';
@@ -12,31 +12,38 @@ import { countOpenChunks } from './settle-results.ts';
  * drained, or ten minutes after the cancel. Comes back by itself while there is something to wait for.
  */
 export async function closeBatch(
-  deps: { eventLog: EventLog; queue: JobQueue },
-  batch: { id: string; workspaceId: string },
+  deps: {
+    db: Kysely<Database>;
+    eventLog: EventLog;
+    queue: JobQueue;
+    releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
+  },
+  batchId: string,
   causationId: string,
-): Promise<BatchRow | undefined> {
+): Promise<void> {
+  const { db, eventLog, queue } = deps;
+  const known = await db
+    .selectFrom('batch')
+    .select(['workspace_id', 'status'])
+    .where('id', '=', batchId)
+    .executeTakeFirst();
+  if (!known || isTerminal(known.status)) return;
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: causationId };
-  return await deps.eventLog.transact(
-    { workspaceId: batch.workspaceId, streams: [batch.id], metadata },
-    async (unit) => {
-      const before = await unit.load(batchModel, batch.id);
-      if (!before) return undefined;
-      const openChunks = await countOpenChunks(unit.tx, batch.id);
-      const events = decideBatch(before, { type: 'close', openChunks }, unit.now);
-      if (events.length === 0) {
-        // A deadline that was set by another clock, or a job that ran a moment early: ask again when it is due.
-        const due = before.status === 'in_progress' || before.status === 'validating' ? before.expires_at : null;
-        if (due && due > unit.now)
-          await deps.queue.enqueue(unit.tx, closeQueue, { batch_id: batch.id }, { startAfter: due });
-        return before;
-      }
-      const after = await unit.append(batchModel, batch.id, events);
-      await dropPendingChunks(unit.tx, batch.id);
-      if (after.status === 'finalizing') await deps.queue.enqueue(unit.tx, finaliseQueue, { batch_id: batch.id });
-      return after;
-    },
-  );
+  await eventLog.transact({ workspaceId: known.workspace_id, streams: [batchId], metadata }, async (unit) => {
+    const before = (await unit.load(batchModel, batchId)) as BatchRow;
+    const openChunks = await countOpenChunks(unit.tx, batchId);
+    const events = decideBatch(before, { type: 'close', openChunks }, unit.now);
+    if (events.length === 0) {
+      // The job ran a moment early, on another clock: ask again when the deadline is there.
+      const waits = before.status === 'in_progress' || before.status === 'validating';
+      if (waits) await queue.enqueue(unit.tx, closeQueue, { batch_id: batchId }, { startAfter: before.expires_at });
+      return;
+    }
+    const after = await unit.append(batchModel, batchId, events);
+    await dropPendingChunks(unit.tx, batchId);
+    if (after.status === 'finalizing') await queue.enqueue(unit.tx, finaliseQueue, { batch_id: batchId });
+    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
+  });
 }
 
 /** Chunks that no worker has yet will not be started any more. */

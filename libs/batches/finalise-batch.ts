@@ -5,7 +5,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { splitChunk } from '#libs/validation/split-chunk.ts';
+import { splitChunk } from '#libs/validation/json-lines.ts';
 import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';
@@ -15,7 +15,7 @@ type Deps = {
   db: Kysely<Database>;
   eventLog: EventLog;
   blobs: BlobStore;
-  inputBlob: (fileId: string) => Promise<string>;
+  inputBlob: (batch: BatchRow) => Promise<string>;
   /** Appends `file.uploaded` for a file of results, in the terminal transaction. */
   recordFile: (
     unit: UnitOfWork,
@@ -133,7 +133,7 @@ async function unansweredLines(deps: Deps, batch: BatchRow, missing: readonly nu
     .where('first_line', '<=', high)
     .where((of) => of('first_line', '+', of.ref('line_count')), '>', low)
     .execute();
-  const blob = await deps.inputBlob(batch.input_file_id);
+  const blob = await deps.inputBlob(batch);
   const lines = new Map<number, Buffer>();
   for (const chunk of chunks) {
     const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);

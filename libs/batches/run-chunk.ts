@@ -5,7 +5,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
-import { splitChunk } from '#libs/validation/split-chunk.ts';
+import { splitChunk } from '#libs/validation/json-lines.ts';
 import { takesResults } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
@@ -35,7 +35,7 @@ type Deps = {
   slots: Slots;
   callLine: CallLine;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
-  inputBlob: (fileId: string) => Promise<string>;
+  inputBlob: (batch: BatchRow) => Promise<string>;
   /** A chunk is done: the dispatcher may release another. */
   onChunkDone: () => void;
   logger: Logger;
@@ -43,7 +43,7 @@ type Deps = {
 
 /** Runs chunks of batches: lines to calls to results, bounded by the process's slots. */
 export function createChunkRunner(deps: Deps): ChunkRunner {
-  const { db, queue, logger } = deps;
+  const { db, logger } = deps;
   const draining = new AbortController();
   const abandoned = new AbortController();
   const settlers = new Map<string, { settler: Settler; users: number }>();
@@ -148,7 +148,7 @@ async function runLines(deps: Deps, run: Run): Promise<void> {
 }
 
 async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<{ line: number; bytes: Buffer }[]> {
-  const blob = await deps.inputBlob(batch.input_file_id);
+  const blob = await deps.inputBlob(batch);
   const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
   const end = chunk.first_line + chunk.line_count;
   return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);

@@ -1,0 +1,35 @@
+import type { Request } from 'express';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { CallIdentity } from '#libs/event-log/idempotency.ts';
+import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+const idempotencyKeyLengthMax = 255;
+
+/**
+ * How a repeat of this call would be recognised: by its Idempotency-Key, or, as the SDKs send none, by their retry
+ * count and the same body. Throws invalid_request for a key that is too long.
+ */
+export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprint'> {
+  const { workspaceId, keyId } = callerOf(request);
+  const { requestId, route } = contextOf(request);
+  const key = request.get('idempotency-key') ?? null;
+  if (key !== null && (key === '' || key.length > idempotencyKeyLengthMax)) {
+    const message = `The header Idempotency-Key must be 1 to ${idempotencyKeyLengthMax} characters long.`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'Idempotency-Key' });
+  }
+  return {
+    workspaceId,
+    keyId,
+    route: `${request.method} ${route ?? request.path}`,
+    idempotencyKey: key,
+    isRetry: Number(request.get('x-stainless-retry-count') ?? 0) >= 1,
+    requestId,
+  };
+}
+
+/** Who caused the events of this request. */
+export function eventMetadataOf(request: Request): EventMetadata {
+  const { requestId, traceId } = contextOf(request);
+  return { actor: { type: 'api_key', id: callerOf(request).keyId }, request_id: requestId, trace_id: traceId };
+}

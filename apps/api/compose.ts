@@ -1,0 +1,82 @@
+import { createBatches } from '#libs/batches/batches.ts';
+import { createHttpApp } from '#libs/http/create-http-app.ts';
+import { createHttpServer } from '#libs/http/http-server.ts';
+import { createMetrics } from '#libs/http/metrics.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createPlatform, type Platform } from '../platform/compose.ts';
+import type { ApiConfig } from './config.ts';
+import { createRoutes } from './routes.ts';
+
+export type ApiProcess = {
+  parts: Part[];
+  platform: Platform;
+  /** Where it listens, once started. */ url: () => string;
+};
+
+/** Wires the API process; the parts are in start order. */
+export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
+  const platform = await createPlatform(config, { name: 'api', role: 'sender' }, logger);
+  const { db, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
+  const metrics = createMetrics();
+  const batches = createBatches({
+    db,
+    eventLog,
+    queue,
+    expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
+    releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
+  });
+  let stopping = false;
+  let port = config.PORT;
+  const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
+  const virtualKeySlugs = async (workspaceId: string): Promise<string[]> => {
+    const rows = await db
+      .selectFrom('virtual_key')
+      .select('slug')
+      .where('workspace_id', '=', workspaceId)
+      .where('deleted_at', 'is', null)
+      .orderBy('slug')
+      .execute();
+    return rows.map((row) => row.slug);
+  };
+  const routes = createRoutes({
+    db,
+    access,
+    virtualKeySlugs,
+    batches,
+    files,
+    blobs,
+    forwarder,
+    metrics,
+    logger,
+    liveDeps: {
+      forward: (request, target) => forwarder.settle({ ...request, timeouts }, target),
+      resolveTarget: access.resolveTarget,
+      requestLog,
+      logger,
+    },
+    uploadBytesMax: config.SLUICE_UPLOAD_MAX,
+    isStopping: () => stopping,
+    baseUrl: url,
+  });
+  const app = createHttpApp({
+    routes,
+    authenticate: access.authenticate,
+    logger,
+    observe: metrics.observeRequest,
+    jsonBody: { sizeBytesMax: config.SLUICE_BODY_MAX },
+  });
+  const server = createHttpServer(app);
+  const http: Part = {
+    name: 'http server',
+    async start() {
+      ({ port } = await server.listen({ port: config.PORT, host: config.HOST }));
+      logger.info({ url: url() }, 'listening');
+    },
+    async stop() {
+      stopping = true;
+      await server.stop(config.SLUICE_STOP_DEADLINE);
+    },
+  };
+  return { parts: [...platform.parts, http], platform, url };
+}

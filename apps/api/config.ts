@@ -1,0 +1,19 @@
+import { z } from 'zod';
+import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
+import { platformFields } from '../platform/config.ts';
+
+/** Configuration of the API process. Read once, in main.ts. */
+export const ApiConfig = z.object({
+  ...platformFields,
+  PORT: wholeNumber(8787, { min: 0, max: 65_535 }),
+  HOST: z.string().default('127.0.0.1'),
+  /** The first admin key, for scripts; without it and without any key, the API makes none (npm start generates one). */
+  SLUICE_BOOTSTRAP_KEY: z.string().min(16, 'must be at least 16 characters long').optional(),
+  /** A live request's JSON body: a conversation with images. */
+  SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
+  /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
+  SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
+  /** How long requests in flight may finish after SIGTERM. */
+  SLUICE_STOP_DEADLINE: duration('25s', { minMs: 100, maxMs: 3_600_000 }),
+});
+export type ApiConfig = z.output<typeof ApiConfig>;

@@ -1,0 +1,16 @@
+import { createLogger } from '#libs/kernel/logger.ts';
+import { runProcess } from '#libs/kernel/lifecycle.ts';
+import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
+import { composeApi } from './compose.ts';
+import { ApiConfig } from './config.ts';
+
+try {
+  const config = readEnv(ApiConfig);
+  const logger = createLogger({ name: 'api', level: config.SLUICE_LOG_LEVEL });
+  const { parts } = await composeApi(config, logger);
+  await runProcess(parts, { logger, deadlineMs: config.SLUICE_STOP_DEADLINE + 10_000 });
+} catch (error) {
+  if (!(error instanceof ConfigurationError)) throw error;
+  console.error(error.message);
+  process.exitCode = 1;
+}

@@ -1,0 +1,94 @@
+import type { Request } from 'express';
+import { credentialsOf, namedProvider, type RequestCredentials } from '#libs/access/request-credentials.ts';
+import type { BatchTargets } from '#libs/access/batch-target.ts';
+import type { Batches } from '#libs/batches/batches.ts';
+import { BatchObject, CreateBatchRequest, type GatewayOptions } from '#libs/contracts/batches.ts';
+import { fingerprintOf } from '#libs/event-log/idempotency.ts';
+import type { Files } from '#libs/files/files.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+
+/**
+ * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
+ * content of the input file, also an unknown file id, only makes the batch fail later (openai-semantics.md 0.1).
+ */
+export function createBatch({
+  batches,
+  files,
+  batchTargets,
+}: {
+  batches: Batches;
+  files: Files;
+  batchTargets: BatchTargets;
+}): Route {
+  return {
+    method: 'POST',
+    path: '/v1/batches',
+    operationId: 'createBatch',
+    summary: 'Create a batch from an uploaded file',
+    tag: 'Batches',
+    scope: 'batches.write',
+    responses: { 200: { description: 'The batch, with status `validating`.', schema: BatchObject } },
+    ...withInput({ body: CreateBatchRequest }, async ({ body }, request, response) => {
+      const caller = callerOf(request);
+      await refuseOtherPurposes(files, caller.workspaceId, body.input_file_id);
+      const { workspaceId, defaults } = caller;
+      const credentials = withOptions(credentialsOf(request.headers), body.gateway_options);
+      const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
+      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+      const { batch, replayed } = await batches.create(identity, eventMetadataOf(request), {
+        inputFileId: body.input_file_id,
+        endpoint: body.endpoint,
+        completionWindow: body.completion_window,
+        metadata: body.metadata ?? null,
+        outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
+        gatewayOptions: recordable(body.gateway_options),
+        headers: tracingOf(request),
+        target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
+      });
+      if (replayed) response.setHeader('idempotent-replayed', 'true');
+      response.json(batch);
+    }),
+  };
+}
+
+/** What the log may hold of the options: a config can carry a provider's key, and what came of it is the target. */
+function recordable({ virtual_key, provider_model, metadata }: GatewayOptions): Record<string, unknown> {
+  return {
+    ...(virtual_key === undefined ? {} : { virtual_key }),
+    ...(provider_model === undefined ? {} : { provider_model }),
+    ...(metadata === undefined ? {} : { metadata }),
+  };
+}
+
+/** The batch's own options name the target as the headers do, and win over them. */
+function withOptions(sent: RequestCredentials, options: GatewayOptions): RequestCredentials {
+  const { virtual_key: slug, config } = options;
+  const named = slug === undefined ? null : namedProvider(`@${slug.replace(/^@/, '')}`, 'gateway_options.virtual_key');
+  return {
+    ...sent,
+    ...(named === null ? {} : { virtualKey: named.virtualKey, provider: null }),
+    ...(config === undefined ? {} : { config: { value: config, param: 'gateway_options.config' } }),
+  };
+}
+
+/** A file that is there but was uploaded for something else is a wrong parameter; one that is not there is found later. */
+async function refuseOtherPurposes(files: Files, workspaceId: string, fileId: string): Promise<void> {
+  const file = await files.find(workspaceId, fileId);
+  if (!file || file.purpose === 'batch') return;
+  const message = `The file ${fileId} has the purpose '${file.purpose}'. Upload the input with the purpose 'batch'.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'input_file_id' });
+}
+
+/** What the lines inherit from the call that made the batch. */
+function tracingOf(request: Request): Record<string, string> {
+  const { traceId, spanId, spanName } = contextOf(request);
+  return {
+    trace_id: traceId,
+    ...(spanId === null ? {} : { span_id: spanId }),
+    ...(spanName === null ? {} : { span_name: spanName }),
+  };
+}

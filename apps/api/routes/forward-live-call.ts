@@ -1,0 +1,226 @@
+import type { Request, Response } from 'express';
+import type { z } from 'zod';
+import { parseWith } from '#libs/contracts/parse.ts';
+import type {
+  Failure,
+  ForwardRequest,
+  JsonAnswer,
+  Outcome,
+  StreamAnswer,
+  StreamSummary,
+  Target,
+} from '#libs/forwarding/answer.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { statusOf } from '#libs/http/error-response.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
+import type { Route } from '#libs/http/route.ts';
+import { sendEventStream } from '#libs/http/sse.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import type { RequestLog } from '#libs/request-log/request-log.ts';
+import { credentialsOf } from '#libs/access/request-credentials.ts';
+import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+
+export type LiveDeps = {
+  forward: (request: ForwardRequest, target: Target) => Promise<Outcome>;
+  resolveTarget: ResolveTarget;
+  requestLog: RequestLog;
+  logger: Logger;
+};
+
+/** What of a body decides how it is forwarded; everything else passes untouched. */
+type LiveBody = {
+  model: string;
+  stream?: boolean | null | undefined;
+  stream_options?: { include_usage?: boolean | undefined } | null | undefined;
+};
+
+type LiveOperation = {
+  operation: Extract<Operation, 'chat' | 'completions' | 'embeddings'>;
+  request: z.ZodType<LiveBody>;
+} & Pick<Route, 'path' | 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
+
+// The tracing and cache headers of gateway-api.md and the credentials of its "Authentication".
+const headers = [
+  'trace-id',
+  'span-id',
+  'parent-span-id',
+  'span-name',
+  'metadata',
+  'virtual-key',
+  'provider',
+  'config',
+  'custom-host',
+];
+
+/**
+ * A route of a live call: checks the body against the specification's bounds, finds the target, forwards the client's
+ * own bytes, and answers with the provider's. One provider call; clients retry by themselves.
+ */
+export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route }: LiveOperation): Route {
+  return {
+    method: 'POST',
+    ...route,
+    request: { body: 'json-bytes', bodySchema: schema, headers },
+    handler: async (request, response) => {
+      const { bytes, value } = jsonBodyOf(request);
+      const body = parseWith(schema, value);
+      refuseWhenUnlogged(deps.requestLog);
+      const { workspaceId, defaults } = callerOf(request);
+      const credentials = credentialsOf(request.headers);
+      const found = deps.resolveTarget({ workspaceId, credentials, model: body.model, defaults });
+      // In the usual case it is there at once, and a turn of the event loop is saved.
+      const resolved = found instanceof Promise ? await found : found;
+      const call: Call = {
+        operation,
+        stream: body.stream === true,
+        model: resolved.model,
+        target: resolved.target,
+        startedAt: Date.now(),
+      };
+      const controller = abortWhenClientLeaves(response);
+      const outcome = await deps.forward(
+        {
+          operation,
+          body: bytes,
+          parsed: value as Record<string, unknown>,
+          model: resolved.model,
+          stream: call.stream,
+          includeUsage: body.stream_options?.include_usage === true,
+          headers: request.headers as Record<string, string>,
+          signal: controller.signal,
+        },
+        resolved.target,
+      );
+      if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
+      for (const [name, text] of Object.entries(outcome.headers)) response.setHeader(name, text);
+      if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome);
+      return await sendStream(deps, request, response, call, outcome, controller);
+    },
+  };
+}
+
+type Call = { operation: Operation; stream: boolean; model: string | null; target: Target; startedAt: number };
+
+/** A call whose record could not be kept is refused before it costs anything. */
+function refuseWhenUnlogged(requestLog: RequestLog): void {
+  if (!requestLog.isFull()) return;
+  const message = 'The request log cannot be written now, and calls are not made without a record. Try again shortly.';
+  throw new GatewayError('unavailable', 'request_log_full', message, { retryAfterMs: 2_000 });
+}
+
+function failed(
+  deps: LiveDeps,
+  request: Request,
+  call: Call,
+  { error, attempts }: Failure,
+  signal: AbortSignal,
+): never {
+  const left = signal.aborted;
+  record(deps, request, call, {
+    status: left ? 499 : statusOf(error),
+    errorCode: left ? 'client_closed_request' : error.code,
+    attempts: attempts.length,
+  });
+  throw error;
+}
+
+function sendJson(deps: LiveDeps, request: Request, response: Response, call: Call, answer: JsonAnswer): void {
+  response.statusCode = answer.status;
+  response.setHeader('content-type', answer.contentType);
+  response.setHeader('content-length', answer.body.length);
+  response.end(answer.body);
+  const { status, usage, model, finishReason, providerRequestId, attempts } = answer;
+  record(deps, request, call, {
+    status,
+    errorCode: status >= 400 ? `http_${status}` : null,
+    attempts: attempts.length,
+    usage,
+    responseModel: model,
+    finishReason,
+    providerRequestId,
+  });
+}
+
+async function sendStream(
+  deps: LiveDeps,
+  request: Request,
+  response: Response,
+  call: Call,
+  answer: StreamAnswer,
+  controller: AbortController,
+): Promise<void> {
+  const ended = await sendEventStream(request, response, answer.events, { controller, logger: deps.logger });
+  const summary: StreamSummary = await answer.done;
+  const gone = ended === 'disconnected' || ended === 'stalled';
+  record(deps, request, call, {
+    status: gone ? 499 : answer.status,
+    errorCode: gone ? `client_${ended}` : (summary.error?.code ?? (summary.complete ? null : 'upstream_truncated')),
+    attempts: answer.attempts.length,
+    usage: summary.usage,
+    responseModel: summary.model,
+    finishReason: summary.finishReason,
+    providerRequestId: answer.providerRequestId,
+    firstEventMs: summary.firstEventMs,
+  });
+}
+
+type Recorded = {
+  status: number;
+  errorCode: string | null;
+  attempts: number;
+  usage?: StreamSummary['usage'];
+  responseModel?: string | null;
+  finishReason?: string | null;
+  providerRequestId?: string | null;
+  firstEventMs?: number;
+};
+
+/** After the answer: the row of the request log, and the fields of the request's one log line. */
+function record(deps: LiveDeps, request: Request, call: Call, ended: Recorded): void {
+  const context = contextOf(request);
+  const { workspaceId, keyId } = callerOf(request);
+  const { provider, label } = call.target;
+  const usage = ended.usage ?? null;
+  deps.requestLog.record({
+    workspace_id: workspaceId,
+    key_id: keyId,
+    kind: 'live',
+    operation: call.operation,
+    request_id: context.requestId,
+    trace_id: context.traceId,
+    span_id: context.spanId,
+    parent_span_id: context.parentSpanId,
+    span_name: context.spanName,
+    metadata: context.metadata,
+    provider,
+    virtual_key: label,
+    model: call.model,
+    response_model: ended.responseModel ?? null,
+    provider_request_id: ended.providerRequestId ?? null,
+    stream: call.stream,
+    status: ended.status,
+    error_code: ended.errorCode,
+    finish_reason: ended.finishReason ?? null,
+    attempts: ended.attempts,
+    started_at: new Date(call.startedAt),
+    duration_ms: performance.now() - context.startedMs,
+    first_event_ms: ended.firstEventMs ?? null,
+    input_tokens: usage?.inputTokens ?? null,
+    cached_tokens: usage?.cachedTokens ?? null,
+    output_tokens: usage?.outputTokens ?? null,
+    reasoning_tokens: usage?.reasoningTokens ?? null,
+    batch_id: null,
+    batch_line: null,
+  });
+  addLogFields(request, {
+    provider,
+    model: call.model,
+    provider_status: ended.status,
+    error_code: ended.errorCode ?? undefined,
+    input_tokens: usage?.inputTokens,
+    output_tokens: usage?.outputTokens,
+  });
+}

@@ -1,0 +1,106 @@
+import type { Request, Response } from 'express';
+import { z } from 'zod';
+import { credentialsOf } from '#libs/access/request-credentials.ts';
+import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import { ModelList, ModelObject } from '#libs/contracts/models.ts';
+import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { Target } from '#libs/forwarding/answer.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+
+type Deps = {
+  resolveTarget: ResolveTarget;
+  /** Slugs of the workspace's virtual keys that can be used now. */
+  virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
+  forwarder: Forwarder;
+  logger: Logger;
+};
+type Model = z.output<typeof ModelObject>;
+
+/**
+ * GET /v1/models. A call that names a provider lists that provider's models; one that does not lists those of all the
+ * workspace's virtual keys, as `@virtual-key/model`, the form that a request's `model` takes.
+ */
+export function listModels(deps: Deps): Route {
+  return {
+    method: 'GET',
+    path: '/v1/models',
+    operationId: 'listModels',
+    summary: 'List the models of the providers that the key can use',
+    tag: 'Models',
+    scope: 'models.read',
+    request: { headers: ['virtual-key', 'provider', 'config', 'custom-host'] },
+    responses: { 200: { description: 'The models.', schema: ModelList } },
+    handler: async (request, response) => {
+      response.json({ object: 'list', data: await modelsOf(deps, request, response) });
+    },
+  };
+}
+
+/** GET /v1/models/{model}: one of the list. Errors: not_found. */
+export function retrieveModel(deps: Deps): Route {
+  return {
+    method: 'GET',
+    path: '/v1/models/:model',
+    operationId: 'retrieveModel',
+    summary: 'Retrieve a model',
+    tag: 'Models',
+    scope: 'models.read',
+    responses: { 200: { description: 'The model.', schema: ModelObject } },
+    ...withInput({ params: z.object({ model: z.string() }) }, async ({ params }, request, response) => {
+      const model = (await modelsOf(deps, request, response)).find(({ id }) => id === params.model);
+      if (!model) {
+        const message = `The model '${params.model}' does not exist or you do not have access to it.`;
+        throw new GatewayError('not_found', 'model_not_found', message, { param: 'model' });
+      }
+      response.json(model);
+    }),
+  };
+}
+
+async function modelsOf({ forwarder, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
+  const { signal } = abortWhenClientLeaves(response);
+  const targets = await targetsOf(deps, request);
+  const lists = await Promise.allSettled(
+    targets.map(async ({ target, prefix }) => {
+      const models = await listOf(forwarder, target, signal);
+      return models.map((model) => ({ ...model, id: `${prefix}${model.id}` }));
+    }),
+  );
+  const failures = lists.filter((list) => list.status === 'rejected');
+  for (const { reason } of failures) logger.warn({ err: reason }, 'a provider did not list its models');
+  // One provider that is away must not hide the others; when none answers, the caller hears why.
+  if (failures.length > 0 && failures.length === lists.length) throw failures[0]?.reason;
+  return lists.flatMap((list) => (list.status === 'fulfilled' ? list.value : []));
+}
+
+type Listed = { target: Target; prefix: string };
+
+async function targetsOf(deps: Pick<Deps, 'resolveTarget' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
+  const { workspaceId, defaults } = callerOf(request);
+  const credentials = credentialsOf(request.headers);
+  const named = credentials.virtualKey ?? credentials.provider ?? credentials.config ?? defaults.configId;
+  if (named !== null) {
+    const { target } = await deps.resolveTarget({ workspaceId, credentials, model: null, defaults });
+    return [{ target, prefix: '' }];
+  }
+  const slugs = await deps.virtualKeySlugs(workspaceId);
+  const targets = slugs.map(async (slug) => {
+    const { target } = await deps.resolveTarget({ workspaceId, credentials, model: `@${slug}/any`, defaults });
+    return { target, prefix: `@${slug}/` };
+  });
+  const usable = await Promise.allSettled(targets);
+  return usable.flatMap((entry) => (entry.status === 'fulfilled' ? [entry.value] : []));
+}
+
+async function listOf(forwarder: Forwarder, target: Target, signal: AbortSignal): Promise<Model[]> {
+  const answer = await forwarder.listModels(target, signal);
+  const body: unknown = answer.kind === 'json' && answer.status < 400 ? JSON.parse(answer.body.toString('utf8')) : null;
+  const list = ModelList.safeParse(body);
+  if (list.success) return list.data.data;
+  const message = `${target.label} did not answer with a list of models (status ${answer.status}).`;
+  throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
+}

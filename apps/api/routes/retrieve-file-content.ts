@@ -1,0 +1,34 @@
+import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { Files } from '#libs/files/files.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+
+/** GET /v1/files/{file_id}/content: the bytes, streamed, as they were uploaded or written. Errors: not_found. */
+export function retrieveFileContent({ files, blobs }: { files: Files; blobs: BlobStore }): Route {
+  return {
+    method: 'GET',
+    path: '/v1/files/:file_id/content',
+    operationId: 'retrieveFileContent',
+    summary: 'Download the content of a file',
+    tag: 'Files',
+    scope: 'files.read',
+    responses: { 200: { description: 'The bytes of the file.', contentType: 'application/octet-stream' } },
+    ...withInput({ params: z.object({ file_id: z.string() }) }, async ({ params }, request, response) => {
+      const file = await files.retrieve(callerOf(request).workspaceId, params.file_id);
+      const content = await blobs.read(file.blob);
+      response.setHeader('content-type', 'application/octet-stream');
+      response.setHeader('content-length', String(file.bytes));
+      // An attachment: a browser must not render what somebody uploaded.
+      response.setHeader('content-disposition', `attachment; filename*=UTF-8''${encodeURIComponent(file.filename)}`);
+      try {
+        await pipeline(content, response);
+      } catch (error) {
+        // A client that leaves in the middle is no error of ours; before the first byte there is still an answer to give.
+        if (!response.headersSent) throw error;
+        if (!response.destroyed) response.destroy();
+      }
+    }),
+  };
+}

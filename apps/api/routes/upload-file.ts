@@ -1,0 +1,70 @@
+import { z } from 'zod';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { FileObject, FileUploadFields } from '#libs/contracts/files.ts';
+import type { Files } from '#libs/files/files.ts';
+import { receiveUpload } from '#libs/http/multipart-upload.ts';
+import type { Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+
+// Forms have no nesting: SDKs write `expires_after[anchor]` and `expires_after[seconds]`.
+const UploadForm = z
+  .record(z.string(), z.string())
+  .transform((fields) => {
+    const nested: Record<string, unknown> = {};
+    for (const [name, value] of Object.entries(fields)) {
+      const member = /^expires_after\[(anchor|seconds)\]$/.exec(name)?.[1];
+      if (member === undefined) nested[name] = value;
+      else nested['expires_after'] = { ...(nested['expires_after'] as object | undefined), [member]: value };
+    }
+    return nested;
+  })
+  .pipe(FileUploadFields);
+
+/**
+ * POST /v1/files: streams the file to the blob store, whichever part comes first, then makes it a file.
+ * Errors: invalid_request, payload_too_large, storage_full; whatever fails, the bytes received are removed.
+ */
+export function uploadFile({
+  files,
+  blobs,
+  sizeBytesMax,
+}: {
+  files: Files;
+  blobs: BlobStore;
+  sizeBytesMax: number;
+}): Route {
+  return {
+    method: 'POST',
+    path: '/v1/files',
+    operationId: 'uploadFile',
+    summary: 'Upload a file',
+    tag: 'Files',
+    scope: 'files.write',
+    request: { body: 'multipart' },
+    responses: { 200: { description: 'The file.', schema: FileObject } },
+    handler: async (request, response) => {
+      const identity = callIdentityOf(request);
+      const limits = { fileSizeBytesMax: sizeBytesMax };
+      const upload = await receiveUpload(request, response, { store: blobs, fields: UploadForm, limits });
+      try {
+        const { purpose, expires_after: expiresAfter } = upload.fields;
+        if (purpose === 'batch' && !upload.file.filename.toLowerCase().endsWith('.jsonl')) {
+          const message = `Invalid file format for Batch API: '${upload.file.filename}'. Must be .jsonl`;
+          throw new GatewayError('invalid_request', null, message, { param: 'file' });
+        }
+        const { file, replayed } = await files.upload(identity, eventMetadataOf(request), {
+          purpose,
+          filename: upload.file.filename,
+          blob: upload.file,
+          expiresAfterSeconds: expiresAfter?.seconds ?? null,
+        });
+        if (replayed) response.setHeader('idempotent-replayed', 'true');
+        response.json(file);
+      } catch (error) {
+        await blobs.remove(upload.file.blob);
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,42 @@
+import { createPool } from '#libs/database/pool.ts';
+import { checkInlineModels, rebuildInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { inlineModels } from '../platform/models.ts';
+
+export type RebuildOptions = { connectionString: string; check: boolean; onProgress: (events: number) => void };
+
+/** Folds the whole log into fresh tables and compares them with the live ones, or replaces the live ones by them. */
+export async function rebuild(options: RebuildOptions, logger: Logger): Promise<CheckReport> {
+  const pool = createPool(
+    {
+      connectionString: options.connectionString,
+      applicationName: 'sluice-rebuild',
+      max: 1,
+      statementTimeoutMs: 0,
+      transactionTimeoutMs: 0,
+    },
+    logger,
+  );
+  try {
+    const run = options.check ? checkInlineModels : rebuildInlineModels;
+    return await run(pool, inlineModels, options.onProgress);
+  } finally {
+    await pool.end();
+  }
+}
+
+/** The verdict of a check in words, one line each. */
+export function describeCheck(report: CheckReport, check: boolean): string[] {
+  const rows = Object.entries(report.rows)
+    .map(([model, count]) => `${count} ${model}`)
+    .join(', ');
+  const rate = Math.round((report.events / Math.max(report.durationMs, 1)) * 1_000);
+  const lines = [
+    `${report.events} events folded in ${(report.durationMs / 1_000).toFixed(1)} s (${rate} a second) into rows: ${rows}`,
+  ];
+  const { difference } = report;
+  if (difference === null) return [...lines, 'equal: the read models are what the log says'];
+  lines.push(`${check ? 'different' : 'was different, now rebuilt'}: ${difference.model} ${difference.id}`);
+  lines.push(`  live:   ${JSON.stringify(difference.live)}`, `  folded: ${JSON.stringify(difference.folded)}`);
+  return lines;
+}

@@ -1,0 +1,40 @@
+import type { Kysely } from 'kysely';
+import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import { createAuthenticate, type Authenticate } from '#libs/access/authenticate.ts';
+import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
+import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
+import { createResolveTarget, type ResolveTarget } from '#libs/access/resolve-target.ts';
+import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+
+export type Access = {
+  secrets: Secrets;
+  snapshot: AccessSnapshot;
+  authenticate: Authenticate;
+  resolveTarget: ResolveTarget;
+  batchTargets: BatchTargets;
+};
+
+/** Throws ConfigurationError when the master key is malformed or not the one of this database. */
+export async function createAccess(deps: {
+  db: Kysely<Database>;
+  connectionString: string;
+  masterKey: string;
+  logger: Logger;
+}): Promise<Access> {
+  const { db, logger } = deps;
+  const masterKey = parseMasterKey(deps.masterKey);
+  await checkMasterKey(db, masterKey);
+  const secrets = createSecrets({ masterKey });
+  const snapshot = createAccessSnapshot({ db, secrets, logger, listenConnectionString: deps.connectionString });
+  const clock = systemClock;
+  return {
+    secrets,
+    snapshot,
+    authenticate: createAuthenticate({ snapshot, clock }),
+    resolveTarget: createResolveTarget({ snapshot, clock }),
+    batchTargets: createBatchTargets({ db, secrets, snapshot, clock }),
+  };
+}

@@ -1,0 +1,48 @@
+import path from 'node:path';
+import { z } from 'zod';
+import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
+
+/** What the API and the worker read alike; each app adds its own fields in its config.ts. */
+export const platformFields = {
+  /** A Postgres database of Sluice's own; `npm start` sets it to the embedded server. */
+  DATABASE_URL: z
+    .string({ error: 'is required: postgres://user:password@host:port/database' })
+    .regex(/^postgres(ql)?:\/\//, 'must be a postgres:// URL'),
+  /** Where blobs lie when SLUICE_BLOBS does not say. */
+  SLUICE_DATA_DIR: z.string().default('.data'),
+  /** `file:` and a folder that all api and worker processes share. */
+  SLUICE_BLOBS: z
+    .string()
+    .regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs')
+    .optional(),
+  /** 32 bytes, base64 or hex. It wraps the keys of provider secrets; losing it loses them. */
+  SLUICE_MASTER_KEY: z.string({ error: 'is required: 32 random bytes as base64 or hex (openssl rand -base64 32)' }),
+  /** `host:port` or CIDR entries, separated by commas, that calls may reach although they are private. */
+  SLUICE_EGRESS_ALLOW: z.string().default(''),
+  SLUICE_LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+  /** Ten short transactions at a time saturate a small Postgres; more only queue inside it. */
+  SLUICE_DB_POOL_MAX: wholeNumber(10, { min: 2, max: 200 }),
+  /** Connecting to a provider is quick or it does not happen. */
+  SLUICE_CONNECT_TIMEOUT: duration('10s', { minMs: 100, maxMs: 120_000 }),
+  /** Until the first byte of an answer: a long reasoning answer that is not streamed takes minutes. */
+  SLUICE_HEADERS_TIMEOUT: duration('10m', { minMs: 100, maxMs: 3_600_000 }),
+  /** Between two events of a stream, or two pieces of a body. */
+  SLUICE_IDLE_TIMEOUT: duration('2m', { minMs: 100, maxMs: 3_600_000 }),
+  /** From the start of a call to its last byte. */
+  SLUICE_TOTAL_TIMEOUT: duration('30m', { minMs: 100, maxMs: 86_400_000 }),
+  /** Sockets to one provider origin from one process. */
+  SLUICE_CONNECTIONS_PER_ORIGIN: wholeNumber(256, { min: 1, max: 10_000 }),
+  /** Rows that may wait while the database is away, before new calls are refused instead of going unlogged. */
+  SLUICE_REQUEST_LOG_QUEUE: wholeNumber(20_000, { min: 100, max: 1_000_000 }),
+  /** The largest answer that is read whole (not streamed). */
+  SLUICE_RESPONSE_MAX: byteSize('64MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
+  /** How long after creation the unfinished lines of a batch expire. Both windows; shrunk in tests. */
+  SLUICE_BATCH_EXPIRY: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
+} as const;
+
+/** The blob folder: SLUICE_BLOBS, or `blobs` in the data directory. */
+export function blobFolder(config: { SLUICE_BLOBS?: string | undefined; SLUICE_DATA_DIR: string }): string {
+  return config.SLUICE_BLOBS === undefined
+    ? path.resolve(config.SLUICE_DATA_DIR, 'blobs')
+    : path.resolve(config.SLUICE_BLOBS.slice('file:'.length));
+}

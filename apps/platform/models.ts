@@ -1,0 +1,15 @@
+import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
+import { workspaceModel } from '#libs/access/workspace-model.ts';
+import { batchModel } from '#libs/batches/batch-model.ts';
+import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
+import { fileModel } from '#libs/files/file-model.ts';
+
+/** Every inline read model; what `sluice rebuild` folds the log into. */
+export const inlineModels = [
+  workspaceModel,
+  apiKeyModel,
+  virtualKeyModel,
+  fileModel,
+  batchModel,
+] as unknown as readonly AnyInlineModel[];

@@ -1,0 +1,5 @@
+import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
+import { maintenanceQueue } from '../worker/jobs/maintenance.ts';
+
+/** Every queue there is; each process makes sure of all of them, so that it does not matter which one starts first. */
+export const allQueues = [validateQueue, chunkQueue, finaliseQueue, closeQueue, maintenanceQueue] as const;

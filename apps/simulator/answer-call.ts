@@ -1,0 +1,106 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { applyFault } from './apply-fault.ts';
+import { createAttemptCounter } from './count-attempts.ts';
+import type { Exchange } from './exchange.ts';
+import { parseFaultName, type Fault } from './faults.ts';
+import { drawLatencyMs, latencyForm, parseLatency, type Latency } from './latency.ts';
+import { createRandom, hashText, hexOf } from './model/hash.ts';
+import type { SimulatorOptions } from './options.ts';
+import { readTraits } from './read-traits.ts';
+import { sendFrames, sendJson } from './send-answer.ts';
+import type { Stats } from './stats.ts';
+import { Refusal, type Call, type WireFormat } from './wire/wire-format.ts';
+
+type Asked = {
+  call: Call;
+  wire: WireFormat;
+  exchange: Exchange;
+  credential: string;
+  headers: IncomingHttpHeaders;
+  /** Told before anything is sent, because a header repeats it. */
+  timing: { processingMs: number };
+};
+
+// Prompts whose calls are counted for faults that pass; more than any batch has under way at once.
+const promptsMax = 200_000;
+
+/** Answers decoded calls: chooses behaviour, latency and fault by the model's name and the x-simulator-* headers. */
+export function createCallAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
+  const random = createRandom(1); // latencies vary, and vary alike in every run
+  const attempts = createAttemptCounter({ promptsMax });
+  return {
+    /**
+     * Sends the answer: in this tick when there is no latency, otherwise a promise of its end. Throws Refusal, before
+     * anything is sent, for a fault or a latency that does not exist.
+     */
+    answer({ call, wire, exchange, credential, headers, timing }: Asked): void | Promise<void> {
+      const traits = readTraits(call.model);
+      const faultHeader = faultNameOf(headers);
+      const fault = knownFault(
+        faultHeader === undefined ? traits.fault : parseFaultName(faultHeader),
+        faultHeader ?? call.model,
+      );
+      const latency = latencyOf(headers) ?? traits.latency ?? options.latency;
+      if (options.countCalls || headers['x-simulator-count'] !== undefined) {
+        stats.called(call.user ?? hexOf(call.hash, 16));
+      }
+      const attempt = fault && attempts.strike(fault.occasion, promptKey(call, faultHeader));
+      const tokensPerSecond = traits.tokensPerSecond ?? options.tokensPerSecond;
+      const behaviour = { manner: traits.manner, tokens: traits.tokens };
+      const respond = (): void | Promise<void> => {
+        if (fault !== undefined && attempt !== undefined) {
+          const { dripIntervalMs, clock } = options;
+          const faulty = {
+            exchange,
+            call,
+            wire,
+            behaviour,
+            tokensPerSecond,
+            attempt,
+            credential,
+            dripIntervalMs,
+            clock,
+          };
+          return applyFault(fault.effect, faulty);
+        }
+        if (!call.stream) return sendJson(exchange, call.body(behaviour));
+        return sendFrames(exchange, call.frames(behaviour), { contentType: wire.streamContentType, tokensPerSecond });
+      };
+      timing.processingMs = drawLatencyMs(latency, random);
+      if (timing.processingMs === 0) return respond();
+      return exchange.pause(timing.processingMs).then((open) => (open ? respond() : undefined));
+    },
+    resetAttempts: attempts.reset,
+  };
+}
+
+/** The header may leave out the prefix: `x-simulator-fault: 429` is sim-fault-429. */
+function faultNameOf(headers: IncomingHttpHeaders): string | undefined {
+  const header = headers['x-simulator-fault'];
+  if (header === undefined) return undefined;
+  const name = String(header).trim();
+  return name.startsWith('sim-') ? name : `sim-fault-${name}`;
+}
+
+function knownFault(fault: Fault | 'unknown' | undefined, name: string): Fault | undefined {
+  if (fault !== 'unknown') return fault;
+  const message = `The simulator has no fault '${name}'; GET / lists those it has.`;
+  throw new Refusal({ status: 404, message, type: 'invalid_request_error', param: 'model', code: 'model_not_found' });
+}
+
+function latencyOf(headers: IncomingHttpHeaders): Latency | undefined {
+  const header = headers['x-simulator-latency'];
+  if (header === undefined) return undefined;
+  const latency = parseLatency(String(header));
+  if (latency !== undefined) return latency;
+  throw new Refusal({
+    status: 400,
+    message: `x-simulator-latency must be such as ${latencyForm}.`,
+    code: 'invalid_value',
+  });
+}
+
+/** Attempts are counted for each prompt, and apart for each `user` (so that a test can name its lines) and fault. */
+function promptKey({ hash, user }: Call, faultHeader: string | undefined): number {
+  return user === undefined && faultHeader === undefined ? hash : hashText(`${user ?? ''}\n${faultHeader ?? ''}`, hash);
+}

@@ -1,0 +1,196 @@
+/** What goes wrong with one answer. Statuses are answered before the model is asked; the rest spoils its answer. */
+export type Effect =
+  | { type: 'status'; statuses: readonly number[]; retryAfter: RetryAfter; code?: string; html?: boolean }
+  | { type: 'big'; bytes: number }
+  | { type: 'slow-drip'; intervalMs: number | undefined }
+  | { type: PlainEffect };
+
+type PlainEffect =
+  | 'hang'
+  | 'headers-then-hang'
+  | 'stall'
+  | 'truncated-stream'
+  | 'no-done'
+  | 'hold-open'
+  | 'cut'
+  | 'reset'
+  | 'reset-early'
+  | 'invalid-json'
+  | 'html'
+  | 'empty'
+  | 'null'
+  | 'wrong-content-type'
+  | 'error-in-stream'
+  | 'error-in-stream-late'
+  | 'error-event'
+  | 'json-to-stream'
+  | 'stream-to-json'
+  | 'content-filter'
+  | 'no-usage'
+  | 'wrong-model'
+  | 'crlf'
+  | 'comments'
+  | 'split-utf8'
+  | 'redirect'
+  | 'echo-key';
+
+export type RetryAfter = 'absent' | 'ms' | 'date' | { seconds: number };
+
+/** When it goes wrong; the attempts of one prompt are counted, so that a retry can succeed. */
+export type Occasion =
+  | { type: 'always' }
+  /** The first `attempts` calls of each prompt. */
+  | { type: 'first'; attempts: number }
+  /** The first call of so many per cent of the prompts; the call after a failed one succeeds. */
+  | { type: 'flaky'; percent: number }
+  /** So many per cent of all calls, retries included. */
+  | { type: 'storm'; percent: number };
+
+export type Fault = { effect: Effect; occasion: Occasion };
+
+type Row = {
+  /** As in the description; `N` stands for a number. */
+  name: string;
+  what: string;
+  pattern: RegExp;
+  effect: (number: number) => Effect;
+  /** Passes by itself after so many calls of a prompt. */
+  attempts?: number;
+};
+
+const plain = (name: PlainEffect, what: string): Row => ({
+  name,
+  what,
+  pattern: new RegExp(`^${name}$`),
+  effect: () => ({ type: name }),
+});
+
+const limited = (name: string, what: string, retryAfter: RetryAfter): Row => ({
+  name,
+  what,
+  pattern: new RegExp(`^${name}$`),
+  effect: () => ({ type: 'status', statuses: [429], retryAfter }),
+});
+
+// Effects of the table are fault classes F11-F16 of the fault list: rate limits, server errors, hangs, drips,
+// broken streams and broken bodies.
+const rows: readonly Row[] = [
+  limited('429', '429 with Retry-After: 1', { seconds: 1 }),
+  {
+    name: '429-after-N',
+    what: '429 with Retry-After: N (seconds)',
+    pattern: /^429-after-(\d{1,6})$/,
+    effect: (seconds) => ({ type: 'status', statuses: [429], retryAfter: { seconds } }),
+  },
+  limited('429-ms', '429 with retry-after-ms: 50 and no Retry-After', 'ms'),
+  limited('429-date', '429 with Retry-After as an HTTP date, two seconds ahead', 'date'),
+  limited('429-none', '429 without any hint of when to retry', 'absent'),
+  limited('429-negative', '429 with Retry-After: -5', { seconds: -5 }),
+  {
+    name: '429-quota',
+    what: '429 insufficient_quota with x-should-retry: false',
+    pattern: /^429-quota$/,
+    effect: () => ({ type: 'status', statuses: [429], retryAfter: 'absent', code: 'insufficient_quota' }),
+  },
+  {
+    name: '5xx-burst',
+    what: '500, 502, 503 and 529 in turn for the first four calls of each prompt, then the answer',
+    pattern: /^5xx-burst$/,
+    attempts: 4,
+    effect: () => ({ type: 'status', statuses: [500, 502, 503, 529], retryAfter: 'absent' }),
+  },
+  {
+    name: 'NNN',
+    what: 'any error status from 400 to 599 with an error body of its kind, such as sim-fault-503',
+    pattern: /^([45]\d\d)$/,
+    effect: (status) => ({ type: 'status', statuses: [status], retryAfter: 'absent' }),
+  },
+  {
+    name: 'html-NNN',
+    what: 'an error status with an HTML page for a body, as from a load balancer',
+    pattern: /^html-([45]\d\d)$/,
+    effect: (status) => ({ type: 'status', statuses: [status], retryAfter: 'absent', html: true }),
+  },
+  plain('hang', 'accepts the request and never replies'),
+  plain('headers-then-hang', 'replies with the headers and nothing more'),
+  plain('stall', 'replies with the first half and then nothing, the connection stays open'),
+  {
+    name: 'slow-drip',
+    what: 'the right answer, one byte at a time, one a second (slow-drip-Nms: one every N ms)',
+    pattern: /^slow-drip(?:-(\d{1,5})ms)?$/,
+    effect: (intervalMs) => ({ type: 'slow-drip', intervalMs: Number.isNaN(intervalMs) ? undefined : intervalMs }),
+  },
+  plain('truncated-stream', 'half of the events, no [DONE], then an orderly end; half of the body when not streaming'),
+  plain('no-done', 'the whole stream but [DONE]'),
+  plain('hold-open', 'the whole stream with [DONE], and then the response is never ended'),
+  plain('cut', 'half of the answer, then FIN in the middle of the HTTP body'),
+  plain('reset', 'half of the answer, then RST'),
+  plain('reset-early', 'RST instead of any reply'),
+  plain('invalid-json', '200 with a body that is not JSON; in a stream the second event is not'),
+  plain('html', '200 with an HTML page, also for a stream'),
+  plain('empty', '200 without a body'),
+  plain('null', '200 with the JSON value null'),
+  plain('wrong-content-type', 'the right answer as text/plain'),
+  plain('error-in-stream', 'a stream whose first event is an error; without streaming, 200 with an error body'),
+  plain('error-in-stream-late', 'a stream with an error after half of its events, then the end'),
+  plain('error-event', 'as error-in-stream-late, in the form `event: error` with a flat body'),
+  plain('json-to-stream', 'a whole JSON answer to a request for a stream'),
+  plain('stream-to-json', 'a stream to a request for a whole JSON answer'),
+  plain('content-filter', 'half of an answer with finish_reason content_filter'),
+  plain('no-usage', 'the right answer without any usage'),
+  plain('wrong-model', 'the answer names another model (sim-other)'),
+  {
+    name: 'big-event',
+    what: 'an answer of 10 MiB, in one event when streaming (big-event-N: N MiB, at most 256)',
+    pattern: /^big-event(?:-(\d{1,3}))?$/,
+    effect: (size) => ({ type: 'big', bytes: Math.min(Number.isNaN(size) ? 10 : size, 256) * 1_048_576 }),
+  },
+  plain('crlf', 'a stream whose lines end with CRLF'),
+  plain('comments', 'a stream with keep-alive comments between its events'),
+  plain('split-utf8', 'an answer in several scripts, written in pieces that end in the middle of a character'),
+  plain('redirect', '302 to /redirected on this server, where /stats shows who followed'),
+  plain('echo-key', '401 whose message repeats the bearer key that was sent'),
+];
+
+const occasions = [
+  { name: 'sim-fault-FAULT', what: 'every call fails so' },
+  { name: 'sim-fault-FAULT-then-ok-N', what: 'the first N calls of each prompt fail so, the next succeeds' },
+  { name: 'sim-flaky-P', what: 'P % of the prompts fail at first with 500; the call after a failed one succeeds' },
+  { name: 'sim-flaky-P-FAULT', what: 'the same with another fault' },
+  { name: 'sim-storm-P', what: 'P % of all calls, retries too, are answered 429 with Retry-After: 1' },
+  { name: 'sim-storm-P-FAULT', what: 'the same with another fault' },
+] as const;
+
+/** Every fault by the name that a model or the header x-simulator-fault gives it; `GET /` shows it. */
+export function describeFaults(): { occasions: typeof occasions; faults: { name: string; what: string }[] } {
+  return { occasions, faults: rows.map(({ name, what }) => ({ name: `sim-fault-${name}`, what })) };
+}
+
+/**
+ * The fault that a model's name asks for. A name that begins like a fault's and is none gives 'unknown', so that a
+ * misspelt fault is not taken for a healthy model; any other name gives undefined.
+ */
+export function parseFaultName(name: string): Fault | 'unknown' | undefined {
+  const chance = /^sim-(flaky|storm)-(\d{1,3})(?:-(.+))?$/.exec(name);
+  if (chance !== null) {
+    const [, type, percent, inner = type === 'flaky' ? '500' : '429'] = chance;
+    const found = findRow(inner);
+    if (found === undefined || Number(percent) > 100) return 'unknown';
+    return { effect: found.effect, occasion: { type: type === 'flaky' ? 'flaky' : 'storm', percent: Number(percent) } };
+  }
+  if (!/^sim-(?:fault|flaky|storm)\b/.test(name)) return undefined;
+  const match = /^sim-fault-(.+?)(?:-then-ok-(\d{1,4}))?$/.exec(name);
+  const found = findRow(match?.[1] ?? '');
+  if (found === undefined) return 'unknown';
+  const attempts = match?.[2] === undefined ? found.attempts : Number(match[2]);
+  return { effect: found.effect, occasion: attempts === undefined ? { type: 'always' } : { type: 'first', attempts } };
+}
+
+function findRow(name: string): { effect: Effect; attempts: number | undefined } | undefined {
+  for (const row of rows) {
+    const match = row.pattern.exec(name);
+    if (match === null) continue;
+    return { effect: row.effect(match[1] === undefined ? Number.NaN : Number(match[1])), attempts: row.attempts };
+  }
+  return undefined;
+}

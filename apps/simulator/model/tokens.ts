@@ -1,0 +1,44 @@
+// One tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked against
+// the text: a token is up to six UTF-16 units and ends before white space. English comes to about four a token.
+const tokenLengthMax = 6;
+
+/** Where the token that begins at `start` ends. Never between the two halves of a surrogate pair. */
+export function tokenEnd(text: string, start: number): number {
+  const limit = Math.min(start + tokenLengthMax, text.length);
+  let end = start + 1;
+  while (end < limit) {
+    const unit = text.charCodeAt(end);
+    if (unit === 0x20 || unit === 0x0a) break;
+    end++;
+  }
+  return endOfCharacter(text, end);
+}
+
+/** `end`, or one more when it would cut a surrogate pair in two. */
+export function endOfCharacter(text: string, end: number): number {
+  const last = text.charCodeAt(end - 1);
+  return last >= 0xd800 && last <= 0xdbff && end < text.length ? end + 1 : end;
+}
+
+export function countTokens(text: string): number {
+  let count = 0;
+  for (let start = 0; start < text.length; start = tokenEnd(text, start)) count++;
+  return count;
+}
+
+export function splitTokens(text: string): string[] {
+  const tokens: string[] = [];
+  for (let start = 0; start < text.length;) {
+    const end = tokenEnd(text, start);
+    tokens.push(text.slice(start, end));
+    start = end;
+  }
+  return tokens;
+}
+
+/** The first `count` tokens of the text. */
+export function firstTokens(text: string, count: number): string {
+  let end = 0;
+  for (let taken = 0; taken < count && end < text.length; taken++) end = tokenEnd(text, end);
+  return text.slice(0, end);
+}

@@ -1,0 +1,43 @@
+import { systemClock, type Clock } from '#libs/kernel/clock.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import type { Latency } from './latency.ts';
+
+export type SimulatorOptions = {
+  /** 0 takes any free port. */
+  port: number;
+  host: string;
+  latency: Latency;
+  /** Speed of a streamed answer; 0 sends it at once. */
+  tokensPerSecond: number;
+  /** The only key that is accepted; absent: any key but `invalid`. */
+  requiredKey: Secret | undefined;
+  /** A real limit for each key; 0: none. */
+  requestsPerMinute: number;
+  /** Count the calls of each `user` or prompt in GET /stats; a request can ask for itself with x-simulator-count. */
+  countCalls: boolean;
+  countedKeysMax: number;
+  bodyMaxBytes: number;
+  /** Between the bytes of the fault slow-drip. */
+  dripIntervalMs: number;
+  /** How long `stop` waits for answers under way before it closes their connections. */
+  drainMs: number;
+  clock: Clock;
+  logger: Logger | undefined;
+};
+
+export const defaultOptions: SimulatorOptions = {
+  port: 0,
+  host: '127.0.0.1',
+  latency: { type: 'fixed', ms: 0 },
+  tokensPerSecond: 0,
+  requiredKey: undefined,
+  requestsPerMinute: 0,
+  countCalls: false,
+  countedKeysMax: 100_000,
+  bodyMaxBytes: 67_108_864,
+  dripIntervalMs: 1_000,
+  drainMs: 0,
+  clock: systemClock,
+  logger: undefined,
+};

@@ -1,0 +1,71 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createRequestAnswerer } from './answer-request.ts';
+import { defaultOptions, type SimulatorOptions } from './options.ts';
+import { createStats, type StatsSnapshot } from './stats.ts';
+
+export type Simulator = {
+  /** Listens; `url` has no trailing slash and no /v1. Rejects when the address is taken. */
+  start(): Promise<{ url: string }>;
+  /** Stops listening, lets answers under way finish for `drainMs`, then closes every connection. Idempotent. */
+  stop(): Promise<void>;
+  stats(): StatsSnapshot;
+  resetStats(): void;
+};
+
+// Longer than any pooled client keeps an idle connection, so that it is never the server that closes first.
+const keepAliveMs = 3_600_000;
+// A test may send a body slowly on purpose; a client that never finishes is cut off in the end.
+const requestMs = 3_600_000;
+const headersMs = 60_000;
+const headerMaxBytes = 65_536;
+const connectionsMax = 20_000;
+const backlog = 4_096;
+
+/** A provider to try Sluice with: answers like OpenAI, deterministically, as fast, slowly or badly as it is told. */
+export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulator {
+  const options = { ...defaultOptions, ...given };
+  const stats = createStats({ countedKeysMax: options.countedKeysMax });
+  const answerer = createRequestAnswerer({ options, stats });
+  const server = createServer(
+    {
+      keepAliveTimeout: keepAliveMs,
+      requestTimeout: requestMs,
+      headersTimeout: headersMs,
+      maxHeaderSize: headerMaxBytes,
+    },
+    answerer.answer,
+  );
+  server.maxConnections = connectionsMax;
+  server.on('connection', (socket) => {
+    stats.connected();
+    socket.on('close', () => stats.disconnected());
+  });
+  let stopped: Promise<void> | undefined;
+
+  const stop = async (): Promise<void> => {
+    if (!server.listening) return;
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeIdleConnections();
+    const force = setTimeout(() => server.closeAllConnections(), options.drainMs);
+    await closed;
+    clearTimeout(force);
+  };
+  return {
+    start: () =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject);
+        server.listen({ port: options.port, host: options.host, backlog }, () => {
+          server.off('error', reject);
+          resolve({ url: urlOf(server.address() as AddressInfo) });
+        });
+      }),
+    stop: () => (stopped ??= stop()),
+    stats: stats.snapshot,
+    resetStats: answerer.resetStats,
+  };
+}
+
+function urlOf({ address, family, port }: AddressInfo): string {
+  return family === 'IPv6' ? `http://[${address}]:${port}` : `http://${address}:${port}`;
+}

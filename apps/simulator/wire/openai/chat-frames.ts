@@ -1,0 +1,97 @@
+import type { Answer, Behaviour, Generation, ToolCall } from '../../model/generate.ts';
+import { endOfCharacter, tokenEnd } from '../../model/tokens.ts';
+import type { ChatRequest } from './decode-chat.ts';
+import {
+  chatLogprobs,
+  chatId,
+  chatUsage,
+  createdAt,
+  doneFrame,
+  finishReason,
+  frame,
+  pieceLength,
+  systemFingerprint,
+} from './shapes.ts';
+
+// Random-looking padding, as the real service adds against guessing texts from the sizes of packets.
+const padding = 'Qup1BsQ3xV7mKd0aZrT9LwYc';
+
+/**
+ * The events of a streamed chat answer: for every choice a role chunk, its deltas and a finish chunk, the choices taking
+ * turns; then usage, if asked for, and [DONE]. `extra` is put into the very first chunk.
+ */
+export function* chatFrames(
+  request: ChatRequest,
+  answer: Answer,
+  behaviour: Behaviour,
+  extra: string,
+): Generator<string> {
+  const { hash } = request.ask;
+  const model = JSON.stringify(behaviour.answersAs ?? request.model);
+  const includeUsage = request.includeUsage && behaviour.omitUsage !== true;
+  const head = `{"id":"${chatId(hash)}","object":"chat.completion.chunk","created":${createdAt(hash)},"model":${model},"service_tier":${JSON.stringify(request.serviceTier)},"system_fingerprint":"${systemFingerprint}","choices":`;
+  const nullUsage = includeUsage ? ',"usage":null' : '';
+  let count = 0;
+  const tail = (): string => {
+    const at = count++ % 16;
+    return `${nullUsage}${request.obfuscate ? `,"obfuscation":"${padding.slice(at, at + 4 + (at % 5))}"` : ''}`;
+  };
+  let first = extra;
+  const turns = answer.generations.map((generation, index) => choiceDeltas(request, behaviour, generation, index));
+  while (turns.length > 0) {
+    for (let turn = 0; turn < turns.length;) {
+      const next = turns[turn]?.next();
+      if (next === undefined || next.done === true) {
+        turns.splice(turn, 1);
+        continue;
+      }
+      yield frame(`${head}[${next.value}]${tail()}${first}}`);
+      first = '';
+      turn++;
+    }
+  }
+  if (includeUsage)
+    yield frame(`${head}[],"usage":${chatUsage(answer)}${request.obfuscate ? ',"obfuscation":""' : ''}}`);
+  yield doneFrame;
+}
+
+/** The `choices` items of one choice, in order. */
+function* choiceDeltas(
+  request: ChatRequest,
+  behaviour: Behaviour,
+  generation: Generation,
+  index: number,
+): Generator<string> {
+  const item = (delta: string, logprobs = 'null', finish = 'null'): string =>
+    `{"index":${index},"delta":${delta},"logprobs":${logprobs},"finish_reason":${finish}}`;
+  const { text, toolCalls } = generation;
+  yield item(`{"role":"assistant","content":${text === null ? 'null' : '""'},"refusal":null}`);
+  if (text !== null) {
+    const length = pieceLength(text, behaviour.inOnePiece);
+    let position = 0;
+    for (let start = 0; start < text.length; position++) {
+      const end =
+        length === undefined ? tokenEnd(text, start) : endOfCharacter(text, Math.min(start + length, text.length));
+      const piece = text.slice(start, end);
+      yield item(`{"content":${JSON.stringify(piece)}}`, chatLogprobs(piece, position, request.topLogprobs));
+      start = end;
+    }
+  }
+  for (const [callIndex, call] of toolCalls.entries()) {
+    for (const delta of callDeltas(call, callIndex, request.legacyFunctions)) yield item(delta);
+  }
+  yield item('{}', 'null', `"${finishReason(generation.finish, request.legacyFunctions)}"`);
+}
+
+/** Id and name come once, with empty arguments; then the arguments in fragments of a token. */
+function* callDeltas({ id, kind, name, input }: ToolCall, index: number, legacy: boolean): Generator<string> {
+  const field = kind === 'custom' ? 'input' : 'arguments';
+  const begin = { name, [field]: '' };
+  yield JSON.stringify(legacy ? { function_call: begin } : { tool_calls: [{ index, id, type: kind, [kind]: begin }] });
+  for (let start = 0; start < input.length;) {
+    const end = tokenEnd(input, start);
+    const fragment = { [field]: input.slice(start, end) };
+    yield JSON.stringify(legacy ? { function_call: fragment } : { tool_calls: [{ index, [kind]: fragment }] });
+    start = end;
+  }
+}

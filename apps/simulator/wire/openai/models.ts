@@ -1,0 +1,53 @@
+import { parseFaultName } from '../../faults.ts';
+import { hashText } from '../../model/hash.ts';
+import { Refusal } from '../wire-format.ts';
+import { createdAt } from './shapes.ts';
+
+// Any name is served; these are listed so that a client with a model picker has something to pick.
+const listed = [
+  'sim-text',
+  'sim-echo',
+  'sim-reflect',
+  'gpt-4o',
+  'gpt-4o-mini',
+  'gpt-4.1-nano',
+  'gpt-3.5-turbo-instruct',
+  'text-embedding-3-small',
+  'text-embedding-3-large',
+  'sim-fault-429',
+  'sim-fault-500-then-ok-2',
+  'sim-flaky-10',
+  'sim-storm-95',
+];
+
+/** GET /v1/models. */
+export function listModels(): string {
+  return JSON.stringify({ object: 'list', data: listed.map((id) => modelOf(id)) });
+}
+
+/** GET /v1/models/{id}: every name exists, only a misspelt fault does not. Throws Refusal (404). */
+export function findModel(escapedId: string): string {
+  const id = unescape(escapedId);
+  if (id === undefined || id === '' || parseFaultName(id) === 'unknown') {
+    throw new Refusal({
+      status: 404,
+      message: `The model '${id ?? escapedId}' does not exist`,
+      type: 'invalid_request_error',
+      param: 'model',
+      code: 'model_not_found',
+    });
+  }
+  return JSON.stringify(modelOf(id));
+}
+
+function modelOf(id: string) {
+  return { id, object: 'model', created: createdAt(hashText(id)), owned_by: 'sluice-simulator' };
+}
+
+function unescape(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,84 @@
+import { chatCall } from './chat.ts';
+import { embeddingsCall } from './embeddings.ts';
+import { findModel, listModels } from './models.ts';
+import { doneFrame, frame } from './shapes.ts';
+import { textCall } from './text-completions.ts';
+import type { Failure, WireFormat } from '../wire-format.ts';
+
+/** The interface of api.openai.com, as far as a gateway uses it. */
+export const openai: WireFormat = {
+  operations: new Map([
+    ['/v1/chat/completions', chatCall],
+    ['/v1/completions', textCall],
+    ['/v1/embeddings', embeddingsCall],
+  ]),
+  owns: (path) => path.startsWith('/v1/'),
+  read(path) {
+    if (path === '/v1/models') return { route: 'GET /v1/models', body: listModels };
+    if (!path.startsWith('/v1/models/')) return undefined;
+    return { route: 'GET /v1/models/{id}', body: () => findModel(path.slice('/v1/models/'.length)) };
+  },
+  credential: (headers) => /^Bearer +(.*\S) *$/i.exec(headers.authorization ?? '')?.[1] ?? '',
+  errorBody: (failure) => JSON.stringify({ error: errorOf(failure) }),
+  errorFrame: (failure) => frame(JSON.stringify({ error: errorOf(failure) })),
+  strayErrorFrame: (failure) => `event: error\n${frame(JSON.stringify(errorOf(failure)))}`,
+  endFrame: doneFrame,
+  streamContentType: 'text/event-stream; charset=utf-8',
+  headers: ({ requestId, processingMs, allowance }) => [
+    'x-request-id',
+    requestId,
+    'openai-processing-ms',
+    String(Math.round(processingMs)),
+    'openai-version',
+    '2020-10-01',
+    'openai-organization',
+    'sluice-simulator',
+    ...(allowance === undefined
+      ? unlimited
+      : [
+          'x-ratelimit-limit-requests',
+          String(allowance.limit),
+          'x-ratelimit-remaining-requests',
+          String(allowance.remaining),
+          'x-ratelimit-reset-requests',
+          goDuration(allowance.resetMs),
+          ...tokenLimit,
+        ]),
+  ],
+};
+
+const tokenLimit = [
+  'x-ratelimit-limit-tokens',
+  '150000000',
+  'x-ratelimit-remaining-tokens',
+  '149999000',
+  'x-ratelimit-reset-tokens',
+  '0s',
+];
+const unlimited = [
+  'x-ratelimit-limit-requests',
+  '30000',
+  'x-ratelimit-remaining-requests',
+  '29999',
+  'x-ratelimit-reset-requests',
+  '2ms',
+  ...tokenLimit,
+];
+
+function errorOf({ status, message, type, param, code }: Failure) {
+  return { message, type: type ?? typeOf(status), param: param ?? null, code: code ?? null };
+}
+
+function typeOf(status: number): string {
+  if (status === 429) return 'requests';
+  if (status === 403) return 'permission_error';
+  if (status === 503 || status === 529) return 'service_unavailable_error';
+  return status >= 500 ? 'server_error' : 'invalid_request_error';
+}
+
+/** `12ms`, `1s`, `6m0s`: the form of Go's durations, which the service's reset headers have. */
+function goDuration(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)}ms`;
+  const seconds = Math.round(ms / 100) / 10;
+  return seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m${Math.floor(seconds % 60)}s`;
+}

@@ -1,0 +1,72 @@
+import type { Answer, FinishReason } from '../../model/generate.ts';
+import { hexOf } from '../../model/hash.ts';
+import { rateToken } from '../../model/log-probabilities.ts';
+import { splitTokens } from '../../model/tokens.ts';
+
+// `created` follows from the request like everything else, so that equal requests have answers of equal bytes; it lies
+// in the year after this moment (2025-10-09T09:46:40Z), in the past of every real client.
+const createdFrom = 1_760_000_000;
+const createdRange = 31_536_000;
+
+/** The Unix time, in seconds, at which this answer claims to have been made. */
+export function createdAt(hash: number): number {
+  return createdFrom + (hash % createdRange);
+}
+
+export function chatId(hash: number): string {
+  return `chatcmpl-${hexOf(hash, 29)}`;
+}
+
+export function textId(hash: number): string {
+  return `cmpl-${hexOf(hash, 29)}`;
+}
+
+/** One fingerprint: the "backend" never changes. */
+export const systemFingerprint = 'fp_51a1ce0000';
+
+export function chatUsage({ promptTokens, completionTokens }: Answer): string {
+  const total = promptTokens + completionTokens;
+  return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${total},"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`;
+}
+
+export function textUsage({ promptTokens, completionTokens }: Answer): string {
+  return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${promptTokens + completionTokens}}`;
+}
+
+export const doneFrame = 'data: [DONE]\n\n';
+
+/** One server-sent event. */
+export function frame(json: string): string {
+  return `data: ${json}\n\n`;
+}
+
+// A text longer than this streams in larger pieces than tokens: a reflected body of megabytes must not become
+// gigabytes of chunks.
+const tokenPiecesMax = 65_536;
+const largePieceLength = 8_192;
+
+/** How far a piece of a streamed text may reach; undefined: one token each. */
+export function pieceLength(text: string, inOnePiece: boolean | undefined): number | undefined {
+  if (inOnePiece === true) return text.length;
+  return text.length > tokenPiecesMax ? largePieceLength : undefined;
+}
+
+export function finishReason(finish: FinishReason, legacyFunctions: boolean): string {
+  return finish === 'tool_calls' && legacyFunctions ? 'function_call' : finish;
+}
+
+/** The `logprobs` member of a choice for a text whose first token is the answer's token number `position`. */
+export function chatLogprobs(text: string | null, position: number, alternatives: number | undefined): string {
+  if (alternatives === undefined) return 'null';
+  if (text === null) return '{"content":null,"refusal":null}';
+  const content = splitTokens(text).map((token, index) => {
+    const rated = rateToken(token, position + index, alternatives);
+    const item = ({ token, logprob }: { token: string; logprob: number }) => ({
+      token,
+      logprob,
+      bytes: [...Buffer.from(token)],
+    });
+    return { ...item(rated), top_logprobs: rated.alternatives.map(item) };
+  });
+  return JSON.stringify({ content, refusal: null });
+}

@@ -1,0 +1,166 @@
+import { createCallLine } from '#libs/batches/call-line.ts';
+import { createBatchWatch } from '#libs/batches/batch-watch.ts';
+import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
+import { closeBatch } from '#libs/batches/close-batch.ts';
+import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
+import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
+import { createChunkRunner } from '#libs/batches/run-chunk.ts';
+import { createSlots } from '#libs/batches/slots.ts';
+import { validateBatch } from '#libs/batches/validate-batch.ts';
+import { isTerminal } from '#libs/batches/batch.ts';
+import type { BatchRow } from '#libs/batches/batch-model.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+import { createPlatform } from '../platform/compose.ts';
+import type { WorkerConfig } from './config.ts';
+import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
+import { logBatchLine } from './log-batch-line.ts';
+
+/** Wires the worker process; the parts are in start order. */
+export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
+  const platform = await createPlatform(config, { name: 'worker', role: 'worker' }, logger);
+  const { db, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
+  const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
+  const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
+  const validator = createBatchFileValidator({
+    threads: config.SLUICE_VALIDATION_THREADS,
+    limits: { lineBytesMax: config.SLUICE_LINE_MAX },
+  });
+  const dispatcher = createDispatcher({
+    db,
+    queue,
+    logger,
+    readyJobsTarget: config.SLUICE_CHUNKS_MAX,
+    intervalMs: 250,
+  });
+
+  const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
+  const inputBlob = async (batch: BatchRow): Promise<string> => {
+    const file = await files.find(batch.workspace_id, batch.input_file_id);
+    if (!file) throw new Error(`batch ${batch.id} has lost its input file ${batch.input_file_id}`);
+    return file.blob;
+  };
+  const callLine = createCallLine({
+    forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
+    resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
+    policy: (batch) => ({
+      attemptsMax: config.SLUICE_LINE_ATTEMPTS,
+      baseDelayMs: config.SLUICE_RETRY_BASE,
+      maxDelayMs: config.SLUICE_RETRY_MAX,
+      deadlineAt: batch.expires_at.getTime(),
+    }),
+    onCalled: (called) => logBatchLine(requestLog, called),
+    now: Date.now,
+  });
+  const runner = createChunkRunner({
+    db,
+    eventLog,
+    queue,
+    blobs,
+    watch,
+    slots,
+    callLine,
+    inputBlob,
+    onChunkDone: dispatcher.wake,
+    logger,
+  });
+  const chores = createChores(
+    [
+      { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
+      { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },
+      {
+        name: 'sweep blobs',
+        everyMs: 3_600_000,
+        run: () => blobs.sweep({ olderThanMs: 86_400_000, findReferenced: (names) => findReferencedBlobs(db, names) }),
+      },
+    ],
+    { now: Date.now, onError: (chore, error) => logger.error({ err: error, chore }, 'chore failed') },
+  );
+  /** Idempotency keys are kept at least a day (user-experience.md A3). */
+  async function forgetCommandResults(): Promise<void> {
+    await db
+      .deleteFrom('command_result')
+      .where('recorded_at', '<', new Date(Date.now() - 48 * 3_600_000))
+      .execute();
+  }
+
+  const jobs: Part = {
+    name: 'jobs',
+    async start() {
+      await queue.work(validateQueue, { concurrency: 1 }, async (job) => {
+        const batch = await validateBatch(
+          {
+            db,
+            eventLog,
+            blobs,
+            validator,
+            watch,
+            releaseTarget,
+            logger,
+            findInput: async (workspaceId, fileId) => {
+              try {
+                return await files.retrieve(workspaceId, fileId);
+              } catch (error) {
+                if (error instanceof GatewayError && error.kind === 'not_found') return undefined;
+                throw error;
+              }
+            },
+            limits: {
+              linesMax: config.SLUICE_BATCH_LINES_MAX ?? null,
+              linesPerChunk: config.SLUICE_CHUNK_LINES,
+              chunkBytesMax: config.SLUICE_CHUNK_BYTES,
+            },
+          },
+          job.payload.batch_id,
+          job.signal,
+        );
+        if (batch?.status === 'in_progress') dispatcher.wake();
+      });
+      await queue.work(finaliseQueue, { concurrency: 1 }, async (job) => {
+        const batch = await finaliseBatch(
+          {
+            db,
+            eventLog,
+            blobs,
+            inputBlob,
+            releaseTarget,
+            logger,
+            recordFile: async (unit, { id, ...file }) => {
+              await files.record(unit, id, { purpose: 'batch_output', ...file });
+            },
+          },
+          job.payload.batch_id,
+          job.signal,
+        );
+        if (batch && isTerminal(batch.status)) {
+          logger.info(
+            { batch_id: batch.id, status: batch.status, completed: batch.completed, failed: batch.failed },
+            'batch ended',
+          );
+        }
+      });
+      await queue.work(closeQueue, { concurrency: 1 }, async (job) => {
+        await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
+      });
+      await queue.work(chunkQueue, { concurrency: config.SLUICE_CHUNKS_MAX }, (job) => runner.run(job));
+      await queue.work(maintenanceQueue, { concurrency: 1 }, chores);
+      await queue.schedule(maintenanceQueue, '* * * * *');
+    },
+    stop: () => runner.drain(config.SLUICE_DRAIN),
+  };
+
+  return {
+    parts: [
+      ...platform.parts.filter((part) => part !== queue),
+      { name: 'validation threads', stop: () => validator.stop() },
+      watch,
+      queue,
+      dispatcher,
+      jobs,
+    ],
+  };
+}

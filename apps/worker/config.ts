@@ -1,0 +1,35 @@
+import { availableParallelism } from 'node:os';
+import { z } from 'zod';
+import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
+import { platformFields } from '../platform/config.ts';
+
+/** Configuration of a worker process. Read once, in main.ts. */
+export const WorkerConfig = z.object({
+  ...platformFields,
+  /** Where /health and /metrics of the worker answer; 0 picks a free port, absent serves none. */
+  SLUICE_WORKER_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
+  HOST: z.string().default('127.0.0.1'),
+  /** Calls to providers in flight in this process. */
+  SLUICE_CALLS_MAX: wholeNumber(128, { min: 1, max: 10_000 }),
+  /** Bytes of lines and results in flight in this process. */
+  SLUICE_IN_FLIGHT_MAX: byteSize('64MiB', { minBytes: 65_536, maxBytes: 8 * 1_073_741_824 }),
+  /** Chunks that this process works on at once. More chunks mix batches better; each keeps its bytes in memory. */
+  SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }),
+  /** Lines of a chunk: what a lost claim does again at most, and how quickly a cancel takes effect. */
+  SLUICE_CHUNK_LINES: wholeNumber(250, { min: 1, max: 5_000 }),
+  /** Bytes of a chunk: lines of images make small chunks. */
+  SLUICE_CHUNK_BYTES: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }),
+  /** Lines of one batch; absent is no limit. */
+  SLUICE_BATCH_LINES_MAX: z.coerce.number().int().min(1).optional(),
+  /** One input line; longer ones are errors of that line. */
+  SLUICE_LINE_MAX: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }),
+  /** Threads that check input files: as many as cores, less one for the calls. */
+  SLUICE_VALIDATION_THREADS: wholeNumber(Math.max(1, availableParallelism() - 1), { min: 1, max: 64 }),
+  /** Tries of a line that meets 408, 409, 5xx or a network error; 429 is waited out until the batch expires. */
+  SLUICE_LINE_ATTEMPTS: wholeNumber(5, { min: 1, max: 100 }),
+  SLUICE_RETRY_BASE: duration('500ms', { minMs: 1, maxMs: 60_000 }),
+  SLUICE_RETRY_MAX: duration('30s', { minMs: 1, maxMs: 3_600_000 }),
+  /** How long lines in flight may finish after SIGTERM. */
+  SLUICE_DRAIN: duration('20s', { minMs: 0, maxMs: 3_600_000 }),
+});
+export type WorkerConfig = z.output<typeof WorkerConfig>;

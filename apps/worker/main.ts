@@ -1,0 +1,16 @@
+import { createLogger } from '#libs/kernel/logger.ts';
+import { runProcess } from '#libs/kernel/lifecycle.ts';
+import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
+import { composeWorker } from './compose.ts';
+import { WorkerConfig } from './config.ts';
+
+try {
+  const config = readEnv(WorkerConfig);
+  const logger = createLogger({ name: 'worker', level: config.SLUICE_LOG_LEVEL });
+  const { parts } = await composeWorker(config, logger);
+  await runProcess(parts, { logger, deadlineMs: config.SLUICE_DRAIN + 10_000 });
+} catch (error) {
+  if (!(error instanceof ConfigurationError)) throw error;
+  console.error(error.message);
+  process.exitCode = 1;
+}

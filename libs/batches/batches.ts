@@ -1,0 +1,134 @@
+import type { Kysely } from 'kysely';
+import type { BatchTarget, Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { cancelGraceMs, decideBatch, isTerminal } from './batch.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
+import { closeQueue, validateQueue } from './batch-queues.ts';
+import { dropPendingChunks } from './close-batch.ts';
+import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
+
+export type NewBatch = {
+  inputFileId: string;
+  endpoint: string;
+  completionWindow: string;
+  metadata: Record<string, string> | null;
+  outputExpiresAfterSeconds: number | null;
+  gatewayOptions: Record<string, unknown>;
+  headers: Record<string, string>;
+  /** Turns the call's credentials into what the batch may use for its whole life, storing a secret of its own. */
+  target: (unit: UnitOfWork, batchId: string) => Promise<BatchTarget>;
+};
+
+export type Batches = {
+  /** Records a batch, in time that does not depend on its size; a worker takes it from there. */
+  create(
+    identity: CallIdentity,
+    metadata: EventMetadata,
+    batch: NewBatch,
+  ): Promise<{ batch: OpenAiBatch; replayed: boolean }>;
+  /** Newest first, after the batch with id `after`; one more than `limit` where there are more. */
+  list(query: { workspaceId: string; after: string | null; limit: number }): Promise<BatchRow[]>;
+  /** Throws `not_found` for an unknown batch and for one of another workspace. */
+  retrieve(workspaceId: string, id: string): Promise<BatchRow>;
+  /** Cancelling twice answers twice. Throws `not_found` as `retrieve`, `conflict` when it is too late. */
+  cancel(workspaceId: string, id: string, metadata: EventMetadata): Promise<BatchRow>;
+};
+
+export function createBatches(deps: {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  queue: JobQueue;
+  /** How long a batch may take before its unfinished lines expire, whatever its window. */
+  expiresAfterMs: number;
+  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
+}): Batches {
+  const { db, eventLog, queue, expiresAfterMs } = deps;
+  return {
+    async create(identity, metadata, batch) {
+      const id = newId('batch_');
+      const command = { workspaceId: identity.workspaceId, streams: [id], metadata };
+      const result = await transactOnce(eventLog, identity, command, async (unit) => {
+        const expiresAt = new Date(unit.now.getTime() + expiresAfterMs);
+        const seconds = batch.outputExpiresAfterSeconds;
+        const row = await unit.append(batchModel, id, [
+          {
+            type: 'batch.created',
+            data: {
+              input_file_id: batch.inputFileId,
+              endpoint: batch.endpoint,
+              completion_window: batch.completionWindow,
+              metadata: batch.metadata,
+              expires_at: expiresAt.toISOString(),
+              output_expires_after: seconds === null ? null : { anchor: 'created_at', seconds },
+              target: await batch.target(unit, id),
+              gateway_options: batch.gatewayOptions,
+              headers: batch.headers,
+            },
+          },
+        ]);
+        await queue.enqueue(unit.tx, validateQueue, { batch_id: id });
+        await queue.enqueue(unit.tx, closeQueue, { batch_id: id }, { startAfter: expiresAt });
+        return { status: 200, body: toOpenAiBatch(row) };
+      });
+      return { batch: result.body, replayed: result.replayed };
+    },
+    async list({ workspaceId, after, limit }) {
+      let query = db
+        .selectFrom('batch')
+        .selectAll()
+        .where('workspace_id', '=', workspaceId)
+        .orderBy('created_at', 'desc')
+        .orderBy('id', 'desc')
+        .limit(limit + 1);
+      if (after !== null) {
+        const cursor = await findBatch(db, workspaceId, after);
+        if (!cursor) {
+          const message = `No batch '${after}' to list after: give the id of the last batch of the previous page.`;
+          throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
+        }
+        query = query.where((of) => of(of.refTuple('created_at', 'id'), '<', of.tuple(cursor.created_at, cursor.id)));
+      }
+      return await query.execute();
+    },
+    async retrieve(workspaceId, id) {
+      const batch = await findBatch(db, workspaceId, id);
+      if (!batch) throw noSuchBatch(id);
+      return batch;
+    },
+    async cancel(workspaceId, id, metadata) {
+      return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+        const before = await unit.load(batchModel, id);
+        if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
+        const events = decideBatch(before, { type: 'cancel' }, unit.now);
+        const after = await unit.append(batchModel, id, events);
+        if (events.length === 0) return after;
+        await dropPendingChunks(unit.tx, id);
+        // Now, where nothing is running; and once more when the patience with running lines is over.
+        await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
+        const patience = new Date(unit.now.getTime() + cancelGraceMs);
+        await queue.enqueue(unit.tx, closeQueue, { batch_id: id }, { startAfter: patience });
+        if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
+        return after;
+      });
+    },
+  };
+}
+
+async function findBatch(db: Kysely<Database>, workspaceId: string, id: string): Promise<BatchRow | undefined> {
+  return await db
+    .selectFrom('batch')
+    .selectAll()
+    .where('id', '=', id)
+    .where('workspace_id', '=', workspaceId)
+    .executeTakeFirst();
+}
+
+/** OpenAI's text (openai-semantics.md 1.2). */
+function noSuchBatch(id: string): GatewayError {
+  return new GatewayError('not_found', null, `No batch found with id '${id}'.`, { param: 'batch_id' });
+}

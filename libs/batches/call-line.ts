@@ -1,0 +1,125 @@
+import type { Answer, ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
+import type { RetryPolicy } from '#libs/forwarding/retry.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { memberValue } from '#libs/kernel/json-members.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import type { BatchRow } from './batch-model.ts';
+import { resultId, type LineOutcome } from './result-line.ts';
+import type { LineResult } from './settle-results.ts';
+
+type Line = { batch: BatchRow; line: number; bytes: Buffer; signal: AbortSignal };
+
+/** Executes one line. Rejects only when its signal aborted: then the line has no outcome. */
+export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
+
+/** What is known about a line's call when it is over, for the request log. */
+export type CalledLine = {
+  batch: BatchRow;
+  line: number;
+  operation: Operation;
+  requestId: string;
+  target: Target | null;
+  model: string | null;
+  answer: Answer | null;
+  errorCode: string | null;
+  attempts: number;
+  startedAtMs: number;
+  durationMs: number;
+};
+
+const operations: Record<string, Operation> = {
+  '/v1/chat/completions': 'chat',
+  '/v1/completions': 'completions',
+  '/v1/embeddings': 'embeddings',
+};
+
+export function createCallLine(deps: {
+  forward: (request: ForwardRequest, target: Target, policy: RetryPolicy) => Promise<Outcome>;
+  /** The target of this attempt. Throws GatewayError, which becomes the line's error. */
+  resolveTarget: (batch: BatchRow, model: string | null) => Promise<{ target: Target; model: string | null }>;
+  policy: (batch: BatchRow) => RetryPolicy;
+  onCalled: (called: CalledLine) => void;
+  now: () => number;
+}): CallLine {
+  const { forward, resolveTarget, policy, onCalled, now } = deps;
+  return async ({ batch, line, bytes, signal }) => {
+    const operation = operations[batch.endpoint];
+    const body = memberValue(bytes, 'body');
+    // Both were checked when the batch was validated; a file that changed since is a fault of ours.
+    if (operation === undefined || body === undefined)
+      throw new Error(`line ${line} of ${batch.id} is not what was validated`);
+    const startedAtMs = now();
+    const requestId = resultId(batch.id, line);
+    const called = {
+      batch,
+      line,
+      operation,
+      requestId,
+      startedAtMs,
+      target: null as Target | null,
+      model: modelOf(batch, body),
+    };
+    let result: Outcome;
+    try {
+      const resolved = await resolveTarget(batch, called.model);
+      called.target = resolved.target;
+      called.model = resolved.model;
+      const request: ForwardRequest = {
+        operation,
+        body,
+        model: called.model,
+        stream: false,
+        includeUsage: false,
+        signal,
+      };
+      result = await forward(request, resolved.target, policy(batch));
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      result = { kind: 'failed', error, attempts: [] };
+    }
+    if (result.kind === 'failed') signal.throwIfAborted();
+    const { outcome, errorCode } = toOutcome(result, requestId);
+    const answer = result.kind === 'failed' ? null : result;
+    onCalled({ ...called, answer, errorCode, attempts: result.attempts.length, durationMs: now() - startedAtMs });
+    return { outcome, usage: usageOf(called, answer) };
+  };
+}
+
+/** The model of the line, or the one that the batch's options put in its place. */
+function modelOf(batch: BatchRow, body: Buffer): string | null {
+  const replaced = batch.gateway_options['provider_model'];
+  if (typeof replaced === 'string') return replaced;
+  const raw = memberValue(body, 'model');
+  const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
+  return typeof model === 'string' ? model : null;
+}
+
+function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; errorCode: string | null } {
+  if (result.kind === 'json') {
+    const { status, body, providerRequestId } = result;
+    const errorCode = status >= 400 ? `http_${status}` : null;
+    return {
+      outcome: { kind: 'response', statusCode: status, requestId: providerRequestId ?? requestId, body },
+      errorCode,
+    };
+  }
+  // Validation refuses `stream: true`, so a stream cannot be asked for.
+  if (result.kind === 'stream') throw new Error('a batch line was answered by a stream');
+  const { kind, message } = result.error;
+  // OpenAI's own code for this case (openai-semantics.md 1.4).
+  const code = kind === 'provider_timeout' ? 'request_timeout' : (result.error.code ?? 'provider_error');
+  return { outcome: { kind: 'error', code, message }, errorCode: code };
+}
+
+function usageOf(called: { target: Target | null; model: string | null }, answer: Answer | null): LineResult['usage'] {
+  if (!answer?.usage || !called.target) return null;
+  const { inputTokens, cachedTokens, outputTokens, reasoningTokens } = answer.usage;
+  return {
+    provider: called.target.provider,
+    model: answer.model ?? called.model,
+    input_tokens: inputTokens,
+    cached_tokens: cachedTokens,
+    output_tokens: outputTokens,
+    reasoning_tokens: reasoningTokens,
+  };
+}

@@ -1,0 +1,131 @@
+import type { Kysely } from 'kysely';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { BatchError, BatchTarget, Database } from '#libs/database/schema.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { BatchFileValidator, ValidationResult } from '#libs/validation/batch-file-validator.ts';
+import type { Chunk } from '#libs/validation/chunk-table.ts';
+import { decideBatch, isTerminal } from './batch.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
+import type { BatchWatch } from './batch-watch.ts';
+
+type Deps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  blobs: BlobStore;
+  validator: BatchFileValidator;
+  watch: BatchWatch;
+  /** The input file as its owner sees it: undefined when it is unknown, deleted or expired. */
+  findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
+  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
+  limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
+  logger: Logger;
+};
+
+/**
+ * The job of queue `batch-validate`: checks every line of the input and cuts it into chunks, or fails the batch with
+ * all that is wrong. Running twice is harmless: the transaction looks at the batch's status again.
+ */
+export async function validateBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
+  const { db, logger } = deps;
+  const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
+  if (!batch || (batch.status !== 'validating' && batch.status !== 'cancelling') || batch.in_progress_at !== null)
+    return batch;
+  const input = await deps.findInput(batch.workspace_id, batch.input_file_id);
+  if (!input) return await fail(deps, batch, [missingInput(batch.input_file_id)]);
+
+  const { signal: cancelled, unwatch } = deps.watch.watch(batchId, 'validating');
+  const startedAt = performance.now();
+  let result: ValidationResult;
+  try {
+    if (batch.status === 'cancelling') return await fail(deps, batch, []);
+    result = await deps.validator.validate({
+      open: () => readBlob(deps.blobs, input.blob),
+      endpoint: batch.endpoint as '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings',
+      hasDefaultTarget: (batch.target as BatchTarget).type !== 'none',
+      ...deps.limits,
+      signal: AbortSignal.any([signal, cancelled]),
+    });
+  } catch (error) {
+    // Cancelled meanwhile: `fail` ends it as cancelled. Anything else is tried again by the queue.
+    if (!cancelled.aborted || signal.aborted) throw error;
+    return await fail(deps, batch, []);
+  } finally {
+    unwatch();
+  }
+  const durationMs = Math.round(performance.now() - startedAt);
+  logger.info(
+    { batch_id: batchId, valid: result.valid, lines: result.lineCount, duration_ms: durationMs },
+    'batch validated',
+  );
+  if (!result.valid) return await fail(deps, batch, result.errors);
+  // Deleted while it was being read: OpenAI fails such a batch, and afterwards the deletion only unlinks.
+  if (!(await deps.findInput(batch.workspace_id, batch.input_file_id)))
+    return await fail(deps, batch, [missingInput(batch.input_file_id)]);
+  return await startRunning(deps, batch, result);
+}
+
+async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
+  yield* (await blobs.read(blob)) as AsyncIterable<Buffer>;
+}
+
+async function startRunning(
+  deps: Deps,
+  batch: BatchRow,
+  result: Extract<ValidationResult, { valid: true }>,
+): Promise<BatchRow> {
+  return await deps.eventLog.transact(commandOf(batch), async (unit) => {
+    const state = (await unit.load(batchModel, batch.id)) as BatchRow;
+    const { lineCount, chunks, model } = result;
+    const events = decideBatch(
+      state,
+      { type: 'finish_validation', lineCount, chunkCount: chunks.length, model },
+      unit.now,
+    );
+    const after = await unit.append(batchModel, batch.id, events);
+    if (after.status === 'in_progress' && events.length > 0) await insertChunks(unit, batch.id, chunks);
+    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
+    return after;
+  });
+}
+
+async function insertChunks(unit: UnitOfWork, batchId: string, chunks: readonly Chunk[]): Promise<void> {
+  const rowsPerStatement = 1_000;
+  for (let from = 0; from < chunks.length; from += rowsPerStatement) {
+    const rows = chunks.slice(from, from + rowsPerStatement).map((range, index) => ({
+      batch_id: batchId,
+      chunk: from + index,
+      byte_offset: range.offset,
+      byte_length: range.length,
+      range_first_line: range.firstLine,
+      first_line: range.firstLine,
+      line_count: range.lines,
+    }));
+    await unit.tx.insertInto('batch_chunk').values(rows).execute();
+  }
+}
+
+async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<BatchRow> {
+  return await deps.eventLog.transact(commandOf(batch), async (unit) => {
+    const state = (await unit.load(batchModel, batch.id)) as BatchRow;
+    const after = await unit.append(
+      batchModel,
+      batch.id,
+      decideBatch(state, { type: 'fail_validation', errors }, unit.now),
+    );
+    if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
+    return after;
+  });
+}
+
+const commandOf = (batch: BatchRow) => ({
+  workspaceId: batch.workspace_id,
+  streams: [batch.id],
+  metadata: { actor: { type: 'system' as const, id: 'worker' } },
+});
+
+/** OpenAI's shape (openai-semantics.md 1.5); there is no organization to name. */
+function missingInput(fileId: string): BatchError {
+  const message = `Cannot find file ${fileId}, or this workspace does not have access to it.`;
+  return { code: 'invalid_request', message, param: 'file_id', line: null };
+}

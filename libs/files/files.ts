@@ -1,0 +1,164 @@
+import type { Kysely } from 'kysely';
+import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { fingerprintOf, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { fileModel, type FileRow } from './file-model.ts';
+import { toOpenAiFile, type OpenAiFile } from './to-openai-file.ts';
+
+export type NewFile = {
+  purpose: string;
+  filename: string;
+  blob: StoredBlob;
+  /** Seconds from the creation of the file; null for never. */
+  expiresAfterSeconds: number | null;
+};
+
+export type FileListQuery = {
+  workspaceId: string;
+  purpose: string | null;
+  order: 'asc' | 'desc';
+  after: string | null;
+  limit: number;
+};
+
+export type Files = {
+  /** Makes an uploaded blob a file. A repeated call gets the first one's answer, and its own blob is removed. */
+  upload(
+    identity: Omit<CallIdentity, 'fingerprint'>,
+    metadata: EventMetadata,
+    file: NewFile,
+  ): Promise<{ file: OpenAiFile; replayed: boolean }>;
+  /** Appends `file.uploaded` inside a transaction that has the file's stream locked. */
+  record(unit: UnitOfWork, id: string, file: NewFile): Promise<FileRow>;
+  /** One more than `limit` where there are more. Throws invalid_request for an unknown cursor. */
+  list(query: FileListQuery): Promise<FileRow[]>;
+  /** Throws `not_found` for an unknown, deleted or expired file, and for one of another workspace. */
+  retrieve(workspaceId: string, id: string): Promise<FileRow>;
+  /** Hides the file at once. Its blob stays until no living batch needs it. Throws `not_found` as `retrieve`. */
+  remove(workspaceId: string, id: string, metadata: EventMetadata): Promise<void>;
+  /** The blob of a file, deleted or not; undefined when there never was such a file in the workspace. */
+  find(workspaceId: string, id: string): Promise<FileRow | undefined>;
+  /** Appends `file.expired` for files past their time; returns how many. */
+  expire(): Promise<number>;
+};
+
+export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; blobs: BlobStore; clock: Clock }): Files {
+  const { db, eventLog, blobs, clock } = deps;
+
+  const find: Files['find'] = async (workspaceId, id) =>
+    await db
+      .selectFrom('file')
+      .selectAll()
+      .where('id', '=', id)
+      .where('workspace_id', '=', workspaceId)
+      .executeTakeFirst();
+
+  const retrieve: Files['retrieve'] = async (workspaceId, id) => {
+    const file = await find(workspaceId, id);
+    if (!file || !isVisible(file, clock)) throw noSuchFile(id);
+    return file;
+  };
+
+  const record: Files['record'] = async (unit, id, file) => {
+    const expiresAt =
+      file.expiresAfterSeconds === null ? null : new Date(unit.now.getTime() + file.expiresAfterSeconds * 1_000);
+    return await unit.append(fileModel, id, [
+      {
+        type: 'file.uploaded',
+        data: {
+          purpose: file.purpose,
+          filename: file.filename,
+          bytes: file.blob.sizeBytes,
+          sha256: file.blob.sha256,
+          blob: file.blob.blob,
+          expires_at: expiresAt?.toISOString() ?? null,
+        },
+      },
+    ]);
+  };
+
+  return {
+    find,
+    retrieve,
+    record,
+    async upload(identity, metadata, file) {
+      const id = newId('file-');
+      const { purpose, filename, expiresAfterSeconds, blob } = file;
+      const fingerprint = fingerprintOf(JSON.stringify([purpose, filename, expiresAfterSeconds, blob.sha256]));
+      const result = await transactOnce(
+        eventLog,
+        { ...identity, fingerprint },
+        { workspaceId: identity.workspaceId, streams: [id], metadata },
+        async (unit) => ({ status: 200, body: toOpenAiFile(await record(unit, id, file)) }),
+      );
+      if (result.replayed) await blobs.remove(blob.blob);
+      return { file: result.body, replayed: result.replayed };
+    },
+    async list({ workspaceId, purpose, order, after, limit }) {
+      const now = new Date(clock.now());
+      let query = db
+        .selectFrom('file')
+        .selectAll()
+        .where('workspace_id', '=', workspaceId)
+        .where('deleted_at', 'is', null)
+        .where((of) => of.or([of('expires_at', 'is', null), of('expires_at', '>', now)]))
+        .orderBy('created_at', order)
+        .orderBy('id', order)
+        .limit(limit + 1);
+      if (purpose !== null) query = query.where('purpose', '=', purpose);
+      if (after !== null) {
+        const cursor = await find(workspaceId, after);
+        if (!cursor) throw unknownCursor(after);
+        const beyond = order === 'desc' ? '<' : '>';
+        query = query.where((of) =>
+          of(of.refTuple('created_at', 'id'), beyond, of.tuple(cursor.created_at, cursor.id)),
+        );
+      }
+      return await query.execute();
+    },
+    async remove(workspaceId, id, metadata) {
+      await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+        const file = await unit.load(fileModel, id);
+        if (!file || file.workspace_id !== workspaceId || !isVisible(file, clock)) throw noSuchFile(id);
+        await unit.append(fileModel, id, [{ type: 'file.deleted', data: {} }]);
+      });
+    },
+    async expire() {
+      const due = await db
+        .selectFrom('file')
+        .select(['id', 'workspace_id'])
+        .where('deleted_at', 'is', null)
+        .where('expires_at', '<=', new Date(clock.now()))
+        .orderBy('expires_at')
+        .limit(500)
+        .execute();
+      for (const { id, workspace_id: workspaceId } of due) {
+        const metadata = { actor: { type: 'system' as const, id: 'maintenance' } };
+        await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+          const file = await unit.load(fileModel, id);
+          if (file && file.deleted_at === null) await unit.append(fileModel, id, [{ type: 'file.expired', data: {} }]);
+        });
+      }
+      return due.length;
+    },
+  };
+}
+
+function isVisible(file: FileRow, clock: Clock): boolean {
+  return file.deleted_at === null && (file.expires_at === null || file.expires_at.getTime() > clock.now());
+}
+
+/** OpenAI's text (openai-semantics.md 2). Another workspace's file is answered in the same way. */
+function noSuchFile(id: string): GatewayError {
+  return new GatewayError('not_found', null, `No such File object: ${id}`, { param: 'id' });
+}
+
+function unknownCursor(after: string): GatewayError {
+  const message = `No file '${after}' to list after: give the id of the last file of the previous page.`;
+  return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
+}

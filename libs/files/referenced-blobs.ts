@@ -1,0 +1,21 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+
+/**
+ * Of these blobs, the ones that something still needs: a file that is neither deleted nor expired, or a batch that has
+ * not ended and reads its input from it.
+ */
+export async function findReferencedBlobs(
+  db: Kysely<Database>,
+  blobs: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const { rows } = await sql<{ blob: string }>`
+    select blob from file where blob = any(${blobs}::text[]) and (
+      deleted_at is null
+      or exists (
+        select from batch where input_file_id = file.id
+          and status in ('validating', 'in_progress', 'finalizing', 'cancelling')
+      )
+    )`.execute(db);
+  return new Set(rows.map((row) => row.blob));
+}
