@@ -1,0 +1,203 @@
+import { randomBytes } from 'node:crypto';
+import { sql, type Kysely } from 'kysely';
+import type {
+  CreateVirtualKeyRequest,
+  UpdateVirtualKeyRequest,
+  VirtualKeyObject,
+} from '#libs/contracts/virtual-keys.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { toUnixSeconds } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import { announceAccessChange } from './access-change.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import { unknownProvider } from './choose-credential.ts';
+import { canonicalHost, parseCustomHost } from './custom-host.ts';
+import { listPage, type Page, type PageRequest } from './list-page.ts';
+import { missingHost } from './missing-host.ts';
+import type { Secrets } from './secrets.ts';
+import { changeVirtualKey } from './change-virtual-key.ts';
+import { lastFourOf, slugCandidates, splitSettings } from './virtual-key-input.ts';
+import { virtualKeyModel, type VirtualKeyRow } from './virtual-key-model.ts';
+
+export type VirtualKeyDeps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  secrets: Secrets;
+  snapshot: Pick<AccessSnapshot, 'catchUp'>;
+  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  checkDestination: (url: URL) => void;
+};
+
+export type VirtualKeys = {
+  /** Throws invalid_request (provider, custom host) and conflict (`slug_taken`). A repeat gets the first answer. */
+  create(call: CallIdentity, metadata: EventMetadata, request: CreateVirtualKeyRequest): Promise<VirtualKeyObject>;
+  /** What the request leaves out stays. A new custom host asks for the credential again. Throws not_found. */
+  update(
+    workspaceId: string,
+    slug: string,
+    metadata: EventMetadata,
+    request: UpdateVirtualKeyRequest,
+  ): Promise<VirtualKeyRow>;
+  /** Wipes the credential and frees the slug. Throws not_found. */
+  remove(workspaceId: string, slug: string, metadata: EventMetadata): Promise<VirtualKeyRow>;
+  /** Throws not_found, also for another workspace's. */
+  get(workspaceId: string, slug: string): Promise<VirtualKeyRow>;
+  /** Newest first. */
+  list(workspaceId: string, page: PageRequest): Promise<Page<VirtualKeyRow>>;
+};
+
+export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
+  const { db, eventLog, secrets, snapshot } = deps;
+
+  const get = async (workspaceId: string, slug: string): Promise<VirtualKeyRow> => {
+    const row = await db
+      .selectFrom('virtual_key')
+      .selectAll()
+      .where('workspace_id', '=', workspaceId)
+      .where('slug', '=', slug)
+      .where('deleted_at', 'is', null)
+      .executeTakeFirst();
+    if (!row) throw noSuchKey(slug);
+    return row;
+  };
+
+  /** Runs `work` on the locked stream of a living key. */
+  const transactOn = async (
+    workspaceId: string,
+    slug: string,
+    metadata: EventMetadata,
+    work: (unit: UnitOfWork, row: VirtualKeyRow) => Promise<VirtualKeyRow>,
+  ): Promise<VirtualKeyRow> => {
+    const { id } = await get(workspaceId, slug);
+    const changed = await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+      const row = await unit.load(virtualKeyModel, id);
+      if (!row || row.deleted_at) throw noSuchKey(slug);
+      const next = await work(unit, row);
+      if (next.version !== row.version) await announceAccessChange(unit);
+      return next;
+    });
+    await snapshot.catchUp();
+    return changed;
+  };
+
+  return {
+    get,
+    list: (workspaceId, page) => listPage<VirtualKeyRow>(db, 'virtual_key', workspaceId, page),
+
+    async create(call, metadata, request) {
+      const { workspaceId } = call;
+      const { provider, customHost } = checkPlace(deps, request);
+      const { settings, secrets: members } = splitSettings(request);
+      const id = newId('vk_');
+      const random = randomBytes(4).toString('hex');
+      const command = { workspaceId, streams: [slugLock(workspaceId), id], metadata };
+      const result = await transactOnce<VirtualKeyObject>(eventLog, call, command, async (unit) => {
+        const slug = await freeSlug(unit, workspaceId, request, random);
+        const hasSecret = Object.keys(members).length > 0;
+        const secretId = hasSecret ? await secrets.store(unit, { workspaceId, ownerId: id }, members) : null;
+        const row = await unit.append(virtualKeyModel, id, [
+          {
+            type: 'virtual_key.created',
+            data: {
+              slug,
+              provider,
+              name: request.name,
+              custom_host: customHost,
+              note: request.note ?? null,
+              settings,
+              secret_id: secretId,
+              secret_last_four: lastFourOf(members),
+              expires_at: request.expires_at?.toISOString() ?? null,
+            },
+          },
+        ]);
+        await announceAccessChange(unit);
+        return { status: 200, body: toVirtualKeyObject(row, unit.now.getTime()) };
+      });
+      await snapshot.catchUp();
+      return result.body;
+    },
+
+    update: (workspaceId, slug, metadata, request) =>
+      transactOn(workspaceId, slug, metadata, (unit, row) => changeVirtualKey(deps, unit, row, request)),
+
+    remove: (workspaceId, slug, metadata) =>
+      transactOn(workspaceId, slug, metadata, async (unit, row) => {
+        if (row.secret_id !== null) await secrets.remove(unit, row.secret_id);
+        return unit.append(virtualKeyModel, row.id, [{ type: 'virtual_key.deleted', data: {} }]);
+      }),
+  };
+}
+
+/** Slugs are unique in a workspace, so those who take one go one after the other. */
+const slugLock = (workspaceId: string): string => `virtual_key_slugs:${workspaceId}`;
+
+function checkPlace(
+  { checkDestination }: Pick<VirtualKeyDeps, 'checkDestination'>,
+  request: CreateVirtualKeyRequest,
+): { provider: string; customHost: string | null } {
+  const provider = findProvider(request.provider);
+  if (!provider) throw unknownProvider(request.provider, 'provider');
+  if (request.custom_host === undefined) {
+    if (provider.defaultBaseUrl) return { provider: provider.id, customHost: null };
+    throw missingHost(provider.id);
+  }
+  const url = parseCustomHost(request.custom_host, 'custom_host');
+  checkDestination(url);
+  return { provider: provider.id, customHost: canonicalHost(url) };
+}
+
+async function freeSlug(
+  { tx }: UnitOfWork,
+  workspaceId: string,
+  { slug, name }: CreateVirtualKeyRequest,
+  random: string,
+): Promise<string> {
+  const candidates = slug === undefined ? slugCandidates(name, random) : [slug];
+  const rows = await tx
+    .selectFrom('virtual_key')
+    .select('slug')
+    .where('workspace_id', '=', workspaceId)
+    .where('slug', '=', sql<string>`any(${candidates}::text[])`)
+    .where('deleted_at', 'is', null)
+    .execute();
+  const taken = new Set(rows.map((row) => row.slug));
+  const free = candidates.find((candidate) => !taken.has(candidate));
+  if (free !== undefined) return free;
+  throw new GatewayError(
+    'conflict',
+    'slug_taken',
+    `There is a virtual key '${candidates[0] ?? ''}' already: choose another slug, or change that one with PUT.`,
+    { param: 'slug' },
+  );
+}
+
+const noSuchKey = (slug: string): GatewayError =>
+  new GatewayError('not_found', 'virtual_key_not_found', `There is no virtual key '${slug.slice(0, 100)}'.`, {
+    param: 'slug',
+  });
+
+/** The public form of a virtual key: never a secret. */
+export function toVirtualKeyObject(row: VirtualKeyRow, nowMs: number): VirtualKeyObject {
+  const isExpired = row.expires_at !== null && row.expires_at.getTime() <= nowMs;
+  return {
+    id: row.id,
+    object: 'virtual-key',
+    slug: row.slug,
+    name: row.name,
+    provider: row.provider,
+    last_four: row.secret_last_four,
+    custom_host: row.custom_host,
+    note: row.note,
+    status: row.deleted_at ? 'deleted' : isExpired ? 'expired' : 'active',
+    settings: row.settings,
+    created_at: toUnixSeconds(row.created_at),
+    updated_at: toUnixSeconds(row.updated_at),
+    expires_at: toUnixSeconds(row.expires_at),
+  };
+}
