@@ -1,0 +1,10 @@
+import { createReadStream, statSync } from 'node:fs';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+const [,, path, threads] = process.argv; const v = createBatchFileValidator(threads ? { threads: Number(threads) } : {});
+const run = async () => { const h = monitorEventLoopDelay({resolution:1}); h.enable(); let rss=0; const timer=setInterval(()=>{rss=Math.max(rss,process.memoryUsage.rss())},20); const t=performance.now(); const c=process.cpuUsage();
+ const r = await v.validate({ open: () => createReadStream(path!), endpoint:'/v1/chat/completions', hasDefaultTarget:true, linesMax:null, linesPerChunk:500, chunkBytesMax:8e6 });
+ const s=(performance.now()-t)/1000; h.disable(); clearInterval(timer); const cpu=process.cpuUsage(c);
+ console.log(r.valid, r.lineCount, 'chunks', r.valid? r.chunks.length : JSON.stringify(r.errors.slice(0,3)), s.toFixed(2)+' s', Math.round(r.lineCount/s)+' lines/s', (statSync(path!).size/1e6/s).toFixed(0)+' MB/s', 'rss', (rss/1e6).toFixed(0), 'lag p50', (h.percentile(50)/1e6).toFixed(1), 'p99', (h.percentile(99)/1e6).toFixed(1), 'max', (h.max/1e6).toFixed(1), 'cpu s', ((cpu.user+cpu.system)/1e6).toFixed(1)); };
+console.log('rss at start', (process.memoryUsage.rss()/1e6).toFixed(0));
+await run(); await run(); await v.stop();
