@@ -1,9 +1,11 @@
+import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { Secret } from '#libs/kernel/secret.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
 import type { ApiConfig } from './config.ts';
 import { createRoutes } from './routes.ts';
@@ -78,5 +80,16 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await server.stop(config.SLUICE_STOP_DEADLINE);
     },
   };
-  return { parts: [...platform.parts, http], platform, url };
+  const firstKey: Part = {
+    name: 'first key',
+    async start() {
+      if (config.SLUICE_BOOTSTRAP_KEY === undefined) return;
+      const { workspaceId } = await bootstrap({ db, eventLog }, new Secret(config.SLUICE_BOOTSTRAP_KEY));
+      if (config.SLUICE_SIMULATOR_URL !== undefined) {
+        await ensureSimulatorKey({ db, eventLog }, workspaceId, config.SLUICE_SIMULATOR_URL);
+      }
+      await access.snapshot.refresh();
+    },
+  };
+  return { parts: [...platform.parts, firstKey, http], platform, url };
 }
