@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { dataOf, startTestSimulator, type Json } from './start-test-simulator.ts';
 
 const { chat, raw, openai, url, simulator } = await startTestSimulator({ dripIntervalMs: 1, clock: { now: () => 0 } });
@@ -61,37 +61,35 @@ test('the header chooses a fault for any model, with or without the prefix', asy
   expect((await chat({}, { 'x-simulator-fault': 'nonsense' })).status).toBe(404);
 });
 
-test('hang sends nothing, headers-then-hang the headers, stall half a body', async () => {
-  const begin = async (name: string, stream: boolean) => {
-    const giveUp = new AbortController();
-    setTimeout(() => giveUp.abort(), 150);
-    const body = JSON.stringify({ model: `sim-fault-${name}`, stream, messages: [{ role: 'user', content: 'x' }] });
-    let text = '';
-    try {
-      const response = await fetch(`${url}/v1/chat/completions`, {
-        method: 'POST',
-        headers: { authorization: 'Bearer k' },
-        body,
-        signal: giveUp.signal,
-      });
-      text = `${response.status} ${response.headers.get('content-type')} `;
-      for await (const piece of response.body ?? []) text += Buffer.from(piece).toString();
-      return `${text} END`;
-    } catch {
-      return text;
-    }
-  };
-  const [hang, headers, streamHeaders, stall] = await Promise.all([
-    begin('hang', false),
-    begin('headers-then-hang', false),
-    begin('headers-then-hang', true),
-    begin('stall', true),
+test('hang sends nothing, headers-then-hang the headers, stall half a body, and all stay open', async () => {
+  simulator.resetStats();
+  const giveUp = new AbortController();
+  const begin = (name: string) =>
+    fetch(`${url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: 'Bearer k' },
+      body: JSON.stringify({ model: `sim-fault-${name}`, stream: true, messages: [{ role: 'user', content: 'x' }] }),
+      signal: giveUp.signal,
+    });
+  const hung = begin('hang');
+  await vi.waitFor(() => expect(simulator.stats().requests).toEqual({ 'POST /v1/chat/completions': 1 }));
+  expect(simulator.stats()).toMatchObject({ statuses: {}, open_requests: 1 });
+
+  const headers = await begin('headers-then-hang');
+  expect([headers.status, headers.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+  const stalled = (await begin('stall')).body?.getReader();
+  const { value } = (await stalled?.read()) ?? {};
+  expect(Buffer.from(value ?? []).toString()).toMatch(/^data: \{.*"role":"assistant"/);
+  const next = Promise.race([
+    stalled?.read(),
+    headers.text(),
+    new Promise((resolve) => setTimeout(resolve, 30, 'silence')),
   ]);
-  expect(hang).toBe('');
-  expect(headers).toBe('200 application/json ');
-  expect(streamHeaders).toBe('200 text/event-stream; charset=utf-8 ');
-  expect(stall).toMatch(/data: \{.*"role":"assistant"/);
-  expect(stall).not.toMatch(/END|DONE/);
+  expect(await next).toBe('silence');
+  expect(simulator.stats().open_requests).toBe(3);
+  giveUp.abort();
+  await expect(hung).rejects.toThrow('aborted');
+  await vi.waitFor(() => expect(simulator.stats()).toMatchObject({ open_requests: 0, aborted_requests: 3 }));
 });
 
 test('slow-drip sends the right answer byte by byte', async () => {
@@ -131,6 +129,7 @@ test('hold-open sends [DONE] and stays open', async () => {
     if (text.endsWith('data: [DONE]\n\n')) break;
   }
   expect(text).toContain('[DONE]');
+  expect(simulator.stats().open_requests).toBe(1);
   giveUp.abort();
 });
 
