@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { allQueues } from '#apps/platform/queues.ts';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
+import { installQueue } from '#libs/queue/install-queue.ts';
 
 /** What tests get by `inject('postgres')`; use test/postgres.ts instead of reading it. */
 export type TestPostgres = {
@@ -25,6 +27,7 @@ declare module 'vitest' {
 /** What every test database holds, in this order; each runs once, as the owner of the template. */
 const prepareTemplate: ((connectionString: string, logger: Logger) => Promise<unknown>)[] = [
   (connectionString, logger) => migrate({ connectionString, logger }),
+  (connectionString, logger) => installQueue(connectionString, allQueues, logger),
 ];
 
 /** Leftovers of killed runs on a server of yours are dropped when they are older than this. */

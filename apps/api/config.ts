@@ -7,8 +7,10 @@ export const ApiConfig = z.object({
   ...platformFields,
   PORT: wholeNumber(8787, { min: 0, max: 65_535 }),
   HOST: z.string().default('127.0.0.1'),
-  /** The first admin key, for scripts; without it and without any key, the API makes none (npm start generates one). */
-  SLUICE_BOOTSTRAP_KEY: z.string().min(16, 'must be at least 16 characters long').optional(),
+  /** An admin key to have from the first moment on; npm start makes one. Without any key nobody can call. */
+  SLUICE_BOOTSTRAP_KEY: z.string().optional(),
+  /** Keeps a virtual key `simulator` that leads there; set by npm start and docker-compose. */
+  SLUICE_SIMULATOR_URL: z.url({ protocol: /^https?$/ }).optional(),
   /** A live request's JSON body: a conversation with images. */
   SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */

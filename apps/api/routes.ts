@@ -1,13 +1,27 @@
 import type { Kysely } from 'kysely';
+import type { ApiKeys } from '#libs/access/api-keys.ts';
+import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
+import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
+import { checkReadiness } from './check-readiness.ts';
+import { createApiKey } from './routes/create-api-key.ts';
+import { listApiKeys } from './routes/list-api-keys.ts';
+import { retrieveApiKey } from './routes/retrieve-api-key.ts';
+import { deleteApiKey } from './routes/delete-api-key.ts';
+import { createVirtualKey } from './routes/create-virtual-key.ts';
+import { listVirtualKeys } from './routes/list-virtual-keys.ts';
+import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
+import { updateVirtualKey } from './routes/update-virtual-key.ts';
+import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -15,11 +29,10 @@ import { createCompletion } from './routes/create-completion.ts';
 import { createEmbedding } from './routes/create-embedding.ts';
 import { deleteFile } from './routes/delete-file.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
-import { live, ready } from './routes/health.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
-import { metrics, openApiDocument } from './routes/operations.ts';
+import { operationalRoutes } from './routes/operational-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -28,6 +41,8 @@ import { uploadFile } from './routes/upload-file.ts';
 export type RouteDeps = {
   db: Kysely<Database>;
   access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets'>;
+  apiKeys: ApiKeys;
+  virtualKeys: VirtualKeys;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   files: Files;
@@ -41,9 +56,12 @@ export type RouteDeps = {
   baseUrl: () => string;
 };
 
+const description = 'A self-hosted gateway and batch platform for language models, compatible with the OpenAI API.';
+
 /** The whole route table: what is not here does not exist. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
+  const keyDeps = { ...deps, clock: systemClock };
   const modelDeps = { ...deps, resolveTarget: access.resolveTarget };
   const routes: Route[] = [
     createChatCompletion(liveDeps),
@@ -60,10 +78,20 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listBatches(deps),
     retrieveBatch(deps),
     cancelBatch(deps),
-    live(),
-    ready({ ...deps, snapshot: access.snapshot }),
-    metrics(deps.metrics),
-    openApiDocument(() => routes, deps.baseUrl),
+    createApiKey(keyDeps),
+    listApiKeys(keyDeps),
+    retrieveApiKey(keyDeps),
+    deleteApiKey(keyDeps),
+    createVirtualKey(keyDeps),
+    listVirtualKeys(keyDeps),
+    retrieveVirtualKey(keyDeps),
+    updateVirtualKey(keyDeps),
+    deleteVirtualKey(keyDeps),
+    ...operationalRoutes({
+      metrics: deps.metrics,
+      checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),
+      openApi: () => toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl() }),
+    }),
   ];
   return routes;
 }

@@ -276,7 +276,7 @@ test('input that does not fit its schema is refused with OpenAI codes and the pa
     code: 'missing_required_parameter',
   });
   expect(await errorOf({ input_file_id: 'f', endpoint: '/v1/x' })).toMatchObject({
-    message: "Invalid value: '/v1/x'. Supported values are: '/v1/chat/completions', '/v1/embeddings'.",
+    message: "Invalid value: '/v1/x'. Supported values are: '/v1/chat/completions' and '/v1/embeddings'.",
     param: 'endpoint',
     code: 'invalid_value',
   });

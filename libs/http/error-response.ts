@@ -1,10 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { ZodError } from 'zod';
+import { isTransient } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { drainThenEnd } from './drain-request.ts';
 import { contextOf } from './request-context.ts';
-import { fromZodError } from './zod-error.ts';
 
 /** The body of every error answer, always with all four keys (openai-semantics.md 4.1). */
 export type ErrorBody = {
@@ -102,10 +101,13 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
   drainThenEnd(request, response, bytes, { isSlow: status === 408 });
 }
 
-/** A refusal in domain terms, also for what zod and express throw; null for a bug. */
+/** A refusal in domain terms, also for what the database and express throw; null for a bug. */
 function toGatewayError(error: unknown): GatewayError | null {
   if (error instanceof GatewayError) return error;
-  if (error instanceof ZodError) return fromZodError(error);
+  if (isTransient(error)) {
+    const message = 'The database is not available now; try again.';
+    return new GatewayError('unavailable', 'database_unavailable', message, { retryAfterMs: 1_000, cause: error });
+  }
   if (error instanceof URIError) {
     return new GatewayError('invalid_request', 'invalid_url', 'The path holds a malformed percent-encoding.');
   }

@@ -2,9 +2,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Busboy } from '@fastify/busboy';
 import type { ZodType, z } from 'zod';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
+import { parseWith } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { clientGone, refuseCompressed } from './json-body.ts';
-import { parseInput } from './zod-error.ts';
 
 export type UploadLimits = {
   fileSizeBytesMax: number;
@@ -51,7 +52,7 @@ export async function receiveUpload<Fields extends ZodType>(
     await form.finished;
     stored = (await form.storing()) ?? null;
     if (stored === null) throw formError('missing_required_parameter', "Missing required parameter: 'file'.", 'file');
-    const fields = parseInput(options.fields, Object.fromEntries(form.fields));
+    const fields = parseWith(options.fields, Object.fromEntries(form.fields));
     return { file: { ...stored, filename: form.filename() }, fields };
   } catch (error) {
     form.stop(error instanceof Error ? error : new Error('upload failed', { cause: error }));
@@ -198,9 +199,4 @@ function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 're
 
 function formError(code: string, message: string, param: string | null = null): GatewayError {
   return new GatewayError('invalid_request', code, message, { param });
-}
-
-function fileTooLarge(sizeBytesMax: number): GatewayError {
-  const message = `The file is too large: at most ${sizeBytesMax} bytes are accepted.`;
-  return new GatewayError('payload_too_large', 'file_too_large', message, { param: 'file' });
 }

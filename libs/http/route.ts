@@ -1,8 +1,8 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type { ZodType, z } from 'zod';
+import { parseWith } from '#libs/contracts/parse.ts';
 import type { Scope } from './caller.ts';
 import { jsonBodyOf } from './json-body.ts';
-import { parseInput } from './zod-error.ts';
 
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
@@ -60,9 +60,9 @@ export function withInput<const Schemas extends InputSchemas>(
 ): { request: Schemas; handler: RequestHandler } {
   const handler: RequestHandler = (request, response) => {
     const input = {
-      params: schemas.params === undefined ? undefined : parseInput(schemas.params, request.params),
-      query: schemas.query === undefined ? undefined : parseInput(schemas.query, { ...request.query }),
-      body: schemas.body === undefined ? undefined : parseInput(schemas.body, jsonBodyOf(request).value),
+      params: schemas.params === undefined ? undefined : parseWith(schemas.params, request.params),
+      query: schemas.query === undefined ? undefined : parseWith(schemas.query, { ...request.query }),
+      body: schemas.body === undefined ? undefined : parseWith(schemas.body, jsonBodyOf(request).value),
     };
     return handle(input as InputOf<Schemas>, request, response);
   };

@@ -1,9 +1,12 @@
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createBatchFileValidator, type ValidationInput, type ValidationResult } from './batch-file-validator.ts';
 import { splitChunk } from './json-lines.ts';
+
+// The threads run at low priority: on a machine busy with other tests they are slow, not wrong.
+vi.setConfig({ testTimeout: 60_000 });
 
 const validator = createBatchFileValidator({ threads: 1 });
 afterAll(() => validator.stop());
@@ -269,7 +272,7 @@ describe('lines that are costly to check', () => {
   const slowSchema = (title: string) => ({
     title,
     patternProperties: Object.fromEntries(Array.from({ length: 4_000 }, (_, i) => [`p${i}`, {}])),
-    unevaluatedProperties: false,
+    additionalProperties: false,
   });
   const slowLine = (customId: string) => {
     const format = { type: 'json_schema', json_schema: { name: 'x', schema: slowSchema(customId) } };
@@ -287,9 +290,9 @@ describe('lines that are costly to check', () => {
   });
 
   test('a line on which a thread hangs costs its thread only', async () => {
-    const limits = { schemaTimeoutMs: 60_000, sliceTimeoutMs: 1_000, lineTimeoutMs: 400 };
+    const limits = { schemaTimeoutMs: 60_000, sliceTimeoutMs: 4_000, lineTimeoutMs: 1_500 };
     const killing = createBatchFileValidator({ threads: 1, limits });
-    await killing.validate(inputOf(lineOf('warm'))); // The time of a slice is not for starting a thread.
+    await killing.validate(inputOf(lineOf('first'))); // Starts the thread.
     const result = await killing.validate(
       inputOf(`${lineOf('a')}\n\n${slowLine('b')}\n${lineOf('a')}\n${lineOf('d', { url: '/x' })}\n`),
     );
@@ -302,15 +305,9 @@ describe('lines that are costly to check', () => {
     await killing.stop();
   });
 
-  test('a line that needs more memory than a thread has costs its thread only', async () => {
-    const small = createBatchFileValidator({ threads: 1, threadMemoryMb: 40 });
-    const bomb = lineOf('b', { pad: [] }).replace('"pad":[]', `"pad":[${'[],'.repeat(1_300_000)}[]]`);
-    const content = `${lineOf('a')}\n${bomb}\n${lineOf('c', { url: '/x' })}\n`;
-    expect(errorsOf(await small.validate(inputOf(content)))).toEqual([
-      [2, 'invalid_request', 'body'],
-      [3, 'invalid_url', 'url'],
-    ]);
-    await small.stop();
+  test.each(['[],', '{},', '{"a":1},', '[[[[]]]],'])('4 MiB of %s in a line fit into a thread', async (unit) => {
+    const bomb = lineOf('b', { pad: [] }).replace('"pad":[]', `"pad":[${unit.repeat(4_190_000 / unit.length)}0]`);
+    expect((await validate(`${lineOf('a')}\n${bomb}\n`)).valid).toBe(true);
   });
 
   test('a file full of them is given up early', async () => {
@@ -324,8 +321,8 @@ describe('lines that are costly to check', () => {
   });
 });
 
-test('threads too small to start are refused, because they would end the process', () => {
-  expect(() => createBatchFileValidator({ threadMemoryMb: 31 })).toThrow('32');
+test('threads with so little memory that a line could end the process are refused', () => {
+  expect(() => createBatchFileValidator({ threadMemoryMb: 255 })).toThrow('256');
 });
 
 test('an aborted check throws the reason, closes the file and leaves the threads to others', async () => {

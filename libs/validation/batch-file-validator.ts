@@ -92,10 +92,11 @@ type Options = {
 /** The threads start with the first file, serve all files, and end when idle. */
 export function createBatchFileValidator(options: Options = {}): BatchFileValidator {
   const threads = options.threads ?? threadsByDefault();
-  // A 4 MiB line of nothing but small arrays takes some 100 MB when parsed.
-  const threadMemoryMb = options.threadMemoryMb ?? 256;
-  // With less, V8 runs out while it starts the thread, and then it ends the process and not the thread.
-  if (threadMemoryMb < 32) throw new Error(`a validation thread needs at least 32 MB, not ${threadMemoryMb}`);
+  // The worst line of 4 MiB takes some 150 MB when parsed. The limit stands far above that, because Node may end the
+  // whole process, not the thread, when a thread's heap is full: sizes and times are what bounds a line.
+  const threadMemoryMb = options.threadMemoryMb ?? 512;
+  // With less, V8 runs out while it starts the thread, and ends the process.
+  if (threadMemoryMb < 256) throw new Error(`a validation thread needs at least 256 MB, not ${threadMemoryMb}`);
   const pool = createSlicePool({ threads, threadMemoryMb, idleTimeoutMs: options.idleTimeoutMs ?? 30_000 });
   const limits = { ...defaultLimits, ...options.limits };
   const temporaryDirectory = options.temporaryDirectory ?? tmpdir();

@@ -40,7 +40,7 @@ test('a slice that kills its thread is repeated line by line, and only the deadl
   const pool = poolDyingOf('poison');
   const { result, complete } = await checkerOf(pool, 20)(slice);
   expect(complete).toBe(true);
-  expect(pool.tasks.slice(1)).toEqual(['{"a":1}', '{"poison":1}', '{"b":1}', '{"poison":2}']);
+  expect(pool.tasks.slice(1)).toEqual(['{}', '{"a":1}', '{"poison":1}', '{}', '{"b":1}', '{"poison":2}', '{}']);
   expect(result.lineCount).toBe(5);
   expect([...result.ranges]).toEqual([0, 7, 0, 9, 21, 2, 22, 29, 3, 30, 42, 4]);
   expect(result.errors.map(({ line, code, param }) => [line, code, param])).toEqual([

@@ -1,13 +1,14 @@
 import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import { setPriority } from 'node:os';
+import { isMainThread } from 'node:worker_threads';
 import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } from './check-line.ts';
 import { nestsDeeper } from './json-depth.ts';
 import { forEachLine, lineLength } from './json-lines.ts';
 import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type SliceTask } from './slice-task.ts';
 
 // Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
-if (process.platform === 'linux') setPriority(0, 10);
+if (process.platform === 'linux' && !isMainThread) setPriority(0, 10);
 
 /** Runs in a piscina thread: checks every line of a slice. Throws nothing for a bad line; may be killed for a bad one. */
 export default function validateSlice({ bytes: shared, rules, withCustomIds }: SliceTask): SliceResult {

@@ -86,7 +86,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
           operation,
           body: bytes,
           parsed: value as Record<string, unknown>,
-          model: resolved.model,
+          model: body.model,
           stream: call.stream,
           includeUsage: body.stream_options?.include_usage === true,
           headers: request.headers as Record<string, string>,

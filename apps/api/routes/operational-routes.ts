@@ -4,7 +4,7 @@ import type { OpenApiDocument } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 
 /** Each check by name with `ok` or what is wrong. Only those in `required` decide; the others are for people. */
-export type Readiness = { required: Record<string, string>; informative: Record<string, unknown> };
+export type Readiness = { required: Record<string, string>; informative: Record<string, string> };
 
 type Deps = {
   checkReadiness: () => Promise<Readiness>;
@@ -39,7 +39,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
           const list = broken.map(([name, state]) => `${name}: ${state}`).join('; ');
           throw new GatewayError('unavailable', 'not_ready', `Not ready (${list}).`);
         }
-        response.json({ status: 'ready', checks: required, ...informative });
+        response.json({ status: 'ready', checks: { ...required, ...informative } });
       },
     },
     {

@@ -16,6 +16,9 @@ import {
 } from './checks.ts';
 import { createdAt, doneFrame, frame, pieceLength, textId, textUsage } from './shapes.ts';
 
+// Every prompt is answered in memory; the bound is that of the embeddings' inputs.
+const promptsMax = 2_048;
+
 type TextRequest = ReturnType<typeof decodeText>;
 type Choice = { prompt: string; generation: Generation };
 
@@ -85,6 +88,13 @@ function readPrompts(prompt: unknown): { text: string; tokens: number }[] {
     return refuse("Invalid 'prompt': empty array. Expected an array with minimum length 1.", 'prompt', 'empty_array');
   }
   if (isTokens(prompt)) return [fromTokens(prompt)];
+  if (prompt.length > promptsMax) {
+    return refuse(
+      `Invalid 'prompt': array too long. Expected an array with maximum length ${promptsMax}, but got an array with length ${prompt.length} instead.`,
+      'prompt',
+      'array_above_max_length',
+    );
+  }
   return prompt.map((item: unknown) => {
     if (typeof item === 'string') return { text: item, tokens: countTokens(item) };
     return isTokens(item) ? fromTokens(item) : wrongType('prompt', expected, prompt);

@@ -1,0 +1,58 @@
+import { sql, type Kysely } from 'kysely';
+import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import { pendingMigrations } from '#libs/database/migrate.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { Readiness } from './routes/operational-routes.ts';
+
+/**
+ * Whether requests should come here: database, migrations and access snapshot, and the process is not stopping.
+ * Workers are told for people and scripts only, because live calls do not need them.
+ */
+export async function checkReadiness(deps: {
+  db: Kysely<Database>;
+  snapshot: Pick<AccessSnapshot, 'assertFresh'>;
+  isStopping: () => boolean;
+}): Promise<Readiness> {
+  const { db, snapshot, isStopping } = deps;
+  const [migrations, workers] = await Promise.all([checkMigrations(db), countWorkers(db)]);
+  return {
+    required: {
+      process: isStopping() ? 'stopping' : 'ok',
+      database: workers === 'unknown' ? 'does not answer' : 'ok',
+      migrations,
+      access: isFresh(snapshot) ? 'ok' : 'stale',
+    },
+    informative: { workers },
+  };
+}
+
+// No reasons of the database's own in the answer: they may name hosts and users.
+async function checkMigrations(db: Kysely<Database>): Promise<string> {
+  try {
+    const pending = await pendingMigrations(db);
+    return pending.length === 0 ? 'ok' : `pending: ${pending.join(', ')}`;
+  } catch {
+    return 'unknown';
+  }
+}
+
+function isFresh(snapshot: Pick<AccessSnapshot, 'assertFresh'>): boolean {
+  try {
+    snapshot.assertFresh();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a worker has a session on this database. */
+async function countWorkers(db: Kysely<Database>): Promise<'connected' | 'none' | 'unknown'> {
+  try {
+    const { rows } = await sql<{ sessions: number }>`
+      select count(*)::int as sessions from pg_stat_activity
+      where application_name = 'sluice-queue-worker' and datname = current_database()`.execute(db);
+    return (rows[0]?.sessions ?? 0) > 0 ? 'connected' : 'none';
+  } catch {
+    return 'unknown';
+  }
+}

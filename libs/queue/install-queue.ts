@@ -1,0 +1,13 @@
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createJobQueue, type QueueDefinition } from './job-queue.ts';
+
+/** Brings pg-boss's own schema and the queues into a database, as the first process on it would. */
+export async function installQueue(
+  connectionString: string,
+  queues: readonly Omit<QueueDefinition<object>, 'payload'>[],
+  logger: Logger,
+): Promise<void> {
+  const queue = createJobQueue({ connectionString, role: 'sender', queues, logger, poolSizeMax: 1 });
+  await queue.start?.();
+  await queue.stop?.();
+}
