@@ -89,14 +89,13 @@ test('the simulator has a virtual key that follows its address', async () => {
 test('a credential that was stored for the simulator does not follow it to another port', async () => {
   const { workspaceId } = await bootstrap(access, null);
   await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
-  await access.virtualKeys.update(workspaceId, 'simulator', metadata, { key: 'sk-for-port-9001' });
-  expect(await database.db.selectFrom('secret').select('id').execute()).toHaveLength(1);
+  const before = await access.virtualKeys.update(workspaceId, 'simulator', metadata, { key: 'sk-for-port-9001' });
   await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
-  expect(await access.virtualKeys.get(workspaceId, 'simulator')).toMatchObject({
-    secret_id: null,
-    secret_last_four: '',
-  });
-  expect(await database.db.selectFrom('secret').select('id').execute()).toEqual([]);
+  const { secret_id: secretId } = await access.virtualKeys.get(workspaceId, 'simulator');
+  expect(secretId).not.toBe(before.secret_id);
+  expect(await database.db.selectFrom('secret').select('id').execute()).toEqual([{ id: secretId }]);
+  const members = await access.secrets.read(database.db, workspaceId, secretId ?? '');
+  expect(members?.['key']?.reveal()).not.toBe('sk-for-port-9001');
 });
 
 test('the first master key is remembered, and a process with another one does not start', async () => {

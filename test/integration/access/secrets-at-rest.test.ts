@@ -41,18 +41,19 @@ async function resolveAfterRestart(slug: string) {
 
 /** Where a text occurs in the whole database: as text, and as the bytes of a bytea column. */
 async function findEverywhere(text: string): Promise<string[]> {
-  const { rows: columns } = await database.pool.query<{ table: string; column: string; type: string }>(
-    `select table_name as table, column_name as column, data_type as type from information_schema.columns
-     where table_schema not in ('pg_catalog', 'information_schema')`,
+  const { rows: columns } = await database.pool.query<{ schema: string; table: string; column: string; type: string }>(
+    `select table_schema as schema, table_name as table, column_name as column, data_type as type
+     from information_schema.columns join information_schema.tables using (table_schema, table_name)
+     where table_type = 'BASE TABLE' and table_schema not in ('pg_catalog', 'information_schema')`,
   );
   const found: string[] = [];
-  for (const { table, column, type } of columns) {
+  for (const { schema, table, column, type } of columns) {
     const value = sql.ref(column);
     const isHit =
       type === 'bytea'
         ? sql`position(${Buffer.from(text)}::bytea in ${value}) > 0`
         : sql`position(${text} in ${value}::text) > 0`;
-    const { rows } = await sql`select 1 from ${sql.table(table)} where ${isHit} limit 1`.execute(database.db);
+    const { rows } = await sql`select 1 from ${sql.id(schema, table)} where ${isHit} limit 1`.execute(database.db);
     if (rows.length > 0) found.push(`${table}.${column}`);
   }
   return found;
