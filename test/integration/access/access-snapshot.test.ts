@@ -2,7 +2,7 @@ import type { KyselyPlugin } from 'kysely';
 import { sql } from 'kysely';
 import { expect, test, vi } from 'vitest';
 import { bootstrap } from '#libs/access/bootstrap.ts';
-import { createGatewayKey } from '#libs/access/gateway-key.ts';
+import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { bearer, callOf, createProcess, metadata, started, type AccessProcess } from './access-rig.ts';
@@ -184,6 +184,31 @@ test('a rotated provider key is used by every process, a deleted virtual key by 
   await writer.virtualKeys.remove(workspaceId, 'rotating', metadata);
   expect(writer.snapshot.findVirtualKey(workspaceId, 'rotating')).toBeUndefined();
   await vi.waitUntil(() => used() === undefined, { timeout: 5_000, interval: 10 });
+});
+
+test('among 10,000 keys one change is fetched, not 10,000 rows, and every other key stays as it was', async () => {
+  const { counter, plugin } = createCounter();
+  const access = createProcess(
+    { connectionString: database.connectionString, db: database.db.withPlugin(plugin) },
+    { listenConnectionString: null, pollMs: 600_000 },
+  );
+  const { workspaceId } = await bootstrap(access, null);
+  await sql`
+    insert into api_key (id, workspace_id, version, updated_at, name, digest, last_four, defaults, created_at)
+    select 'key_many_' || n, ${workspaceId}, 1, now(), 'many', encode(sha256(convert_to('many-' || n, 'UTF8')), 'hex'),
+      '', '{}', now()
+    from generate_series(1, 10000) as n`.execute(database.db);
+  await using _running = await started(access);
+  const known = () => Array.from({ length: 10_000 }, (_, index) => isKnown(access, `many-${index + 1}`));
+  expect(known().every(Boolean)).toBe(true);
+  const entry = access.snapshot.findApiKey(digestOf('many-1'));
+  await access.apiKeys.revoke(workspaceId, 'key_many_5000', metadata);
+  expect(known().flatMap((isLive, index) => (isLive ? [] : [index + 1]))).toEqual([5000]);
+  counter.statements = 0;
+  await createKey(access, workspaceId);
+  // The command itself, then: the version, the two lists of ids, and one fetch of the one key that is new.
+  expect(counter.statements).toBeLessThan(15);
+  expect(access.snapshot.findApiKey(digestOf('many-1'))).toBe(entry);
 });
 
 test('stop is idempotent, also before start, and ends the listening session', async () => {
