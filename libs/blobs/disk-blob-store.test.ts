@@ -86,10 +86,12 @@ test('a file-size limit is storage_full and leaves nothing behind', async () => 
   expect(await fileNames(folder)).toEqual([]);
 });
 
-/** A file system of 2 MiB, or null where this process may not mount one. */
+const [mountCommand, unmountCommand] = ['mount', 'umount'] as const;
+
+/** Makes the folder a file system of 2 MiB; false where this process may not mount one. */
 function mountSmall(folder: string): boolean {
   try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder], { stdio: 'ignore' });
+    execFileSync(mountCommand, ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder], { stdio: 'ignore' });
     return true;
   } catch {
     return false;
@@ -100,7 +102,7 @@ test('a full disk is storage_full, leaves nothing behind, and stops being full w
   const folder = await makeFolder();
   const isMounted = mountSmall(folder);
   onTestFinished(async () => {
-    if (isMounted) execFileSync('umount', [folder]);
+    if (isMounted) execFileSync(unmountCommand, [folder]);
     await rm(folder, { recursive: true });
   });
   if (!isMounted) context.skip('mounting a small file system needs root');

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { open, rename, unlink, type FileHandle } from 'node:fs/promises';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BlobWriter, StoredBlob } from './blob-store.ts';
+import { fileTooLarge } from './file-too-large.ts';
 
 // Small writes (the lines of an output file) are gathered: one system call per 256 KiB.
 const flushBytes = 262_144;
@@ -77,11 +78,6 @@ export async function openDiskBlobWriter(target: {
     commit: () => (stored ??= finish()),
     abort: discard,
   };
-}
-
-export function fileTooLarge(sizeBytesMax: number): GatewayError {
-  const message = `The file is too large: at most ${sizeBytesMax} bytes are accepted.`;
-  return new GatewayError('payload_too_large', 'file_too_large', message, { param: 'file' });
 }
 
 async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {

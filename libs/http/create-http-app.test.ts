@@ -302,6 +302,14 @@ test('a POST without a body works where none is declared', async () => {
   expect((await call('/v1/batches/batch_1/cancel', { method: 'POST' })).status).toBe(200);
 });
 
+test('a body that no route asked for is dropped, and a large one costs the connection', async () => {
+  const cancel = '/v1/batches/batch_1/cancel';
+  expect((await post(cancel, '{}')).status).toBe(200);
+  const head = `POST ${cancel} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer all\r\nContent-Length: 90000000\r\n\r\n`;
+  const answer = await exchange(server.port, head, 'x'.repeat(2_000_000));
+  expect(answer === '' || answer.startsWith('HTTP/1.1 200')).toBe(true);
+});
+
 test('paths: percent-escapes are decoded, slashes tolerated, case is not', async () => {
   expect((await call('/v1/batches/a%2Fb')).body).toMatchObject({ id: 'a/b' });
   expect((await post(`/v1/${chat.slice(3)}`, '{}')).status).toBe(200);
@@ -374,6 +382,14 @@ test('one line is logged per request, with what the handler added', async () => 
       workspace_id: 'ws_1',
     }),
   ]);
+});
+
+test('only failures are logged when the access log is kept elsewhere', async () => {
+  const { logger, lines } = createTestLogger();
+  await using quiet = await serveForTest(routes, { deps: { logger, requestLog: 'failed' } });
+  for (const path of ['/v1/context', '/v1/nope']) await (await fetch(quiet.url + path)).text();
+  await expect.poll(() => lines.length).toBe(1);
+  expect(lines[0]).toMatchObject({ route: 'unmatched', status: 404 });
 });
 
 test('an authentication that must wait is waited for', async () => {

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 // What a client may still send after it was refused: enough for a body that was already under way, no more.
 const drainBytesMax = 16 * 1_048_576;
 const drainMsMax = 5_000;
+const unwantedBytesMax = 1_048_576;
 
 /**
  * Sends the (complete) body of an answer at once; the response itself ends only when the rest of the request has been
@@ -45,6 +46,20 @@ export function drainThenEnd(
   });
   request.once('close', () => clearTimeout(timer));
   request.resume();
+}
+
+/**
+ * Reads and drops a body that a route does not want (some clients send `{}` with every POST), beside its handler.
+ * One that is large or slow costs the client its connection: Node alone would read it for as long as it comes.
+ */
+export function discardBody(request: IncomingMessage): void {
+  let dropped = 0;
+  const timer = setTimeout(() => request.destroy(), drainMsMax);
+  request.on('data', (chunk: Buffer) => {
+    dropped += chunk.length;
+    if (dropped > unwantedBytesMax) request.destroy();
+  });
+  request.once('close', () => clearTimeout(timer));
 }
 
 export function hasBody(request: IncomingMessage): boolean {

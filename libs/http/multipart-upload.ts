@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Busboy } from '@fastify/busboy';
 import type { ZodType, z } from 'zod';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { clientGone, refuseCompressed } from './json-body.ts';
 import { parseInput } from './zod-error.ts';
@@ -198,9 +199,4 @@ function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 're
 
 function formError(code: string, message: string, param: string | null = null): GatewayError {
   return new GatewayError('invalid_request', code, message, { param });
-}
-
-function fileTooLarge(sizeBytesMax: number): GatewayError {
-  const message = `The file is too large: at most ${sizeBytesMax} bytes are accepted.`;
-  return new GatewayError('payload_too_large', 'file_too_large', message, { param: 'file' });
 }

@@ -1,0 +1,70 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { HttpMetrics } from '#libs/http/metrics.ts';
+import type { OpenApiDocument } from '#libs/http/openapi.ts';
+import type { Route } from '#libs/http/route.ts';
+
+/** Each check by name with `ok` or what is wrong. Only those in `required` decide; the others are for people. */
+export type Readiness = { required: Record<string, string>; informative: Record<string, unknown> };
+
+type Deps = {
+  checkReadiness: () => Promise<Readiness>;
+  metrics: Pick<HttpMetrics, 'renderMetrics'>;
+  /** Called at the first request: the document is made from the table that these routes are part of. */
+  openApi: () => OpenApiDocument;
+};
+
+/** `GET /health/live`, `/health/ready`, `/metrics` and `/openapi.json`; none needs a key. */
+export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): Route[] {
+  let document: string | null = null;
+  const common = { method: 'GET', tag: 'Operations', scope: 'public' } as const;
+  return [
+    {
+      ...common,
+      path: '/health/live',
+      operationId: 'getLiveness',
+      summary: 'Tells that the process answers',
+      responses: { 200: { description: 'The process answers.', contentType: 'application/json' } },
+      handler: (_request, response) => void response.json({ status: 'ok' }),
+    },
+    {
+      ...common,
+      path: '/health/ready',
+      operationId: 'getReadiness',
+      summary: 'Tells whether the process can serve requests',
+      responses: { 200: { description: 'Ready, with the state of each part.', contentType: 'application/json' } },
+      handler: async (_request, response) => {
+        const { required, informative } = await checkReadiness();
+        const broken = Object.entries(required).filter(([, state]) => state !== 'ok');
+        if (broken.length > 0) {
+          const list = broken.map(([name, state]) => `${name}: ${state}`).join('; ');
+          throw new GatewayError('unavailable', 'not_ready', `Not ready (${list}).`);
+        }
+        response.json({ status: 'ready', checks: required, ...informative });
+      },
+    },
+    {
+      ...common,
+      path: '/metrics',
+      operationId: 'getMetrics',
+      summary: 'Metrics in the Prometheus text format',
+      responses: { 200: { description: 'The metrics.', contentType: 'text/plain' } },
+      handler: async (_request, response) => {
+        const { contentType, body } = await metrics.renderMetrics();
+        response.setHeader('content-type', contentType);
+        response.end(body);
+      },
+    },
+    {
+      ...common,
+      path: '/openapi.json',
+      operationId: 'getOpenApiDocument',
+      summary: 'This document',
+      responses: { 200: { description: 'OpenAPI 3.1.', contentType: 'application/json' } },
+      handler: (_request, response) => {
+        document ??= JSON.stringify(openApi());
+        response.setHeader('content-type', 'application/json');
+        response.end(document);
+      },
+    },
+  ];
+}

@@ -1,0 +1,131 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createHttpServer } from './http-server.ts';
+import { exchange, serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
+
+const seen: string[] = [];
+const held: (() => void)[] = [];
+const routes = [
+  testRoute({
+    method: 'POST',
+    path: '/v1/echo',
+    scope: 'public',
+    request: { body: 'json-bytes' },
+    handler: (request, response) => {
+      seen.push(request.path);
+      response.json(request.body);
+    },
+  }),
+  testRoute({
+    method: 'GET',
+    path: '/v1/held',
+    scope: 'public',
+    handler: async (_request, response) => {
+      await new Promise<void>((resolve) => held.push(resolve));
+      response.json({ ok: true });
+    },
+  }),
+];
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await serveForTest(routes, { limits: { headersTimeoutMs: 200, timeoutCheckIntervalMs: 50 } });
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const smuggled = 'POST /v1/smuggled HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}';
+const start = 'POST /v1/echo HTTP/1.1\r\nHost: a\r\n';
+
+test.each([
+  ['TE and CL together', `${start}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${smuggled}`],
+  ['two lengths', `${start}Content-Length: 2\r\nContent-Length: 60\r\n\r\n{}${smuggled}`],
+  ['an unknown transfer coding', `${start}Transfer-Encoding: xchunked\r\n\r\n${smuggled}`],
+  ['chunked not last', `${start}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n${smuggled}`],
+  ['a space before the colon', `${start}Content-Length : 2\r\n\r\n{}${smuggled}`],
+  ['a folded header', `${start}X-Gateway-Metadata: {}\r\n Content-Length: 2\r\n\r\n${smuggled}`],
+  ['a bare CR in a header', `${start}x-gateway-trace-id: a\rX-Other: b\r\n\r\n${smuggled}`],
+  ['a NUL in a header', `${start}x-gateway-trace-id: a\0b\r\n\r\n${smuggled}`],
+  ['a chunk size that is no number', `${start}Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n${smuggled}`],
+  ['a negative length', `${start}Content-Length: -1\r\n\r\n${smuggled}`],
+  ['headers over 16 KiB', `${start}x-long: ${'x'.repeat(20_000)}\r\n\r\n${smuggled}`],
+  ['bytes that are not HTTP', '\x16\x03\x01\x02\x00hello\r\n\r\n'],
+])('ambiguous bytes are refused, the connection closed, and nothing behind them is served: %s', async (name, bytes) => {
+  seen.length = 0;
+  const answer = await exchange(server.port, bytes);
+  expect(answer.match(/HTTP\/1\.1 \d/g)).toHaveLength(1);
+  const status = name.startsWith('headers over') ? 431 : 400;
+  expect(answer).toMatch(
+    new RegExp(`^HTTP/1\\.1 ${status} [^]*content-type: application/json[^]*x-request-id: req_`, 'i'),
+  );
+  expect(JSON.parse(answer.slice(answer.indexOf('{')))).toEqual({
+    error: { message: expect.any(String), type: 'invalid_request_error', param: null, code: expect.any(String) },
+  });
+  expect(seen).toEqual([]);
+});
+
+test('a line break in a header value cannot start another header', async () => {
+  const answer = await exchange(
+    server.port,
+    `${start}x-gateway-trace-id: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`,
+  );
+  expect(answer).toMatch(/x-gateway-trace-id: a\r\n/i);
+});
+
+test('HTTP/1.1 without Host is refused with a body', async () => {
+  const answer = await exchange(server.port, 'GET /v1/held HTTP/1.1\r\nConnection: close\r\n\r\n');
+  expect(answer).toMatch(/^HTTP\/1\.1 400 [^]*"code":"missing_host"/);
+});
+
+test('more than a hundred headers are refused', async () => {
+  const many = Array.from({ length: 101 }, (_, index) => `x-h${index}: 1\r\n`).join('');
+  const answer = await exchange(server.port, `GET /v1/held HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${many}\r\n`);
+  expect(answer).toMatch(/^HTTP\/1\.1 431 [^]*"code":"request_headers_too_large"/);
+});
+
+test('a client that drips its headers is cut off with 408', async () => {
+  const answer = await exchange(server.port, 'GET /v1/held HTTP/1.1\r\nHost:');
+  expect(answer).toMatch(/^HTTP\/1\.1 408 [^]*"code":"request_timeout"/);
+});
+
+test('two requests on one connection are answered in order', async () => {
+  const one = (path: string, more = ''): string =>
+    `POST ${path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n${more}\r\n{}`;
+  const answer = await exchange(server.port, one('/v1/echo') + one('/v1/nope', 'Connection: close\r\n'));
+  expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 404']);
+});
+
+test('stopping finishes what runs, closes what is idle, and refuses what is new', async () => {
+  await using own = await serveForTest(routes);
+  const idle = connect(own.port, '127.0.0.1');
+  await once(idle, 'connect');
+  const idleClosed = once(idle.resume(), 'close');
+  const running = fetch(`${own.url}/v1/held`);
+  await expect.poll(() => held.length).toBe(1);
+
+  const stopped = own.http.stop(10_000);
+  expect(own.http.stop(1)).toBe(stopped);
+  await idleClosed;
+  await expect(fetch(`${own.url}/v1/held`)).rejects.toThrow('fetch failed');
+  held.pop()?.();
+  const response = await running;
+  expect(response.headers.get('connection')).toBe('close');
+  expect(await response.json()).toEqual({ ok: true });
+  await stopped;
+});
+
+test('stopping cuts what outlives its deadline', async () => {
+  await using own = await serveForTest(routes);
+  const running = fetch(`${own.url}/v1/held`);
+  running.catch(() => {});
+  await expect.poll(() => held.length).toBe(1);
+  await own.http.stop(50);
+  await expect(running).rejects.toThrow('fetch failed');
+  held.pop()?.();
+});
+
+test('a port in use is an error of listen, and a server that never listened stops', async () => {
+  const second = createHttpServer(() => {});
+  await expect(second.listen({ port: server.port, host: '127.0.0.1' })).rejects.toMatchObject({ code: 'EADDRINUSE' });
+  await second.stop(0);
+});

@@ -1,0 +1,54 @@
+import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
+import type { RequestEnd } from './create-http-app.ts';
+
+export type HttpMetrics = {
+  /** Other parts of the process add their own metrics here. */
+  readonly registry: Registry;
+  /** For `createHttpApp({ observe })`. */
+  observeRequest: (end: RequestEnd) => void;
+  /** The text of `GET /metrics` and its content type. */
+  renderMetrics: () => Promise<{ contentType: string; body: string }>;
+};
+
+// From a cache hit to the longest wait for a model, in seconds.
+const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
+
+/**
+ * The metrics of one process: request durations by method, route template and status class (never by raw path: that
+ * would be unbounded), and the defaults of prom-client, among them `nodejs_eventloop_lag_p99_seconds`.
+ */
+export function createMetrics(): HttpMetrics {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  const duration = new Histogram({
+    name: 'http_request_duration_seconds',
+    help: 'Time from the head of a request to the end of its response.',
+    labelNames: ['method', 'route', 'status'],
+    buckets: durationBuckets,
+    registers: [registry],
+  });
+  // One bound child per combination: looking the labels up again for each request costs more than the observation.
+  const children = new Map<string, ReturnType<typeof duration.labels>>();
+  return {
+    registry,
+    observeRequest: ({ method, route, status, durationMs }) => {
+      const key = `${method} ${route} ${Math.floor(status / 100)}`;
+      let child = children.get(key);
+      if (child === undefined) {
+        child = duration.labels(isKnownMethod(method) ? method : 'other', route, `${Math.floor(status / 100)}xx`);
+        if (children.size < childrenMax) children.set(key, child);
+      }
+      child.observe(durationMs / 1_000);
+    },
+    renderMetrics: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
+  };
+}
+
+// Routes times methods times five classes stays far below; a bound all the same.
+const childrenMax = 5_000;
+
+const knownMethods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']);
+
+function isKnownMethod(method: string): boolean {
+  return knownMethods.has(method);
+}

@@ -1,0 +1,212 @@
+import { isDeepStrictEqual } from 'node:util';
+import { z, type ZodType } from 'zod';
+import type { HttpMethod, Route } from './route.ts';
+
+type Json = Record<string, unknown>;
+export type OpenApiDocument = {
+  openapi: '3.1.0';
+  info: Json;
+  servers: Json[];
+  security: Json[];
+  tags: Json[];
+  paths: Record<string, Record<string, Json>>;
+  components: { schemas: Json; responses: Json; headers: Json; parameters: Json; securitySchemes: Json };
+};
+
+/** Version of the interface (gateway-api.md, Versioning), not of the program. */
+const interfaceVersion = '2.0.0';
+
+const tracingHeaders: Record<string, string> = {
+  'trace-id': 'Groups requests; made by the gateway when absent.',
+  'span-id': 'Id of a span under the trace.',
+  'parent-span-id': 'Links a child span to its parent.',
+  'span-name': 'Name of the span.',
+  metadata: 'JSON object of strings of at most 128 characters.',
+};
+
+const errorStatuses = {
+  public: ['4XX', '5XX'],
+  protected: ['401', '403', '4XX', '5XX'],
+} as const;
+
+/**
+ * The OpenAPI 3.1 document of a route table: what the routes check is what it says. Schemas that carry an id
+ * (`.meta({ id })`) become components. `baseUrl` is where clients reach the server, without `/v1`.
+ */
+export function toOpenApi(
+  routes: readonly Route[],
+  options: { title: string; description: string; baseUrl: string },
+): OpenApiDocument {
+  const schemas: Json = { Error: errorSchema };
+  const paths: OpenApiDocument['paths'] = {};
+  for (const route of routes) {
+    const path = toTemplate(route.path);
+    paths[path] ??= {};
+    paths[path][route.method.toLowerCase()] = toOperation(route, schemas);
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: options.title, description: options.description, version: interfaceVersion },
+    servers: [{ url: options.baseUrl }],
+    security: [{ gatewayKey: [] }, { bearer: [] }],
+    tags: [...new Set(routes.map((route) => route.tag))].map((name) => ({ name })),
+    paths,
+    components: {
+      schemas,
+      responses: { Error: errorResponse },
+      headers: {
+        'x-request-id': { description: 'Id of the request, to quote in a report.', schema: { type: 'string' } },
+        'x-gateway-trace-id': { description: 'Trace that the request belongs to.', schema: { type: 'string' } },
+      },
+      parameters: Object.fromEntries(
+        Object.entries(tracingHeaders).map(([name, text]) => [name, headerParameter(name, text)]),
+      ),
+      securitySchemes: {
+        gatewayKey: { type: 'apiKey', in: 'header', name: 'x-gateway-api-key' },
+        bearer: { type: 'http', scheme: 'bearer', description: 'The gateway key, when x-gateway-api-key is absent.' },
+      },
+    },
+  };
+}
+
+/** The operations of a document as `METHOD /path/:parameter`, sorted: equal to the table's when they agree. */
+export function operationsOf(document: OpenApiDocument): string[] {
+  const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map(
+      (method) => `${method.toUpperCase() as HttpMethod} ${path.replaceAll(/\{(\w+)\}/g, ':$1')}`,
+    ),
+  );
+  return operations.sort();
+}
+
+function toOperation(route: Route, schemas: Json): Json {
+  const { request, scope } = route;
+  const parameters = [
+    ...[...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
+    ...queryParameters(request?.query, schemas),
+    ...(request?.headers ?? []).map((name) => headerParameter(name, '')),
+    ...Object.keys(tracingHeaders).map((name) => ({ $ref: `#/components/parameters/${name}` })),
+  ];
+  const body = toRequestBody(route, schemas);
+  return {
+    operationId: route.operationId,
+    summary: route.summary,
+    tags: [route.tag],
+    ...(scope === 'public' ? { security: [] } : { 'x-scope': scope }),
+    parameters,
+    ...(body === null ? {} : { requestBody: body }),
+    responses: toResponses(route, schemas),
+  };
+}
+
+function toRequestBody({ request }: Route, schemas: Json): Json | null {
+  if (request?.body === undefined) return null;
+  const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
+  const contentType = request.body === 'multipart' ? 'multipart/form-data' : 'application/json';
+  return {
+    required: true,
+    content: {
+      [contentType]: { schema: schema === undefined ? { type: 'object' } : toSchema(schema, 'input', schemas) },
+    },
+  };
+}
+
+function toResponses(route: Route, schemas: Json): Json {
+  const responses: Json = {};
+  for (const [status, { description, schema, contentType }] of Object.entries(route.responses)) {
+    const type = contentType ?? (schema === undefined ? 'application/octet-stream' : 'application/json');
+    const content = { [type]: schema === undefined ? {} : { schema: toSchema(schema, 'output', schemas) } };
+    responses[status] = { description, headers: commonHeaders, content };
+  }
+  for (const status of errorStatuses[route.scope === 'public' ? 'public' : 'protected']) {
+    responses[status] ??= { $ref: '#/components/responses/Error' };
+  }
+  return responses;
+}
+
+function pathParameter(name: string, params: ZodType | undefined, schemas: Json): Json {
+  const schema = (params === undefined ? undefined : propertiesOf(toSchema(params, 'input', schemas)))?.[name];
+  return { name, in: 'path', required: true, schema: schema ?? { type: 'string' } };
+}
+
+function queryParameters(query: ZodType | undefined, schemas: Json): Json[] {
+  if (query === undefined) return [];
+  const schema = toSchema(query, 'input', schemas);
+  const required = new Set(Array.isArray(schema.required) ? schema.required : []);
+  return Object.entries(propertiesOf(schema) ?? {}).map(([name, property]) => ({
+    name,
+    in: 'query',
+    required: required.has(name),
+    schema: property,
+  }));
+}
+
+function propertiesOf(schema: Json): Json | undefined {
+  return typeof schema.properties === 'object' && schema.properties !== null ? (schema.properties as Json) : undefined;
+}
+
+function headerParameter(name: string, description: string): Json {
+  const text = `${description} The alias x-portkey-${name} is accepted.`.trim();
+  return { name: `x-gateway-${name}`, in: 'header', required: false, description: text, schema: { type: 'string' } };
+}
+
+/**
+ * A zod schema as JSON Schema 2020-12 (which OpenAPI 3.1 uses); its `$defs` (schemas with an id) move to the
+ * components. What is optional on the way in can be certain on the way out: then there are two, the later
+ * one named `XInput` or `XOutput`.
+ * A recursive schema must have an id.
+ */
+function toSchema(schema: ZodType, io: 'input' | 'output', schemas: Json): Json {
+  const { $schema: _dialect, $defs, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: 'any' });
+  const names = new Map<string, string>();
+  for (const [name, definition] of Object.entries($defs ?? {})) {
+    const isTaken = schemas[name] !== undefined && !isDeepStrictEqual(schemas[name], toComponent(definition, names));
+    names.set(name, isTaken ? `${name}${io === 'input' ? 'Input' : 'Output'}` : name);
+  }
+  for (const [name, definition] of Object.entries($defs ?? {})) {
+    schemas[names.get(name) ?? name] ??= toComponent(definition, names);
+  }
+  return toComponent(rest, names) as Json;
+}
+
+function toComponent(value: unknown, names: ReadonlyMap<string, string>): unknown {
+  if (Array.isArray(value)) return value.map((item) => toComponent(item, names));
+  if (typeof value !== 'object' || value === null) return value;
+  const entries = Object.entries(value).map(([key, member]) => {
+    if (key !== '$ref' || typeof member !== 'string') return [key, toComponent(member, names)];
+    const name = member.replace(/^#\/\$defs\//, '');
+    return [key, `#/components/schemas/${names.get(name) ?? name}`];
+  });
+  return Object.fromEntries(entries) as Json;
+}
+
+function toTemplate(path: string): string {
+  return path.replaceAll(/:(\w+)/g, '{$1}');
+}
+
+const nullableString = { type: ['string', 'null'] };
+const errorSchema = {
+  type: 'object',
+  required: ['error'],
+  properties: {
+    error: {
+      type: 'object',
+      required: ['message', 'type', 'param', 'code'],
+      properties: {
+        message: { type: 'string' },
+        type: { type: 'string' },
+        param: nullableString,
+        code: nullableString,
+      },
+    },
+  },
+};
+const commonHeaders = {
+  'x-request-id': { $ref: '#/components/headers/x-request-id' },
+  'x-gateway-trace-id': { $ref: '#/components/headers/x-gateway-trace-id' },
+};
+const errorResponse = {
+  description: 'What was wrong, and what would be right.',
+  headers: commonHeaders,
+  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+};
