@@ -16,8 +16,10 @@ export type PoolOptions = {
   max?: number;
   /** How long a caller waits for a connection, new or free, before it is told `unavailable`. Default 5 s. */
   connectionTimeoutMs?: number;
-  /** The longest single statement. Default 30 s; 0 is no limit (rebuild, long COPY) and also ends the stall watch. */
+  /** The longest single statement. Default 30 s; 0 is no limit (rebuild, long COPY). */
   statementTimeoutMs?: number;
+  /** The longest silence of the server while a query waits. Default: 5 s over statementTimeoutMs, no limit without. */
+  stallTimeoutMs?: number;
   /** The longest wait for a lock. Default 5 s: a twin of a command in progress is then told to come back. */
   lockTimeoutMs?: number;
   /** The longest pause inside a transaction. Default 15 s: a forgotten writer stalls every subscriber of the log. */
@@ -27,9 +29,6 @@ export type PoolOptions = {
   /** An unused connection is closed after this. Default 30 s. */
   idleTimeoutMs?: number;
 };
-
-// How much longer than statement_timeout a silent connection is believed to be alive.
-const stallMarginMs = 5_000;
 
 /**
  * A connection pool that survives its server: a killed Postgres, a terminated session or a network that swallows
@@ -44,6 +43,7 @@ const stallMarginMs = 5_000;
 export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
   assertPostgresUrl(options.connectionString);
   const statementTimeoutMs = options.statementTimeoutMs ?? 30_000;
+  const stallTimeoutMs = options.stallTimeoutMs ?? (statementTimeoutMs > 0 ? statementTimeoutMs + 5_000 : 0);
   const settings = sessionSettings({ ...options, statementTimeoutMs });
 
   const pool = new pg.Pool({
@@ -59,7 +59,7 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
       // pg-pool takes its own listener off while a client is checked out; without this one, a connection that dies
       // between two queries of a transaction would end the process. The query or the release tells the caller.
       client.on('error', (error) => logger.warn({ err: error, application: options.applicationName }, 'session lost'));
-      if (statementTimeoutMs > 0) endWhenStalled(client, statementTimeoutMs + stallMarginMs);
+      if (stallTimeoutMs > 0) endWhenStalled(client, stallTimeoutMs);
       await client.query(settings);
     },
   });

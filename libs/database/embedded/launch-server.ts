@@ -41,11 +41,11 @@ const passingTroubles = /Address already in use|could not create any TCP\/IP soc
  * stopped before. Throws with the server's last words when it does not come up. Call it with the directory's lock held.
  */
 export async function launchServer(options: LaunchOptions): Promise<RunningServer> {
-  const { cluster, logger } = options;
+  const { cluster, stopTimeoutMs, logger } = options;
   let lastWords = '';
   for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
     if (attempt > 0) await sleep(200 * 2 ** attempt);
-    await stopServerProcesses(cluster.dataDir, cluster.name, logger);
+    await stopServerProcesses({ dataDir: cluster.dataDir, clusterName: cluster.name, stopTimeoutMs, logger });
     const port = await freePort(attempt < 2 ? cluster.file.port : undefined);
     const process = await spawnServer(options, port);
     if (await becomesReady(process, options)) return { ...process, port };

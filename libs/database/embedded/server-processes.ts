@@ -7,27 +7,37 @@ import { runProgram } from './run-program.ts';
 
 export type ServerProcess = { pid: number; isPostmaster: boolean };
 
-/** How long each signal may take: a fast shutdown writes a checkpoint, an immediate one does not. */
-const escalation = [
-  { signal: 'SIGINT', waitMs: 20_000 },
+/** An immediate shutdown only has to end processes; a kill needs no cooperation at all. */
+const forcedSteps = [
   { signal: 'SIGQUIT', waitMs: 3_000 },
   { signal: 'SIGKILL', waitMs: 5_000 },
 ] as const;
 
 /** Children of a dead postmaster notice by themselves, mostly at once. */
-const stragglerEscalation = [{ signal: undefined, waitMs: 1_000 }, ...escalation.slice(1)] as const;
+const stragglersWaitMs = 1_000;
 
 /**
  * Ends every Postgres process that still works on the data directory; call it only while holding the directory's lock,
  * which proves that the Sluice process that started them is dead. They are recognised by what they do and not by the
  * number in postmaster.pid, which after a reboot may belong to any other program.
  */
-export async function stopServerProcesses(dataDir: string, clusterName: string, logger: Logger): Promise<void> {
+export async function stopServerProcesses(options: {
+  dataDir: string;
+  clusterName: string;
+  /** How long an orderly stop may take. */
+  stopTimeoutMs: number;
+  logger: Logger;
+}): Promise<void> {
+  const { dataDir, clusterName, stopTimeoutMs, logger } = options;
   let processes = await findServerProcesses(dataDir, clusterName);
   if (processes.length === 0) return;
   const orphan = processes.find((process) => process.isPostmaster);
   logger.warn({ pid: orphan?.pid, processes: processes.length }, 'stopping a postgres left behind by a dead process');
-  for (const { signal, waitMs } of orphan === undefined ? stragglerEscalation : escalation) {
+  const firstStep =
+    orphan === undefined
+      ? { signal: undefined, waitMs: stragglersWaitMs }
+      : { signal: 'SIGINT' as const, waitMs: stopTimeoutMs };
+  for (const { signal, waitMs } of [firstStep, ...forcedSteps]) {
     if (signal !== undefined) signalAll(signal === 'SIGKILL' ? processes : leaders(processes), signal);
     const deadline = Date.now() + waitMs;
     while (processes.length > 0 && Date.now() < deadline) {

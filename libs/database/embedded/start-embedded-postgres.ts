@@ -126,7 +126,9 @@ async function completeStart(cluster: Cluster, server: RunningServer, lock: Dire
   const adminConnectionString = `postgres://${superuser}:${file.superuserPassword}@${address}/postgres`;
   try {
     await createRoleAndDatabase(adminConnectionString, file.applicationPassword);
-    if (file.port !== server.port) await saveClusterFile(cluster, { port: server.port });
+    if (!file.initialised || file.port !== server.port) {
+      await saveClusterFile(cluster, { initialised: true, port: server.port });
+    }
   } catch (error) {
     await server.stop();
     throw error;

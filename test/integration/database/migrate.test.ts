@@ -1,0 +1,126 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { sql } from 'kysely';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { migrate, pendingMigrations } from '#libs/database/migrate.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
+
+const logger = createLogger({ name: 'test', level: 'silent' });
+let database: TestDatabase;
+let folder: string;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+});
+afterAll(() => database.drop());
+
+beforeEach(async () => {
+  // An empty database: the template's own migrations would be missing from the test's folder.
+  await sql`drop schema public cascade`.execute(database.db);
+  await sql`create schema public`.execute(database.db);
+  folder = await mkdtemp(path.join(tmpdir(), 'sluice-migrations-'));
+  return () => rm(folder, { recursive: true });
+});
+
+async function write(name: string, statements: string): Promise<void> {
+  await writeFile(
+    path.join(folder, `${name}.ts`),
+    `import { createRequire } from 'node:module';
+     const { sql } = createRequire(${JSON.stringify(import.meta.url)})('kysely');
+     export async function up(db: unknown): Promise<void> {
+       for (const statement of ${JSON.stringify(statements.split(';'))}) await sql.raw(statement).execute(db);
+     }`,
+  );
+}
+
+const run = () => migrate({ connectionString: database.connectionString, logger, folder });
+const tables = async () => {
+  const { rows } = await sql<{ name: string }>`
+    select tablename as name from pg_tables where schemaname = 'public' and tablename not like 'kysely%' order by 1`.execute(
+    database.db,
+  );
+  return rows.map((row) => row.name);
+};
+
+test('migrations are applied once, in order, and named', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await write('0002_second', 'alter table a rename to b');
+  expect(await pendingMigrations(database.db, folder)).toEqual(['0001_first', '0002_second']);
+  expect(await run()).toEqual(['0001_first', '0002_second']);
+  expect(await tables()).toEqual(['b']);
+  expect(await pendingMigrations(database.db, folder)).toEqual([]);
+  expect(await run()).toEqual([]);
+});
+
+test('a later migration is pending until it is applied', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await run();
+  await write('0002_second', 'create table c (x int)');
+  expect(await pendingMigrations(database.db, folder)).toEqual(['0002_second']);
+  expect(await run()).toEqual(['0002_second']);
+});
+
+test('of several processes that start together one migrates and all succeed', async () => {
+  await write('0001_first', 'create table a (x int);insert into a select 1;select pg_sleep(0.3)');
+  const applied = await Promise.all([run(), run(), run(), run()]);
+  expect(applied.flat()).toEqual(['0001_first']);
+  const { rows } = await sql`select * from a`.execute(database.db);
+  expect(rows).toHaveLength(1);
+});
+
+test('a process that waits longer than its limit for another migration is told so', async () => {
+  await write('0001_first', 'create table a (x int);select pg_sleep(1)');
+  const first = run();
+  const impatient = async () => {
+    for (;;) {
+      const { rows } = await sql`select from pg_locks where locktype = 'advisory' and granted`.execute(database.db);
+      if (rows.length > 0) break;
+    }
+    await migrate({ connectionString: database.connectionString, logger, folder, waitMs: 50 });
+  };
+  await expect(impatient()).rejects.toThrow(/lock timeout/);
+  expect(await first).toEqual(['0001_first']);
+});
+
+test('a migration that fails leaves nothing of itself or of those before it', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await write('0002_broken', 'create table b (x int);select 1/0');
+  await expect(run()).rejects.toThrow(/Migration 0002_broken failed: division by zero/);
+  expect(await tables()).toEqual([]);
+  expect(await pendingMigrations(database.db, folder)).toEqual(['0001_first', '0002_broken']);
+});
+
+test('statements may take longer than the limits of ordinary pools', async () => {
+  // Division by zero, were there a limit.
+  await write('0001_first', `select 1 / (current_setting('statement_timeout') = '0')::int`);
+  await write('0002_second', `select 1 / (current_setting('idle_in_transaction_session_timeout') = '0')::int`);
+  expect(await run()).toEqual(['0001_first', '0002_second']);
+});
+
+test('a misnamed migration and a number used twice are refused before anything runs', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await write('2_second', 'create table b (x int)');
+  await expect(run()).rejects.toThrow(/2_second\.ts must be named/);
+  await rm(path.join(folder, '2_second.ts'));
+  await write('0001_other', 'create table b (x int)');
+  await expect(run()).rejects.toThrow(/Two migrations have the number 0001/);
+  expect(await tables()).toEqual([]);
+});
+
+test('an applied migration that is missing from the folder is reported', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await write('0002_second', 'create table b (x int)');
+  await run();
+  await rm(path.join(folder, '0001_first.ts'));
+  await expect(run()).rejects.toThrow(/0001_first is missing/);
+});
+
+test('a migration of a newer release does not make this one unready', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await write('0002_second', 'create table b (x int)');
+  await run();
+  await rm(path.join(folder, '0002_second.ts'));
+  expect(await pendingMigrations(database.db, folder)).toEqual([]);
+});

@@ -1,0 +1,90 @@
+import { randomBytes } from 'node:crypto';
+import type { Kysely } from 'kysely';
+import pg from 'pg';
+import { afterAll, beforeAll, inject } from 'vitest';
+import { createDatabase, createPool, type PoolOptions } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import type { TestPostgres } from './postgres-server.ts';
+
+export type TestDatabase = {
+  /** As the owner of the database, who is no superuser where the server lets us choose. */
+  connectionString: string;
+  pool: pg.Pool;
+  db: Kysely<Database>;
+  /** Closes the pool and drops the database, also while others are connected to it. Idempotent. */
+  drop(): Promise<void>;
+};
+
+const logger = createLogger({ name: 'test', level: process.env.SLUICE_LOG_LEVEL || 'silent' });
+
+/**
+ * A new, migrated, empty database of one's own: a copy of the run's template, made in milliseconds.
+ * `poolOptions` changes the limits of its pool.
+ */
+export async function createTestDatabase(poolOptions: Partial<PoolOptions> = {}): Promise<TestDatabase> {
+  const { templateUrl }: TestPostgres = inject('postgres');
+  const url = new URL(templateUrl);
+  const template = url.pathname.slice(1);
+  const name = `${template}_${randomBytes(6).toString('hex')}`;
+  const owner = pg.escapeIdentifier(decodeURIComponent(url.username));
+  // A copy of the files: three times as fast as the default, which writes the whole copy into the log as well.
+  await runAsAdmin(`create database ${name} template ${template} owner ${owner} strategy file_copy`);
+  url.pathname = `/${name}`;
+  const pool = createPool({ connectionString: url.href, applicationName: 'sluice-test', ...poolOptions }, logger);
+  const db = createDatabase(pool);
+  let dropped: Promise<void> | undefined;
+  return {
+    connectionString: url.href,
+    pool,
+    db,
+    drop: () => {
+      dropped ??= db
+        .destroy()
+        .then(() => (pool.ending ? undefined : pool.end()))
+        .then(() => runAsAdmin(`drop database if exists ${name} with (force)`));
+      return dropped;
+    },
+  };
+}
+
+/**
+ * One database for the tests of a file (or of a `describe`), made before them and dropped after them. Use its members
+ * inside tests and hooks only.
+ */
+export function useTestDatabase(poolOptions: Partial<PoolOptions> = {}): TestDatabase {
+  let current: TestDatabase | undefined;
+  beforeAll(async () => {
+    current = await createTestDatabase(poolOptions);
+  });
+  afterAll(async () => {
+    await current?.drop();
+  });
+  const made = (): TestDatabase => {
+    if (current === undefined) throw new Error('The test database is there inside tests and hooks only.');
+    return current;
+  };
+  return {
+    get connectionString() {
+      return made().connectionString;
+    },
+    get pool() {
+      return made().pool;
+    },
+    get db() {
+      return made().db;
+    },
+    drop: () => made().drop(),
+  };
+}
+
+async function runAsAdmin(statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: inject('postgres').adminUrl });
+  client.on('error', () => {}); // the query reports it
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
