@@ -1,0 +1,125 @@
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { judgeInsertFailure, type InsertRows } from './insert-rows.ts';
+import { cleanRow, type LogRow } from './log-entry.ts';
+
+export type GroupWriter = {
+  /**
+   * Writes a group, however long the database is away; resolves with how many of its rows were lost, each of them
+   * logged. Never rejects. After `givenUp` it waits for nothing: one try, and none when the database is away.
+   */
+  write(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number>;
+  /** Makes the partition of a day, once in this process. Rejects when that fails. */
+  prepareDay(day: string): Promise<void>;
+  isAway(): boolean;
+};
+
+// The delays between tries double until they are this many times the first.
+const delayGrowthMax = 20;
+
+export function createGroupWriter(deps: {
+  insertRows: InsertRows;
+  ensurePartition: (day: string) => Promise<void>;
+  logger: Logger;
+  retryDelayMs: number;
+}): GroupWriter {
+  const { insertRows, ensurePartition, logger, retryDelayMs } = deps;
+  const preparedDays = new Set<string>();
+  const cleaned = new WeakSet<LogRow>();
+  let isAway = false;
+
+  async function prepareDay(day: string): Promise<void> {
+    if (preparedDays.has(day)) return;
+    await ensurePartition(day);
+    preparedDays.add(day);
+  }
+
+  async function insert(rows: readonly LogRow[]): Promise<void> {
+    for (const day of new Set(rows.map((row) => row.recorded_on))) await prepareDay(day);
+    await insertRows(rows);
+  }
+
+  async function write(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number> {
+    for (let tries = 0; ; tries += 1) {
+      if (givenUp.aborted && isAway) return giveUp(rows);
+      try {
+        await unlessGivenUp(insert(rows), givenUp);
+        if (isAway) logger.info('request log is written again');
+        isAway = false;
+        return 0;
+      } catch (error) {
+        const failure = judgeInsertFailure(error);
+        if (failure === 'bad_row') return await writeApart(rows, error, givenUp);
+        // Somebody dropped the partition that we had seen: at once again, unless it is not that.
+        if (failure === 'no_partition' && preparedDays.size > 0) {
+          preparedDays.clear();
+          continue;
+        }
+        isAway = true;
+        logger.warn({ err: error, rows: rows.length, tries: tries + 1 }, 'request log waits for the database');
+        await sleep(Math.min(retryDelayMs * 2 ** tries, retryDelayMs * delayGrowthMax), givenUp);
+      }
+    }
+  }
+
+  /** A group that holds a row which Postgres will never take: halves, until that row is alone. */
+  async function writeApart(rows: readonly LogRow[], error: unknown, givenUp: AbortSignal): Promise<number> {
+    const [first] = rows;
+    if (first === undefined) return 0;
+    if (rows.length > 1) {
+      const middle = Math.ceil(rows.length / 2);
+      return (await write(rows.slice(0, middle), givenUp)) + (await write(rows.slice(middle), givenUp));
+    }
+    if (cleaned.has(first)) {
+      logger.error({ err: error, ...identityOf(first) }, 'request log row refused, it is lost');
+      return 1;
+    }
+    const clean = cleanRow(first);
+    cleaned.add(clean);
+    logger.warn({ err: error, ...identityOf(first) }, 'request log row refused as it is; writing it cleaned');
+    return await write([clean], givenUp);
+  }
+
+  function giveUp(rows: readonly LogRow[]): number {
+    const range = { from: rows[0]?.sequence, to: rows.at(-1)?.sequence };
+    const ids = rows.map((row) => row.request_id);
+    logger.error({ rows: rows.length, sequence: range, request_ids: ids }, 'request log rows lost at the end');
+    return rows.length;
+  }
+
+  return { write, prepareDay, isAway: () => isAway };
+}
+
+/** What a person needs to find the call elsewhere; none of the texts that a provider or caller chose. */
+const identityOf = ({
+  sequence,
+  request_id,
+  workspace_id,
+  kind,
+  batch_id,
+  batch_line,
+  status,
+  started_at,
+}: LogRow) => ({
+  sequence,
+  request_id,
+  workspace_id,
+  kind,
+  batch_id,
+  batch_line,
+  status,
+  started_at,
+});
+
+/** A database that hangs must not hold up the end of the process; whether it took the rows is then unknown. */
+async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise<void> {
+  if (givenUp.aborted) return await work;
+  const { promise: stopped, reject } = Promise.withResolvers<never>();
+  const onAbort = (): void => reject(new Error('the database did not answer before the deadline of the stop'));
+  givenUp.addEventListener('abort', onAbort, { once: true });
+  try {
+    await Promise.race([work, stopped]);
+  } finally {
+    givenUp.removeEventListener('abort', onAbort);
+  }
+}

@@ -1,0 +1,91 @@
+import { sql, type Kysely } from 'kysely';
+import { sqlStateOf } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { LogRow } from './log-entry.ts';
+
+/** Writes rows, all or none; a row that is there already (a lost reply to COMMIT) is passed over. */
+export type InsertRows = (rows: readonly LogRow[]) => Promise<void>;
+
+/**
+ * One statement with one JSON parameter for any number of rows. Measured on two cores with 64 rows at a time, fsync on,
+ * in microseconds of processor time a row, here and in Postgres: this 5 + 26, `unnest` of arrays 11 + 20 (6 + 18 with
+ * array literals written by hand), VALUES with a parameter for each field 22 + 36, COPY 9 + 12. COPY cannot pass over
+ * rows that are there already; of the others this one is the easiest on the event loop, where live requests wait.
+ */
+export function createInsertRows(db: Kysely<Database>, processId: string): InsertRows {
+  const list = sql.join(columns.map((column) => sql.ref(column)));
+  return async (rows) => {
+    await sql`
+      insert into request_log (process_id, ${list})
+      select ${processId}::uuid, ${list} from json_populate_recordset(null::request_log, ${encode(rows)}::json)
+      on conflict do nothing`.execute(db);
+  };
+}
+
+class NotEncodableError extends Error {
+  override readonly name = 'NotEncodableError';
+}
+
+function encode(rows: readonly LogRow[]): string {
+  try {
+    return JSON.stringify(rows);
+  } catch (error) {
+    throw new NotEncodableError('a row of the request log cannot be written as JSON', { cause: error });
+  }
+}
+
+// A record of every column, so that a new one cannot be forgotten.
+const columns = Object.keys({
+  recorded_on: true,
+  id: true,
+  workspace_id: true,
+  key_id: true,
+  kind: true,
+  operation: true,
+  request_id: true,
+  trace_id: true,
+  span_id: true,
+  parent_span_id: true,
+  span_name: true,
+  metadata: true,
+  provider: true,
+  virtual_key: true,
+  model: true,
+  response_model: true,
+  provider_request_id: true,
+  stream: true,
+  status: true,
+  error_code: true,
+  finish_reason: true,
+  attempts: true,
+  started_at: true,
+  duration_ms: true,
+  first_event_ms: true,
+  input_tokens: true,
+  cached_tokens: true,
+  output_tokens: true,
+  reasoning_tokens: true,
+  batch_id: true,
+  batch_line: true,
+  sequence: true,
+} satisfies Record<keyof LogRow, true>);
+
+/** `no_partition`: make it and try again. `bad_row`: one of the rows, for ever. `away`: wait, the rows are fine. */
+export type InsertFailure = 'no_partition' | 'bad_row' | 'away';
+
+/**
+ * What a failed insert means for its rows. Only what Postgres says about the data itself (SQLSTATE classes 22, 23, 54),
+ * and what failed before it was sent, is a row's fault; a disk that is full, a table that is locked or a server that is
+ * being moved are waited out.
+ */
+export function judgeInsertFailure(error: unknown): InsertFailure {
+  const state = sqlStateOf(error);
+  // "no partition of relation … found for row" is a check violation without a constraint.
+  if (state === '23514' && !hasConstraint(error)) return 'no_partition';
+  if (state !== undefined) return /^(?:22|23|54)/.test(state) ? 'bad_row' : 'away';
+  return error instanceof NotEncodableError ? 'bad_row' : 'away';
+}
+
+function hasConstraint(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && 'constraint' in error && error.constraint !== undefined;
+}

@@ -1,0 +1,98 @@
+import type { Selectable } from 'kysely';
+import type { RequestLogTable } from '#libs/database/schema.ts';
+
+/**
+ * What one live request or batch line leaves in the log, under the names of its columns: who, what, to whom, how it
+ * ended, how long it took and what it used. Never a body, a prompt or a secret. The log adds id, day and sequence.
+ */
+export type RequestLogEntry = Omit<
+  Selectable<RequestLogTable>,
+  'recorded_on' | 'id' | 'process_id' | 'sequence' | 'metadata'
+> & { metadata: Readonly<Record<string, string>> | null };
+
+/** An entry with its place in the log. */
+export type LogRow = RequestLogEntry & { recorded_on: string; id: string; sequence: number };
+
+/** Characters of one text. As long as a tracing header may be; an indexed text must also fit a page of the index. */
+export const logTextMax = 256;
+
+const textColumns = [
+  'operation',
+  'request_id',
+  'trace_id',
+  'span_id',
+  'parent_span_id',
+  'span_name',
+  'provider',
+  'virtual_key',
+  'model',
+  'response_model',
+  'provider_request_id',
+  'error_code',
+  'finish_reason',
+] as const satisfies (keyof RequestLogEntry)[];
+
+const integerColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>([
+  'status',
+  'attempts',
+  'input_tokens',
+  'cached_tokens',
+  'output_tokens',
+  'reasoning_tokens',
+  'batch_line',
+]);
+
+/**
+ * The entry with no text longer than `logTextMax`: some of them are a provider's or a caller's words, and thousands of
+ * entries wait in memory while the database is away. Nearly always the entry itself, at the cost of a few lengths.
+ */
+export function boundEntry(entry: RequestLogEntry): RequestLogEntry {
+  for (const column of textColumns) {
+    const text = entry[column];
+    if (text !== null && text.length > logTextMax) return cutTexts(entry);
+  }
+  return entry;
+}
+
+function cutTexts(entry: RequestLogEntry): RequestLogEntry {
+  const bounded = { ...entry };
+  for (const column of textColumns) {
+    const text = entry[column];
+    // By way of bytes: a plain slice would keep the long text in memory, and might end in half a character.
+    if (text !== null && text.length > logTextMax) {
+      bounded[column] = Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…';
+    }
+  }
+  return bounded;
+}
+
+/** About how much memory a waiting entry holds, in bytes. */
+export function entrySizeBytes({ metadata }: RequestLogEntry): number {
+  let size = 1_024; // the object, its usual texts and its place in the queue
+  if (metadata !== null) for (const name in metadata) size += 100 + 2 * (name.length + (metadata[name]?.length ?? 0));
+  return size;
+}
+
+/**
+ * The row as Postgres is sure to take it: for one that was refused. A provider that answers with U+0000 in a model's
+ * name, or with half a token, must not keep a call out of the log.
+ */
+export function cleanRow(row: LogRow): LogRow {
+  const clean = Object.entries(row).map(([column, value]) => [column, cleanValue(column, value)]);
+  return Object.fromEntries(clean) as LogRow;
+}
+
+function cleanValue(column: string, value: unknown): unknown {
+  if (typeof value === 'string') return cleanText(value);
+  if (typeof value === 'number') return cleanNumber(column, value);
+  if (column !== 'metadata' || typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, text]) => [cleanText(name), cleanText(String(text))]));
+}
+
+function cleanNumber(column: string, value: number): number | null {
+  const number = integerColumns.has(column) ? Math.trunc(value) : value;
+  if (Number.isFinite(number) && Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
+  return column === 'attempts' || column === 'duration_ms' ? 0 : null;
+}
+
+const cleanText = (text: string): string => text.toWellFormed().replaceAll('\0', '\u{FFFD}');

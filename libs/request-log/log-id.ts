@@ -1,0 +1,39 @@
+import { v7 as uuidv7 } from 'uuid';
+
+// A row's id is a UUIDv7 (RFC 9562 5.7), shown as `log_` and its 32 hex digits. Its first 48 bits are the time at which
+// the row was recorded, and with it the partition: whoever has the id knows where the row is.
+
+/** A new id; `sequence` orders the rows of one process inside a millisecond. */
+export function newLogUuid(recordedAtMs: number, sequence: number): string {
+  return uuidv7({ msecs: recordedAtMs, seq: sequence });
+}
+
+/** The UTC day of a time, `YYYY-MM-DD`: the partition key of what was recorded then. */
+export function utcDay(timeMs: number): string {
+  return new Date(timeMs).toISOString().slice(0, 10);
+}
+
+/** When the row with this UUID was recorded, in epoch milliseconds. */
+export function timeOfLogUuid(uuid: string): number {
+  return Number.parseInt(uuid.slice(0, 8) + uuid.slice(9, 13), 16);
+}
+
+/** The smallest UUIDv7 of a millisecond: rows recorded before it have smaller ids, all others greater ones. */
+export function lowestLogUuid(timeMs: number): string {
+  const hex = timeMs.toString(16).padStart(12, '0');
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-000000000000`;
+}
+
+/** The first moment that a four-digit year cannot say; no id of ours is younger. */
+export const timeEndMs = Date.UTC(10_000, 0, 1);
+
+export function toLogId(uuid: string): string {
+  return `log_${uuid.replaceAll('-', '')}`;
+}
+
+/** The UUID of a public id; undefined when it is none of ours. */
+export function fromLogId(id: string): string | undefined {
+  const parts = /^log_([0-9a-f]{8})([0-9a-f]{4})(7[0-9a-f]{3})([89ab][0-9a-f]{3})([0-9a-f]{12})$/.exec(id);
+  const uuid = parts?.slice(1).join('-');
+  return uuid !== undefined && timeOfLogUuid(uuid) < timeEndMs ? uuid : undefined;
+}

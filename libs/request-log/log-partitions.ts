@@ -1,0 +1,61 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { utcDay } from './log-id.ts';
+
+const dayMs = 86_400_000;
+const partitionShape = /^request_log_(\d{4})(\d{2})(\d{2})$/;
+
+const partitionName = (day: string): string => `request_log_${day.replaceAll('-', '')}`;
+
+/** The day after a day, both `YYYY-MM-DD`. */
+export const nextDay = (day: string): string => utcDay(Date.parse(day) + dayMs);
+
+/**
+ * Makes the partition of a day (`YYYY-MM-DD`) when it is not there; any number of processes may try at once. It is made
+ * as a table and then attached: CREATE TABLE … PARTITION OF would lock out every reader and writer of the log, and
+ * would itself wait behind the longest of them.
+ */
+export async function ensureLogPartition(db: Kysely<Database>, day: string): Promise<void> {
+  const name = partitionName(day);
+  if (!partitionShape.test(name)) throw new Error(`not a day: ${day}`);
+  await db.transaction().execute(async (tx) => {
+    await sql`select pg_advisory_xact_lock(hashtextextended('request_log partitions', 0))`.execute(tx);
+    if ((await listPartitions(tx)).includes(name)) return;
+    await sql`create table if not exists ${sql.table(name)} (like request_log including all)`.execute(tx);
+    await sql`alter table request_log attach partition ${sql.table(name)}
+      for values from (${sql.lit(day)}) to (${sql.lit(nextDay(day))})`.execute(tx);
+  });
+}
+
+/**
+ * Retention: drops the partitions of days that ended more than `olderThanDays` days ago, oldest first, and returns
+ * their names. No row is read or deleted one by one, so that time and memory do not depend on how many there are.
+ * Throws Postgres's lock timeout (55P03) when somebody reads the log for longer than 2 s: writers would wait behind us.
+ * What was dropped before stays dropped; call again later.
+ */
+export async function dropRequestLogPartitions(
+  db: Kysely<Database>,
+  olderThanDays: number,
+  nowMs: number,
+): Promise<string[]> {
+  if (!Number.isInteger(olderThanDays) || olderThanDays < 1) {
+    throw new RangeError(`the request log must be kept for a whole number of days, at least 1, not ${olderThanDays}`);
+  }
+  const keptFrom = partitionName(utcDay(nowMs - olderThanDays * dayMs));
+  const old = (await listPartitions(db)).filter((name) => partitionShape.test(name) && name < keptFrom);
+  for (const name of old) {
+    await db.transaction().execute(async (tx) => {
+      await sql`set local lock_timeout = '2s'`.execute(tx);
+      await sql`drop table if exists ${sql.table(name)}`.execute(tx);
+    });
+  }
+  return old;
+}
+
+/** The names of all partitions of the log, oldest first. */
+async function listPartitions(db: Kysely<Database>): Promise<string[]> {
+  const { rows } = await sql<{ name: string }>`
+    select relname as name from pg_inherits join pg_class on pg_class.oid = inhrelid
+    where inhparent = 'request_log'::regclass order by 1`.execute(db);
+  return rows.map((row) => row.name);
+}
