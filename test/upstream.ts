@@ -33,6 +33,7 @@ export type UpstreamReply = {
   reset: () => void;
   /** Resolves when the other side has gone. */
   closed: Promise<void>;
+  isClosed: () => boolean;
 };
 
 export type UpstreamScript = (reply: UpstreamReply, request: UpstreamRequest) => void | Promise<void>;
@@ -133,8 +134,9 @@ export async function waitUntil(condition: () => boolean): Promise<void> {
 
 function replyOn(socket: Socket, closed: Promise<void>): UpstreamReply {
   const raw = async (bytes: string | Buffer): Promise<void> => {
-    if (socket.destroyed || socket.write(bytes)) return;
-    await Promise.race([once(socket, 'drain'), closed]);
+    if (socket.destroyed) return closed;
+    if (socket.write(bytes)) return;
+    await Promise.race([once(socket, 'drain').catch(() => {}), closed]);
   };
   const writeHead = (status: number, headers: Record<string, string>): void => {
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -148,6 +150,7 @@ function replyOn(socket: Socket, closed: Promise<void>): UpstreamReply {
     respond,
     raw,
     closed,
+    isClosed: () => socket.destroyed,
     json: (status, body, headers = {}) => {
       respond(status, JSON.stringify(body), { 'content-type': 'application/json', ...headers });
     },

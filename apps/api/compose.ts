@@ -1,3 +1,5 @@
+import { createApiKeys } from '#libs/access/api-keys.ts';
+import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
@@ -19,7 +21,7 @@ export type ApiProcess = {
 /** Wires the API process; the parts are in start order. */
 export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
   const platform = await createPlatform(config, { name: 'api', role: 'sender' }, logger);
-  const { db, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
+  const { db, eventLog, queue, blobs, access, files, egress, forwarder, requestLog, timeouts } = platform;
   const metrics = createMetrics();
   const batches = createBatches({
     db,
@@ -31,6 +33,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   let stopping = false;
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
+  const { secrets, snapshot } = access;
   const virtualKeySlugs = async (workspaceId: string): Promise<string[]> => {
     const rows = await db
       .selectFrom('virtual_key')
@@ -44,6 +47,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const routes = createRoutes({
     db,
     access,
+    apiKeys: createApiKeys({ db, eventLog, snapshot }),
+    virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs,
     batches,
     files,
@@ -86,7 +91,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       if (config.SLUICE_BOOTSTRAP_KEY === undefined) return;
       const { workspaceId } = await bootstrap({ db, eventLog }, new Secret(config.SLUICE_BOOTSTRAP_KEY));
       if (config.SLUICE_SIMULATOR_URL !== undefined) {
-        await ensureSimulatorKey({ db, eventLog }, workspaceId, config.SLUICE_SIMULATOR_URL);
+        await ensureSimulatorKey({ db, eventLog, secrets }, workspaceId, config.SLUICE_SIMULATOR_URL);
       }
       await access.snapshot.refresh();
     },

@@ -1,4 +1,6 @@
 import type { Kysely } from 'kysely';
+import type { ApiKeys } from '#libs/access/api-keys.ts';
+import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -7,9 +9,19 @@ import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
 import { checkReadiness } from './check-readiness.ts';
+import { createApiKey } from './routes/create-api-key.ts';
+import { listApiKeys } from './routes/list-api-keys.ts';
+import { retrieveApiKey } from './routes/retrieve-api-key.ts';
+import { deleteApiKey } from './routes/delete-api-key.ts';
+import { createVirtualKey } from './routes/create-virtual-key.ts';
+import { listVirtualKeys } from './routes/list-virtual-keys.ts';
+import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
+import { updateVirtualKey } from './routes/update-virtual-key.ts';
+import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -29,6 +41,8 @@ import { uploadFile } from './routes/upload-file.ts';
 export type RouteDeps = {
   db: Kysely<Database>;
   access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets'>;
+  apiKeys: ApiKeys;
+  virtualKeys: VirtualKeys;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   files: Files;
@@ -47,6 +61,7 @@ const description = 'A self-hosted gateway and batch platform for language model
 /** The whole route table: what is not here does not exist. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
+  const keyDeps = { ...deps, clock: systemClock };
   const modelDeps = { ...deps, resolveTarget: access.resolveTarget };
   const routes: Route[] = [
     createChatCompletion(liveDeps),
@@ -63,6 +78,15 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listBatches(deps),
     retrieveBatch(deps),
     cancelBatch(deps),
+    createApiKey(keyDeps),
+    listApiKeys(keyDeps),
+    retrieveApiKey(keyDeps),
+    deleteApiKey(keyDeps),
+    createVirtualKey(keyDeps),
+    listVirtualKeys(keyDeps),
+    retrieveVirtualKey(keyDeps),
+    updateVirtualKey(keyDeps),
+    deleteVirtualKey(keyDeps),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),

@@ -1,4 +1,5 @@
 import type { Clock } from '#libs/kernel/clock.ts';
+import { hashText } from './model/hash.ts';
 
 /** What the x-ratelimit-* headers say; `retryAfterMs` is 0 when the call was let through. */
 export type Allowance = { limit: number; remaining: number; resetMs: number; retryAfterMs: number };
@@ -8,10 +9,11 @@ const keysMax = 10_000;
 
 /** A token bucket for each key: `requestsPerMinute` at once, refilled evenly over a minute. */
 export function createRateLimit({ requestsPerMinute, clock }: { requestsPerMinute: number; clock: Clock }) {
-  const buckets = new Map<string, { tokens: number; at: number }>();
+  const buckets = new Map<number, { tokens: number; at: number }>();
   const msPerToken = 60_000 / requestsPerMinute;
   return {
-    take(key: string): Allowance {
+    take(credential: string): Allowance {
+      const key = hashText(credential); // neither the secret nor its length is kept
       const now = clock.now();
       const last = buckets.get(key);
       const tokens = last === undefined ? requestsPerMinute : last.tokens + Math.max(0, now - last.at) / msPerToken;
@@ -32,5 +34,3 @@ export function createRateLimit({ requestsPerMinute, clock }: { requestsPerMinut
     },
   };
 }
-
-export type RateLimit = ReturnType<typeof createRateLimit>;

@@ -15,6 +15,7 @@ export type Traits = {
 const tokensMax = 100_000;
 // The names in use are few; a caller who makes up names must not fill the memory.
 const cachedNamesMax = 1_000;
+const cachedNameLengthMax = 256;
 const cache = new Map<string, Traits>();
 
 /**
@@ -26,6 +27,7 @@ export function readTraits(model: string): Traits {
   const known = cache.get(model);
   if (known !== undefined) return known;
   const traits = parse(model);
+  if (model.length > cachedNameLengthMax) return traits;
   if (cache.size >= cachedNamesMax) cache.clear();
   cache.set(model, traits);
   return traits;

@@ -21,6 +21,7 @@ const headersMs = 60_000;
 const headerMaxBytes = 65_536;
 const connectionsMax = 20_000;
 const backlog = 4_096;
+const sweepMs = 20;
 
 /** A provider to try Sluice with: answers like OpenAI, deterministically, as fast, slowly or badly as it is told. */
 export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulator {
@@ -46,9 +47,11 @@ export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulato
   const stop = async (): Promise<void> => {
     if (!server.listening) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    server.closeIdleConnections();
+    // A kept-alive connection turns idle when its last answer is out, and nothing else would close it then.
+    const sweep = setInterval(() => server.closeIdleConnections(), sweepMs);
     const force = setTimeout(() => server.closeAllConnections(), options.drainMs);
     await closed;
+    clearInterval(sweep);
     clearTimeout(force);
   };
   return {

@@ -10,6 +10,8 @@ export type StatsSnapshot = {
   calls_dropped: number;
 };
 
+const keyLengthMax = 256;
+
 /**
  * Counters of one simulator. Routes are a closed set, so only `calls` can grow: past `countedKeysMax` keys, further
  * keys are counted together in `calls_dropped`.
@@ -46,7 +48,8 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       openRequests--;
       if (aborted) abortedRequests++;
     },
-    called(key: string): void {
+    called(name: string): void {
+      const key = name.slice(0, keyLengthMax);
       const count = calls.get(key);
       if (count === undefined && calls.size >= countedKeysMax) callsDropped++;
       else calls.set(key, (count ?? 0) + 1);

@@ -65,7 +65,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     slots,
     callLine,
     inputBlob,
-    onChunkDone: dispatcher.wake,
+    onChunkDone: () => dispatcher.wake(),
     logger,
   });
   const chores = createChores(

@@ -13,7 +13,7 @@ import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { apiKeyModel, type ApiKeyEvent, type ApiKeyRow } from './api-key-model.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
-import { listPage, type Page, type PageRequest } from './list-page.ts';
+import { listPage, type PageRequest } from './list-page.ts';
 import { noSuchConfig } from './target-config.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog; snapshot: Pick<AccessSnapshot, 'catchUp'> };
@@ -33,8 +33,8 @@ export type ApiKeys = {
   revoke(workspaceId: string, id: string, metadata: EventMetadata): Promise<void>;
   /** Throws not_found, also for another workspace's. */
   get(workspaceId: string, id: string): Promise<ApiKeyRow>;
-  /** Newest first, revoked ones too. */
-  list(workspaceId: string, page: PageRequest): Promise<Page<ApiKeyRow>>;
+  /** Up to `limit + 1`, newest first, revoked ones too. Throws invalid_request for a cursor that is none. */
+  list(page: PageRequest): Promise<ApiKeyRow[]>;
 };
 
 export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
@@ -47,7 +47,7 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
 
   return {
     get,
-    list: (workspaceId, page) => listPage<ApiKeyRow>(db, 'api_key', workspaceId, page),
+    list: (page) => listPage<ApiKeyRow>(db, 'api_key', page),
 
     async create(call, caller, metadata, request) {
       assertWithinScopes(caller, request.scopes ?? null);

@@ -9,6 +9,7 @@ import { announceAccessChange } from './access-change.ts';
 import { apiKeyModel } from './api-key-model.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
+import type { Secrets } from './secrets.ts';
 import { virtualKeyModel } from './virtual-key-model.ts';
 import { workspaceModel } from './workspace-model.ts';
 
@@ -99,7 +100,11 @@ async function appendAdminKey(unit: UnitOfWork, id: string, key: Secret | null):
  * Keeps a virtual key `simulator` that leads to the simulator of this machine, whose port changes with every start: made
  * when absent, moved when it pointed elsewhere. A key of that slug for another provider is somebody's own and stays.
  */
-export async function ensureSimulatorKey(deps: Deps, workspaceId: string, url: string): Promise<void> {
+export async function ensureSimulatorKey(
+  deps: Deps & { secrets: Secrets },
+  workspaceId: string,
+  url: string,
+): Promise<void> {
   const slug = 'simulator';
   const customHost = canonicalHost(parseCustomHost(url, 'custom_host'));
   const find = (db: Kysely<Database>) =>
@@ -116,9 +121,11 @@ export async function ensureSimulatorKey(deps: Deps, workspaceId: string, url: s
   await deps.eventLog.transact({ workspaceId, streams, metadata }, async (unit) => {
     const row = await find(unit.tx);
     if (row && (row.id !== id || row.provider !== slug || row.custom_host === customHost)) return;
-    const data = { custom_host: customHost, secret_id: null, secret_last_four: '' };
     // A credential that somebody stored for the old address does not follow to the new one.
-    if (row?.secret_id) await unit.tx.deleteFrom('secret').where('id', '=', row.secret_id).execute();
+    if (row?.secret_id) await deps.secrets.remove(unit, row.secret_id);
+    // The simulator refuses calls without a key, as the provider that it stands in for; any key will do.
+    const secretId = await deps.secrets.store(unit, { workspaceId, ownerId: id }, { key: new Secret('simulator') });
+    const data = { custom_host: customHost, secret_id: secretId, secret_last_four: '' };
     await unit.append(
       virtualKeyModel,
       id,

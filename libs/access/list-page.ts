@@ -2,53 +2,39 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-export type PageRequest = { after?: string | undefined; limit: number };
-export type Page<Row> = { rows: Row[]; hasMore: boolean };
+export type PageRequest = { workspaceId: string; after: string | null; limit: number };
 
 /**
- * One page of a workspace's keys, newest first, after the one with the id `after`; deleted ones are left out, revoked
- * ones are not.
+ * A page of a workspace's keys, newest first, after the one with the id `after`: up to `limit + 1` rows, the one too many
+ * only says that there are more. Deleted keys are left out, revoked ones are not.
  * Throws invalid_request when the workspace has no such id.
  */
-export async function listPage<Row extends { created_at: Date }>(
+export async function listPage<Row>(
+  db: Kysely<Database>,
+  table: 'api_key' | 'virtual_key',
+  { workspaceId, after, limit }: PageRequest,
+): Promise<Row[]> {
+  const source = sql.table(table);
+  const isListed = table === 'virtual_key' ? sql`deleted_at is null` : sql`true`;
+  const isAfter =
+    after === null ? sql`true` : sql`(created_at, id) < (${await createdAt(db, table, workspaceId, after)}, ${after})`;
+  const { rows } = await sql<Row>`
+    select * from ${source} where workspace_id = ${workspaceId} and ${isListed} and ${isAfter}
+    order by created_at desc, id desc limit ${limit + 1}`.execute(db);
+  return rows;
+}
+
+async function createdAt(
   db: Kysely<Database>,
   table: 'api_key' | 'virtual_key',
   workspaceId: string,
-  { after, limit }: PageRequest,
-): Promise<Page<Row>> {
-  const source = sql.table(table);
-  let before = sql`true`;
-  if (after !== undefined) {
-    const cursor = await sql<{ created_at: Date }>`
-      select created_at from ${source} where id = ${after} and workspace_id = ${workspaceId}`.execute(db);
-    const row = cursor.rows[0];
-    if (!row) {
-      throw new GatewayError(
-        'invalid_request',
-        'invalid_value',
-        "Invalid 'after': it is the id of no item of this list.",
-        {
-          param: 'after',
-        },
-      );
-    }
-    before = sql`(created_at, id) < (${row.created_at}, ${after})`;
-  }
-  const listed = table === 'virtual_key' ? sql`deleted_at is null` : sql`true`;
-  const { rows } = await sql<Row>`
-    select * from ${source} where workspace_id = ${workspaceId} and ${listed} and ${before}
-    order by created_at desc, id desc limit ${limit + 1}`.execute(db);
-  return { rows: rows.slice(0, limit), hasMore: rows.length > limit };
-}
-
-/** A page in the form of the public API. */
-export function toListObject<Row, Item extends { id: string }>(page: Page<Row>, toItem: (row: Row) => Item) {
-  const data = page.rows.map(toItem);
-  return {
-    object: 'list' as const,
-    data,
-    first_id: data[0]?.id ?? null,
-    last_id: data.at(-1)?.id ?? null,
-    has_more: page.hasMore,
-  };
+  id: string,
+): Promise<Date> {
+  const { rows } = await sql<{ created_at: Date }>`
+    select created_at from ${sql.table(table)} where id = ${id} and workspace_id = ${workspaceId}`.execute(db);
+  const row = rows[0];
+  if (row) return row.created_at;
+  throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': it is the id of no item of this list.", {
+    param: 'after',
+  });
 }

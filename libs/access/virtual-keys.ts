@@ -17,7 +17,7 @@ import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { unknownProvider } from './choose-credential.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
-import { listPage, type Page, type PageRequest } from './list-page.ts';
+import { listPage, type PageRequest } from './list-page.ts';
 import { missingHost } from './missing-host.ts';
 import type { Secrets } from './secrets.ts';
 import { changeVirtualKey } from './change-virtual-key.ts';
@@ -35,7 +35,11 @@ export type VirtualKeyDeps = {
 
 export type VirtualKeys = {
   /** Throws invalid_request (provider, custom host) and conflict (`slug_taken`). A repeat gets the first answer. */
-  create(call: CallIdentity, metadata: EventMetadata, request: CreateVirtualKeyRequest): Promise<VirtualKeyObject>;
+  create(
+    call: CallIdentity,
+    metadata: EventMetadata,
+    request: CreateVirtualKeyRequest,
+  ): Promise<{ record: VirtualKeyObject; replayed: boolean }>;
   /** What the request leaves out stays. A new custom host asks for the credential again. Throws not_found. */
   update(
     workspaceId: string,
@@ -47,8 +51,8 @@ export type VirtualKeys = {
   remove(workspaceId: string, slug: string, metadata: EventMetadata): Promise<VirtualKeyRow>;
   /** Throws not_found, also for another workspace's. */
   get(workspaceId: string, slug: string): Promise<VirtualKeyRow>;
-  /** Newest first. */
-  list(workspaceId: string, page: PageRequest): Promise<Page<VirtualKeyRow>>;
+  /** Up to `limit + 1`, newest first. Throws invalid_request for a cursor that is none. */
+  list(page: PageRequest): Promise<VirtualKeyRow[]>;
 };
 
 export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
@@ -87,7 +91,7 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
 
   return {
     get,
-    list: (workspaceId, page) => listPage<VirtualKeyRow>(db, 'virtual_key', workspaceId, page),
+    list: (page) => listPage<VirtualKeyRow>(db, 'virtual_key', page),
 
     async create(call, metadata, request) {
       const { workspaceId } = call;
@@ -120,7 +124,7 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
         return { status: 200, body: toVirtualKeyObject(row, unit.now.getTime()) };
       });
       await snapshot.catchUp();
-      return result.body;
+      return { record: result.body, replayed: result.replayed };
     },
 
     update: (workspaceId, slug, metadata, request) =>

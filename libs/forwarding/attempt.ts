@@ -4,6 +4,7 @@ import type { Call, OutboundRequest, Provider, ProviderError, Translation } from
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from './answer.ts';
 import type { Egress } from './egress.ts';
+import { withBase64Vectors } from './embedding-format.ts';
 import { errorBody } from './error-body.ts';
 import { openEventStream, type EventStream } from './event-stream.ts';
 import { startExchange, type Flow } from './exchange.ts';
@@ -74,8 +75,8 @@ export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
     bytes += chunk.length;
     chunks.push(chunk);
     if (status >= 400 && bytes > limits.errorBytesMax) {
-      flow?.finish();
       whole();
+      flow?.abort(faults.tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
     } else if (bytes > limits.jsonBytesMax) throw faults.tooLarge('a body', limits.jsonBytesMax);
   };
 
@@ -165,7 +166,8 @@ function readBody(input: AttemptInput, status: number, headers: IncomingHttpHead
     const streamed = { usage: null, model: null, finishReason: null, kind: 'stream' as const };
     return { answer: { ...head, ...streamed, events: once(payloads), done: Promise.resolve(done) }, errorCode: null };
   }
-  const out = decoded === parsed ? bytes : Buffer.from(JSON.stringify(decoded));
+  const changed = withBase64Vectors(call, body) ?? (decoded === parsed ? null : decoded);
+  const out = changed === null ? bytes : Buffer.from(JSON.stringify(changed));
   return { answer: { ...head, ...read, kind: 'json', body: out, contentType: 'application/json' }, errorCode: null };
 }
 

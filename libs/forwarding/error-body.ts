@@ -12,19 +12,21 @@ export function errorBody(
   decode: () => ProviderError,
   secrets: readonly string[],
 ): { body: Buffer; error: ProviderError } {
-  const error = decode();
+  const error = scrubbed(decode(), secrets);
   if (isClean(bytes, secrets)) return { body: bytes, error };
   const { message, type, param, code } = error.error;
-  const clean = (text: string | null): string | null => (text === null ? null : scrub(text, secrets));
-  const body = {
-    error: {
-      message: clean(message),
-      type: clean(type) ?? (status < 500 ? 'invalid_request_error' : 'server_error'),
-      param: clean(param),
-      code: clean(code),
-    },
+  const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
+  return { body: Buffer.from(JSON.stringify({ error: { message, type: type ?? fallback, param, code } })), error };
+}
+
+/** An error whose every text can be shown: its code goes into records and logs, too. */
+export function scrubbed({ error, ...rest }: ProviderError, secrets: readonly string[]): ProviderError {
+  const clean = (text: string | null): string | null => (text === null ? null : scrub(text, secrets, 200));
+  const { message, type, param, code } = error;
+  return {
+    ...rest,
+    error: { message: scrub(message, secrets), type: clean(type), param: clean(param), code: clean(code) },
   };
-  return { body: Buffer.from(JSON.stringify(body)), error };
 }
 
 function isClean(bytes: Buffer, secrets: readonly string[]): boolean {

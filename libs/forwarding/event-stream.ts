@@ -107,7 +107,7 @@ export function openEventStream(options: Options): EventStream {
       first.resolve({ kind: 'error', error });
       return;
     }
-    const fault = faults.streamError(error.error.message, error.error.code);
+    const fault = faults.streamError(error);
     close(false, fault);
     flow.abort(fault);
   };

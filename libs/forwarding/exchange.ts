@@ -152,7 +152,9 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
       'The request cannot be sent: its credential, path or a header holds characters that HTTP does not allow.',
     );
   }
-  if (code.startsWith('HPE_') || code === 'UND_ERR_HEADERS_OVERFLOW') return faults.invalid(`broke HTTP (${code})`);
+  if (code === 'UND_ERR_HEADERS_OVERFLOW' || (error instanceof Error && error.name === 'HTTPParserError')) {
+    return faults.invalid('broke the rules of HTTP');
+  }
   if (answering) return faults.truncated(error);
   return isLostConnection(code) ? faults.connectionLost(error) : faults.unreachable(error);
 }

@@ -26,25 +26,21 @@ export function createPayloadQueue({ charsMax, onFull, onDrained, onLeft }: Opti
   let failure: Error | null = null;
   let reader: { resolve: (step: Step) => void; reject: (error: Error) => void } | null = null;
 
-  const take = (): Step => {
-    const value = waiting;
-    waiting = [];
-    chars = 0;
-    if (full) {
-      full = false;
-      onDrained();
-    }
-    return { done: false, value };
-  };
-
   const settle = (): void => {
-    if (!reader) return;
+    if (!reader || (waiting.length === 0 && !ended)) return;
     const { resolve, reject } = reader;
-    if (waiting.length > 0) resolve(take());
-    else if (failure) reject(failure);
-    else if (ended) resolve({ done: true, value: undefined });
-    else return;
+    // Before anything is called: resuming the socket may push, synchronously, and must find the next reader's place free.
     reader = null;
+    if (waiting.length > 0) {
+      const value = waiting;
+      const wasFull = full;
+      waiting = [];
+      chars = 0;
+      full = false;
+      resolve({ done: false, value });
+      if (wasFull) onDrained();
+    } else if (failure) reject(failure);
+    else resolve({ done: true, value: undefined });
   };
 
   const iterator: AsyncIterator<readonly string[]> = {

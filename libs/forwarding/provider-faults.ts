@@ -1,5 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
+import type { ProviderError } from '#libs/providers/provider.ts';
+import { scrubbed } from './error-body.ts';
 
 /** The faults of one target: each message names it by its label and holds neither credential nor foreign control characters. */
 export type Faults = ReturnType<typeof faultsOf>;
@@ -34,8 +36,10 @@ export function faultsOf(label: string, secrets: readonly string[]) {
     connectionLost: (cause: unknown): GatewayError =>
       failed('upstream_connection_lost', `${label} closed the connection without an answer${codeOf(cause)}.`, cause),
     /** An error that the provider put into its stream. */
-    streamError: (message: string, code: string | null): GatewayError =>
-      failed(code ?? 'upstream_error', scrub(message, secrets)),
+    streamError: (told: ProviderError): GatewayError => {
+      const { message, code } = scrubbed(told, secrets).error;
+      return failed(code ?? 'upstream_error', message);
+    },
     connectTimeout: (ms: number): GatewayError =>
       timedOut('upstream_connect_timeout', `No connection to ${label} within ${ms} ms.`),
     headersTimeout: (ms: number): GatewayError =>

@@ -29,7 +29,7 @@ export function createStreamMeter(): StreamMeter {
   const readChoice = (choice: unknown): void => {
     const { index, finish_reason: reason } = asRecord(choice);
     const key = typeof index === 'number' ? index : 0;
-    if (typeof reason !== 'string') {
+    if (typeof reason !== 'string' || reason === '') {
       if (!finished.has(key)) open.add(key);
       return;
     }

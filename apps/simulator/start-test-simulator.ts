@@ -1,0 +1,61 @@
+import { connect } from 'node:net';
+import OpenAI from 'openai';
+import { afterAll } from 'vitest';
+import type { SimulatorOptions } from './options.ts';
+import { createSimulator } from './server.ts';
+
+export type Json = Record<string, unknown>;
+
+/** A simulator for the tests of one file, stopped after them, with the ways in which tests talk to it. */
+export async function startTestSimulator(options: Partial<SimulatorOptions> = {}) {
+  const simulator = createSimulator(options);
+  const { url } = await simulator.start();
+  afterAll(() => simulator.stop());
+  const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
+    fetch(url + path, {
+      method: 'POST',
+      headers: { authorization: 'Bearer sk-test', 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      redirect: 'manual',
+    });
+  return {
+    url,
+    simulator,
+    post,
+    openai: new OpenAI({ apiKey: 'sk-test', baseURL: `${url}/v1`, maxRetries: 0 }),
+    /** Posts to chat completions with one user message. */
+    chat: (fields: Json, headers: Record<string, string> = {}): Promise<Response> =>
+      post(
+        '/v1/chat/completions',
+        { model: 'sim-text', messages: [{ role: 'user', content: 'Hello' }], ...fields },
+        headers,
+      ),
+    /** What arrives on a bare socket, piece by piece, and how it ended. */
+    raw: (body: Json): Promise<{ pieces: Buffer[]; text: string; error: string | undefined }> => rawPost(url, body),
+  };
+}
+
+function rawPost(url: string, body: Json): Promise<{ pieces: Buffer[]; text: string; error: string | undefined }> {
+  const { hostname, port } = new URL(url);
+  const payload = JSON.stringify({ messages: [{ role: 'user', content: 'Hello' }], ...body });
+  return new Promise((resolve) => {
+    const pieces: Buffer[] = [];
+    let error: string | undefined;
+    const socket = connect(Number(port), hostname, () => {
+      socket.write(
+        `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer sk-test\r\ncontent-length: ${Buffer.byteLength(payload)}\r\n\r\n${payload}`,
+      );
+    });
+    socket.on('data', (piece) => pieces.push(piece));
+    socket.on('error', (cause: NodeJS.ErrnoException) => (error = cause.code));
+    socket.on('close', () => resolve({ pieces, text: Buffer.concat(pieces).toString(), error }));
+  });
+}
+
+/** The `data` payloads of a stream's text. */
+export function dataOf(stream: string): string[] {
+  return stream
+    .split('\n\n')
+    .filter((event) => event.startsWith('data: '))
+    .map((event) => event.slice('data: '.length));
+}

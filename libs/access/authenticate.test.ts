@@ -1,0 +1,162 @@
+import { expect, test } from 'vitest';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createAuthenticate } from './authenticate.ts';
+import { createGatewayKey, digestOf } from './gateway-key.ts';
+import type { LiveApiKey } from './load-access.ts';
+
+function liveKey(token: string, expiresAtMs = Number.POSITIVE_INFINITY): LiveApiKey {
+  return {
+    id: `key_${token.slice(-4)}`,
+    version: 1,
+    digest: digestOf(token),
+    expiresAtMs,
+    caller: {
+      workspaceId: 'ws_1',
+      keyId: `key_${token.slice(-4)}`,
+      scopes: 'all',
+      defaults: { configId: null, metadata: null },
+    },
+  };
+}
+
+function setUp() {
+  const live = new Map<string, LiveApiKey>();
+  const absent = new Set<string>();
+  const clock = { now: () => state.nowMs };
+  const state = { nowMs: 1_000, refreshes: 0, isStale: false, refresh: async () => {} };
+  const authenticate = createAuthenticate({
+    clock,
+    snapshot: {
+      findApiKey: (digest) => live.get(digest),
+      assertFresh: () => {
+        if (state.isStale) throw new GatewayError('unavailable', 'access_unavailable', 'stale');
+      },
+      refresh: () => {
+        state.refreshes += 1;
+        return state.refresh();
+      },
+      absent: { has: (id) => absent.has(id), add: (id) => void absent.add(id) },
+    },
+  });
+  const add = (token: string, expiresAtMs?: number): void => {
+    const key = liveKey(token, expiresAtMs);
+    live.set(key.digest, key);
+  };
+  return { authenticate, add, live, state };
+}
+
+const refusalOf = async (act: () => unknown): Promise<GatewayError> => {
+  try {
+    await act();
+  } catch (error) {
+    if (error instanceof GatewayError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+};
+
+test('the key comes from its own header, from the alias, or from the bearer', () => {
+  const { authenticate, add } = setUp();
+  const [key, providerKey] = [createGatewayKey().reveal(), 'sk-of-a-provider'];
+  add(key);
+  for (const headers of [
+    { 'x-gateway-api-key': key },
+    { 'x-portkey-api-key': key },
+    { authorization: `Bearer ${key}` },
+    { authorization: `bearer  ${key}` },
+    { 'x-gateway-api-key': '', authorization: `Bearer ${key}` },
+    { 'x-gateway-api-key': key, authorization: `Bearer ${providerKey}` },
+  ]) {
+    const caller = authenticate({ headers });
+    expect(caller).toMatchObject({ workspaceId: 'ws_1', keyId: `key_${key.slice(-4)}` });
+  }
+});
+
+test('a bearer does not help a wrong key in the header', async () => {
+  const { authenticate, add } = setUp();
+  const key = createGatewayKey().reveal();
+  add(key);
+  const headers = { 'x-gateway-api-key': createGatewayKey().reveal(), authorization: `Bearer ${key}` };
+  expect(await refusalOf(() => authenticate({ headers }))).toMatchObject({ code: 'invalid_api_key' });
+});
+
+test.each([{}, { authorization: 'Basic dXNlcjpwYXNz' }, { authorization: 'Bearer ' }, { authorization: 'Bearer' }])(
+  'without a key (%o) the answer says which headers to send',
+  async (headers) => {
+    const error = await refusalOf(() => setUp().authenticate({ headers }));
+    expect(error).toMatchObject({ kind: 'unauthenticated', code: 'missing_api_key' });
+    expect(error.message).toMatch(/x-gateway-api-key.*Authorization: Bearer/);
+  },
+);
+
+test('unknown, malformed, expired and revoked keys get one and the same answer, which holds none of the key', async () => {
+  const { authenticate, add, live, state } = setUp();
+  const [expired, revoked] = [createGatewayKey().reveal(), createGatewayKey().reveal()];
+  add(expired, state.nowMs);
+  add(revoked);
+  void authenticate({ headers: { authorization: `Bearer ${revoked}` } });
+  live.delete(digestOf(revoked));
+  const tokens = [
+    createGatewayKey().reveal(),
+    `${expired.slice(0, -1)}?`,
+    expired,
+    revoked,
+    'sk-other',
+    'x'.repeat(5_000),
+  ];
+  const errors = await Promise.all(
+    tokens.map((token) => refusalOf(() => authenticate({ headers: { authorization: `Bearer ${token}` } }))),
+  );
+  expect(new Set(errors.map(({ kind, code, message }) => JSON.stringify([kind, code, message]))).size).toBe(1);
+  expect(errors[0]?.kind).toBe('unauthenticated');
+});
+
+test('a key expires at its time, without anybody telling the process', async () => {
+  const { authenticate, add, state } = setUp();
+  const key = createGatewayKey().reveal();
+  add(key, 2_000);
+  const request = { headers: { authorization: `Bearer ${key}` } };
+  expect(authenticate(request)).toMatchObject({ workspaceId: 'ws_1' });
+  state.nowMs = 2_000;
+  expect(await refusalOf(() => authenticate(request))).toMatchObject({ kind: 'unauthenticated' });
+});
+
+test('a well-formed key that the snapshot lacks is looked up once, then known to be absent', async () => {
+  const { authenticate, add, state } = setUp();
+  const [late, never] = [createGatewayKey().reveal(), createGatewayKey().reveal()];
+  state.refresh = async () => add(late);
+  expect(await authenticate({ headers: { authorization: `Bearer ${late}` } })).toMatchObject({ workspaceId: 'ws_1' });
+  expect(state.refreshes).toBe(1);
+  for (let round = 0; round < 3; round += 1) {
+    await refusalOf(() => authenticate({ headers: { authorization: `Bearer ${never}` } }));
+  }
+  expect(state.refreshes).toBe(2);
+});
+
+test('what is no key of ours never causes a look into the database', async () => {
+  const { authenticate, state } = setUp();
+  const key = createGatewayKey().reveal();
+  for (const token of ['sk-proj-1234567890', `${key.slice(0, -1)}${key.endsWith('0') ? '1' : '0'}`, "' or 1=1 --"]) {
+    await refusalOf(() => authenticate({ headers: { authorization: `Bearer ${token}` } }));
+  }
+  expect(state.refreshes).toBe(0);
+});
+
+test('a key that cannot be looked up is not called wrong', async () => {
+  const { authenticate, state } = setUp();
+  state.refresh = async () => {
+    throw new Error('ECONNREFUSED');
+  };
+  const headers = { authorization: `Bearer ${createGatewayKey().reveal()}` };
+  expect(await refusalOf(() => authenticate({ headers }))).toMatchObject({ kind: 'unavailable' });
+});
+
+test('a stale snapshot answers nobody', async () => {
+  const { authenticate, add, state } = setUp();
+  const key = createGatewayKey().reveal();
+  add(key);
+  state.isStale = true;
+  expect(await refusalOf(() => authenticate({ headers: { 'x-gateway-api-key': key } }))).toMatchObject({
+    kind: 'unavailable',
+  });
+});

@@ -1,0 +1,336 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { expect, test } from 'vitest';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import { createGatewayKey } from './gateway-key.ts';
+import type { LiveVirtualKey } from './load-access.ts';
+import { credentialsOf } from './request-credentials.ts';
+import { createResolveTarget, type ResolvedTarget } from './resolve-target.ts';
+
+const nowMs = 1_000_000;
+
+function virtualKey(slug: string, fields: Partial<LiveVirtualKey> = {}): LiveVirtualKey {
+  const secret = new Secret(`stored-key-of-${slug}`);
+  return {
+    id: `vk_${slug}`,
+    version: 1,
+    workspaceId: 'ws_a',
+    slug,
+    provider: 'openai',
+    customHost: null,
+    baseUrl: new URL('https://api.openai.com/v1'),
+    settings: {},
+    apiKey: secret,
+    secrets: { key: secret },
+    expiresAtMs: Number.POSITIVE_INFINITY,
+    ...fields,
+  };
+}
+
+const keys = [
+  virtualKey('mine'),
+  virtualKey('own-host', {
+    provider: 'vllm',
+    customHost: 'https://llm.example.com/v1',
+    baseUrl: new URL('https://llm.example.com/v1'),
+  }),
+  virtualKey('expired', { expiresAtMs: nowMs }),
+  virtualKey('unreadable', { secrets: null, apiKey: null }),
+  virtualKey('from-the-future', { provider: 'later', baseUrl: null }),
+  virtualKey('theirs', { workspaceId: 'ws_b' }),
+];
+
+let refreshes = 0;
+const snapshot = {
+  findVirtualKey: (workspaceId: string, slug: string) =>
+    keys.find((key) => key.workspaceId === workspaceId && key.slug === slug),
+  refresh: async () => {
+    refreshes += 1;
+  },
+};
+const resolveTarget = createResolveTarget({ snapshot, clock: { now: () => nowMs } });
+
+const gatewayKey = createGatewayKey().reveal();
+const own = { 'x-gateway-api-key': gatewayKey };
+const withProviderKey = { ...own, authorization: 'Bearer sk-of-the-caller' };
+
+const resolve = (headers: IncomingHttpHeaders, model: string | null = 'gpt-5-mini', configId: string | null = null) =>
+  resolveTarget({ workspaceId: 'ws_a', credentials: credentialsOf(headers), model, defaults: { configId } });
+
+const shown = ({ target, model }: ResolvedTarget) => ({
+  provider: target.provider,
+  url: target.baseUrl.href,
+  key: target.apiKey?.reveal() ?? null,
+  boundTo: target.secretOrigin,
+  label: target.label,
+  override: target.model,
+  model,
+});
+
+const mine = {
+  provider: 'openai',
+  url: 'https://api.openai.com/v1',
+  key: 'stored-key-of-mine',
+  boundTo: 'https://api.openai.com',
+  label: 'mine',
+  override: undefined,
+  model: 'gpt-5-mini',
+};
+const callers = { ...mine, key: 'sk-of-the-caller', boundTo: null, label: 'openai' };
+const elsewhere = { ...callers, url: 'https://eu.example.com/v1' };
+
+test.each<[string, IncomingHttpHeaders, object]>([
+  ['a virtual key', { ...own, 'x-gateway-virtual-key': 'mine' }, mine],
+  ['a virtual key under the alias', { ...own, 'x-portkey-virtual-key': 'mine' }, mine],
+  [
+    'a virtual key with the gateway key as bearer',
+    { authorization: `Bearer ${gatewayKey}`, 'x-gateway-virtual-key': 'mine' },
+    mine,
+  ],
+  ['a virtual key named as provider', { ...own, 'x-gateway-provider': '@mine' }, mine],
+  ['a virtual key and its provider', { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-provider': 'openai' }, mine],
+  ['a virtual key wins over a bearer', { ...withProviderKey, 'x-gateway-virtual-key': 'mine' }, mine],
+  [
+    'a virtual key and its own host',
+    { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-custom-host': 'https://api.openai.com/v1/' },
+    mine,
+  ],
+  ['provider and key', { ...withProviderKey, 'x-gateway-provider': 'openai' }, callers],
+  [
+    'provider, key and custom host',
+    { ...withProviderKey, 'x-gateway-provider': 'openai', 'x-gateway-custom-host': 'https://eu.example.com/v1' },
+    elsewhere,
+  ],
+  ['a config with a virtual key', { ...own, 'x-gateway-config': '{"virtual_key":"mine"}' }, mine],
+  ['a config with a virtual key as provider', { ...own, 'x-gateway-config': '{"provider":"@mine"}' }, mine],
+  [
+    'a config wins over the virtual key header',
+    {
+      ...own,
+      'x-gateway-config': '{"virtual_key":"mine"}',
+      'x-gateway-virtual-key': 'own-host',
+      'x-gateway-provider': 'vllm',
+    },
+    mine,
+  ],
+  [
+    'a config with provider and key',
+    { ...own, 'x-gateway-config': '{"provider":"openai","api_key":"sk-of-the-caller"}' },
+    callers,
+  ],
+  [
+    "a config's key is not mixed with a virtual key",
+    {
+      ...own,
+      'x-gateway-virtual-key': 'mine',
+      'x-gateway-config': '{"provider":"openai","api_key":"sk-of-the-caller"}',
+    },
+    callers,
+  ],
+  [
+    "a config without credentials takes the caller's",
+    { ...withProviderKey, 'x-gateway-config': '{"provider":"openai","custom_host":"https://eu.example.com/v1"}' },
+    elsewhere,
+  ],
+  [
+    'a server of its own without a key',
+    { ...own, 'x-gateway-provider': 'ollama', 'x-gateway-custom-host': 'http://127.0.0.1:11434/v1' },
+    { ...callers, provider: 'ollama', label: 'ollama', key: null, url: 'http://127.0.0.1:11434/v1' },
+  ],
+])('%s', (_what, headers, expected) => {
+  const resolved = resolve(headers);
+  expect(resolved).not.toBeInstanceOf(Promise);
+  expect(shown(resolved as ResolvedTarget)).toEqual(expected);
+});
+
+test('a model of the form @slug/model names the virtual key, wins over the headers and is sent without the slug', () => {
+  const headers = { ...withProviderKey, 'x-gateway-virtual-key': 'own-host', 'x-gateway-provider': 'vllm' };
+  expect(shown(resolve(headers, '@mine/openai/gpt-oss') as ResolvedTarget)).toEqual({
+    ...mine,
+    override: 'openai/gpt-oss',
+    model: 'openai/gpt-oss',
+  });
+});
+
+test('the same virtual key named twice is one', () => {
+  const headers = { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-provider': '@mine' };
+  expect(shown(resolve(headers) as ResolvedTarget)).toEqual(mine);
+});
+
+async function refusal(act: () => unknown): Promise<GatewayError> {
+  try {
+    await act();
+  } catch (error) {
+    if (error instanceof GatewayError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+test.each<[string, IncomingHttpHeaders, { code: string; param: string | null; message: RegExp }]>([
+  ['nothing', own, { code: 'missing_credentials', param: 'x-gateway-virtual-key', message: /four ways/ }],
+  [
+    'a provider key alone',
+    withProviderKey,
+    { code: 'missing_credentials', param: 'x-gateway-virtual-key', message: /x-gateway-provider/ },
+  ],
+  [
+    'a provider without a key',
+    { ...own, 'x-gateway-provider': 'openai' },
+    { code: 'missing_credentials', param: 'authorization', message: /Bearer/ },
+  ],
+  [
+    'a custom host without a key of a hosted provider',
+    { ...own, 'x-gateway-provider': 'openai', 'x-gateway-custom-host': 'https://a.example' },
+    { code: 'missing_credentials', param: 'authorization', message: /Bearer/ },
+  ],
+  [
+    'an unknown provider',
+    { ...withProviderKey, 'x-gateway-provider': 'opennai' },
+    { code: 'invalid_value', param: 'x-gateway-provider', message: /Known providers: openai, / },
+  ],
+  [
+    'a provider without an address',
+    { ...withProviderKey, 'x-gateway-provider': 'vllm' },
+    { code: 'missing_custom_host', param: 'x-gateway-custom-host', message: /vllm/ },
+  ],
+  [
+    'an unknown slug',
+    { ...own, 'x-gateway-virtual-key': 'nobody' },
+    { code: 'virtual_key_not_found', param: 'x-gateway-virtual-key', message: /'nobody'/ },
+  ],
+  [
+    "another workspace's slug",
+    { ...own, 'x-gateway-virtual-key': 'theirs' },
+    { code: 'virtual_key_not_found', param: 'x-gateway-virtual-key', message: /'theirs'/ },
+  ],
+  [
+    'an expired virtual key',
+    { ...own, 'x-gateway-virtual-key': 'expired' },
+    { code: 'virtual_key_expired', param: 'x-gateway-virtual-key', message: /expired at 1970/ },
+  ],
+  [
+    'a virtual key with another provider',
+    { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-provider': 'groq' },
+    { code: 'provider_mismatch', param: 'x-gateway-provider', message: /'openai'/ },
+  ],
+  [
+    'two virtual keys',
+    { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-provider': '@own-host' },
+    { code: 'ambiguous_virtual_key', param: 'x-gateway-virtual-key', message: /one of them/ },
+  ],
+  [
+    'a stored key to another host',
+    { ...own, 'x-gateway-virtual-key': 'mine', 'x-gateway-custom-host': 'https://evil.example/v1' },
+    { code: 'custom_host_mismatch', param: 'x-gateway-custom-host', message: /stored/ },
+  ],
+  [
+    'a stored key to a longer path of its host',
+    { ...own, 'x-gateway-virtual-key': 'own-host', 'x-gateway-custom-host': 'https://llm.example.com/v1/x' },
+    { code: 'custom_host_mismatch', param: 'x-gateway-custom-host', message: /stored/ },
+  ],
+  [
+    'a stored key to another host by config',
+    { ...own, 'x-gateway-config': '{"virtual_key":"mine","custom_host":"https://evil.example"}' },
+    { code: 'custom_host_mismatch', param: 'x-gateway-custom-host', message: /stored/ },
+  ],
+  [
+    'a custom host with credentials',
+    { ...withProviderKey, 'x-gateway-provider': 'openai', 'x-gateway-custom-host': 'https://u:p@a.example' },
+    { code: 'invalid_value', param: 'x-gateway-custom-host', message: /without user name/ },
+  ],
+  [
+    'a stored config',
+    { ...own, 'x-gateway-config': 'pc-my-config' },
+    { code: 'config_not_found', param: 'x-gateway-config', message: /'pc-my-config'/ },
+  ],
+  [
+    'a config that is no JSON',
+    { ...own, 'x-gateway-config': '{virtual_key:1}' },
+    { code: 'invalid_value', param: 'x-gateway-config', message: /not valid JSON/ },
+  ],
+  [
+    'a config with members that are not supported',
+    { ...own, 'x-gateway-config': '{"virtual_key":"mine","retry":{"attempts":3}}' },
+    { code: 'unknown_parameter', param: 'x-gateway-config.retry', message: /retry/ },
+  ],
+  [
+    'a config with two credentials',
+    { ...own, 'x-gateway-config': '{"virtual_key":"mine","api_key":"sk"}' },
+    { code: 'invalid_value', param: 'x-gateway-config.api_key', message: /both/ },
+  ],
+])('%s is refused, saying where and what', async (_what, headers, { code, param, message }) => {
+  const error = await refusal(() => resolve(headers));
+  expect({ kind: error.kind, code: error.code, param: error.param }).toEqual({ kind: 'invalid_request', code, param });
+  expect(error.message).toMatch(message);
+});
+
+test.each(['@mine', '@mine/', '@/gpt-5', '@'])('the model %s is refused', async (model) => {
+  expect(await refusal(() => resolve(own, model))).toMatchObject({ kind: 'invalid_request', param: 'model' });
+});
+
+test('a stored key does not go to another host when the model names it', async () => {
+  const headers = { ...own, 'x-gateway-custom-host': 'https://evil.example' };
+  expect(await refusal(() => resolve(headers, '@mine/gpt-5'))).toMatchObject({ code: 'custom_host_mismatch' });
+});
+
+test('unknown and foreign slugs are answered alike', async () => {
+  const texts = await Promise.all(
+    ['nobody', 'theirs'].map(async (slug) =>
+      (await refusal(() => resolve(own, `@${slug}/m`))).message.replace(slug, 'SLUG'),
+    ),
+  );
+  expect(texts[0]).toBe(texts[1]);
+});
+
+test('a gateway key is never taken for a provider key', async () => {
+  const provider = { 'x-gateway-provider': 'openai' };
+  const other = createGatewayKey().reveal();
+  for (const headers of [
+    { ...provider, authorization: `Bearer ${gatewayKey}` },
+    { ...provider, ...own, authorization: `Bearer ${gatewayKey}` },
+    { ...provider, ...own, authorization: `bearer ${other}` },
+    { ...provider, 'x-gateway-api-key': 'a-bootstrap-key-1', authorization: 'Bearer a-bootstrap-key-1' },
+  ]) {
+    expect(await refusal(() => resolve(headers))).toMatchObject({ code: 'missing_credentials' });
+  }
+});
+
+test("a key's default config is used without a config header", async () => {
+  expect(await refusal(() => resolve(own, 'm', 'default-config'))).toMatchObject({ code: 'config_not_found' });
+  const header = { ...own, 'x-gateway-config': '{"virtual_key":"mine"}' };
+  expect(shown(resolve(header, 'gpt-5-mini', 'default-config') as ResolvedTarget)).toEqual(mine);
+});
+
+test('a credential that cannot be read and an unsupported provider say so', async () => {
+  expect(await refusal(() => resolve(own, '@unreadable/m'))).toMatchObject({
+    kind: 'unavailable',
+    code: 'virtual_key_unreadable',
+  });
+  expect(await refusal(() => resolve(own, '@from-the-future/m'))).toMatchObject({ code: 'provider_not_supported' });
+});
+
+test('a slug that is missing is looked for once more, a known one never', async () => {
+  refreshes = 0;
+  await resolve(own, '@mine/m');
+  expect(refreshes).toBe(0);
+  const late = virtualKey('late');
+  const missing = resolve(own, '@late/m');
+  keys.push(late);
+  expect(shown(await missing)).toMatchObject({ label: 'late', key: 'stored-key-of-late' });
+  expect(refreshes).toBe(1);
+});
+
+test('no message holds a credential', async () => {
+  const secret = 'sk-CANARY-in-every-place';
+  for (const headers of [
+    { ...own, authorization: `Bearer ${secret}` },
+    { ...own, authorization: `Bearer ${secret}`, 'x-gateway-provider': 'vllm' },
+    { ...own, 'x-gateway-config': `{"api_key":"${secret}"}` },
+    { ...own, 'x-gateway-config': `{"api_key":"${secret}",}` },
+    { ...own, 'x-gateway-config': `{"api_key":["${secret}"]}` },
+  ]) {
+    const error = await refusal(() => resolve(headers));
+    expect(`${error.message}${JSON.stringify(error)}`).not.toContain('CANARY');
+  }
+});

@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import { findProvider, providerIds } from './registry.ts';
+
+test('every provider is found by its id and speaks at least chat', () => {
+  for (const id of providerIds) expect(findProvider(id)).toMatchObject({ id, operations: { chat: expect.anything() } });
+  expect(providerIds).toEqual(
+    expect.arrayContaining(['openai', 'simulator', 'openai-compatible', 'ollama', 'vllm', 'groq']),
+  );
+});
+
+test('a provider with an address of its own has an https one; the others need a host from their user', () => {
+  const withoutHost = providerIds.filter((id) => findProvider(id)?.defaultBaseUrl === null);
+  expect(withoutHost).toEqual(['openai-compatible', 'vllm', 'ollama', 'simulator']);
+  const urls = providerIds.flatMap((id) => findProvider(id)?.defaultBaseUrl ?? []);
+  expect(urls.filter((url) => url.protocol !== 'https:' || url.search !== '' || url.username !== '')).toEqual([]);
+});
+
+test('the names that clients of the older interface send are understood; unknown ones are not', () => {
+  expect(findProvider('together-ai')?.id).toBe('together');
+  expect(findProvider('nobody')).toBeUndefined();
+  expect(findProvider('__proto__')).toBeUndefined();
+});
