@@ -94,6 +94,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       .execute();
   }
 
+  const stopping = new AbortController();
   const jobs: Part = {
     name: 'jobs',
     async start() {
@@ -122,7 +123,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             },
           },
           job.payload.batch_id,
-          job.signal,
+          AbortSignal.any([job.signal, stopping.signal]),
         );
         if (batch?.status === 'in_progress') dispatcher.wake();
       });
@@ -140,7 +141,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             },
           },
           job.payload.batch_id,
-          job.signal,
+          AbortSignal.any([job.signal, stopping.signal]),
         );
         if (batch && isTerminal(batch.status)) {
           logger.info(
@@ -156,7 +157,11 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       await queue.work(maintenanceQueue, { concurrency: 1 }, chores);
       await queue.schedule(maintenanceQueue, '* * * * *');
     },
-    stop: () => runner.drain(config.SLUICE_DRAIN),
+    stop() {
+      runner.drain(config.SLUICE_DRAIN);
+      // A long file is begun anew by another worker; nothing of it was paid for.
+      stopping.abort();
+    },
   };
 
   return {
