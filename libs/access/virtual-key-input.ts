@@ -4,8 +4,8 @@ import {
   type CreateVirtualKeyRequest,
   type UpdateVirtualKeyRequest,
 } from '#libs/contracts/virtual-keys.ts';
-import { assertSendable } from './assert-sendable.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import { assertSendable } from './assert-sendable.ts';
 import type { SecretMembers } from './secrets.ts';
 
 /** Everything that is encrypted; the order is that of preference for the last four characters. */
