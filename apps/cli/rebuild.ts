@@ -23,7 +23,9 @@ export async function rebuild(options: RebuildOptions, logger: Logger): Promise<
     const report = await run(pool, inlineModels, options.onProgress);
     // A repaired key must reach the processes that run now.
     if (!options.check && report.difference !== null) {
-      await createDatabase(pool).transaction().execute(async (tx) => await announceAccessChange({ tx }));
+      await createDatabase(pool)
+        .transaction()
+        .execute(async (tx) => await announceAccessChange({ tx }));
     }
     return report;
   } finally {
