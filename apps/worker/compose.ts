@@ -19,6 +19,7 @@ import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
 import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
 import { logBatchLine } from './log-batch-line.ts';
+import { createWorkerOperations } from './operations.ts';
 
 /** Wires the worker process; the parts are in start order. */
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
@@ -44,6 +45,8 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     if (!file) throw new Error(`batch ${batch.id} has lost its input file ${batch.input_file_id}`);
     return file.blob;
   };
+  const { SLUICE_WORKER_PORT: port, HOST: host } = config;
+  const operations = createWorkerOperations({ platform, slots, logger, port, host });
   const callLine = createCallLine({
     forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
     resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
@@ -53,7 +56,10 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       maxDelayMs: config.SLUICE_RETRY_MAX,
       deadlineAt: batch.expires_at.getTime(),
     }),
-    onCalled: (called) => logBatchLine(requestLog, called),
+    onCalled: (called) => {
+      operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
+      logBatchLine(requestLog, called);
+    },
     now: Date.now,
   });
   const runner = createChunkRunner({
@@ -65,7 +71,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     slots,
     callLine,
     inputBlob,
-    onChunkDone: dispatcher.wake,
+    onChunkDone: () => dispatcher.wake(),
     logger,
   });
   const chores = createChores(
@@ -158,6 +164,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       ...platform.parts.filter((part) => part !== queue),
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
+      operations.part,
       queue,
       dispatcher,
       jobs,

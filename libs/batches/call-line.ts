@@ -50,29 +50,22 @@ export function createCallLine(deps: {
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
-    const called = {
-      batch,
-      line,
-      operation,
-      requestId,
-      startedAtMs,
-      target: null as Target | null,
-      model: modelOf(batch, body),
-    };
+    const bodyModel = modelOf(body);
+    const called = { batch, line, operation, requestId, startedAtMs, target: null as Target | null, model: bodyModel };
     let result: Outcome;
     try {
-      const resolved = await resolveTarget(batch, called.model);
-      called.target = resolved.target;
-      called.model = resolved.model;
+      const { target, model } = await resolveTarget(batch, replacedModel(batch) ?? bodyModel);
+      called.target = model === null ? target : { ...target, model };
+      called.model = model;
       const request: ForwardRequest = {
         operation,
         body,
-        model: called.model,
+        model: bodyModel,
         stream: false,
         includeUsage: false,
         signal,
       };
-      result = await forward(request, resolved.target, policy(batch));
+      result = await forward(request, called.target, policy(batch));
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       result = { kind: 'failed', error, attempts: [] };
@@ -85,10 +78,13 @@ export function createCallLine(deps: {
   };
 }
 
-/** The model of the line, or the one that the batch's options put in its place. */
-function modelOf(batch: BatchRow, body: Buffer): string | null {
-  const replaced = batch.gateway_options['provider_model'];
-  if (typeof replaced === 'string') return replaced;
+/** The model that the batch's options put in the place of every line's own. */
+function replacedModel(batch: BatchRow): string | null {
+  const model = batch.gateway_options['provider_model'];
+  return typeof model === 'string' ? model : null;
+}
+
+function modelOf(body: Buffer): string | null {
   const raw = memberValue(body, 'model');
   const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
   return typeof model === 'string' ? model : null;

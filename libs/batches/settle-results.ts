@@ -125,10 +125,10 @@ export function createSettler(
       return closed;
     },
     async flush() {
-      while (results.length > 0 || running) {
+      do {
         start();
         await running;
-      }
+      } while (results.length > 0);
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import type { BatchError, BatchTarget, Database } from '#libs/database/schema.ts';
+import type { BatchError, Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { BatchFileValidator, ValidationResult } from '#libs/validation/batch-file-validator.ts';
@@ -42,7 +42,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     result = await deps.validator.validate({
       open: () => readBlob(deps.blobs, input.blob),
       endpoint: batch.endpoint as '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings',
-      hasDefaultTarget: (batch.target as BatchTarget).type !== 'none',
+      hasDefaultTarget: batch.target.type !== 'none',
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
     });

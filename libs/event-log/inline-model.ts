@@ -10,7 +10,7 @@ export type StreamRow = { id: string; workspace_id: string; version: number; upd
  */
 export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
   /** Table name, and the noun before the dot of every event type of its streams. */
-  name: keyof Database & string;
+  name: keyof Database;
   /** jsonb columns, which are written as JSON text. */
   jsonColumns: readonly (keyof Row & string)[];
   /** Pure and total: no clock, no randomness; accepts every event ever written, in order. */
@@ -51,6 +51,6 @@ export function rowValues(
   const values = row as Record<string, unknown>;
   return columns.map((column) => {
     const value = values[column];
-    return value !== null && (model.jsonColumns as readonly string[]).includes(column) ? JSON.stringify(value) : value;
+    return value !== null && model.jsonColumns.includes(column) ? JSON.stringify(value) : value;
   });
 }

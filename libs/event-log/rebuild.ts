@@ -139,7 +139,8 @@ function* copyLines(model: AnyInlineModel, rows: Iterable<StreamRow>, columns: r
 function copyText(value: unknown): string {
   if (value === null || value === undefined) return '\\N';
   if (value instanceof Date) return value.toISOString();
-  return String(value).replace(/[\\\t\n\r]/g, (character) => copyEscapes[character] ?? character);
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  return text.replace(/[\\\t\n\r]/g, (character) => copyEscapes[character] ?? character);
 }
 
 const copyEscapes: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
