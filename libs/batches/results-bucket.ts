@@ -6,14 +6,16 @@ export function resultsBucket(batch: { created_at: Date }): string {
   return batch.created_at.toISOString().slice(0, 10);
 }
 
-const ensured = new Set<string>();
+// By database: a process may work on several (tests do), and each has its own partitions.
+const ensured = new WeakMap<Kysely<Database>, Set<string>>();
 
 /**
  * Makes the partition for a bucket when it is not there. Outside any transaction: attaching a partition locks the
  * parent, and no settle may wait behind a long one. Once a process has seen it, this costs nothing.
  */
 export async function ensureResultsPartition(db: Kysely<Database>, bucket: string): Promise<void> {
-  if (ensured.has(bucket)) return;
+  const known = ensured.get(db) ?? new Set();
+  if (known.has(bucket)) return;
   if (!/^\d{4}-\d{2}-\d{2}$/.test(bucket)) throw new Error(`not a bucket: ${bucket}`);
   const table = sql.table(`batch_result_${bucket.replaceAll('-', '')}`);
   await db.transaction().execute(async (tx) => {
@@ -25,5 +27,5 @@ export async function ensureResultsPartition(db: Kysely<Database>, bucket: strin
     // Lines are inserted once and read once: compressing them costs more than the space is worth.
     await sql`alter table ${table} alter column data set storage external`.execute(tx);
   });
-  ensured.add(bucket);
+  ensured.set(db, known.add(bucket));
 }
