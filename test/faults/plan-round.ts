@@ -92,6 +92,8 @@ const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
   { kind: 'delete_input', weight: 6 },
 ];
 
+export const faultKinds: readonly Fault['kind'][] = weighted.map(({ kind }) => kind);
+
 function chooseFault(random: Random, kinds: typeof weighted): Fault {
   const total = kinds.reduce((sum, { weight }) => sum + weight, 0);
   let at = random.next() * total;
