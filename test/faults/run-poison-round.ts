@@ -28,7 +28,7 @@ export async function runPoisonRound(rig: Rig): Promise<{ violations: string[]; 
   const { id: fileId } = await rig.client.upload(`${name}.jsonl`, input, name);
   const { id } = await rig.client.createBatch(
     { input_file_id: fileId, endpoint: '/v1/chat/completions', completion_window: '24h' },
-    name,
+    { idempotencyKey: name, ownKey: false },
   );
   let kills = 0;
   while (kills <= killsMax) {
