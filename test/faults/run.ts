@@ -15,6 +15,8 @@ const { values } = parseArgs({
     hurry: { type: 'string', default: '60' },
     /** Go on after a violation instead of stopping at the first. */
     continue: { type: 'boolean', default: false },
+    /** The story of every round, not only of a violated one. */
+    verbose: { type: 'boolean', default: false },
   },
 });
 const firstSeed = Number(values.seed);
@@ -43,15 +45,16 @@ for (let seed = firstSeed; seed < firstSeed + rounds; seed += 1) {
       `${report.status.padEnd(9)} ${(report.durationMs / 1_000).toFixed(1).padStart(5)} s  ` +
       `stall ${(report.stallMs / 1_000).toFixed(1).padStart(4)} s${plan.hurry ? ' h' : '  '} ${plan.workers}w  ${faults}`,
   );
-  if (report.violations.length === 0) continue;
-  violated += 1;
-  console.log(`\n${report.violations.map((violation) => `  violated: ${violation}`).join('\n')}`);
+  const isViolated = report.violations.length > 0;
+  if (isViolated) violated += 1;
+  else if (!values.verbose) continue;
+  for (const violation of report.violations) console.log(`  violated: ${violation}`);
   console.log(`  plan: ${plan.faults.map(describeFault).join('; ')}; model ${plan.model}; expiry ${plan.expiryMs}`);
   console.log(report.timeline.map((line) => `  ${line}`).join('\n'));
   console.log(
     `  again: npm run test:faults -- --seed ${seed} --rounds 1 --lines ${values.lines} --hurry ${values.hurry}\n`,
   );
-  if (!values.continue) break;
+  if (isViolated && !values.continue) break;
 }
 const left = await rig.sweep();
 if (left.blobs !== left.referenced) {
