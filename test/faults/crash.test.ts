@@ -9,17 +9,13 @@ import { planOptions, rigEnvironment } from './settings.ts';
 const options = { ...planOptions, linesMax: 400, hurryPercent: 100, longOutagePercent: 0 };
 // Together they have every kind of fault, both ends of a batch that is not completed, and one or two workers (in this
 // order, so that the second is stopped only once).
-const seeds = [13, 48, 21, 26, 37, 34, 30, 24, 36, 54];
+const seeds = [13, 62, 16, 40, 36, 29, 31, 37, 26, 3];
 
 const plans = seeds.map((seed) => planRound(seed, options));
 
-test('the short part has every kind of fault', () => {
-  const kinds = new Set(plans.flatMap((plan) => plan.faults.map(({ kind }) => kind)));
-  expect([...kinds].toSorted()).toEqual(faultKinds.toSorted());
-});
-
 let rig: Rig;
 let violated = false;
+const struck = new Set<string>();
 
 beforeAll(async () => {
   rig = await startRig(rigEnvironment);
@@ -32,9 +28,14 @@ test.each(plans)(
   'seed $seed: every line of $lines is in one file, and counts, log and read models agree',
   { timeout: 240_000 },
   async (plan) => {
-    const { violations, timeline } = await runRound(rig, plan);
+    const { violations, timeline, ...report } = await runRound(rig, plan);
+    for (const kind of report.struck) struck.add(kind);
     violated ||= violations.length > 0;
     const story = [...plan.faults.map(describeFault), ...timeline].join('\n');
     expect(violations, `${story}\nlogs: ${rig.folder}/logs`).toEqual([]);
   },
 );
+
+test('every kind of fault struck', () => {
+  expect([...struck].toSorted()).toEqual(faultKinds.toSorted());
+});

@@ -5,7 +5,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { checkModels, checkOnce, checkResidue, collectEvidence } from './collect-evidence.ts';
 import { observeBatch, type Observer } from './observe-batch.ts';
-import type { PlannedFault, RoundPlan } from './plan-round.ts';
+import type { Fault, PlannedFault, RoundPlan } from './plan-round.ts';
 import type { Rig } from './rig/start-rig.ts';
 import { strike } from './strike.ts';
 import { writeInput } from './write-input.ts';
@@ -14,6 +14,8 @@ export type RoundReport = {
   violations: string[];
   /** What happened when, in words. */
   timeline: string[];
+  /** The faults whose moment came. */
+  struck: Fault['kind'][];
   status: string;
   durationMs: number;
   /** The longest time without progress. */
@@ -32,7 +34,7 @@ export async function runRound(rig: Rig, plan: RoundPlan): Promise<RoundReport> 
   const say = (text: string): void => {
     timeline.push(`${((performance.now() - startedAt) / 1_000).toFixed(2).padStart(7)} s  ${text}`);
   };
-  const report: RoundReport = { violations: [], timeline, status: 'unknown', durationMs: 0, stallMs: 0 };
+  const report: RoundReport = { violations: [], timeline, struck: [], status: 'unknown', durationMs: 0, stallMs: 0 };
   try {
     await prepare(rig, plan);
     await runBatch(rig, plan, report, say);
@@ -69,6 +71,7 @@ async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (te
     if (!(await moments.reached(fault))) return;
     await sleep(fault.at.delayMs);
     say(`${describeFault(fault)} strikes`);
+    report.struck.push(fault.kind);
     const struck = await strike(rig, plan, fault, ids, say);
     extraExecutions += struck.extraExecutions;
   });

@@ -43,7 +43,7 @@ for (let seed = firstSeed; seed < firstSeed + rounds; seed += 1) {
   done += 1;
   if (plan.hurry) worst.hurriedMs = Math.max(worst.hurriedMs, report.stallMs);
   else if (report.stallMs > worst.stallMs) Object.assign(worst, { stallMs: report.stallMs, seed });
-  const faults = plan.faults.map(({ kind }) => kind).join(' ');
+  const faults = report.struck.join(' ');
   console.log(
     `${report.violations.length === 0 ? 'ok  ' : 'FAIL'} ${seed}  ${String(plan.lines).padStart(4)} lines ` +
       `${report.status.padEnd(9)} ${(report.durationMs / 1_000).toFixed(1).padStart(5)} s  ` +
