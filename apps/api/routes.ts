@@ -22,6 +22,8 @@ import { listVirtualKeys } from './routes/list-virtual-keys.ts';
 import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
 import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
+import { listLogs } from './routes/list-logs.ts';
+import { retrieveLog } from './routes/retrieve-log.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -87,6 +89,8 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveVirtualKey(keyDeps),
     updateVirtualKey(keyDeps),
     deleteVirtualKey(keyDeps),
+    listLogs(deps),
+    retrieveLog(deps),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),

@@ -5,6 +5,7 @@ import { closeBatch } from '#libs/batches/close-batch.ts';
 import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
 import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
+import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createSlots } from '#libs/batches/slots.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
@@ -14,6 +15,7 @@ import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
@@ -78,6 +80,17 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     [
       { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
       { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },
+      {
+        name: 'drop old results',
+        everyMs: 3_600_000,
+        run: () => dropOldResults(db, new Date(Date.now() - config.SLUICE_RESULTS_RETENTION)),
+      },
+      {
+        name: 'drop old request log',
+        everyMs: 3_600_000,
+        run: () =>
+          dropRequestLogPartitions(db, Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000), Date.now()),
+      },
       {
         name: 'sweep blobs',
         everyMs: 3_600_000,

@@ -51,7 +51,6 @@ export async function runProcess(
     }, withinMs).unref();
     await stopAll(parts, logger);
     logger.info('stopped');
-    logger.flush();
     process.exit(0);
   };
   process.on('SIGTERM', () => void stop('SIGTERM'));
@@ -59,12 +58,10 @@ export async function runProcess(
   process.on('uncaughtException', (error) => {
     // The state of the process is unknown: the log and the database are crash-safe, memory is not.
     logger.fatal({ err: error }, 'uncaught exception');
-    logger.flush();
     process.exit(1);
   });
   process.on('unhandledRejection', (error) => {
     logger.fatal({ err: error }, 'unhandled rejection');
-    logger.flush();
     process.exit(1);
   });
   if (process.send !== undefined) {
@@ -78,7 +75,6 @@ export async function runProcess(
     await startAll(parts, logger);
   } catch (error) {
     logger.fatal({ err: error }, 'start failed');
-    logger.flush();
     process.exit(1);
   }
 }

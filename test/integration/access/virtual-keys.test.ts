@@ -111,6 +111,8 @@ test.each([
     { param: 'custom_host', code: 'missing_required_parameter' },
   ],
   ['a host with a query', { custom_host: 'https://a.example/?x=1' }, { param: 'custom_host', code: 'invalid_value' }],
+  ['a key with a line break', { key: 'sk-1234\n' }, { param: 'key', code: 'invalid_value' }],
+  ['a session token with a space', { aws_session_token: 'a b' }, { param: 'aws_session_token' }],
   ['a forbidden address', { custom_host: 'http://169.254.169.254/' }, { code: 'destination_not_allowed' }],
 ])('%s is refused and nothing is stored', async (_what, fields, expected) => {
   const counts = async () => {

@@ -203,5 +203,6 @@ describe('a database that is away', () => {
       .execute();
     expect(rows.map((row) => row.sequence)).toEqual(countTo(70));
     expect(dropReply).toBe(false);
+    expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0 });
   });
 });
