@@ -70,6 +70,19 @@ export function isTransient(error: unknown): boolean {
   return false;
 }
 
+/** Insufficient resources (disk, memory, connections), operator intervention, system error (I/O). */
+const troubleClasses = /^(?:53|57|58)[0-9A-Z]{3}$/;
+
+/**
+ * The database cannot do it now, for a reason that lies in its own state and not in what was asked: all that is
+ * transient, a lock that somebody else holds for too long, a statement that took too long, a full disk. For callers who
+ * have something that must not be lost and can wait.
+ */
+export function isDatabaseTrouble(error: unknown): boolean {
+  const state = sqlStateOf(error);
+  return isTransient(error) || state === '55P03' || (state !== undefined && troubleClasses.test(state));
+}
+
 /** A lock was not granted within lock_timeout, or at once with NOWAIT (55P03). */
 export function isLockTimeout(error: unknown): boolean {
   return sqlStateOf(error) === '55P03';

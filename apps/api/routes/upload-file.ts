@@ -23,7 +23,9 @@ const UploadForm = z
 
 /**
  * POST /v1/files: streams the file to the blob store, whichever part comes first, then makes it a file.
- * Errors: invalid_request, payload_too_large, storage_full; whatever fails, the bytes received are removed.
+ * Errors: invalid_request, payload_too_large, storage_full. Of a call that is refused, the bytes received are removed; of
+ * one that failed on the database, whose COMMIT may have got through, they are left to the sweeper, because the file may
+ * be there after all and a repeat of the call would be answered with it.
  */
 export function uploadFile({
   files,
@@ -62,7 +64,7 @@ export function uploadFile({
         if (replayed) response.setHeader('idempotent-replayed', 'true');
         response.json(file);
       } catch (error) {
-        await blobs.remove(upload.file.blob);
+        if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(upload.file.blob);
         throw error;
       }
     },
