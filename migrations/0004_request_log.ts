@@ -38,7 +38,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
       -- A killed process loses at most one group: it shows as a gap in the sequence of that process.
       process_id uuid not null,
       sequence bigint not null,
-      primary key (recorded_on, id)
+      primary key (id, recorded_on)
     ) partition by range (recorded_on)`.execute(db);
   await sql`create index request_log_list on request_log (workspace_id, recorded_on desc, id desc)`.execute(db);
   await sql`create index request_log_trace on request_log (trace_id, recorded_on desc, id desc)`.execute(db);

@@ -101,3 +101,38 @@ export async function readStream(
   }
   return { payloads, error, summary: await answer.done };
 }
+
+export const eventStream = { 'content-type': 'text/event-stream' };
+
+/** One chunk of a chat stream. */
+export const chunk = (delta: object, finish: string | null = null, index = 0): string =>
+  JSON.stringify({
+    id: 'c1',
+    object: 'chat.completion.chunk',
+    created: 1,
+    model: 'm',
+    choices: [{ index, delta, finish_reason: finish }],
+    usage: null,
+  });
+export const usageChunk = JSON.stringify({
+  id: 'c1',
+  choices: [],
+  usage: { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 },
+});
+
+/** A whole small stream: role, content, finish, usage. */
+export const payloads = [
+  chunk({ role: 'assistant', content: '' }),
+  chunk({ content: 'né😀' }),
+  chunk({}, 'stop'),
+  usageChunk,
+];
+
+/** Bytes of an SSE body as one scripted answer, written as they are. */
+export const sse =
+  (...writes: (string | Buffer)[]): UpstreamScript =>
+  async (reply) => {
+    reply.head(200, eventStream);
+    for (const bytes of writes) await reply.write(bytes);
+    reply.end();
+  };

@@ -9,6 +9,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
+import { registerPlatformMetrics } from '../platform/metrics.ts';
 import type { ApiConfig } from './config.ts';
 import { createRoutes } from './routes.ts';
 
@@ -23,6 +24,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const platform = await createPlatform(config, { name: 'api', role: 'sender' }, logger);
   const { db, eventLog, queue, blobs, access, files, egress, forwarder, requestLog, timeouts } = platform;
   const metrics = createMetrics();
+  registerPlatformMetrics(metrics.registry, platform);
   const batches = createBatches({
     db,
     eventLog,

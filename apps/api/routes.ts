@@ -12,7 +12,7 @@ import type { Route } from '#libs/http/route.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
-import { checkReadiness } from './check-readiness.ts';
+import { checkReadiness } from '../platform/check-readiness.ts';
 import { createApiKey } from './routes/create-api-key.ts';
 import { listApiKeys } from './routes/list-api-keys.ts';
 import { retrieveApiKey } from './routes/retrieve-api-key.ts';
@@ -22,6 +22,8 @@ import { listVirtualKeys } from './routes/list-virtual-keys.ts';
 import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
 import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
+import { listLogs } from './routes/list-logs.ts';
+import { retrieveLog } from './routes/retrieve-log.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -32,7 +34,7 @@ import type { LiveDeps } from './routes/forward-live-call.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
-import { operationalRoutes } from './routes/operational-routes.ts';
+import { operationalRoutes } from '../platform/operational-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -87,6 +89,8 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveVirtualKey(keyDeps),
     updateVirtualKey(keyDeps),
     deleteVirtualKey(keyDeps),
+    listLogs(deps),
+    retrieveLog(deps),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),

@@ -1,4 +1,5 @@
-import { createPool } from '#libs/database/pool.ts';
+import { announceAccessChange } from '#libs/access/access-change.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { checkInlineModels, rebuildInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { inlineModels } from '../platform/models.ts';
@@ -19,7 +20,14 @@ export async function rebuild(options: RebuildOptions, logger: Logger): Promise<
   );
   try {
     const run = options.check ? checkInlineModels : rebuildInlineModels;
-    return await run(pool, inlineModels, options.onProgress);
+    const report = await run(pool, inlineModels, options.onProgress);
+    // A repaired key must reach the processes that run now.
+    if (!options.check && report.difference !== null) {
+      await createDatabase(pool)
+        .transaction()
+        .execute(async (tx) => await announceAccessChange({ tx }));
+    }
+    return report;
   } finally {
     await pool.end();
   }

@@ -5,6 +5,7 @@ import { closeBatch } from '#libs/batches/close-batch.ts';
 import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
 import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
+import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createSlots } from '#libs/batches/slots.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
@@ -14,11 +15,13 @@ import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
 import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
 import { logBatchLine } from './log-batch-line.ts';
+import { createWorkerOperations } from './operations.ts';
 
 /** Wires the worker process; the parts are in start order. */
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
@@ -44,6 +47,8 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     if (!file) throw new Error(`batch ${batch.id} has lost its input file ${batch.input_file_id}`);
     return file.blob;
   };
+  const { SLUICE_WORKER_PORT: port, HOST: host } = config;
+  const operations = createWorkerOperations({ platform, slots, logger, port, host });
   const callLine = createCallLine({
     forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
     resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
@@ -53,7 +58,10 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       maxDelayMs: config.SLUICE_RETRY_MAX,
       deadlineAt: batch.expires_at.getTime(),
     }),
-    onCalled: (called) => logBatchLine(requestLog, called),
+    onCalled: (called) => {
+      operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
+      logBatchLine(requestLog, called);
+    },
     now: Date.now,
   });
   const runner = createChunkRunner({
@@ -72,6 +80,17 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     [
       { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
       { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },
+      {
+        name: 'drop old results',
+        everyMs: 3_600_000,
+        run: () => dropOldResults(db, new Date(Date.now() - config.SLUICE_RESULTS_RETENTION)),
+      },
+      {
+        name: 'drop old request log',
+        everyMs: 3_600_000,
+        run: () =>
+          dropRequestLogPartitions(db, Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000), Date.now()),
+      },
       {
         name: 'sweep blobs',
         everyMs: 3_600_000,
@@ -158,6 +177,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       ...platform.parts.filter((part) => part !== queue),
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
+      operations.part,
       queue,
       dispatcher,
       jobs,

@@ -29,6 +29,10 @@ export const WorkerConfig = z.object({
   SLUICE_LINE_ATTEMPTS: wholeNumber(5, { min: 1, max: 100 }),
   SLUICE_RETRY_BASE: duration('500ms', { minMs: 1, maxMs: 60_000 }),
   SLUICE_RETRY_MAX: duration('30s', { minMs: 1, maxMs: 3_600_000 }),
+  /** Result rows are dropped so long after the day of their batch; its lines are in the files then. */
+  SLUICE_RESULTS_RETENTION: duration('3d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
+  /** Rows of the request log are dropped, a day at a time, after this. */
+  SLUICE_REQUEST_LOG_RETENTION: duration('30d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
   /** How long lines in flight may finish after SIGTERM. */
   SLUICE_DRAIN: duration('20s', { minMs: 0, maxMs: 3_600_000 }),
 });

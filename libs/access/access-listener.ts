@@ -23,6 +23,7 @@ export function createAccessListener({ connectionString, onChange, logger, retry
   let running: Promise<void> | undefined;
 
   async function listen(): Promise<void> {
+    const attempt = new AbortController();
     const client = new pg.Client({
       connectionString,
       application_name: 'sluice-access-listener',
@@ -30,21 +31,21 @@ export function createAccessListener({ connectionString, onChange, logger, retry
       keepAlive: true,
       keepAliveInitialDelayMillis: 10_000,
     });
-    const ended = new Promise<void>((resolve) => {
-      client.on('error', (error) => {
-        logger.warn({ err: error }, 'access listener lost its connection');
-        resolve();
-      });
-      client.on('end', () => resolve());
-      stopping.signal.addEventListener('abort', () => resolve(), { once: true });
+    const ended = Promise.withResolvers<void>();
+    client.on('error', (error) => {
+      logger.warn({ err: error }, 'access listener lost its connection');
+      ended.resolve();
     });
+    client.on('end', ended.resolve);
     client.on('notification', onChange);
+    stopping.signal.addEventListener('abort', () => ended.resolve(), { signal: attempt.signal });
     try {
       await client.connect();
       await client.query(`listen ${accessChannel}`);
       onChange();
-      await ended;
+      if (!stopping.signal.aborted) await ended.promise;
     } finally {
+      attempt.abort();
       await client.end().catch(() => {});
     }
   }

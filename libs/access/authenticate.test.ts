@@ -94,7 +94,7 @@ test('unknown, malformed, expired and revoked keys get one and the same answer, 
   const [expired, revoked] = [createGatewayKey().reveal(), createGatewayKey().reveal()];
   add(expired, state.nowMs);
   add(revoked);
-  void authenticate({ headers: { authorization: `Bearer ${revoked}` } });
+  expect(authenticate({ headers: { authorization: `Bearer ${revoked}` } })).toMatchObject({ workspaceId: 'ws_1' });
   live.delete(digestOf(revoked));
   const tokens = [
     createGatewayKey().reveal(),

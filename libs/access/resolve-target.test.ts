@@ -265,6 +265,13 @@ test.each<[string, IncomingHttpHeaders, { code: string; param: string | null; me
   expect(error.message).toMatch(message);
 });
 
+test('a key that no header can carry is refused, unquoted', async () => {
+  const config = JSON.stringify({ provider: 'openai', api_key: 'sk-CANARY\r\nx-evil: 1' });
+  const error = await refusal(() => resolve({ ...own, 'x-gateway-config': config }));
+  expect(error).toMatchObject({ code: 'invalid_value', param: 'x-gateway-config.api_key' });
+  expect(error.message).not.toContain('CANARY');
+});
+
 test.each(['@mine', '@mine/', '@/gpt-5', '@'])('the model %s is refused', async (model) => {
   expect(await refusal(() => resolve(own, model))).toMatchObject({ kind: 'invalid_request', param: 'model' });
 });

@@ -3,6 +3,7 @@ import { text } from '#libs/contracts/scalars.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import { assertSendable } from './assert-sendable.ts';
 import { namedProvider, type RequestCredentials } from './request-credentials.ts';
 
 // One target; strategies, overrides, retries and caching are for stored configs, which do not exist yet.
@@ -29,6 +30,7 @@ export function applyConfig(credentials: RequestCredentials, configId: string | 
   }
   const { provider, api_key, virtual_key, custom_host } = result.value;
   const where = param ?? 'x-gateway-config';
+  if (api_key !== undefined) assertSendable(api_key, `${where}.api_key`);
   const named = namedProvider(provider ?? null, `${where}.provider`);
   const slug = virtual_key?.replace(/^@/, '') ?? named.virtualKey?.slug;
   if (virtual_key !== undefined && named.virtualKey && named.virtualKey.slug !== slug) {

@@ -5,6 +5,7 @@ import {
   type UpdateVirtualKeyRequest,
 } from '#libs/contracts/virtual-keys.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import { assertSendable } from './assert-sendable.ts';
 import type { SecretMembers } from './secrets.ts';
 
 /** Everything that is encrypted; the order is that of preference for the last four characters. */
@@ -22,7 +23,10 @@ const destinationSettings: ReadonlySet<string> = new Set([
   'snowflake_account',
 ]);
 
-/** A request's flat members, told apart: what may be shown again, and what is encrypted. */
+/**
+ * A request's flat members, told apart: what may be shown again, and what is encrypted.
+ * Throws invalid_request for a credential that no header can carry.
+ */
 export function splitSettings(request: CreateVirtualKeyRequest | UpdateVirtualKeyRequest): {
   settings: Record<string, string>;
   secrets: SecretMembers;
@@ -35,7 +39,9 @@ export function splitSettings(request: CreateVirtualKeyRequest | UpdateVirtualKe
   const secrets: Record<string, Secret> = {};
   for (const name of secretNames) {
     const value = request[name];
-    if (value !== undefined) secrets[name] = new Secret(value);
+    if (value === undefined) continue;
+    if (name !== 'vertex_service_account_json') assertSendable(value, name);
+    secrets[name] = new Secret(value);
   }
   return { settings, secrets };
 }

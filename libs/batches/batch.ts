@@ -107,7 +107,7 @@ const noLines: BatchOutcome = {
 export function decideBatch(batch: BatchState, command: BatchCommand, now: Date): BatchEvent[] {
   switch (command.type) {
     case 'finish_validation':
-      if (batch.status === 'cancelling') return [{ type: 'batch.cancelled', data: noLines }];
+      if (wasCancelledUnvalidated(batch)) return [{ type: 'batch.cancelled', data: noLines }];
       if (batch.status !== 'validating') return [];
       return [
         {
@@ -116,7 +116,7 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
         },
       ];
     case 'fail_validation':
-      if (batch.status === 'cancelling') return [{ type: 'batch.cancelled', data: noLines }];
+      if (wasCancelledUnvalidated(batch)) return [{ type: 'batch.cancelled', data: noLines }];
       return batch.status === 'validating' ? [{ type: 'batch.failed', data: { errors: command.errors } }] : [];
     case 'settle':
       return takesResults(batch) ? decideSettle(batch, command, now) : [];
@@ -139,6 +139,10 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
 export function takesResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
   return batch.in_progress_at !== null && (batch.status === 'in_progress' || batch.status === 'cancelling');
 }
+
+/** A validation that runs twice must not end a batch that the first one let through: that one has lines to drain. */
+const wasCancelledUnvalidated = (batch: BatchState): boolean =>
+  batch.status === 'cancelling' && batch.in_progress_at === null;
 
 export function isTerminal(status: BatchStatus): boolean {
   return status === 'completed' || status === 'failed' || status === 'cancelled' || status === 'expired';

@@ -6,26 +6,60 @@ export function resultsBucket(batch: { created_at: Date }): string {
   return batch.created_at.toISOString().slice(0, 10);
 }
 
-// By database: a process may work on several (tests do), and each has its own partitions.
-const ensured = new WeakMap<Kysely<Database>, Set<string>>();
+// By database: a process may have more than one open, as tests do.
+const seen = new WeakMap<Kysely<Database>, Set<string>>();
+
+function seenBuckets(db: Kysely<Database>): Set<string> {
+  const buckets = seen.get(db) ?? new Set();
+  seen.set(db, buckets);
+  return buckets;
+}
 
 /**
- * Makes the partition for a bucket when it is not there. Outside any transaction: attaching a partition locks the
- * parent, and no settle may wait behind a long one. Once a process has seen it, this costs nothing.
+ * Makes the partition for a bucket when it is not there. It is made as a table and then attached, because CREATE TABLE …
+ * PARTITION OF would lock out every settle and wait behind the longest reader. Once a process has seen it, this costs
+ * nothing.
  */
 export async function ensureResultsPartition(db: Kysely<Database>, bucket: string): Promise<void> {
-  const known = ensured.get(db) ?? new Set();
-  if (known.has(bucket)) return;
+  if (seenBuckets(db).has(bucket)) return;
   if (!/^\d{4}-\d{2}-\d{2}$/.test(bucket)) throw new Error(`not a bucket: ${bucket}`);
-  const table = sql.table(`batch_result_${bucket.replaceAll('-', '')}`);
+  const name = `batch_result_${bucket.replaceAll('-', '')}`;
+  const table = sql.table(name);
   await db.transaction().execute(async (tx) => {
-    // Two processes that see a new day at once would otherwise fail on the catalogue's unique index.
+    // Two processes that see a new day at once would otherwise make it twice.
     await sql`select pg_advisory_xact_lock(hashtextextended('batch_result partitions', 0))`.execute(tx);
-    await sql`create table if not exists ${table} partition of batch_result for values in (${sql.lit(bucket)})`.execute(
-      tx,
-    );
-    // Lines are inserted once and read once: compressing them costs more than the space is worth.
+    const { rows } = await sql`
+      select from pg_inherits join pg_class on pg_class.oid = inhrelid
+      where inhparent = 'batch_result'::regclass and relname = ${name}`.execute(tx);
+    if (rows.length > 0) return;
+    await sql`create table ${table} (like batch_result including all)`.execute(tx);
+    // Lines are written once and read once: compressing them costs more than the space is worth.
     await sql`alter table ${table} alter column data set storage external`.execute(tx);
+    await sql`alter table batch_result attach partition ${table} for values in (${sql.lit(bucket)})`.execute(tx);
   });
-  ensured.set(db, known.add(bucket));
+  seenBuckets(db).add(bucket);
+}
+
+/**
+ * Drops the result partitions of days before `before` on which no batch is unfinished: the lines are in the files then.
+ * Whole partitions only, so that it costs the same for a thousand rows and for a billion. Returns the days dropped.
+ */
+export async function dropOldResults(db: Kysely<Database>, before: Date): Promise<string[]> {
+  const { rows } = await sql<{ bucket: string; partition: string }>`
+    select to_char(day, 'YYYY-MM-DD') as bucket, relname as partition from (
+      select relname, to_date(right(relname, 8), 'YYYYMMDD') as day
+      from pg_inherits join pg_class on pg_class.oid = inhrelid
+      where inhparent = 'batch_result'::regclass
+    ) as partitions
+    where day < ${resultsBucket({ created_at: before })}::date
+      and not exists (
+        select from batch where (created_at at time zone 'UTC')::date = day
+          and status in ('validating', 'in_progress', 'finalizing', 'cancelling')
+      )
+    order by day`.execute(db);
+  for (const { bucket, partition } of rows) {
+    await sql`drop table ${sql.table(partition)}`.execute(db);
+    seenBuckets(db).delete(bucket);
+  }
+  return rows.map((row) => row.bucket);
 }

@@ -5,53 +5,73 @@ import { integer, text } from './scalars.ts';
 // GET /logs and /logs/{id}: the request log (DESIGN, "Interface for operators and scripts"). Prompts and answers are
 // not in it.
 
+const filter = () => text({ min: 1, max: 200 }).optional();
+
+/** A moment in whole Unix seconds, up to the year 9999. */
+const unixSeconds = () =>
+  z.preprocess(wholeNumberText, integer({ min: 0, max: 253_402_300_799 }).optional()).optional();
+
 /** Filters and keyset paging, newest first; all filters must match. */
 export const LogListQuery = z.object({
   after: cursor(),
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
-  trace_id: text({ min: 1, max: 200 }).optional(),
-  status: z.preprocess(wholeNumberText, integer({ min: 100, max: 599 }).optional()).optional(),
-  model: text({ min: 1, max: 200 }).optional(),
-  provider: text({ min: 1, max: 200 }).optional(),
-  batch_id: text({ min: 1, max: 200 }).optional(),
+  trace_id: text({ min: 1, max: 256 }).optional(),
+  status: z
+    .string()
+    .regex(/^(?:[1-5]\d\d|[1-5]xx|error)$/)
+    .optional()
+    .describe('a status such as 429, a class such as 5xx, or error: 400 and above, an error code, or no answer'),
+  kind: z.enum(['live', 'batch']).optional(),
+  model: filter().describe('the model that was asked for'),
+  provider: filter(),
+  virtual_key: filter(),
+  batch_id: filter(),
+  created_after: unixSeconds().describe('recorded at or after this second'),
+  created_before: unixSeconds().describe('recorded before this second'),
 });
 export type LogListQuery = z.output<typeof LogListQuery>;
+
+const tokens = () => z.int().nullable();
 
 export const LogRecord = z.object({
   id: z.string(),
   object: z.literal('log'),
-  created_at: z.int(),
-  trace_id: z.string(),
+  created_at: z.int().describe('Unix seconds: when the request had ended and was recorded'),
+  started_at: z.string().describe('ISO 8601 with milliseconds'),
+  kind: z.enum(['live', 'batch']),
+  operation: z.string(),
+  request_id: z.string(),
+  trace_id: z.string().nullable(),
   span_id: z.string().nullable(),
   parent_span_id: z.string().nullable(),
   span_name: z.string().nullable(),
-  request_id: z.string(),
+  metadata: z.record(z.string(), z.string()).nullable(),
   api_key_id: z.string().nullable(),
   virtual_key: z.string().nullable(),
-  config_id: z.string().nullable(),
-  endpoint: z.string(),
   provider: z.string().nullable(),
-  model: z.string().nullable(),
-  status: z.int().describe('HTTP status that the caller got'),
-  error_code: z.string().nullable(),
+  model: z.string().nullable().describe('the model that was asked for'),
+  response_model: z.string().nullable().describe('the model that the provider says it used'),
+  provider_request_id: z.string().nullable(),
   stream: z.boolean(),
+  status: z.int().nullable().describe('HTTP status of the answer; null when there was none'),
+  error_code: z.string().nullable(),
+  finish_reason: z.string().nullable(),
   attempts: z.int().describe('calls made to providers'),
-  cache_status: z.string().nullable(),
   duration_ms: z.number(),
-  provider_duration_ms: z.number().nullable(),
-  first_byte_ms: z.number().nullable(),
+  first_event_ms: z.number().nullable().describe('until the first event of a stream'),
   usage: z
     .object({
-      input_tokens: z.int(),
-      cached_tokens: z.int(),
-      output_tokens: z.int(),
-      reasoning_tokens: z.int(),
+      input_tokens: tokens(),
+      cached_tokens: tokens(),
+      output_tokens: tokens(),
+      reasoning_tokens: tokens(),
     })
-    .nullable(),
-  cost: z.number().nullable(),
+    .nullable()
+    .describe('as the provider counted; null when it did not say'),
   batch_id: z.string().nullable(),
   batch_line: z.int().nullable(),
-  metadata: z.record(z.string(), z.string()).nullable(),
+  process_id: z.string().describe('the process of the gateway that recorded it'),
+  sequence: z.int().describe('counts the records of that process from 1; a missing number is a record that was lost'),
 });
 export type LogRecord = z.output<typeof LogRecord>;
 

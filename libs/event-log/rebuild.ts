@@ -139,7 +139,7 @@ function* copyLines(model: AnyInlineModel, rows: Iterable<StreamRow>, columns: r
 function copyText(value: unknown): string {
   if (value === null || value === undefined) return '\\N';
   if (value instanceof Date) return value.toISOString();
-  const text = typeof value === 'string' ? value : String(value as number | boolean);
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
   return text.replace(/[\\\t\n\r]/g, (character) => copyEscapes[character] ?? character);
 }
 

@@ -295,7 +295,8 @@ test('input that does not fit its schema is refused with OpenAI codes and the pa
     code: expect.stringMatching(/_above_max_value$/),
   });
   expect((await call('/v1/batches?limit=2&after=x')).body).toEqual({ limit: 2, after: 'x' });
-  expect((await call('/v1/fail/zod')).error).toMatchObject({ param: 'n', code: 'invalid_type' });
+  // A check of our own code that fails is a bug and not the caller's business.
+  expect((await call('/v1/fail/zod')).error).toMatchObject({ param: null, code: 'internal_error' });
 });
 
 test('a POST without a body works where none is declared', async () => {

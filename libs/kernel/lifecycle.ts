@@ -26,9 +26,13 @@ export async function stopAll(parts: readonly Part[], logger: Logger): Promise<v
   }
 }
 
+/** Without its parent a child has no log and soon no database: long enough to settle, short enough to be replaced. */
+const orphanDeadlineMs = 5_000;
+
 /**
  * Runs a process until it is told to stop: starts the parts, stops them on SIGTERM or SIGINT within `deadlineMs`,
  * exits at once on a second signal. A start that fails, or an error that nobody caught, exits 1.
+ * A process that was started with an IPC channel (by `npm start`) also stops, within 5 s, when its parent is gone.
  * The exit status is 0 after an orderly stop and 1 when the deadline passed.
  */
 export async function runProcess(
@@ -37,17 +41,16 @@ export async function runProcess(
 ): Promise<void> {
   const { logger, deadlineMs } = options;
   let stopping = false;
-  const stop = async (reason: string): Promise<void> => {
+  const stop = async (reason: string, withinMs = deadlineMs): Promise<void> => {
     if (stopping) process.exit(1);
     stopping = true;
     logger.info({ reason }, 'stopping');
     setTimeout(() => {
-      logger.error({ deadline_ms: deadlineMs }, 'stop deadline passed');
+      logger.error({ deadline_ms: withinMs }, 'stop deadline passed');
       process.exit(1);
-    }, deadlineMs).unref();
+    }, withinMs).unref();
     await stopAll(parts, logger);
     logger.info('stopped');
-    logger.flush();
     process.exit(0);
   };
   process.on('SIGTERM', () => void stop('SIGTERM'));
@@ -55,19 +58,23 @@ export async function runProcess(
   process.on('uncaughtException', (error) => {
     // The state of the process is unknown: the log and the database are crash-safe, memory is not.
     logger.fatal({ err: error }, 'uncaught exception');
-    logger.flush();
     process.exit(1);
   });
   process.on('unhandledRejection', (error) => {
     logger.fatal({ err: error }, 'unhandled rejection');
-    logger.flush();
     process.exit(1);
   });
+  if (process.send !== undefined) {
+    if (!process.connected) process.exit(1); // the parent died before anything was started
+    process.once('disconnect', () => {
+      if (stopping) setTimeout(() => process.exit(1), orphanDeadlineMs).unref();
+      else void stop('the parent process is gone', Math.min(deadlineMs, orphanDeadlineMs));
+    });
+  }
   try {
     await startAll(parts, logger);
   } catch (error) {
     logger.fatal({ err: error }, 'start failed');
-    logger.flush();
     process.exit(1);
   }
 }

@@ -1,4 +1,5 @@
 import { pino, type DestinationStream, type Logger as PinoLogger } from 'pino';
+import { createLogDestination } from './log-destination.ts';
 import { scrub } from './scrub.ts';
 
 export type Logger = PinoLogger;
@@ -10,7 +11,7 @@ export type Logger = PinoLogger;
  */
 export function createLogger(
   options: { name: string; level: string },
-  destination: DestinationStream = pino.destination({ sync: false, minLength: 0 }),
+  destination: DestinationStream = createLogDestination(),
 ): Logger {
   return pino(
     {
@@ -36,12 +37,19 @@ export function createLogger(
       },
       serializers: {
         err: (error: unknown) => {
-          if (!(error instanceof Error)) return scrub(String(error));
+          if (!isErrorLike(error)) return scrub(String(error));
           const code = 'code' in error ? String(error.code) : undefined;
-          return { name: error.name, code, message: scrub(error.message), stack: scrub(error.stack ?? '', [], 8_000) };
+          const name = 'name' in error ? String(error.name) : undefined;
+          const stack = 'stack' in error ? scrub(String(error.stack), [], 8_000) : '';
+          return { name, code, message: scrub(error.message), stack };
         },
       },
     },
     destination,
   );
+}
+
+/** Also the plain objects that a library makes of its errors, such as pg-boss. */
+function isErrorLike(error: unknown): error is { message: string } {
+  return typeof error === 'object' && error !== null && 'message' in error && typeof error.message === 'string';
 }

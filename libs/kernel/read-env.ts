@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /**
- * Reads one process's configuration from the environment: empty strings count as absent, and all problems are
+ * Reads one process's configuration from the environment: empty and blank strings count as absent, and all problems are
  * reported together, by variable name and without the values (they may be secrets).
  * Throws ConfigurationError; a main.ts prints it and exits 1.
  */
@@ -9,7 +9,7 @@ export function readEnv<Schema extends z.ZodType>(
   schema: Schema,
   env: NodeJS.ProcessEnv = process.env,
 ): z.output<Schema> {
-  const present = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''));
+  const present = Object.fromEntries(Object.entries(env).filter(([, value]) => (value ?? '').trim() !== ''));
   const result = schema.safeParse(present);
   if (result.success) return result.data;
   const lines = result.error.issues.map((issue) => `  ${issue.path.join('.') || '(environment)'}: ${issue.message}`);

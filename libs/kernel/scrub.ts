@@ -5,6 +5,7 @@ const credentialShapes = [
   /\bAKIA[0-9A-Z]{12,}/g,
   /\bAIza[0-9A-Za-z_-]{20,}/g,
   /([?&](?:api[_-]?key|key|token|secret)=)[^&\s"']+/gi,
+  /(:\/\/[^\s/:@]+:)[^\s/@]+(?=@)/g, // the password of a URL
 ];
 
 /**
@@ -13,9 +14,12 @@ const credentialShapes = [
  */
 export function scrub(text: string, known: readonly string[] = [], lengthMax = 2_000): string {
   let clean = text;
-  for (const secret of known) if (secret.length >= 4) clean = clean.replaceAll(secret, '[redacted]');
+  // The longest first: of a secret that begins with another one, the rest would stay.
+  for (const secret of known.toSorted((a, b) => b.length - a.length))
+    if (secret.length >= 4) clean = clean.replaceAll(secret, '[redacted]');
   for (const shape of credentialShapes) {
     clean = clean.replace(shape, (_match, prefix: unknown) => `${typeof prefix === 'string' ? prefix : ''}[redacted]`);
   }
-  return clean.length > lengthMax ? `${clean.slice(0, lengthMax)}…` : clean;
+  // Half a character at the end of a cut would be refused by jsonb.
+  return clean.length > lengthMax ? `${clean.slice(0, lengthMax).toWellFormed()}…` : clean;
 }

@@ -10,6 +10,7 @@ import type {
   StreamSummary,
   Target,
 } from '#libs/forwarding/answer.ts';
+import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { statusOf } from '#libs/http/error-response.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
@@ -95,11 +96,21 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
         resolved.target,
       );
       if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
-      for (const [name, text] of Object.entries(outcome.headers)) response.setHeader(name, text);
+      for (const [name, text] of Object.entries(withShortWait(outcome.headers))) response.setHeader(name, text);
       if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome);
       return await sendStream(deps, request, response, call, outcome, controller);
     },
   };
+}
+
+// openai-python gives up on a longer wait, and openai-node 6 obeys any, however long (openai-semantics.md 4.3).
+const waitMsMax = 60_000;
+
+/** A provider's headers with no Retry-After beyond a minute. */
+function withShortWait(headers: Record<string, string>): Record<string, string> {
+  const waitMs = readRetryAfter(headers, Date.now());
+  if (waitMs === null || waitMs <= waitMsMax) return headers;
+  return { ...headers, 'retry-after': String(waitMsMax / 1_000), 'retry-after-ms': String(waitMsMax) };
 }
 
 type Call = { operation: Operation; stream: boolean; model: string | null; target: Target; startedAt: number };

@@ -1,5 +1,5 @@
 import type { Answer, Behaviour, Generation, ToolCall } from '../../model/generate.ts';
-import { endOfCharacter, tokenEnd } from '../../model/tokens.ts';
+import { tokenEnd } from '../../model/tokens.ts';
 import type { ChatRequest } from './decode-chat.ts';
 import {
   chatLogprobs,
@@ -9,8 +9,9 @@ import {
   doneFrame,
   finishReason,
   frame,
-  pieceLength,
+  piecesOf,
   systemFingerprint,
+  takeTurns,
 } from './shapes.ts';
 
 // Random-looking padding, as the real service adds against guessing texts from the sizes of packets.
@@ -38,17 +39,9 @@ export function* chatFrames(
   };
   let first = extra;
   const turns = answer.generations.map((generation, index) => choiceDeltas(request, behaviour, generation, index));
-  while (turns.length > 0) {
-    for (let turn = 0; turn < turns.length;) {
-      const next = turns[turn]?.next();
-      if (next === undefined || next.done === true) {
-        turns.splice(turn, 1);
-        continue;
-      }
-      yield frame(`${head}[${next.value}]${tail()}${first}}`);
-      first = '';
-      turn++;
-    }
+  for (const item of takeTurns(turns)) {
+    yield frame(`${head}[${item}]${tail()}${first}}`);
+    first = '';
   }
   if (includeUsage)
     yield frame(`${head}[],"usage":${chatUsage(answer)}${request.obfuscate ? ',"obfuscation":""' : ''}}`);
@@ -67,14 +60,9 @@ function* choiceDeltas(
   const { text, toolCalls } = generation;
   yield item(`{"role":"assistant","content":${text === null ? 'null' : '""'},"refusal":null}`);
   if (text !== null) {
-    const length = pieceLength(text, behaviour.inOnePiece);
     let position = 0;
-    for (let start = 0; start < text.length; position++) {
-      const end =
-        length === undefined ? tokenEnd(text, start) : endOfCharacter(text, Math.min(start + length, text.length));
-      const piece = text.slice(start, end);
-      yield item(`{"content":${JSON.stringify(piece)}}`, chatLogprobs(piece, position, request.topLogprobs));
-      start = end;
+    for (const { piece } of piecesOf(text, behaviour.inOnePiece)) {
+      yield item(`{"content":${JSON.stringify(piece)}}`, chatLogprobs(piece, position++, request.topLogprobs));
     }
   }
   for (const [callIndex, call] of toolCalls.entries()) {

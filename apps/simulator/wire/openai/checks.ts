@@ -24,6 +24,19 @@ export function wrongType(param: string, expected: string, value: unknown): neve
   );
 }
 
+export function tooLong(param: string, length: number, lengthMax: number): never {
+  return refuse(
+    `Invalid '${param}': array too long. Expected an array with maximum length ${lengthMax}, but got an array with length ${length} instead.`,
+    param,
+    'array_above_max_length',
+  );
+}
+
+/** A list of token numbers, as prompts and inputs may be. */
+export function isTokens(value: unknown): value is number[] {
+  return Array.isArray(value) && value.every((token) => Number.isInteger(token));
+}
+
 function kindOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : 'an array';
@@ -77,11 +90,7 @@ export function stopSequences(body: Json): readonly string[] {
     return wrongType('stop', 'a string or an array of strings', stop);
   }
   if (stop.length <= 4) return stop;
-  return refuse(
-    `Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length ${stop.length} instead.`,
-    'stop',
-    'array_above_max_length',
-  );
+  return tooLong('stop', stop.length, 4);
 }
 
 /** `stream` and whether the usage chunk is wanted; `stream_options` without `stream` is refused. */

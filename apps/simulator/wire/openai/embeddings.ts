@@ -2,7 +2,16 @@ import { embed, toBase64 } from '../../model/embed.ts';
 import { hashText } from '../../model/hash.ts';
 import { countTokens } from '../../model/tokens.ts';
 import { reflection, type Call, type Received } from '../wire-format.ts';
-import { optionalNumber, optionalText, refuse, requiredModel, missing, wrongType } from './checks.ts';
+import {
+  isTokens,
+  missing,
+  optionalNumber,
+  optionalText,
+  refuse,
+  requiredModel,
+  tooLong,
+  wrongType,
+} from './checks.ts';
 
 // The lengths of the real models; other names get a vector that is light to test with.
 const knownDimensions: Record<string, number> = {
@@ -63,13 +72,7 @@ function readInputs(input: unknown): { text: string; tokens: number }[] {
   if (!Array.isArray(input)) return wrongType('input', 'a string, an array of strings or arrays of integers', input);
   if (input.length === 0) return refuse("Invalid 'input': input cannot be an empty array.", 'input', 'empty_array');
   if (isTokens(input)) return [readTokens(input)];
-  if (input.length > inputsMax) {
-    return refuse(
-      `Invalid 'input': array too long. Expected an array with maximum length ${inputsMax}, but got an array with length ${input.length} instead.`,
-      'input',
-      'array_above_max_length',
-    );
-  }
+  if (input.length > inputsMax) return tooLong('input', input.length, inputsMax);
   return input.map((item: unknown, index) => {
     if (typeof item === 'string') return readText(item);
     if (isTokens(item) && item.length > 0) return readTokens(item);
@@ -84,8 +87,4 @@ function readText(text: string): { text: string; tokens: number } {
 
 function readTokens(tokens: readonly number[]): { text: string; tokens: number } {
   return { text: JSON.stringify(tokens), tokens: tokens.length };
-}
-
-function isTokens(value: unknown): value is number[] {
-  return Array.isArray(value) && value.every((token) => Number.isInteger(token));
 }

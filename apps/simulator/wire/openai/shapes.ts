@@ -1,7 +1,7 @@
 import type { Answer, FinishReason } from '../../model/generate.ts';
 import { hexOf } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
-import { splitTokens } from '../../model/tokens.ts';
+import { endOfCharacter, splitTokens, tokenEnd } from '../../model/tokens.ts';
 
 // `created` follows from the request like everything else, so that equal requests have answers of equal bytes; it lies
 // in the year after this moment (2025-10-09T09:46:40Z), in the past of every real client.
@@ -45,10 +45,29 @@ export function frame(json: string): string {
 const tokenPiecesMax = 65_536;
 const largePieceLength = 8_192;
 
-/** How far a piece of a streamed text may reach; undefined: one token each. */
-export function pieceLength(text: string, inOnePiece: boolean | undefined): number | undefined {
-  if (inOnePiece === true) return text.length;
-  return text.length > tokenPiecesMax ? largePieceLength : undefined;
+/** A streamed text in its pieces: tokens, or larger ones when the text is very long, or all of it. */
+export function* piecesOf(text: string, inOnePiece: boolean | undefined): Generator<{ piece: string; start: number }> {
+  const length = inOnePiece === true ? text.length : text.length > tokenPiecesMax ? largePieceLength : undefined;
+  for (let start = 0; start < text.length;) {
+    const end =
+      length === undefined ? tokenEnd(text, start) : endOfCharacter(text, Math.min(start + length, text.length));
+    yield { piece: text.slice(start, end), start };
+    start = end;
+  }
+}
+
+/** One item of each source in turn, until all have ended: the choices of a stream interleave so. */
+export function* takeTurns<Item>(sources: readonly Generator<Item>[]): Generator<Item> {
+  let open = [...sources];
+  while (open.length > 0) {
+    const ended = new Set<Generator<Item>>();
+    for (const source of open) {
+      const next = source.next();
+      if (next.done === true) ended.add(source);
+      else yield next.value;
+    }
+    if (ended.size > 0) open = open.filter((source) => !ended.has(source));
+  }
 }
 
 export function finishReason(finish: FinishReason, legacyFunctions: boolean): string {

@@ -1,10 +1,11 @@
 import { generate, type Behaviour, type Generation, type GenerateRequest } from '../../model/generate.ts';
 import { hashText, mixHash } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
-import { countTokens, endOfCharacter, splitTokens, tokenEnd } from '../../model/tokens.ts';
+import { countTokens, splitTokens } from '../../model/tokens.ts';
 import { reflection, type Call, type Received } from '../wire-format.ts';
 import {
   checkSampling,
+  isTokens,
   optionalBoolean,
   optionalNumber,
   optionalText,
@@ -12,9 +13,10 @@ import {
   requiredModel,
   stopSequences,
   streamOptions,
+  tooLong,
   wrongType,
 } from './checks.ts';
-import { createdAt, doneFrame, frame, pieceLength, textId, textUsage } from './shapes.ts';
+import { createdAt, doneFrame, frame, piecesOf, takeTurns, textId, textUsage } from './shapes.ts';
 
 // Every prompt is answered in memory; the bound is that of the embeddings' inputs.
 const promptsMax = 2_048;
@@ -88,21 +90,11 @@ function readPrompts(prompt: unknown): { text: string; tokens: number }[] {
     return refuse("Invalid 'prompt': empty array. Expected an array with minimum length 1.", 'prompt', 'empty_array');
   }
   if (isTokens(prompt)) return [fromTokens(prompt)];
-  if (prompt.length > promptsMax) {
-    return refuse(
-      `Invalid 'prompt': array too long. Expected an array with maximum length ${promptsMax}, but got an array with length ${prompt.length} instead.`,
-      'prompt',
-      'array_above_max_length',
-    );
-  }
+  if (prompt.length > promptsMax) return tooLong('prompt', prompt.length, promptsMax);
   return prompt.map((item: unknown) => {
     if (typeof item === 'string') return { text: item, tokens: countTokens(item) };
     return isTokens(item) ? fromTokens(item) : wrongType('prompt', expected, prompt);
   });
-}
-
-function isTokens(value: unknown): value is number[] {
-  return Array.isArray(value) && value.every((token) => Number.isInteger(token));
 }
 
 /** Token numbers have no text here; each is shown as its number, so that `echo` still tells what was sent. */
@@ -146,17 +138,9 @@ function* textFrames(request: TextRequest, behaviour: Behaviour, extra: string):
   const nullUsage = includeUsage ? ',"usage":null' : '';
   let first = extra;
   const turns = choices.map((choice, index) => choicePieces(request, behaviour, choice, index));
-  while (turns.length > 0) {
-    for (let turn = 0; turn < turns.length;) {
-      const next = turns[turn]?.next();
-      if (next === undefined || next.done === true) {
-        turns.splice(turn, 1);
-        continue;
-      }
-      yield frame(`${head}[${next.value}]${nullUsage}${first}}`);
-      first = '';
-      turn++;
-    }
+  for (const item of takeTurns(turns)) {
+    yield frame(`${head}[${item}]${nullUsage}${first}}`);
+    first = '';
   }
   if (includeUsage) yield frame(`${head}[],"usage":${usage}}`);
   yield doneFrame;
@@ -164,14 +148,9 @@ function* textFrames(request: TextRequest, behaviour: Behaviour, extra: string):
 
 function* choicePieces(request: TextRequest, behaviour: Behaviour, choice: Choice, index: number): Generator<string> {
   const text = choice.prompt + (choice.generation.text ?? '');
-  const length = pieceLength(text, behaviour.inOnePiece);
   let position = 0;
-  for (let start = 0; start < text.length; position++) {
-    const end =
-      length === undefined ? tokenEnd(text, start) : endOfCharacter(text, Math.min(start + length, text.length));
-    const piece = text.slice(start, end);
-    yield item(piece, index, logprobsOf(piece, position, start, request.logprobs), 'null');
-    start = end;
+  for (const { piece, start } of piecesOf(text, behaviour.inOnePiece)) {
+    yield item(piece, index, logprobsOf(piece, position++, start, request.logprobs), 'null');
   }
   yield item('', index, 'null', `"${choice.generation.finish}"`);
 }

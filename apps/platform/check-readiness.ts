@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { pendingMigrations } from '#libs/database/migrate.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { Readiness } from './routes/operational-routes.ts';
+import type { Readiness } from './operational-routes.ts';
 
 /**
  * Whether requests should come here: database, migrations and access snapshot, and the process is not stopping.

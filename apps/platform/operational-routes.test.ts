@@ -16,8 +16,7 @@ test('health, metrics and the document need no key, and say what is wrong', asyn
   expect(await (await get('/health/live')).json()).toEqual({ status: 'ok' });
   expect(await (await get('/health/ready')).json()).toEqual({
     status: 'ready',
-    checks: { database: 'ok' },
-    worker: 'absent',
+    checks: { database: 'ok', worker: 'absent' },
   });
   database = 'no answer for 5 s';
   const ready = await get('/health/ready');

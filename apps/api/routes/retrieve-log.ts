@@ -1,0 +1,30 @@
+import type { Kysely } from 'kysely';
+import { z } from 'zod';
+import { LogRecord } from '#libs/contracts/logs.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { findLog } from '#libs/request-log/read-log.ts';
+import { toLogRecord } from '#libs/request-log/to-log-record.ts';
+
+const Params = z.object({ log_id: z.string() });
+
+/** GET /v1/logs/{log_id}: one record of the request log. Errors: not_found. */
+export const retrieveLog = (deps: { db: Kysely<Database> }): Route => ({
+  method: 'GET',
+  path: '/v1/logs/:log_id',
+  operationId: 'retrieveLog',
+  summary: 'Retrieve one record of the request log',
+  tag: 'Logs',
+  scope: 'logs.read',
+  responses: { 200: { description: 'The record', schema: LogRecord } },
+  ...withInput({ params: Params }, async ({ params }, request, response) => {
+    const row = await findLog(deps.db, callerOf(request).workspaceId, params.log_id);
+    if (!row) {
+      const message = `No log record found with id '${params.log_id.slice(0, 100)}'.`;
+      throw new GatewayError('not_found', null, message, { param: 'log_id' });
+    }
+    response.json(toLogRecord(row));
+  }),
+});

@@ -1,0 +1,66 @@
+import { Gauge, type Registry } from 'prom-client';
+import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import type { Platform } from './compose.ts';
+
+/**
+ * The state of what both processes are made of, read when Prometheus asks. Values of the database are absent while it
+ * does not answer; /metrics itself always does.
+ */
+export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
+  const { db, queue, forwarder, egress, requestLog, pool } = platform;
+  const registers = [registry];
+  gauge('sluice_forwarding_open_calls', 'Calls to providers under way.', () => forwarder.counters().openCalls);
+  gauge('sluice_forwarding_open_streams', 'Of these, streams.', () => forwarder.counters().openStreams);
+  gauge(
+    'sluice_forwarding_waiting_retries',
+    'Calls that wait for their next attempt.',
+    () => forwarder.counters().waitingRetries,
+  );
+  gauge('sluice_egress_sockets', 'Open connections to providers.', () => egress.stats().sockets);
+  gauge(
+    'sluice_egress_destinations_refused',
+    'Connections refused because of their address, since the start.',
+    () => egress.stats().destinationsRefused,
+  );
+  gauge('sluice_request_log_waiting_rows', 'Rows of the request log in memory.', () => requestLog.stats().waitingRows);
+  gauge(
+    'sluice_request_log_lost_rows',
+    'Rows of the request log that were given up, since the start.',
+    () => requestLog.stats().lostRows,
+  );
+  gauge('sluice_database_connections', 'Connections of the pool.', () => pool.totalCount);
+  gauge('sluice_database_waiting', 'Callers that wait for a connection of the pool.', () => pool.waitingCount);
+  gauge('sluice_event_log_lag_seconds', 'Age of the oldest event that subscribers cannot read yet.', () =>
+    closedLagSeconds(db),
+  );
+  const jobs = new Gauge({
+    name: 'sluice_queue_jobs',
+    help: 'Jobs by queue and state, as of the last monitor pass.',
+    labelNames: ['queue', 'state'],
+    registers,
+    async collect() {
+      const depths = await queue.depths().catch(() => []);
+      jobs.reset();
+      for (const depth of depths) {
+        jobs.set({ queue: depth.name, state: 'ready' }, depth.readyCount);
+        jobs.set({ queue: depth.name, state: 'active' }, depth.activeCount);
+        jobs.set({ queue: depth.name, state: 'deferred' }, depth.deferredCount);
+      }
+    },
+  });
+
+  function gauge(name: string, help: string, read: () => number | Promise<number>): void {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        try {
+          made.set(await read());
+        } catch {
+          made.reset();
+        }
+      },
+    });
+  }
+}

@@ -1,0 +1,53 @@
+import path from 'node:path';
+import type { Running } from './standalone.ts';
+
+/** What the person in front of the terminal needs now: the address, on the first start the key, and a line to try. */
+export function announce({ url, localUrl, keys, isFirstStart }: Running): string[] {
+  const { adminKey } = keys;
+  const ready = `sluice ready ${url}/v1`;
+  if (adminKey === undefined) {
+    return [
+      ready,
+      'Call it with one of your gateway keys. A lost one is replaced by a start with SLUICE_BOOTSTRAP_KEY.',
+    ];
+  }
+  const { value, file } = adminKey;
+  if (file === undefined) {
+    return [
+      ready,
+      '',
+      'Try it (SLUICE_BOOTSTRAP_KEY is the admin key):',
+      '',
+      tryLine(localUrl, '"authorization: Bearer $SLUICE_BOOTSTRAP_KEY"'),
+      '',
+    ];
+  }
+  if (isFirstStart) {
+    const key = value.reveal();
+    const where = `It is kept in ${path.resolve(file)}; take it away from there if you keep it elsewhere.`;
+    return [
+      ready,
+      '',
+      `admin key  ${key}`,
+      where,
+      '',
+      'Try it:',
+      '',
+      tryLine(localUrl, `'authorization: Bearer ${key}'`),
+      '',
+    ];
+  }
+  return [ready, '', 'Try it:', '', tryLine(localUrl, `"authorization: Bearer $(cat ${quoted(file)})"`), ''];
+}
+
+function tryLine(url: string, authorization: string): string {
+  const body = JSON.stringify({
+    model: '@simulator/sim-small',
+    messages: [{ role: 'user', content: 'Say hello in one sentence.' }],
+  });
+  return `curl -sS ${url}/v1/chat/completions -H ${authorization} -H 'content-type: application/json' -d '${body}'`;
+}
+
+/** For a POSIX shell; also right inside of $(…) between double quotes. */
+const quoted = (text: string): string =>
+  /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;

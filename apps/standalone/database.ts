@@ -1,0 +1,87 @@
+import { sql } from 'kysely';
+import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+
+export type KeptPostgres = {
+  /** Where it is now, or was last. */
+  url: () => string;
+  stop: () => Promise<void>;
+};
+
+type Options = {
+  dataDir: string;
+  logger: Logger;
+  onProblem: (text: string) => void;
+  /** It runs again after it died; `moved` when it had to take another port. */
+  onRestarted: (moved: boolean) => void;
+  backoff?: { firstMs: number; maxMs: number };
+};
+
+/**
+ * The embedded Postgres, started again on its data directory whenever it dies, for ever: its log brings it back to its
+ * last commit, and the other processes wait for it. Throws when the first start fails.
+ */
+export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgres> {
+  const { dataDir, logger, onProblem, onRestarted, backoff = { firstMs: 100, maxMs: 5_000 } } = options;
+  const stopping = new AbortController();
+  let recovery = Promise.resolve();
+  let server = await startEmbeddedPostgres({ dataDir, logger });
+
+  const watch = (watched: EmbeddedPostgres): void =>
+    watched.onExit(({ code, signal }) => {
+      onProblem(`the database ended (${signal ?? `code ${code ?? 'unknown'}`}); it is started again`);
+      recovery = recover(watched.connectionString);
+    });
+  const recover = async (oldUrl: string): Promise<void> => {
+    for (let attempt = 0; !stopping.signal.aborted; attempt += 1) {
+      try {
+        server = await startEmbeddedPostgres({ dataDir, logger });
+        watch(server);
+        if (!stopping.signal.aborted) onRestarted(server.connectionString !== oldUrl);
+        return;
+      } catch (error) {
+        onProblem(`the database does not start: ${error instanceof Error ? error.message : 'unknown error'}`);
+        await sleep(Math.min(backoff.maxMs, backoff.firstMs * 2 ** attempt), stopping.signal);
+      }
+    }
+  };
+  watch(server);
+
+  return {
+    url: () => server.connectionString,
+    async stop() {
+      stopping.abort();
+      await recovery;
+      await server.stop();
+    },
+  };
+}
+
+export type Installation = {
+  /** Somebody started on this database before, and there is a key to call with. */
+  hasWorkspace: boolean;
+  /** Stored secrets are wrapped by a master key, which only the one who has it can bring. */
+  hasMasterKey: boolean;
+};
+
+/** What an earlier start left in the database; nothing in a new one. Throws when the database cannot be reached. */
+export async function inspectInstallation(databaseUrl: string, logger: Logger): Promise<Installation> {
+  const pool = createPool({ connectionString: databaseUrl, applicationName: 'sluice-standalone', max: 1 }, logger);
+  const db = createDatabase(pool);
+  const has = async (table: string, condition = sql`true`): Promise<boolean> => {
+    const known = await sql<{ known: boolean }>`select to_regclass(${table}) is not null as known`.execute(db);
+    if (known.rows[0]?.known !== true) return false;
+    const found = await sql`select 1 from ${sql.table(table)} where ${condition} limit 1`.execute(db);
+    return found.rows.length > 0;
+  };
+  try {
+    return {
+      hasWorkspace: await has('workspace'),
+      hasMasterKey: await has('installation', sql`name = 'master_key_check'`),
+    };
+  } finally {
+    await db.destroy();
+  }
+}

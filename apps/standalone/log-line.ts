@@ -1,0 +1,48 @@
+import { z } from 'zod';
+
+/** The numbers of pino's levels. */
+export const severe = { warn: 40, error: 50 } as const;
+
+const LogRecord = z.looseObject({
+  level: z.number(),
+  msg: z.string().default(''),
+  err: z.looseObject({ message: z.string() }).optional(),
+});
+
+/** Of no use on a terminal line: who and when are known, stacks are in the file. */
+const unshown = new Set(['level', 'time', 'process', 'pid', 'name', 'msg', 'err']);
+const wordsLengthMax = 500;
+
+/**
+ * A line of a process's log for people: JSON lines become `message: error (field=value, …)`. What is not JSON (a crash
+ * of Node itself, a configuration error) is shown as it is and counts as an error.
+ */
+export function readLogLine(text: string): { level: number; words: string } {
+  const record = LogRecord.safeParse(parseJson(text));
+  if (!record.success) return { level: severe.error, words: printable(text) };
+  const { level, msg, err } = record.data;
+  const fields = Object.entries(record.data)
+    .filter(([name]) => !unshown.has(name))
+    .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
+  const words = [
+    msg,
+    err === undefined ? '' : `: ${err.message}`,
+    fields.length === 0 ? '' : ` (${fields.join(', ')})`,
+  ].join('');
+  return { level, words: printable(words) };
+}
+
+function parseJson(text: string): unknown {
+  if (!text.startsWith('{')) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** One line without control characters: a logged text must not be able to steer the terminal. */
+function printable(text: string): string {
+  const clean = text.replaceAll(/[\p{Cc}\p{Cf}]+/gu, ' ').trimEnd();
+  return clean.length > wordsLengthMax ? `${clean.slice(0, wordsLengthMax)}…` : clean;
+}

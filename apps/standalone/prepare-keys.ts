@@ -1,0 +1,59 @@
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { createGatewayKey } from '#libs/access/gateway-key.ts';
+import { parseMasterKey } from '#libs/access/master-key.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import type { StandaloneConfig } from './config.ts';
+import type { Installation } from './database.ts';
+import { readKeyFile, writeKeyFile } from './key-file.ts';
+import { StartError } from './start-error.ts';
+
+export type Keys = {
+  masterKey: Secret;
+  /** `file` is absent when the key is SLUICE_BOOTSTRAP_KEY. Undefined: somebody has keys, and none is kept here. */
+  adminKey: { value: Secret; file: string | undefined } | undefined;
+};
+
+/**
+ * The two keys of an installation, from the environment or from their files in the data directory. A key is made only
+ * for a database that has none yet, and is on the disk before a process uses it: a crash at any point loses neither, and
+ * an operator who takes `admin.key` away (its key stays valid) does not get another one at each start.
+ * Throws StartError when stored secrets need a master key that is not here.
+ */
+export async function prepareKeys(config: StandaloneConfig, installation: Installation): Promise<Keys> {
+  return {
+    masterKey: await prepareMasterKey(config, installation),
+    adminKey: await prepareAdminKey(config, installation),
+  };
+}
+
+async function prepareMasterKey(config: StandaloneConfig, { hasMasterKey }: Installation): Promise<Secret> {
+  if (config.SLUICE_MASTER_KEY !== undefined) return new Secret(config.SLUICE_MASTER_KEY);
+  const file = path.join(config.dataDir, 'master.key');
+  const kept = await readKeyFile(file);
+  if (kept !== undefined) {
+    parseMasterKey(kept);
+    return new Secret(kept);
+  }
+  if (hasMasterKey) {
+    throw new StartError(
+      `The master key ${file} is missing, and the provider credentials in the database cannot be read without it. ` +
+        'Put it back, or set SLUICE_MASTER_KEY.',
+    );
+  }
+  const made = randomBytes(32).toString('base64');
+  await writeKeyFile(file, made);
+  return new Secret(made);
+}
+
+async function prepareAdminKey(config: StandaloneConfig, { hasWorkspace }: Installation): Promise<Keys['adminKey']> {
+  if (config.SLUICE_BOOTSTRAP_KEY !== undefined)
+    return { value: new Secret(config.SLUICE_BOOTSTRAP_KEY), file: undefined };
+  const file = path.join(config.dataDir, 'admin.key');
+  const kept = await readKeyFile(file);
+  if (kept !== undefined) return { value: new Secret(kept), file };
+  if (hasWorkspace) return undefined;
+  const made = createGatewayKey();
+  await writeKeyFile(file, made.reveal());
+  return { value: made, file };
+}

@@ -1,0 +1,224 @@
+import path from 'node:path';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { createChildLog, type ChildLog } from './child-log.ts';
+import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
+import { takeDataDirectory } from './data-directory.ts';
+import { inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
+import { openLogFile } from './log-file.ts';
+import { choosePorts, type Ports } from './choose-ports.ts';
+import { prepareKeys, type Keys } from './prepare-keys.ts';
+import { hasRuntimeFile, removeRuntimeFile, writeRuntimeFile } from './runtime-file.ts';
+import { StartError } from './start-error.ts';
+import { supervise, type Supervised } from './supervise.ts';
+import { waitUntilReady } from './wait-until-ready.ts';
+
+/** Where it speaks to people: `say` for what runs where, `problem` for what went wrong. */
+export type Terminal = { say: (line: string) => void; problem: (line: string) => void };
+
+export type Running = {
+  /** Without a path, as HOST and PORT say. */
+  url: string;
+  /** As `url`, but reachable from this machine when HOST means all addresses. */
+  localUrl: string;
+  keys: Keys;
+  /** Nobody could call this installation before this start. */
+  isFirstStart: boolean;
+  /** The database as it is now. */
+  databaseUrl: () => string;
+};
+
+export type Standalone = {
+  /** Starts everything and returns when calls and batches are served. Throws StartError; what ran is then stopped. */
+  start(): Promise<Running>;
+  /** Stops API, worker, simulator and database, in this order. True when each ended by itself. Idempotent. */
+  stop(): Promise<boolean>;
+  /** Ends the processes at once; the embedded database notices by itself. For the second Ctrl-C. */
+  kill(): void;
+};
+
+/** 16 MiB and the file before it, for each process: days of one line a request, and no disk is filled. */
+const logSizeBytesMax = 16_777_216;
+/** More than each process gives itself, so that it is the process that gives up and says why. */
+const stopGraceMs = 12_000;
+const simulatorDrainMs = 2_000;
+
+/** The whole platform on this machine: database, keys, and API, worker and simulator as supervised child processes. */
+export function createStandalone(config: StandaloneConfig, terminal: Terminal): Standalone {
+  const { dataDir } = config;
+  const stopping = new AbortController();
+  const cleanups: (() => Promise<boolean | void> | boolean | void)[] = [];
+  let children: Supervised[] = [];
+  let isReady = false;
+  let starting: Promise<unknown> = Promise.resolve();
+  let unwound: Promise<boolean> | undefined;
+
+  const openLog = (name: string): ChildLog => {
+    const file = openLogFile({
+      file: path.join(dataDir, 'logs', `${name}.log`),
+      sizeBytesMax: logSizeBytesMax,
+      onProblem: terminal.problem,
+    });
+    cleanups.push(() => file.close());
+    return createChildLog({ name, file, onWarning: terminal.problem });
+  };
+
+  const start = async (): Promise<Running> => {
+    const lock = await takeDataDirectory(dataDir);
+    cleanups.push(() => lock.release());
+    const wasKilled = await hasRuntimeFile(dataDir);
+    const ports = await choosePorts(config, wasKilled);
+    const logger = loggerTo(openLog('standalone'), config.SLUICE_LOG_LEVEL);
+    const database = await openDatabase(logger);
+    assertGoesOn();
+    const installation = await inspect(database.url(), logger);
+    const keys = await prepareKeys(config, installation);
+    const logs = { simulator: openLog('simulator'), worker: openLog('worker'), api: openLog('api') };
+    assertGoesOn();
+    const url = `http://${bracketed(config.HOST)}:${ports.port}`;
+    const localUrl = `http://${bracketed(reachable(config.HOST))}:${ports.port}`;
+    const rememberWhere = () => writeRuntimeFile(dataDir, { pid: process.pid, url, databaseUrl: database.url() });
+    await rememberWhere();
+    cleanups.push(() => removeRuntimeFile(dataDir));
+    database.onMoved(rememberWhere);
+
+    await startChildren(logs, () => environmentsNow(ports, keys, database.url()), localUrl);
+    isReady = true;
+    describePlaces(ports, database.url());
+    return { url, localUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
+  };
+
+  const environmentsNow = (ports: Ports, keys: Keys, databaseUrl: string): ChildEnvironments =>
+    childEnvironments(config, {
+      ...ports,
+      databaseUrl,
+      masterKey: keys.masterKey.reveal(),
+      adminKey: keys.adminKey?.value.reveal(),
+    });
+
+  const openDatabase = async (
+    logger: Logger,
+  ): Promise<{ url: () => string; onMoved: (listener: () => Promise<void>) => void }> => {
+    const { DATABASE_URL: given } = config;
+    if (given !== undefined) return { url: () => given, onMoved: () => {} };
+    let moved = async (): Promise<void> => {};
+    const onRestarted = (hasMoved: boolean): void => {
+      terminal.problem('the database runs again');
+      if (!hasMoved) return; // the same address: the processes find it by themselves
+      void moved().catch((error: unknown) => logger.error({ err: error }, 'runtime file not written'));
+      for (const child of children) void child.restart();
+    };
+    const kept = await keepEmbeddedPostgres({ dataDir, logger, onProblem: terminal.problem, onRestarted });
+    cleanups.push(() => kept.stop());
+    return {
+      url: kept.url,
+      onMoved: (listener) => {
+        moved = listener;
+      },
+    };
+  };
+
+  const inspect = async (databaseUrl: string, logger: Logger): Promise<Installation> => {
+    try {
+      return await inspectInstallation(databaseUrl, logger);
+    } catch (error) {
+      const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+      const reason = cause instanceof Error ? cause.message : 'unknown error';
+      throw new StartError(`The database cannot be used: ${reason}. Check DATABASE_URL.`, { cause: error });
+    }
+  };
+
+  /** Returns when the API is ready and a worker is connected. Rejects when one of them cannot be started. */
+  const startChildren = async (
+    logs: Record<keyof ChildEnvironments, ChildLog>,
+    environments: () => ChildEnvironments,
+    localUrl: string,
+  ): Promise<void> => {
+    const failing = new AbortController();
+    const make = (name: keyof ChildEnvironments, drainMs: number): Supervised =>
+      supervise({
+        name,
+        program: `apps/${name}/main.ts`,
+        environment: () => environments()[name],
+        log: logs[name],
+        stopDeadlineMs: drainMs + stopGraceMs,
+        onProblem: terminal.problem,
+        onGiveUp: (reason) => failing.abort(new StartError(reason.message)),
+        mayGiveUp: () => !isReady,
+      });
+    children = [
+      make('simulator', simulatorDrainMs),
+      make('worker', config.SLUICE_DRAIN),
+      make('api', config.SLUICE_STOP_DEADLINE),
+    ];
+    for (const child of children) {
+      child.start();
+      cleanups.push(() => child.stop());
+    }
+    const signal = AbortSignal.any([stopping.signal, failing.signal]);
+    await waitUntilReady({ url: localUrl, signal, onWaiting: (why) => terminal.say(`  waiting    ${why}`) });
+  };
+
+  const describePlaces = ({ port, simulatorPort }: Ports, databaseUrl: string): void => {
+    const database = new URL(databaseUrl);
+    const where = config.DATABASE_URL === undefined ? 'embedded Postgres' : 'Postgres of DATABASE_URL';
+    const pidOf = (name: string): string => `pid ${children.find((child) => child.name === name)?.pid() ?? '-'}`;
+    terminal.say(`  database   ${where}, ${database.host}${database.pathname}`);
+    terminal.say(`  api        ${pidOf('api')}, port ${port}`);
+    terminal.say(`  worker     ${pidOf('worker')}`);
+    terminal.say(`  simulator  ${pidOf('simulator')}, http://127.0.0.1:${simulatorPort}/v1`);
+    terminal.say(`  data       ${dataDir}`);
+    terminal.say(`  logs       ${path.join(dataDir, 'logs')}`);
+  };
+
+  const assertGoesOn = (): void => stopping.signal.throwIfAborted();
+
+  const unwind = async (): Promise<boolean> => {
+    let inOrder = true;
+    for (const cleanup of cleanups.splice(0).toReversed()) {
+      try {
+        if ((await cleanup()) === false) inOrder = false;
+      } catch (error) {
+        inOrder = false;
+        terminal.problem(`stopping: ${error instanceof Error ? error.message : 'unknown error'}`);
+      }
+    }
+    return inOrder;
+  };
+
+  const stop = async (): Promise<boolean> => {
+    stopping.abort(new StartError('Stopped before it was ready.'));
+    await starting.catch(() => {});
+    return await (unwound ??= unwind());
+  };
+
+  return {
+    async start() {
+      const started = start();
+      starting = started;
+      try {
+        return await started;
+      } catch (error) {
+        await (unwound ??= unwind());
+        throw error;
+      }
+    },
+    stop,
+    kill: () => {
+      for (const child of children) child.kill();
+    },
+  };
+}
+
+/** Our own log goes the way of the children's: into a file, and warnings to the terminal. */
+function loggerTo(log: ChildLog, level: string): Logger {
+  return createLogger({ name: 'standalone', level }, { write: (text: string) => log.line(text.trimEnd()) });
+}
+
+const bracketed = (host: string): string => (host.includes(':') ? `[${host}]` : host);
+
+/** HOST may mean all addresses, which nobody can connect to everywhere. */
+function reachable(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  return host === '::' ? '::1' : host;
+}

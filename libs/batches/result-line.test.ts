@@ -1,0 +1,93 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { isSuccess, resultId, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
+
+const answer = (body: string, statusCode = 200): LineOutcome => ({
+  kind: 'response',
+  statusCode,
+  requestId: 'req_1',
+  body: Buffer.from(body),
+});
+
+test('an answer is a line with the four keys of a batch output, the body as it came', () => {
+  const line = resultLine('batch_1', 0, Buffer.from('"mine"'), answer('{"id": "x",  "seed": 12345678901234567890}'));
+  expect(line.toString()).toBe(
+    `{"id":"${resultId('batch_1', 0)}","custom_id":"mine","response":{"status_code":200,"request_id":"req_1",` +
+      `"body":{"id": "x",  "seed": 12345678901234567890}},"error":null}`,
+  );
+});
+
+test('a line without an answer has an error instead of a response', () => {
+  const outcome: LineOutcome = { kind: 'error', code: 'batch_expired', message: unansweredMessages.batch_expired };
+  const line = resultLine('batch_1', 7, Buffer.from('"mine"'), outcome);
+  expect(JSON.parse(line.toString())).toEqual({
+    id: resultId('batch_1', 7),
+    custom_id: 'mine',
+    response: null,
+    error: {
+      code: 'batch_expired',
+      message: 'This request could not be executed before the completion window expired.',
+    },
+  });
+});
+
+test('the custom_id keeps its own spelling', () => {
+  const raw = String.raw`"\u00e9\/\n"`;
+  expect(resultLine('batch_1', 0, Buffer.from(raw), answer('{}')).toString()).toContain(`"custom_id":${raw},`);
+});
+
+test('line breaks between the tokens of a body become spaces, so that the line stays one', () => {
+  const body = '{\r\n  "text": "a\\nb",\n  "n": 1\r}\n';
+  const line = resultLine('batch_1', 0, Buffer.from('"c"'), answer(body)).toString();
+  expect(line).not.toMatch(/[\r\n]/);
+  expect(JSON.parse(line).response.body).toEqual({ text: 'a\nb', n: 1 });
+});
+
+test("the provider's bytes are not changed under its feet", () => {
+  const body = Buffer.from('{\n}');
+  resultLine('batch_1', 0, Buffer.from('"c"'), { kind: 'response', statusCode: 200, requestId: 'r', body });
+  expect(body.toString()).toBe('{\n}');
+});
+
+test('any JSON, however it is laid out, comes back the same from its line', () => {
+  fc.assert(
+    fc.property(fc.json(), fc.constantFrom('', ' ', '\t', '\n', '\r\n'), fc.string(), (json, indent, customId) => {
+      const value: unknown = JSON.parse(json);
+      const body = JSON.stringify(value, null, indent).replaceAll('\n', indent === '\r\n' ? '\r\n' : '\n');
+      const line = resultLine('batch_1', 3, Buffer.from(JSON.stringify(customId)), answer(body)).toString();
+      expect(line).not.toMatch(/[\r\n]/);
+      expect(JSON.parse(line)).toEqual({
+        id: resultId('batch_1', 3),
+        custom_id: customId,
+        response: { status_code: 200, request_id: 'req_1', body: value },
+        error: null,
+      });
+    }),
+  );
+});
+
+test('a repeat of a line makes the same bytes; another line or batch has another id', () => {
+  expect(resultId('batch_1', 5)).toBe(resultId('batch_1', 5));
+  expect(resultId('batch_1', 5)).toMatch(/^batch_req_[0-9a-f]{32}$/);
+  const ids = [resultId('batch_1', 5), resultId('batch_1', 6), resultId('batch_2', 5), resultId('batch_1', 51)];
+  expect(new Set(ids).size).toBe(4);
+  // In files that users keep: may never come out differently.
+  expect(resultId('batch_1', 0)).toBe('batch_req_0fc3c1b8374711cd438f4d7bcb811eb2');
+});
+
+test.each([
+  [200, true],
+  [201, true],
+  [299, true],
+  [199, false],
+  [300, false],
+  [400, false],
+  [429, false],
+  [500, false],
+])('an answer with status %d counts as success: %s', (status, success) => {
+  expect(isSuccess(answer('{}', status))).toBe(success);
+});
+
+test('a line without an answer is no success', () => {
+  expect(isSuccess({ kind: 'error', code: 'worker_crashed', message: 'x' })).toBe(false);
+});

@@ -1,0 +1,105 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { createSlots } from './slots.ts';
+
+/** Whether a promise has resolved, after everything that is due has run. */
+async function admitted(promise: Promise<void>): Promise<boolean> {
+  let done = false;
+  void promise.then(() => (done = true));
+  await new Promise((resolve) => setImmediate(resolve));
+  return done;
+}
+
+test('calls are admitted up to the number allowed, and one more for each that is given back', async () => {
+  const slots = createSlots({ callsMax: 2, bytesMax: 1_000 });
+  await slots.acquire(10);
+  await slots.acquire(10);
+  const third = slots.acquire(10);
+  expect(await admitted(third)).toBe(false);
+  expect(slots.inFlight()).toEqual({ calls: 2, bytes: 20, waiting: 1 });
+  slots.release(1, 10);
+  expect(await admitted(third)).toBe(true);
+  expect(slots.inFlight()).toEqual({ calls: 2, bytes: 20, waiting: 0 });
+});
+
+test('bytes stay counted until they are given back, also when their call is over', async () => {
+  const slots = createSlots({ callsMax: 10, bytesMax: 100 });
+  await slots.acquire(100);
+  const next = slots.acquire(1);
+  slots.release(1, 0);
+  expect(await admitted(next)).toBe(false);
+  slots.release(0, 100);
+  expect(await admitted(next)).toBe(true);
+});
+
+test('a result larger than its line counts for what it is', async () => {
+  const slots = createSlots({ callsMax: 10, bytesMax: 100 });
+  await slots.acquire(10);
+  slots.release(1, 10 - 95); // the line is gone, its result is here
+  expect(slots.inFlight()).toEqual({ calls: 0, bytes: 95, waiting: 0 });
+  expect(await admitted(slots.acquire(10))).toBe(false);
+  slots.release(0, 95);
+  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
+});
+
+test('a line larger than all the bytes allowed gets in when nothing else is, and keeps everything else out', async () => {
+  const slots = createSlots({ callsMax: 10, bytesMax: 100 });
+  await slots.acquire(1);
+  const huge = slots.acquire(500);
+  const small = slots.acquire(1);
+  expect(await admitted(huge)).toBe(false);
+  // Nor does the small one overtake it: the huge one would wait for ever.
+  expect(await admitted(small)).toBe(false);
+  slots.release(1, 1);
+  expect(await admitted(huge)).toBe(true);
+  expect(await admitted(small)).toBe(false);
+  slots.release(1, 500);
+  expect(await admitted(small)).toBe(true);
+});
+
+test('waiters are served in order, as many at once as fit', async () => {
+  const slots = createSlots({ callsMax: 3, bytesMax: 100 });
+  await slots.acquire(90);
+  const order: number[] = [];
+  const waiters = [30, 30, 30, 30].map((size, index) => slots.acquire(size).then(() => order.push(index)));
+  slots.release(1, 90);
+  await Promise.all(waiters.slice(0, 3));
+  expect(order).toEqual([0, 1, 2]);
+  expect(slots.inFlight()).toEqual({ calls: 3, bytes: 90, waiting: 1 });
+});
+
+test('whatever is acquired and given back, the limits hold, the order is kept, and all get in in the end', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: 0, max: 150 }), { maxLength: 40 }),
+      fc.integer({ min: 1, max: 5 }),
+      fc.infiniteStream(fc.nat()),
+      async (sizes, callsMax, choices) => {
+        const slots = createSlots({ callsMax, bytesMax: 100 });
+        const running: number[] = [];
+        const started: number[] = [];
+        sizes.forEach((size, index) => {
+          void slots.acquire(size).then(() => {
+            started.push(index);
+            running.push(size);
+          });
+        });
+        for (;;) {
+          await new Promise((resolve) => setImmediate(resolve));
+          const { calls, bytes, waiting } = slots.inFlight();
+          expect(calls).toBe(running.length);
+          expect(bytes).toBe(running.reduce((sum, size) => sum + size, 0));
+          expect(calls).toBeLessThanOrEqual(callsMax);
+          expect(bytes <= 100 || calls === 1).toBe(true);
+          expect(calls > 0 || waiting === 0).toBe(true); // nobody waits for nothing
+          if (calls === 0) break;
+          const [size] = running.splice((choices.next().value ?? 0) % running.length, 1);
+          slots.release(1, size ?? 0);
+        }
+        expect(started).toEqual(sizes.map((_, index) => index));
+        expect(slots.inFlight()).toEqual({ calls: 0, bytes: 0, waiting: 0 });
+      },
+    ),
+    { numRuns: 50 },
+  );
+});

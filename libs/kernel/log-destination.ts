@@ -1,0 +1,106 @@
+import { write, writeSync } from 'node:fs';
+import type { DestinationStream } from 'pino';
+
+type Options = {
+  /** Default 1, stdout. */
+  fd?: number;
+  /** Characters that may wait for a slow reader; what comes then is dropped and counted. Default 8 Mi. */
+  pendingMax?: number;
+};
+
+const retryMs = 50;
+/** At the end of the process: longer than any reader that is alive needs to make room. */
+const lastTriesMax = 20;
+
+/**
+ * Where log lines go: to a file descriptor, in the background, all lines of one turn of the event loop in one write.
+ * A line that is followed by process.exit at once is still written. A reader that is gone, a full disk or a reader that
+ * stands still costs log lines, never the process: their number is in a line of its own once there is room again.
+ *
+ * (pino's own destination repeats a failing write for ever when the process ends, which then never ends, has no bound on
+ * what waits, and ends the process when the disk that stdout goes to is full; sonic-boom 4.2.1.)
+ */
+export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options = {}): DestinationStream {
+  let pending: string[] = [];
+  let pendingLength = 0;
+  let dropped = 0;
+  let isGone = false;
+  let isWriting = false;
+  /** What a reader that stands still has not taken yet. */
+  let waiting: Buffer | undefined;
+
+  const take = (): string => {
+    const lines = pending;
+    pending = [];
+    pendingLength = 0;
+    if (dropped === 0) return lines.join('');
+    const notice = `{"level":40,"time":"${new Date().toISOString()}","pid":${process.pid},"lines":${dropped},"msg":"log lines were dropped"}\n`;
+    dropped = 0;
+    return notice + lines.join('');
+  };
+
+  const failed = (error: unknown, bytes: Buffer): void => {
+    if (codeOf(error) === 'EPIPE') isGone = true;
+    dropped += countLines(bytes);
+  };
+
+  const writeOut = (bytes: Buffer): void => {
+    waiting = undefined;
+    write(fd, bytes, 0, bytes.length, null, (error, written) => {
+      const rest = bytes.subarray(written ?? 0);
+      if (error && isPassing(error)) {
+        waiting = rest;
+        setTimeout(writeOut, retryMs, rest);
+        return;
+      }
+      if (!error && rest.length > 0) return writeOut(rest);
+      if (error) failed(error, rest);
+      isWriting = false;
+      if (pending.length > 0) schedule();
+    });
+  };
+
+  const schedule = (): void => {
+    isWriting = true;
+    setImmediate(() => {
+      if (isGone || pending.length === 0) isWriting = false;
+      else writeOut(Buffer.from(take()));
+    });
+  };
+
+  process.on('exit', () => {
+    if (isGone) return;
+    let bytes = Buffer.concat([waiting ?? Buffer.alloc(0), Buffer.from(take())]);
+    for (let tries = 0; bytes.length > 0 && tries < lastTriesMax; tries += 1) {
+      try {
+        bytes = bytes.subarray(writeSync(fd, bytes));
+      } catch (error) {
+        if (!isPassing(error)) return;
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, retryMs);
+      }
+    }
+  });
+
+  return {
+    write(line) {
+      if (isGone) return;
+      if (pendingLength + line.length > pendingMax) {
+        dropped += 1;
+        return;
+      }
+      pending.push(line);
+      pendingLength += line.length;
+      if (!isWriting) schedule();
+    },
+  };
+}
+
+const codeOf = (error: unknown): unknown => (error instanceof Error && 'code' in error ? error.code : undefined);
+
+const isPassing = (error: unknown): boolean => ['EAGAIN', 'EBUSY', 'EINTR'].includes(String(codeOf(error)));
+
+function countLines(bytes: Buffer): number {
+  let lines = 0;
+  for (let at = bytes.indexOf(10); at !== -1; at = bytes.indexOf(10, at + 1)) lines += 1;
+  return lines;
+}

@@ -1,0 +1,100 @@
+import { describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { byteSize, ConfigurationError, duration, readEnv, wholeNumber } from './read-env.ts';
+
+describe('readEnv', () => {
+  const schema = z.object({ PORT: wholeNumber(8787, { min: 0, max: 65_535 }), NAME: z.string().optional() });
+
+  test('gives the defaults for what is absent, empty or blank', () => {
+    expect(readEnv(schema, {})).toEqual({ PORT: 8787 });
+    expect(readEnv(schema, { PORT: '', NAME: '' })).toEqual({ PORT: 8787 });
+    expect(readEnv(schema, { PORT: ' ', NAME: '\t' })).toEqual({ PORT: 8787 });
+  });
+
+  test('leaves out what the schema does not name', () => {
+    expect(readEnv(schema, { PORT: '1', HOME: '/root' })).toEqual({ PORT: 1 });
+  });
+
+  test('reports all problems together, by name, and never a value', () => {
+    const strict = z.object({
+      SECRET_KEY: z.string().regex(/^[0-9a-f]{64}$/),
+      PORT: wholeNumber(1, { min: 1, max: 65_535 }),
+      MODE: z.enum(['a', 'b']),
+      WAIT: duration('1s', { minMs: 1, maxMs: 10_000 }),
+      SIZE: byteSize('1KiB', { minBytes: 1, maxBytes: 10_000 }),
+      DATABASE_URL: z.string(),
+    });
+    const env = { SECRET_KEY: 'hunter2', PORT: '70000', MODE: 'hunter3', WAIT: 'hunter4', SIZE: 'hunter5' };
+    const { message } = errorOf(() => readEnv(strict, env));
+    for (const name of ['SECRET_KEY', 'PORT', 'MODE', 'WAIT', 'SIZE', 'DATABASE_URL']) {
+      expect(message).toContain(`${name}:`);
+    }
+    expect(message).not.toMatch(/hunter|70000/);
+    expect(message.split('\n')).toHaveLength(7);
+  });
+});
+
+function errorOf(read: () => unknown): Error {
+  try {
+    read();
+  } catch (error) {
+    if (error instanceof ConfigurationError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+describe('wholeNumber', () => {
+  const read = (value: string): unknown =>
+    readEnv(z.object({ N: wholeNumber(5, { min: 1, max: 10 }) }), { N: value }).N;
+
+  test('takes whole numbers within the bounds', () => {
+    expect(['1', '10', ' 7 '].map(read)).toEqual([1, 10, 7]);
+  });
+  test.each(['0', '11', '1.5', 'ten', '1e400', 'NaN'])('refuses %j', (value) => {
+    expect(() => read(value)).toThrow('N:');
+  });
+});
+
+describe('duration', () => {
+  const read = (value: string): unknown =>
+    readEnv(z.object({ D: duration('20s', { minMs: 100, maxMs: 86_400_000 }) }), { D: value }).D;
+
+  test.each([
+    ['', 20_000],
+    ['100ms', 100],
+    ['1.5s', 1_500],
+    ['10m', 600_000],
+    ['24h', 86_400_000],
+    ['1d', 86_400_000],
+    [' 2s ', 2_000],
+  ])('%j is %d ms', (value, ms) => {
+    expect(read(value)).toBe(ms);
+  });
+  test.each(['99ms', '25h', '20', '20 s', '-1s', '1w', '1h30m', 's', '1e3s', 'Infinitys'])(
+    'refuses %j and says what is right',
+    (value) => {
+      expect(() => read(value)).toThrow(
+        'D: must be a duration such as 250ms, 20s, 10m or 24h, from 100 ms to 86400000 ms',
+      );
+    },
+  );
+});
+
+describe('byteSize', () => {
+  const read = (value: string): unknown =>
+    readEnv(z.object({ S: byteSize('4MiB', { minBytes: 1_024, maxBytes: 2 * 1_073_741_824 }) }), { S: value }).S;
+
+  test.each([
+    ['', 4_194_304],
+    ['1024', 1_024],
+    ['512KiB', 524_288],
+    ['64 MiB', 67_108_864],
+    ['2GiB', 2_147_483_648],
+  ])('%j is %d bytes', (value, bytes) => {
+    expect(read(value)).toBe(bytes);
+  });
+  test.each(['1023', '3GiB', '64MB', '1.5MiB', '-1', 'KiB', '1TiB'])('refuses %j and says what is right', (value) => {
+    expect(() => read(value)).toThrow('S: must be a size such as 512KiB, 64MiB or 2GiB');
+  });
+});

@@ -1,0 +1,146 @@
+import { expect, test } from 'vitest';
+import { createTestLogger } from '#libs/http/http-test-kit.ts';
+import { logEntry } from '#test/log-entry.ts';
+import { createGroupWriter } from './group-writer.ts';
+import type { LogRow } from './log-entry.ts';
+import { newLogUuid } from './log-id.ts';
+
+const databaseError = (code: string, fields: object = {}): Error =>
+  Object.assign(new Error(`SQLSTATE ${code}`), { code, severity: 'ERROR', ...fields });
+
+const rowsOf = (count: number, day = '2026-11-21'): LogRow[] =>
+  Array.from({ length: count }, (_, index) => ({
+    recorded_on: day,
+    id: newLogUuid(Date.parse(day), index + 1),
+    sequence: index + 1,
+    ...logEntry({ request_id: `req_${index + 1}` }),
+  }));
+
+/** A writer over a fake table; `refuse` throws what Postgres would. */
+function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: string) => void = () => {}) {
+  const { logger, lines } = createTestLogger();
+  const table: LogRow[] = [];
+  let inserts = 0;
+  const days: string[] = [];
+  const writer = createGroupWriter({
+    logger,
+    retryDelayMs: 1,
+    ensurePartition: async (day) => {
+      ensure(day);
+      days.push(day);
+    },
+    insertRows: async (rows) => {
+      inserts += 1;
+      refuse(rows);
+      table.push(...rows);
+    },
+  });
+  return { writer, lines, table, days, inserts: () => inserts };
+}
+
+const never = new AbortController().signal;
+
+test('a row that Postgres refuses for ever does not keep the other 63 out', async () => {
+  const { writer, table, lines, inserts } = createWriter((rows) => {
+    if (rows.some((row) => row.sequence === 40)) throw databaseError('22P05');
+  });
+  expect(await writer.write(rowsOf(64), never)).toBe(1);
+  expect(table.map((row) => row.sequence)).toEqual([
+    ...Array.from({ length: 39 }, (_, index) => index + 1),
+    ...Array.from({ length: 24 }, (_, index) => index + 41),
+  ]);
+  expect(lines.at(-1)).toMatchObject({
+    msg: 'request log row refused, it is lost',
+    request_id: 'req_40',
+    sequence: 40,
+  });
+  expect(JSON.stringify(lines)).not.toContain('gpt-5-mini');
+  // Halving: 7 steps down from 64, two inserts each, and the cleaned row.
+  expect(inserts()).toBeLessThanOrEqual(15);
+});
+
+test('a row with text that Postgres cannot hold is written cleaned', async () => {
+  const { writer, table, lines } = createWriter((rows) => {
+    if (JSON.stringify(rows).includes('\\u0000')) throw databaseError('22P05');
+  });
+  const [first, second] = rowsOf(2) as [LogRow, LogRow];
+  const odd = {
+    ...first,
+    response_model: 'evil\0model',
+    metadata: { 'a\0': 'b\0' },
+    input_tokens: 1.5,
+    duration_ms: NaN,
+  };
+  expect(await writer.write([odd, second], never)).toBe(0);
+  expect(table).toEqual([
+    { ...first, response_model: 'evil�model', metadata: { 'a�': 'b�' }, input_tokens: 1, duration_ms: 0 },
+    second,
+  ]);
+  expect(lines.map((line) => line.msg)).toEqual(['request log row refused as it is; writing it cleaned']);
+});
+
+test('rows that cannot be written as JSON count as bad rows, not as an outage', async () => {
+  const { logger } = createTestLogger();
+  const { createInsertRows } = await import('./insert-rows.ts');
+  const insertRows = createInsertRows(undefined as never, 'process');
+  const writer = createGroupWriter({ logger, retryDelayMs: 1, ensurePartition: async () => {}, insertRows });
+  const [row] = rowsOf(1) as [LogRow];
+  expect(await writer.write([{ ...row, status: 200n as unknown as number }], never)).toBe(1);
+});
+
+test.each([
+  ['a full disk', '53100'],
+  ['a lock that somebody holds', '55P03'],
+  ['a server in recovery', '57P03'],
+  ['a standby that was not promoted yet', '25006'],
+  ['a table that is not migrated yet', '42P01'],
+])('%s is waited out', async (_, code) => {
+  let refusals = 3;
+  const { writer, table } = createWriter(() => {
+    refusals -= 1;
+    if (refusals >= 0) throw databaseError(code);
+  });
+  const writing = writer.write(rowsOf(2), never);
+  expect(await writing).toBe(0);
+  expect(table).toHaveLength(2);
+  expect(writer.isAway()).toBe(false);
+});
+
+test('a partition is made before the first row of its day and only then', async () => {
+  const { writer, days } = createWriter(() => {});
+  await writer.write([...rowsOf(1, '2026-11-21'), ...rowsOf(1, '2026-11-22')], never);
+  await writer.write(rowsOf(2, '2026-11-22'), never);
+  expect(days).toEqual(['2026-11-21', '2026-11-22']);
+});
+
+test('a partition that somebody dropped is made again', async () => {
+  const attached = new Set<string>();
+  const { writer, table } = createWriter(
+    (rows) => {
+      if (rows.some((row) => !attached.has(row.recorded_on))) throw databaseError('23514');
+    },
+    (day) => attached.add(day),
+  );
+  await writer.write(rowsOf(1), never);
+  attached.clear();
+  expect(await writer.write(rowsOf(1), never)).toBe(0);
+  expect(table).toHaveLength(2);
+});
+
+test('a check that a row breaks is the fault of the row', async () => {
+  const { writer, table } = createWriter((rows) => {
+    if (rows.some((row) => row.sequence === 2)) throw databaseError('23514', { constraint: 'request_log_kind_check' });
+  });
+  expect(await writer.write(rowsOf(3), never)).toBe(1);
+  expect(table.map((row) => row.sequence)).toEqual([1, 3]);
+});
+
+test('after giving up, a group is tried once, and not at all when the database is known to be away', async () => {
+  const { writer, inserts } = createWriter(() => {
+    throw databaseError('57P01');
+  });
+  const givenUp = AbortSignal.abort();
+  expect(await writer.write(rowsOf(5), givenUp)).toBe(5);
+  expect(await writer.write(rowsOf(5), givenUp)).toBe(5);
+  expect(inserts()).toBe(1);
+});

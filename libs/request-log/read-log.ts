@@ -1,0 +1,159 @@
+import { sql, type Kysely, type SelectQueryBuilder, type Selectable } from 'kysely';
+import { sqlStateOf } from '#libs/database/database-error.ts';
+import type { Database, RequestLogTable } from '#libs/database/schema.ts';
+import type { LogListQuery } from '#libs/contracts/logs.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { fromLogId, lowestLogUuid, timeOfLogUuid, utcDay } from './log-id.ts';
+
+export type LogListRow = Selectable<RequestLogTable>;
+type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;
+
+// A search for something rare reads far back. It is ended before it costs more than the answer is worth.
+const defaultSearchTimeoutMs = 10_000;
+
+/**
+ * A page of a workspace's log, newest first: up to `limit + 1` rows, of which the last only says that more follow.
+ * Paging by `after` shows every row that was there when the first page was read exactly once, whatever is written
+ * meanwhile.
+ * Throws invalid_request for an `after` that is no id of the log, and when the filters match so little that the search
+ * takes longer than `searchTimeoutMs` (default 10 s).
+ */
+export async function selectLogs(
+  db: Kysely<Database>,
+  workspaceId: string,
+  query: LogListQuery,
+  { searchTimeoutMs = defaultSearchTimeoutMs }: { searchTimeoutMs?: number } = {},
+): Promise<LogListRow[]> {
+  const span = query.batch_id === undefined ? undefined : await batchSpan(db, workspaceId, query.batch_id);
+  if (span === null) return [];
+  const select = (from: Kysely<Database>): Promise<LogListRow[]> =>
+    selectPage(from, workspaceId, { ...query, ...span });
+  return isSearch(query) ? await selectInTime(db, searchTimeoutMs, select) : await select(db);
+}
+
+async function selectPage(db: Kysely<Database>, workspaceId: string, query: PageQuery): Promise<LogListRow[]> {
+  const rows: LogListRow[] = [];
+  for (const part of pageStatements(db, workspaceId, query)) {
+    rows.push(...(await part.limit(query.limit + 1 - rows.length).execute()));
+    if (rows.length > query.limit) break;
+  }
+  return rows;
+}
+
+/** One row by its public id; undefined when the workspace has none such. Reads one partition. */
+export async function findLog(db: Kysely<Database>, workspaceId: string, id: string): Promise<LogListRow | undefined> {
+  const uuid = fromLogId(id);
+  if (uuid === undefined) return undefined;
+  return await db
+    .selectFrom('request_log')
+    .selectAll()
+    .where('recorded_on', '=', utcDay(timeOfLogUuid(uuid)))
+    .where('id', '=', uuid)
+    .where('workspace_id', '=', workspaceId)
+    .executeTakeFirst();
+}
+
+type PageQuery = Omit<LogListQuery, 'batch_id'> & { batch_id?: string | undefined; fromMs?: number; toMs?: number };
+
+/**
+ * The statements of a page, newest rows first; the next one only matters when those before gave too few. The plain list
+ * walks the index (workspace_id, recorded_on, id) from the newest partition backwards and stops: its cost is the
+ * page's, however large the log is.
+ *
+ * After a cursor there are two: the rest of its day, and the days before. As one comparison of (recorded_on, id)
+ * Postgres takes the rest of the day for a single row, by the statistics of recorded_on, and reads it by primary key:
+ * every row of every workspace.
+ */
+export function pageStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
+  let page = db.selectFrom('request_log').selectAll().where('workspace_id', '=', workspaceId);
+  for (const column of ['trace_id', 'kind', 'model', 'provider', 'virtual_key', 'batch_id'] as const) {
+    const value = query[column];
+    if (value !== undefined) page = page.where(column, '=', value);
+  }
+  if (query.status !== undefined) page = withStatus(page, query.status);
+  page = withinTime(page, query).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
+  if (query.after === undefined) return [page];
+  const uuid = uuidOfCursor(query.after);
+  const day = utcDay(timeOfLogUuid(uuid));
+  return [page.where('recorded_on', '=', day).where('id', '<', uuid), page.where('recorded_on', '<', day)];
+}
+
+/** The bounds on id carry those on the day with them, but only the day tells Postgres which partitions to leave out. */
+function withinTime(page: Query, { created_after, created_before, fromMs = 0, toMs = Infinity }: PageQuery): Query {
+  let within = page;
+  const from = Math.max(fromMs, (created_after ?? 0) * 1_000);
+  if (from > 0) within = within.where('recorded_on', '>=', utcDay(from)).where('id', '>=', lowestLogUuid(from));
+  const to = Math.min(toMs, (created_before ?? Infinity) * 1_000);
+  if (to < Infinity) within = within.where('recorded_on', '<=', utcDay(to)).where('id', '<', lowestLogUuid(to));
+  return within;
+}
+
+function uuidOfCursor(after: string): string {
+  const uuid = fromLogId(after);
+  if (uuid !== undefined) return uuid;
+  const message =
+    "Invalid 'after': expected the id of a log record, log_ and 32 hexadecimal digits, as a page's last_id.";
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
+}
+
+function withStatus(page: Query, status: string): Query {
+  if (status === 'error') {
+    return page.where((of) =>
+      of.or([of('status', '>=', 400), of('status', 'is', null), of('error_code', 'is not', null)]),
+    );
+  }
+  if (!status.endsWith('xx')) return page.where('status', '=', Number(status));
+  const lowest = Number(status.slice(0, 1)) * 100;
+  return page.where('status', '>=', lowest).where('status', '<', lowest + 100);
+}
+
+/** Whether a page may have to pass over many rows; the trace id has an index. */
+function isSearch(query: LogListQuery): boolean {
+  const { status, kind, model, provider, virtual_key, batch_id } = query;
+  return [status, kind, model, provider, virtual_key, batch_id].some((filter) => filter !== undefined);
+}
+
+async function selectInTime(
+  db: Kysely<Database>,
+  searchTimeoutMs: number,
+  select: (from: Kysely<Database>) => Promise<LogListRow[]>,
+): Promise<LogListRow[]> {
+  try {
+    return await db.transaction().execute(async (tx) => {
+      await sql`set local statement_timeout = ${sql.lit(searchTimeoutMs)}`.execute(tx);
+      return await select(tx);
+    });
+  } catch (error) {
+    if (sqlStateOf(error) !== '57014') throw error;
+    throw new GatewayError(
+      'invalid_request',
+      'search_too_broad',
+      `The search took longer than ${searchTimeoutMs / 1_000} s because little matches it: narrow it with 'created_after' and 'created_before'.`,
+      { cause: error },
+    );
+  }
+}
+
+// Rows of a batch's last lines are recorded a moment after they were settled, by processes with clocks of their own.
+const spanMarginMs = 3_600_000;
+
+/**
+ * The time in which rows of a batch were recorded: rows have no index by batch, and a batch of last month is found
+ * without reading what came since. Null when the workspace has no such batch; `toMs` is absent while it runs.
+ */
+async function batchSpan(
+  db: Kysely<Database>,
+  workspaceId: string,
+  batchId: string,
+): Promise<{ fromMs: number; toMs?: number } | null> {
+  const batch = await db
+    .selectFrom('batch')
+    .select(['created_at', 'completed_at', 'failed_at', 'expired_at', 'cancelled_at'])
+    .where('id', '=', batchId)
+    .where('workspace_id', '=', workspaceId)
+    .executeTakeFirst();
+  if (!batch) return null;
+  const fromMs = batch.created_at.getTime() - spanMarginMs;
+  const end = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
+  return end === null ? { fromMs } : { fromMs, toMs: end.getTime() + spanMarginMs };
+}

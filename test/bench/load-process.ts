@@ -1,0 +1,100 @@
+import { performance } from 'node:perf_hooks';
+import { Pool } from 'undici';
+import type { LoadFigures, LoadOrder } from './load.ts';
+import { percentile } from './statistics.ts';
+
+// The load generator, a process of its own: takes orders from its parent one at a time and answers with figures.
+
+const pools = new Map<string, Pool>();
+
+/** One pool a target and number of connections, kept over all rounds, as the connections of a client would be. */
+function poolFor(origin: string, connections: number): Pool {
+  const key = `${origin} ${connections}`;
+  let pool = pools.get(key);
+  if (!pool) pools.set(key, (pool = new Pool(origin, { connections, pipelining: 1, keepAliveTimeout: 60_000 })));
+  return pool;
+}
+
+type Result = { latencies: number[]; failures: number };
+
+function send(order: LoadOrder, pool: Pool, result: Result, onEnd: () => void): void {
+  const startedMs = performance.now();
+  let status = 0;
+  const end = (failed: boolean): void => {
+    if (failed || status !== 200) result.failures += 1;
+    else result.latencies.push(performance.now() - startedMs);
+    onEnd();
+  };
+  pool.dispatch(
+    { method: 'POST', path: order.path, headers: order.headers, body: order.body },
+    {
+      onRequestStart: () => {},
+      onResponseStart: (_controller, statusCode) => {
+        status = statusCode;
+      },
+      onResponseData: () => {},
+      onResponseEnd: () => end(false),
+      onResponseError: () => end(true),
+    },
+  );
+}
+
+/** A new request as soon as one has ended, `concurrency` at a time. */
+function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
+  const pool = poolFor(order.origin, order.concurrency);
+  const result: Result = { latencies: [], failures: 0 };
+  const endMs = performance.now() + seconds * 1_000;
+  return new Promise((resolve) => {
+    let open = order.concurrency;
+    const next = (): void => {
+      if (performance.now() < endMs) send(order, pool, result, next);
+      else if ((open -= 1) === 0) resolve(result);
+    };
+    for (let index = 0; index < order.concurrency; index += 1) next();
+  });
+}
+
+/** Requests at a fixed rate, whether the earlier ones have been answered or not. */
+function runOpen(order: LoadOrder, seconds: number, perSecond: number): Promise<Result> {
+  const pool = poolFor(order.origin, order.concurrency);
+  const result: Result = { latencies: [], failures: 0 };
+  const total = Math.round(seconds * perSecond);
+  const startedMs = performance.now();
+  let sent = 0;
+  let ended = 0;
+  return new Promise((resolve) => {
+    const timer = setInterval(() => {
+      const due = Math.min(total, Math.floor(((performance.now() - startedMs) / 1_000) * perSecond));
+      for (; sent < due; sent += 1) {
+        send(order, pool, result, () => {
+          ended += 1;
+          if (ended === total) resolve(result);
+        });
+      }
+      if (sent === total) clearInterval(timer);
+    }, 1);
+  });
+}
+
+const run = (order: LoadOrder, seconds: number): Promise<Result> =>
+  order.perSecond === null ? runClosed(order, seconds) : runOpen(order, seconds, order.perSecond);
+
+process.on('message', (order: LoadOrder) => {
+  void (async () => {
+    if (order.warmUpSeconds > 0) await run(order, order.warmUpSeconds);
+    process.send?.('warm');
+    const startedMs = performance.now();
+    const { latencies, failures } = await run(order, order.seconds);
+    const seconds = (performance.now() - startedMs) / 1_000;
+    const sorted = Float64Array.from(latencies).sort();
+    const figures: LoadFigures = {
+      perSecond: latencies.length / seconds,
+      requests: latencies.length,
+      failures,
+      p50Ms: percentile(sorted, 0.5),
+      p99Ms: percentile(sorted, 0.99),
+    };
+    process.send?.(figures);
+  })();
+});
+process.on('disconnect', () => process.exit(0));

@@ -1,0 +1,144 @@
+import type { BatchFigures } from './batch-bench.ts';
+import type { LiveFigures } from './live-bench.ts';
+import type { LogFigures } from './log-bench.ts';
+
+/** One line of the table. `mark` is what has to be reached, absent for figures that are only told. */
+export type Row = { section: string; figure: string; value: string; mark?: string; reached?: boolean };
+
+const mebibyte = 1_048_576;
+const memoryMarkMb = 300;
+
+const whole = (value: number): string => Math.round(value).toLocaleString('en-US');
+const fixed = (value: number, digits: number): string => value.toFixed(digits);
+
+/** The rows of one batch. */
+export function batchRows(figures: BatchFigures): Row[] {
+  const { lines, totalSeconds, fileBytes, peakBytes, cpuSeconds } = figures;
+  const megabytes = fileBytes / 1_000_000;
+  const section = `batch of ${whole(lines)} lines, ${fixed(megabytes, 0)} MB`;
+  const perSecond = lines / totalSeconds;
+  const perLine = (seconds: number): string => `${whole((seconds / lines) * 1_000_000)} µs`;
+  return [
+    {
+      section,
+      figure: 'upload → completed',
+      value: `${whole(perSecond)} lines/s (${fixed(megabytes / totalSeconds, 1)} MB/s)`,
+      mark: '≥ 1,500 lines/s',
+      reached: perSecond >= 1_500,
+    },
+    {
+      section,
+      figure: 'of it upload, validation',
+      value: `${fixed(figures.uploadSeconds, 2)} s, ${fixed(figures.validationSeconds, 2)} s of ${fixed(totalSeconds, 1)} s`,
+    },
+    ...(['worker', 'api', 'simulator'] as const).map((name) =>
+      memoryRow(section, `peak memory, ${name}${figures.peakIsOwn ? '' : ' (since its start)'}`, peakBytes[name]),
+    ),
+    {
+      section,
+      figure: 'processor time a line: worker, postgres, simulator',
+      value: `${perLine(cpuSeconds.worker)}, ${perLine(cpuSeconds.postgres)}, ${perLine(cpuSeconds.simulator)}`,
+    },
+    {
+      section,
+      figure: 'API meanwhile: event loop p99 (idle: 10 ms), GET /health/live p99',
+      value: `${fixed(figures.apiLoopP99Ms, 1)} ms, ${fixed(figures.probeP99Ms, 1)} ms`,
+    },
+  ];
+}
+
+function memoryRow(section: string, figure: string, bytes: number): Row {
+  return {
+    section,
+    figure,
+    value: `${whole(bytes / mebibyte)} MB`,
+    mark: `≤ ${memoryMarkMb} MB`,
+    reached: bytes <= memoryMarkMb * mebibyte,
+  };
+}
+
+/** The rows of live calls. */
+export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures): Row[] {
+  const { direct, bare, sluice, portkey } = targets;
+  const section = `live, ${concurrency} at a time`;
+  const ofBare = (sluice.perSecond / bare.perSecond) * 100;
+  const ofPortkey = sluice.perSecond / portkey.perSecond;
+  const latency = (figure: string, of: (target: typeof direct) => number): Row => ({
+    section,
+    figure,
+    value: (['bare', 'sluice', 'portkey'] as const)
+      .map((name) => `${name} ${fixed(of(targets[name]) - of(direct), 2)}`)
+      .join(', '),
+  });
+  return [
+    {
+      section,
+      figure: 'requests/s: direct, bare proxy, sluice, portkey',
+      value: [direct, bare, sluice, portkey].map(({ perSecond }) => whole(perSecond)).join(', '),
+    },
+    {
+      section,
+      figure: 'sluice against the bare proxy',
+      value: `${fixed(ofBare, 0)} %`,
+      mark: '≥ 50 %',
+      reached: ofBare >= 50,
+    },
+    {
+      section,
+      figure: 'sluice against portkey',
+      value: `${fixed(ofPortkey, 1)} ×`,
+      mark: '≥ 4 ×',
+      reached: ofPortkey >= 4,
+    },
+    {
+      section,
+      figure: 'processor time a request: bare, sluice, portkey',
+      value: [bare, sluice, portkey].map(({ cpuMicroseconds }) => `${whole(cpuMicroseconds)} µs`).join(', '),
+    },
+    latency(`added p50 at ${modestPerSecond} requests/s, ms`, (target) => target.modestP50Ms),
+    latency(`added p99 at ${modestPerSecond} requests/s, ms`, (target) => target.modestP99Ms),
+    latency('added p50 when saturated, ms', (target) => target.p50Ms),
+    latency('added p99 when saturated, ms', (target) => target.p99Ms),
+    memoryRow(section, 'peak memory, api', sluice.peakBytes),
+    { section, figure: 'peak memory, portkey', value: `${whole(portkey.peakBytes / mebibyte)} MB` },
+  ];
+}
+
+/** The rows of the event log. */
+export function logRows(figures: LogFigures): Row[] {
+  const section = `event log, ${figures.writers} writers`;
+  return [
+    { section, figure: 'appended, 1 a transaction', value: `${whole(figures.appendedSinglyPerSecond)} events/s` },
+    { section, figure: 'appended, 64 a transaction', value: `${whole(figures.appendedBy64PerSecond)} events/s` },
+    {
+      section,
+      figure: `replayed and compared, ${whole(figures.replayedEvents)} events`,
+      value: `${whole(figures.replayedPerSecond)} events/s`,
+      mark: '≥ 50,000 events/s',
+      reached: figures.replayedPerSecond >= 50_000,
+    },
+  ];
+}
+
+/** All rows as one table. */
+export function formatTable(rows: readonly Row[]): string {
+  const header = ['', 'measured', 'mark', ''];
+  const verdict = (row: Row): string => (row.reached === undefined ? '' : row.reached ? 'pass' : 'FAIL');
+  const body = rows.map((row) => [`  ${row.figure}`, row.value, row.mark ?? '', verdict(row)]);
+  const widths = header.map((name, column) =>
+    Math.max(name.length, ...body.map((cells) => (cells[column] ?? '').length)),
+  );
+  const format = (cells: readonly string[]): string =>
+    cells
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd();
+  const lines = [format(header)];
+  let section = '';
+  for (const [index, row] of rows.entries()) {
+    if (row.section !== section) lines.push('', row.section);
+    section = row.section;
+    lines.push(format(body[index] ?? []));
+  }
+  return lines.join('\n');
+}

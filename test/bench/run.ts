@@ -1,0 +1,108 @@
+import { availableParallelism, cpus, loadavg, totalmem } from 'node:os';
+import { parseArgs } from 'node:util';
+import pg from 'pg';
+import { migrate } from '#libs/database/migrate.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { measureBatch } from './batch-bench.ts';
+import { measureLive } from './live-bench.ts';
+import { measureLog } from './log-bench.ts';
+import { batchRows, formatTable, liveRows, logRows, type Row } from './report.ts';
+import { createCleanup, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
+
+// npm run bench [-- --quick] [-- --only batch|live|log]: measures Sluice beside its marks and its peers on this machine.
+
+const sections = ['batch', 'live', 'log'] as const;
+type Section = (typeof sections)[number];
+
+const usage = 'usage: npm run bench -- [--quick] [--only batch|live|log]';
+
+const full = {
+  batches: [
+    { lines: 50_000, lineBytes: 400 },
+    { lines: 50_000, lineBytes: 4_000 },
+  ],
+  live: { rounds: 5, seconds: 3, warmUpSeconds: 1, modestSeconds: 3 },
+  log: { singlySeconds: 5, events: 200_000, replays: 3 },
+};
+const quick: typeof full = {
+  batches: [
+    { lines: 5_000, lineBytes: 400 },
+    { lines: 5_000, lineBytes: 4_000 },
+  ],
+  live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
+  log: { singlySeconds: 2, events: 50_000, replays: 2 },
+};
+
+const options = readOptions();
+const cleanup = createCleanup();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => void cleanup.run().finally(() => process.exit(130)));
+}
+try {
+  console.log(`\n${formatTable(await measure(options))}\n`);
+} finally {
+  await cleanup.run();
+}
+
+function readOptions(): { wanted: ReadonlySet<Section>; sizes: typeof full } {
+  try {
+    const { values } = parseArgs({ options: { quick: { type: 'boolean' }, only: { type: 'string' } } });
+    const wanted = values.only === undefined ? sections : sections.filter((section) => section === values.only);
+    if (wanted.length === 0) throw new Error(`there is no section ${values.only}`);
+    return { wanted: new Set(wanted), sizes: values.quick === true ? quick : full };
+  } catch (error) {
+    console.error(`${error instanceof Error ? error.message : String(error)}\n${usage}`);
+    process.exit(2);
+  }
+}
+
+async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promise<Row[]> {
+  const rows: Row[] = [];
+  const directory = await makeScratchDirectory(cleanup);
+  const postgres = await startPostgres(directory, cleanup);
+  console.log(await describeMachine(postgres.connectionString));
+  if (wanted.has('batch') || wanted.has('live')) {
+    const stack = await startStack(directory, postgres, cleanup);
+    if (wanted.has('live')) rows.push(...liveRows(await measureLive(stack, sizes.live, cleanup, progress)));
+    if (wanted.has('batch')) {
+      for (const size of sizes.batches) rows.push(...batchRows(await measureBatch(stack, size, progress)));
+    }
+    for (const each of [stack.worker, stack.api, stack.simulator]) await each.stop();
+  }
+  if (wanted.has('log')) {
+    const connectionString = await newDatabase(postgres.adminConnectionString, postgres.connectionString);
+    rows.push(...logRows(await measureLog(connectionString, sizes.log, progress)));
+  }
+  progress('');
+  return rows;
+}
+
+/** A second, migrated database, so that the replay has nothing but the bench's own events. */
+async function newDatabase(adminUrl: string, ownerUrl: string): Promise<string> {
+  const url = new URL(ownerUrl);
+  const owner = pg.escapeIdentifier(url.username);
+  url.pathname = '/sluice_bench';
+  const client = new pg.Client({ connectionString: adminUrl });
+  await client.connect();
+  await client.query(`create database sluice_bench owner ${owner}`);
+  await client.end();
+  await migrate({ connectionString: url.href, logger: createLogger({ name: 'bench', level: 'error' }) });
+  return url.href;
+}
+
+async function describeMachine(connectionString: string): Promise<string> {
+  const client = new pg.Client({ connectionString });
+  await client.connect();
+  const { rows } = await client.query<{ server_version: string }>('show server_version');
+  await client.end();
+  const [load = 0] = loadavg();
+  return (
+    `${availableParallelism()} cores (${cpus()[0]?.model ?? 'unknown'}), ${Math.round(totalmem() / 1_073_741_824)} GB, ` +
+    `load before ${load.toFixed(1)}, Node ${process.version}, PostgreSQL ${rows[0]?.server_version}, everything on this machine`
+  );
+}
+
+/** One line that is written over; nothing where the output is not a terminal. */
+function progress(text: string): void {
+  if (process.stdout.isTTY) process.stdout.write(`\r\u001b[2K${text}`);
+}

@@ -1,0 +1,101 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { request } from 'undici';
+import { nodeOptions } from '#apps/platform/node-options.ts';
+import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { startProcess, type BenchProcess } from './start-process.ts';
+
+/** Sluice as it is in production (but for its addresses), on a scratch directory. */
+export type Stack = {
+  directory: string;
+  postgres: EmbeddedPostgres;
+  api: BenchProcess;
+  worker: BenchProcess;
+  simulator: BenchProcess;
+  /** No trailing slash, no /v1. */
+  apiUrl: string;
+  simulatorUrl: string;
+  adminKey: string;
+};
+
+/** Undoes what was begun, last first, whatever failed; used by the end of the bench and by Ctrl-C alike. */
+export type Cleanup = { add(undo: () => Promise<unknown>): void; run(): Promise<void> };
+
+export function createCleanup(): Cleanup {
+  const undos: (() => Promise<unknown>)[] = [];
+  let running: Promise<void> | undefined;
+  const run = async (): Promise<void> => {
+    for (let undo = undos.pop(); undo; undo = undos.pop()) {
+      await undo().catch((error: unknown) => console.error('cleaning up failed:', error));
+    }
+  };
+  return { add: (undo) => void undos.push(undo), run: () => (running ??= run()) };
+}
+
+export async function makeScratchDirectory(cleanup: Cleanup): Promise<string> {
+  const directory = await mkdtemp(path.join(tmpdir(), 'sluice-bench-'));
+  cleanup.add(() => rm(directory, { recursive: true, force: true }));
+  await chmod(directory, 0o711); // as root the database runs as another user
+  return directory;
+}
+
+/** The embedded Postgres with its production settings: durable. */
+export async function startPostgres(directory: string, cleanup: Cleanup): Promise<EmbeddedPostgres> {
+  const logger = createLogger({ name: 'bench', level: 'error' });
+  const postgres = await startEmbeddedPostgres({ dataDir: directory, logger, durable: true });
+  cleanup.add(() => postgres.stop());
+  return postgres;
+}
+
+/** Starts simulator, API and worker as processes of their own, ready to take requests and batches. */
+export async function startStack(directory: string, postgres: EmbeddedPostgres, cleanup: Cleanup): Promise<Stack> {
+  const start = async (
+    name: 'api' | 'worker' | 'simulator',
+    environment: Record<string, string>,
+  ): Promise<BenchProcess> => {
+    const started = await startProcess({
+      name,
+      script: `apps/${name}/main.ts`,
+      nodeOptions: nodeOptions[name],
+      environment,
+      logFile: path.join(directory, `${name}.log`),
+    });
+    cleanup.add(() => started.stop());
+    return started;
+  };
+  const simulator = await start('simulator', { PORT: '0', LOG_LEVEL: 'info' });
+  const simulatorUrl = urlIn(await simulator.waitForLog(listening));
+  const adminKey = `sk-bench-${randomBytes(16).toString('hex')}`;
+  const environment = {
+    DATABASE_URL: postgres.connectionString,
+    SLUICE_DATA_DIR: directory,
+    SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
+    SLUICE_EGRESS_ALLOW: new URL(simulatorUrl).host,
+    SLUICE_SIMULATOR_URL: `${simulatorUrl}/v1`,
+  };
+  const api = await start('api', { ...environment, PORT: '0', SLUICE_BOOTSTRAP_KEY: adminKey });
+  const apiUrl = urlIn(await api.waitForLog(listening));
+  const worker = await start('worker', environment);
+  await untilWorkerIsConnected(apiUrl, worker);
+  return { directory, postgres, api, worker, simulator, apiUrl, simulatorUrl, adminKey };
+}
+
+const listening = /"url":"(http:[^"]+)"/;
+
+function urlIn([, url]: RegExpExecArray): string {
+  return url ?? '';
+}
+
+async function untilWorkerIsConnected(apiUrl: string, worker: BenchProcess): Promise<void> {
+  for (let tries = 0; tries < 600; tries += 1) {
+    const { body } = await request(`${apiUrl}/health/ready`);
+    const ready = await body.text();
+    if (ready.includes('"workers":"connected"')) return;
+    await delay(100);
+  }
+  throw new Error(`${worker.name} is not ready`);
+}

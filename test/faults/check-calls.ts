@@ -1,0 +1,35 @@
+import type { LoggedEvent } from './check-batch.ts';
+import type { ReadFiles } from './check-files.ts';
+
+/** What the provider saw of a batch. */
+export type CallEvidence = {
+  /** Calls of each line. */
+  byLine: ReadonlyMap<number, number>;
+  /** How often the retry policy may repeat one execution of a line, from what the model is known to do. */
+  retriesMax: number;
+  /** Executions that a test caused by its own hand, beside the log: duplicate jobs, by the lines they cover. */
+  extraExecutions: number;
+};
+
+/**
+ * I7: a line is called once, and again only by the retry policy or where a redelivery says so: the calls beyond the
+ * first are bounded by the unsettled lines that the log recorded. A result without a call must be one that needs none.
+ */
+export function checkCalls(calls: CallEvidence, events: readonly LoggedEvent[], files: ReadFiles): string[] {
+  const { byLine, retriesMax, extraExecutions } = calls;
+  const violations: string[] = [];
+  const redelivered = events.map(({ event }) => event).filter((event) => event.type === 'batch.chunk_redelivered');
+  const allowed = redelivered.reduce((sum, event) => sum + event.data.unsettled, 0) + extraExecutions;
+  let repeats = 0;
+  for (const [line, count] of byLine) {
+    const executionsMin = Math.ceil(count / (1 + retriesMax));
+    repeats += executionsMin - 1;
+    if (executionsMin - 1 > redelivered.length + extraExecutions)
+      violations.push(`line ${line} was called ${count} times with ${redelivered.length} redeliveries`);
+  }
+  if (repeats > allowed)
+    violations.push(`${repeats} calls were repeated, the log accounts for ${allowed} (${redelivered.length} events)`);
+  for (const line of files.succeeded.keys())
+    if (!byLine.has(line)) violations.push(`line ${line} has an answer that the provider was never asked for`);
+  return violations;
+}

@@ -1,0 +1,79 @@
+import { sql } from 'kysely';
+import { rebuild } from '#apps/cli/rebuild.ts';
+import { closeQueue } from '#libs/batches/batch-queues.ts';
+import type { BatchEvent } from '#libs/batches/batch.ts';
+import { readStream } from '#libs/event-log/read-events.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { BatchEvidence, LoggedEvent } from './check-batch.ts';
+import type { Rig } from './rig/start-rig.ts';
+import { loseHeartbeats } from './strike.ts';
+
+const logger = createLogger({ name: 'faults', level: 'silent' });
+
+/** The files and the log of a batch that has ended, as its owner gets them. */
+export async function collectEvidence(
+  rig: Rig,
+  batchId: string,
+): Promise<Pick<BatchEvidence, 'batch' | 'output' | 'errors' | 'events'>> {
+  const batch = await rig.client.retrieveBatch(batchId);
+  const content = async (id: string | null): Promise<Buffer | null> => (id ? await rig.client.fileContent(id) : null);
+  const events: LoggedEvent[] = [];
+  for (;;) {
+    const page = await readStream(rig.db, batchId, events.length);
+    for (const { type, data, streamVersion, recordedAt } of page)
+      events.push({ event: { type, data } as BatchEvent, version: streamVersion, recordedAt });
+    if (page.length === 0) break;
+  }
+  return { batch, events, output: await content(batch.output_file_id), errors: await content(batch.error_file_id) };
+}
+
+/** I4: every read model is what the log says. */
+export async function checkModels(rig: Rig): Promise<string[]> {
+  const options = { connectionString: rig.databaseUrl, check: true, onProgress: () => {} };
+  const { difference } = await rebuild(options, logger);
+  if (!difference) return [];
+  const { model, id, live, folded } = difference;
+  return [`${model} ${id} is ${JSON.stringify(live)}, the log says ${JSON.stringify(folded)}`];
+}
+
+// A killed worker's last job is given away after its heartbeat and a monitor pass, and then found to be done.
+const residueMs = 45_000;
+
+/** I9: soon after the end of a batch nothing of it is left: no job but the one at its deadline, no open chunk. */
+export async function checkResidue(rig: Rig, batchId: string, hurry: boolean): Promise<string[]> {
+  const deadline = performance.now() + residueMs;
+  for (let round = 0; ; round += 1) {
+    const violations = await findResidue(rig, batchId);
+    if (violations.length === 0 || performance.now() > deadline) return violations;
+    if (hurry && round % 20 === 0) await loseHeartbeats(rig);
+    await sleep(100);
+  }
+}
+
+async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
+  const jobs = await sql<{ name: string; state: string }>`
+    select name, state::text from pgboss.job
+    where data ->> 'batch_id' = ${batchId} and state < 'completed'
+      and not (name = ${closeQueue.name} and start_after > now())`.execute(rig.db);
+  const chunks = await rig.db
+    .selectFrom('batch_chunk')
+    .select(['chunk', 'state'])
+    .where('batch_id', '=', batchId)
+    .where('state', '<>', 'done')
+    .execute();
+  return [
+    ...jobs.rows.map(({ name, state }) => `a job of queue ${name} is left, ${state}`),
+    ...chunks.map(({ chunk, state }) => `chunk ${chunk} is left, ${state}`),
+  ];
+}
+
+/** F4 and F5: a call that was sent again has made one thing. */
+export async function checkOnce(rig: Rig, filename: string, fileId: string): Promise<string[]> {
+  const files = await rig.db.selectFrom('file').select('id').where('filename', '=', filename).execute();
+  const batches = await rig.db.selectFrom('batch').select('id').where('input_file_id', '=', fileId).execute();
+  return [
+    ...(files.length === 1 ? [] : [`${files.length} files were made of one upload`]),
+    ...(batches.length === 1 ? [] : [`${batches.length} batches were made by one call`]),
+  ];
+}

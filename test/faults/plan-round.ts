@@ -1,0 +1,160 @@
+import { createRandom, type Random } from './random.ts';
+
+/** When a fault strikes: so long after a moment in the life of the batch. */
+export type Moment = {
+  after: 'upload_sent' | 'uploaded' | 'create_sent' | 'created' | 'validated' | 'progress' | 'finalizing';
+  /** For `progress`: the share of lines that are settled, 0 to 1. */
+  share: number;
+  delayMs: number;
+};
+
+export type Fault =
+  | { kind: 'kill_worker'; worker: 0 | 1; downMs: number }
+  | { kind: 'pause_worker'; worker: 0 | 1 }
+  | { kind: 'stop_worker'; worker: 0 | 1; downMs: number }
+  | { kind: 'kill_api'; downMs: number }
+  | { kind: 'kill_postgres'; downMs: number }
+  | { kind: 'end_sessions'; forMs: number }
+  | { kind: 'cancel' }
+  | { kind: 'duplicate_job' }
+  | { kind: 'delete_input' };
+
+export type PlannedFault = Fault & { at: Moment };
+
+export type RoundPlan = {
+  seed: number;
+  lines: number;
+  model: string;
+  /** How often one execution of a line calls the provider again, given that model. */
+  retriesMax: number;
+  latencyMs: number;
+  /** One or both workers run. */
+  workers: 1 | 2;
+  /** Heartbeats of lost claims are set back, so that a round does not wait for their ten seconds. */
+  hurry: boolean;
+  /** The batch expires so long after its creation; null: a day. */
+  expiryMs: number | null;
+  faults: readonly PlannedFault[];
+};
+
+export type PlanOptions = {
+  linesMax: number;
+  /** Lines that the two workers have in flight together, at most; it turns a wished duration into a latency. */
+  callsInFlight: number;
+  /** Share of rounds, in per cent, that skip the wait for a lost heartbeat. */
+  hurryPercent: number;
+  /** Kinds of faults to leave out. */
+  without?: readonly Fault['kind'][];
+};
+
+/** Pure: the same seed makes the same plan. */
+export function planRound(seed: number, options: PlanOptions): RoundPlan {
+  const random = createRandom(seed);
+  const lines = random.chance(20) ? random.between(1, 8) : Math.ceil(options.linesMax ** (0.4 + 0.6 * random.next()));
+  const flaky = random.chance(30);
+  const durationMs = random.between(500, 5_000);
+  const perLine = (durationMs * options.callsInFlight) / Math.max(lines, options.callsInFlight);
+  const latencyMs = Math.round(Math.max(5, Math.min(perLine, 2_000)));
+  const kinds = weighted.filter(({ kind }) => !options.without?.includes(kind));
+  const faults: PlannedFault[] = [];
+  const count = random.between(1, 4);
+  while (faults.length < count) {
+    const fault = chooseFault(random, kinds);
+    // One of these says all that there is to say, and two storms only make a round long.
+    const once = fault.kind !== 'kill_worker' && fault.kind !== 'kill_api' && fault.kind !== 'kill_postgres';
+    if (once && faults.some(({ kind }) => kind === fault.kind)) continue;
+    faults.push({ ...fault, at: chooseMoment(random, fault.kind, durationMs) });
+  }
+  return {
+    seed,
+    lines,
+    model: `@simulator/${flaky ? 'sim-flaky-10' : 'sim-small'}+${latencyMs}ms`,
+    retriesMax: flaky ? 1 : 0,
+    latencyMs,
+    // A paused worker shows something only when another one takes over.
+    workers: random.chance(50) || faults.some(({ kind }) => kind === 'pause_worker') ? 2 : 1,
+    hurry: random.chance(options.hurryPercent),
+    // A retry that would start past the deadline is not made: then a flaky line fails for good, and rightly so.
+    expiryMs: random.chance(12) && !flaky ? random.between(1_000, durationMs + 1_500) : null,
+    faults,
+  };
+}
+
+const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
+  { kind: 'kill_worker', weight: 35 },
+  { kind: 'kill_postgres', weight: 16 },
+  { kind: 'kill_api', weight: 14 },
+  { kind: 'pause_worker', weight: 8 },
+  { kind: 'stop_worker', weight: 8 },
+  { kind: 'end_sessions', weight: 6 },
+  { kind: 'cancel', weight: 12 },
+  { kind: 'duplicate_job', weight: 7 },
+  { kind: 'delete_input', weight: 6 },
+];
+
+function chooseFault(random: Random, kinds: typeof weighted): Fault {
+  const total = kinds.reduce((sum, { weight }) => sum + weight, 0);
+  let at = random.next() * total;
+  const chosen = kinds.find(({ weight }) => (at -= weight) < 0) ?? kinds[0];
+  const worker = random.pick([0, 1] as const);
+  const downMs = random.pick([0, 0, 200, 1_000]);
+  const kind = chosen?.kind ?? 'kill_worker';
+  switch (kind) {
+    case 'kill_worker':
+    case 'stop_worker':
+      return { kind, worker, downMs };
+    case 'pause_worker':
+      return { kind, worker };
+    case 'kill_api':
+      return { kind, downMs };
+    case 'kill_postgres':
+      return { kind, downMs: random.pick([0, 300, 1_000, 3_000]) };
+    case 'end_sessions':
+      return { kind, forMs: random.between(200, 3_000) };
+    case 'cancel':
+    case 'duplicate_job':
+    case 'delete_input':
+      return { kind };
+  }
+}
+
+const anyMoment = [
+  'uploaded',
+  'created',
+  'created',
+  'validated',
+  'progress',
+  'progress',
+  'finalizing',
+] as const satisfies Moment['after'][];
+
+function chooseMoment(random: Random, kind: Fault['kind'], durationMs: number): Moment {
+  const share = random.next();
+  const soon = random.between(0, 60);
+  switch (kind) {
+    case 'kill_api':
+      return {
+        after: random.pick(['upload_sent', 'upload_sent', 'create_sent', 'create_sent', 'created', 'progress']),
+        share,
+        delayMs: soon,
+      };
+    case 'cancel':
+      if (random.chance(40)) return { after: 'progress', share: 0.9 + share / 10, delayMs: soon };
+      return { after: random.pick(['created', 'validated', 'progress']), share, delayMs: random.between(0, 300) };
+    case 'duplicate_job':
+      return { after: 'progress', share: share / 2, delayMs: soon };
+    case 'delete_input':
+      return { after: random.pick(['created', 'progress']), share, delayMs: soon };
+    case 'kill_worker':
+    case 'pause_worker':
+    case 'stop_worker':
+    case 'kill_postgres':
+    case 'end_sessions': {
+      const after = random.pick(anyMoment);
+      // Near the last line, where an end may be lost or come twice.
+      if (after === 'progress' && random.chance(30)) return { after, share: 0.97 + share * 0.03, delayMs: soon };
+      const delayMs = after === 'created' ? random.between(0, durationMs) : soon;
+      return { after, share, delayMs };
+    }
+  }
+}

@@ -1,0 +1,116 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { sleep } from '#libs/kernel/sleep.ts';
+
+/** One of the platform's processes, started again whenever it ends, as a supervisor would. */
+export type RigProcess = {
+  readonly name: string;
+  pid(): number | undefined;
+  /** SIGKILL, and a new start after `downMs`. Resolves when the process is gone. */
+  kill(downMs: number): Promise<void>;
+  /** SIGTERM, and a new start after `downMs`. Resolves when the process is gone. */
+  terminate(downMs: number): Promise<void>;
+  /** SIGSTOP and SIGCONT: a process that hangs and comes back. */
+  pause(): void;
+  resume(): void;
+  /** Runs with these variables from its next start on. */
+  setEnvironment(changes: Record<string, string>): void;
+  /** SIGTERM without a new start, until `wake`. */
+  rest(): Promise<void>;
+  wake(): void;
+  /** Whether it runs, or is meant not to. */
+  isAsWanted(): boolean;
+  /** Ends it for good. */
+  stop(): Promise<void>;
+};
+
+const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
+
+/**
+ * Starts `node <program>` with its output appended to `logFile`. An end that nobody asked for is told to `onCrash`,
+ * unless `mayFail()` says that this is a moment when a start may fail (the database is away), and it is started again.
+ */
+export function startRigProcess(options: {
+  name: string;
+  program: string;
+  environment: Record<string, string>;
+  logFile: string;
+  onCrash: (name: string, how: string) => void;
+  mayFail: () => boolean;
+}): RigProcess {
+  const { name, program, logFile, onCrash, mayFail } = options;
+  let environment = options.environment;
+  let child: ChildProcess | undefined;
+  let exited: Promise<void> = Promise.resolve();
+  let wanted = true;
+  let resting = false;
+  let ending: { downMs: number } | undefined;
+  let restart: NodeJS.Timeout | undefined;
+
+  const launch = (): void => {
+    if (!wanted || resting || child) return;
+    const log = openSync(logFile, 'a');
+    // The channel ends with this process, and then so does the child (libs/kernel/lifecycle.ts).
+    const launched = spawn(process.execPath, [program], {
+      cwd: projectFolder,
+      env: environment,
+      stdio: ['ignore', log, log, 'ipc'],
+    });
+    closeSync(log);
+    child = launched;
+    ending = undefined;
+    exited = new Promise((resolve) => {
+      launched.once('exit', (code, signal) => {
+        child = undefined;
+        if (!ending && wanted && !mayFail()) onCrash(name, signal ?? `exit code ${code}`);
+        // A crashed start is not tried in a tight loop.
+        restart = setTimeout(launch, ending?.downMs ?? 200);
+        resolve();
+      });
+    });
+  };
+
+  const end = async (signal: NodeJS.Signals, downMs: number): Promise<void> => {
+    if (!child) return;
+    ending = { downMs };
+    child.kill(signal);
+    await exited;
+  };
+
+  launch();
+  return {
+    name,
+    pid: () => child?.pid,
+    kill: (downMs) => end('SIGKILL', downMs),
+    terminate: (downMs) => end('SIGTERM', downMs),
+    pause: () => void child?.kill('SIGSTOP'),
+    resume: () => void child?.kill('SIGCONT'),
+    setEnvironment(changes) {
+      environment = { ...environment, ...changes };
+    },
+    async rest() {
+      resting = true;
+      await end('SIGTERM', 0);
+    },
+    wake() {
+      if (!resting) return;
+      resting = false;
+      launch();
+    },
+    isAsWanted: () => resting || child !== undefined,
+    async stop() {
+      wanted = false;
+      clearTimeout(restart);
+      if (!child) return;
+      const stopping = child;
+      stopping.kill('SIGCONT');
+      stopping.kill('SIGTERM');
+      const given = new AbortController();
+      await Promise.race([exited, sleep(15_000, given.signal)]);
+      given.abort();
+      stopping.kill('SIGKILL');
+      await exited;
+    },
+  };
+}

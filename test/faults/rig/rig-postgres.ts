@@ -1,0 +1,99 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import pg from 'pg';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import {
+  removeEmbeddedPostgres,
+  startEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from '#libs/database/embedded/start-embedded-postgres.ts';
+
+/** A Postgres of the rig's own, with fsync on, that can be killed with all its sessions and started again. */
+export type RigPostgres = {
+  connectionString: string;
+  /** SIGKILL of every process of the server; up again on the same port after `downMs`. Resolves when it answers. */
+  kill(downMs: number): Promise<void>;
+  /** Ends every session of the platform's, as an administrator or a failing network would. */
+  endSessions(): Promise<number>;
+  isDown(): boolean;
+  /** For how long it has answered again, in milliseconds; infinite when it never was away. */
+  upForMs(): number;
+  /** `keep`: the data stays where it is, to be looked at. */
+  stop(options: { keep: boolean }): Promise<void>;
+};
+
+export async function startRigPostgres(options: { dataDir: string; logger: Logger }): Promise<RigPostgres> {
+  const { dataDir, logger } = options;
+  const start = (): Promise<EmbeddedPostgres> => startEmbeddedPostgres({ dataDir, logger, durable: true });
+  let server = await start();
+  const { connectionString } = server;
+  let down: Promise<void> | undefined;
+  let upSince = Number.NEGATIVE_INFINITY;
+
+  const fall = async (downMs: number): Promise<void> => {
+    const gone = new Promise<void>((resolve) => server.onExit(() => resolve()));
+    // The postmaster first: while it lives, it would take the end of a session for a crash and restart by itself.
+    const pids = [server.pid, ...childrenOf(server.pid)];
+    for (const pid of pids) kill(pid);
+    await gone;
+    await sleep(downMs);
+    server = await start();
+    if (server.connectionString !== connectionString) throw new Error('Postgres came back at another address');
+    upSince = performance.now();
+  };
+
+  return {
+    connectionString,
+    async kill(downMs) {
+      down ??= fall(downMs).finally(() => {
+        down = undefined;
+      });
+      await down;
+    },
+    async endSessions() {
+      const client = new pg.Client({ connectionString: server.adminConnectionString });
+      client.on('error', () => {});
+      try {
+        await client.connect();
+        const { rowCount } = await client.query(
+          `select pg_terminate_backend(pid) from pg_stat_activity
+           where pid <> pg_backend_pid() and application_name like 'sluice-%' and application_name <> 'sluice-faults'`,
+        );
+        return rowCount ?? 0;
+      } catch {
+        return 0; // the server is away: there are no sessions
+      } finally {
+        await client.end().catch(() => {});
+      }
+    },
+    isDown: () => down !== undefined,
+    upForMs: () => performance.now() - upSince,
+    async stop({ keep }) {
+      await down?.catch(() => {});
+      await server.stop();
+      if (!keep) await removeEmbeddedPostgres(dataDir);
+    },
+  };
+}
+
+function childrenOf(parent: number): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+        return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent;
+      } catch {
+        return false; // it ended meanwhile
+      }
+    })
+    .map(Number);
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It is gone already.
+  }
+}

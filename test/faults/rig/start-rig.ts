@@ -1,0 +1,172 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Kysely } from 'kysely';
+import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { startRigProcess, type RigProcess } from './child-process.ts';
+import { createRigClient, type RigClient } from './rig-client.ts';
+import { startRigPostgres, type RigPostgres } from './rig-postgres.ts';
+
+/** The whole platform as real processes over a Postgres and blobs of their own, all of which can be killed. */
+export type Rig = {
+  folder: string;
+  postgres: RigPostgres;
+  api: RigProcess;
+  workers: readonly [RigProcess, RigProcess];
+  client: RigClient;
+  /** The rig's own view of the database; queries fail while Postgres is away. */
+  db: Kysely<Database>;
+  databaseUrl: string;
+  /** What a process did wrong by itself since the last call: an end that nobody asked for. */
+  takeCrashes(): string[];
+  /** Calls that the simulator has had of each `user`, since the last reset. */
+  calls(): Promise<Record<string, number>>;
+  resetCalls(): Promise<void>;
+  /** Everything runs, and the API answers ready. */
+  untilReady(): Promise<void>;
+  /** Removes what nobody refers to, without the usual day of grace; returns what is left, by kind. */
+  sweep(): Promise<{ blobs: number; referenced: number; partials: number }>;
+  stop(options: { keepFolder: boolean }): Promise<void>;
+};
+
+const logger = createLogger({ name: 'faults', level: process.env['SLUICE_LOG_LEVEL'] ?? 'silent' });
+
+/** How long after Postgres is back a start may still fail because of it. */
+const startGraceMs = 3_000;
+
+/** `environment` is for the API and the workers. */
+export async function startRig(environment: Record<string, string> = {}): Promise<Rig> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-faults-'));
+  await chmod(folder, 0o711); // as root the database runs as another user
+  await mkdir(path.join(folder, 'logs'));
+  const postgres = await startRigPostgres({ dataDir: folder, logger });
+  const { connectionString: databaseUrl } = postgres;
+  const [apiPort, simulatorPort] = [await freePort(), await freePort()];
+  const key = `sk-faults-${randomBytes(16).toString('hex')}`;
+  const shared = {
+    PATH: process.env['PATH'] ?? '',
+    DATABASE_URL: databaseUrl,
+    SLUICE_DATA_DIR: folder,
+    SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
+    SLUICE_EGRESS_ALLOW: `127.0.0.1:${simulatorPort}`,
+    SLUICE_RETRY_BASE: '10ms',
+    SLUICE_LOG_LEVEL: 'info',
+    ...environment,
+  };
+  const crashes: string[] = [];
+  const start = (name: string, program: string, own: Record<string, string>): RigProcess =>
+    startRigProcess({
+      name,
+      program: `apps/${program}/main.ts`,
+      environment: own,
+      logFile: path.join(folder, 'logs', `${name}.log`),
+      onCrash: (who, how) => crashes.push(`${who} ended by itself: ${how} (see logs/${who}.log)`),
+      mayFail: () => postgres.isDown() || postgres.upForMs() < startGraceMs,
+    });
+  const simulator = start('simulator', 'simulator', {
+    PATH: shared.PATH,
+    PORT: String(simulatorPort),
+    SIMULATOR_COUNT_CALLS: 'true',
+    LOG_LEVEL: 'warn',
+  });
+  const simulatorUrl = `http://127.0.0.1:${simulatorPort}`;
+  const api = start('api', 'api', {
+    ...shared,
+    PORT: String(apiPort),
+    SLUICE_BOOTSTRAP_KEY: key,
+    SLUICE_SIMULATOR_URL: `${simulatorUrl}/v1`,
+    SLUICE_STOP_DEADLINE: '2s',
+  });
+  const workerEnvironment = { ...shared, SLUICE_DRAIN: '2s', SLUICE_VALIDATION_THREADS: '1' };
+  const workers = [
+    start('worker-0', 'worker', workerEnvironment),
+    start('worker-1', 'worker', workerEnvironment),
+  ] as const;
+  const pool = createPool(
+    { connectionString: databaseUrl, applicationName: 'sluice-faults', max: 4, connectionTimeoutMs: 2_000 },
+    logger,
+  );
+  const db = createDatabase(pool);
+  const baseUrl = `http://127.0.0.1:${apiPort}`;
+
+  const untilReady = async (): Promise<void> => {
+    const deadline = performance.now() + 60_000;
+    for (;;) {
+      const ready = await Promise.all([answers(`${baseUrl}/health/ready`), answers(`${simulatorUrl}/health`)]);
+      if (ready.every(Boolean) && [api, ...workers].every((process) => process.isAsWanted())) return;
+      if (performance.now() > deadline) throw new Error(`the platform is not ready; logs in ${folder}/logs`);
+      await sleep(50);
+    }
+  };
+  const rig: Rig = {
+    folder,
+    postgres,
+    api,
+    workers,
+    client: createRigClient({ baseUrl: `${baseUrl}/v1`, key }),
+    db,
+    databaseUrl,
+    takeCrashes: () => crashes.splice(0),
+    async calls() {
+      const response = await fetch(`${simulatorUrl}/stats`);
+      return ((await response.json()) as { calls: Record<string, number> }).calls;
+    },
+    async resetCalls() {
+      await fetch(`${simulatorUrl}/stats/reset`, { method: 'POST' });
+    },
+    untilReady,
+    async sweep() {
+      const store = await createDiskBlobStore({ folder: path.join(folder, 'blobs') });
+      const findReferenced = (names: readonly string[]) => findReferencedBlobs(db, names);
+      const { partialsRemoved: partials } = await store.sweep({ olderThanMs: -60_000, findReferenced });
+      const left: string[] = [];
+      for await (const { blob } of store.list()) left.push(blob);
+      return { blobs: left.length, referenced: (await findReferenced(left)).size, partials };
+    },
+    async stop({ keepFolder }) {
+      await Promise.all([...workers, api].map((process) => process.stop()));
+      await simulator.stop();
+      await db.destroy();
+      await postgres.stop({ keep: keepFolder });
+      if (!keepFolder) await rm(folder, { recursive: true, force: true });
+    },
+  };
+  try {
+    await untilReady();
+  } catch (error) {
+    await rig.stop({ keepFolder: true });
+    throw error;
+  }
+  return rig;
+}
+
+async function answers(url: string): Promise<boolean> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(2_000) });
+    await response.arrayBuffer();
+    return response.ok;
+  } catch {
+    return false;
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.on('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => {
+        if (typeof address === 'object' && address) resolve(address.port);
+        else reject(new Error('no address'));
+      });
+    });
+  });
+}

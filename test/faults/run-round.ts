@@ -1,0 +1,196 @@
+import { randomUUID } from 'node:crypto';
+import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
+import { isTerminal } from '#libs/batches/batch.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { checkBatch, type BatchEvidence } from './check-batch.ts';
+import { checkModels, checkOnce, checkResidue, collectEvidence } from './collect-evidence.ts';
+import { observeBatch, type Observer } from './observe-batch.ts';
+import type { PlannedFault, RoundPlan } from './plan-round.ts';
+import type { Rig } from './rig/start-rig.ts';
+import { strike } from './strike.ts';
+import { writeInput } from './write-input.ts';
+
+export type RoundReport = {
+  violations: string[];
+  /** What happened when, in words. */
+  timeline: string[];
+  status: string;
+  durationMs: number;
+  /** The longest time without progress. */
+  stallMs: number;
+};
+
+/** Longer than any batch of a plan takes, faults and waits for heartbeats included. */
+const endMs = 150_000;
+/** The issue asks for 30 s; a busy machine gets twice that before it is called a violation. */
+const stallMaxMs = 60_000;
+
+/** Runs one batch under the faults of a plan and checks everything about it. Leaves the rig running and whole. */
+export async function runRound(rig: Rig, plan: RoundPlan): Promise<RoundReport> {
+  const startedAt = performance.now();
+  const timeline: string[] = [];
+  const say = (text: string): void => {
+    timeline.push(`${((performance.now() - startedAt) / 1_000).toFixed(2).padStart(7)} s  ${text}`);
+  };
+  const report: RoundReport = { violations: [], timeline, status: 'unknown', durationMs: 0, stallMs: 0 };
+  try {
+    await prepare(rig, plan);
+    await runBatch(rig, plan, report, say);
+  } catch (error) {
+    report.violations.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
+  }
+  report.violations.push(...rig.takeCrashes());
+  report.durationMs = performance.now() - startedAt;
+  return report;
+}
+
+const expiryByRig = new WeakMap<Rig, number | null>();
+
+async function prepare(rig: Rig, plan: RoundPlan): Promise<void> {
+  if (plan.workers === 1) await rig.workers[1].rest();
+  else rig.workers[1].wake();
+  if ((expiryByRig.get(rig) ?? null) !== plan.expiryMs) {
+    rig.api.setEnvironment({ SLUICE_BATCH_EXPIRY: plan.expiryMs === null ? '24h' : `${plan.expiryMs}ms` });
+    await rig.api.terminate(0);
+    expiryByRig.set(rig, plan.expiryMs);
+  }
+  await rig.untilReady();
+  await rig.resetCalls();
+}
+
+async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (text: string) => void): Promise<void> {
+  const name = `${plan.seed}-${randomUUID().slice(0, 8)}`;
+  const filename = `${name}.jsonl`;
+  const input = writeInput({ name, lines: plan.lines, model: plan.model });
+  const ids: { batchId?: string; fileId?: string } = {};
+  const moments = createMoments();
+  let extraExecutions = 0;
+  const striking = plan.faults.map(async (fault) => {
+    if (!(await moments.reached(fault))) return;
+    await sleep(fault.at.delayMs);
+    say(`${describeFault(fault)} strikes`);
+    const struck = await strike(rig, plan, fault, ids, say);
+    extraExecutions += struck.extraExecutions;
+  });
+
+  const uploading = rig.client.upload(filename, input, name);
+  moments.pass('upload_sent');
+  ids.fileId = (await uploading).id;
+  moments.pass('uploaded');
+  const creating = rig.client.createBatch(
+    { input_file_id: ids.fileId, endpoint: '/v1/chat/completions', completion_window: '24h' },
+    name,
+  );
+  moments.pass('create_sent');
+  const { id: batchId } = await creating;
+  ids.batchId = batchId;
+  say(`batch ${batchId} created, ${plan.lines} lines`);
+  const observer = observeBatch(rig.db, batchId);
+  moments.follow(observer);
+  moments.pass('created');
+
+  const seen = await pollUntilEnd(rig, batchId);
+  const end = seen.at(-1)?.status ?? 'unknown';
+  report.status = end;
+  say(`batch is ${end}`);
+  await observer.stop();
+  report.stallMs = observer.longestStallMs();
+  await Promise.all(striking);
+  await rig.untilReady();
+  if (!isTerminal(end as OpenAiBatch['status'])) {
+    report.violations.push(`the batch is still ${end} after ${endMs / 1_000} s`);
+    return;
+  }
+  // First, because a job that is left may still be writing.
+  report.violations.push(...(await checkResidue(rig, batchId, plan.hurry)));
+  const calls = await callsByLine(rig, name);
+  const evidence: BatchEvidence = {
+    ...(await collectEvidence(rig, batchId)),
+    input,
+    seen,
+    calls: { byLine: calls, retriesMax: plan.retriesMax, extraExecutions },
+  };
+  report.violations.push(...checkBatch(evidence), ...checkCodes(evidence), ...checkEnd(plan, end));
+  report.violations.push(...(await checkOnce(rig, filename, ids.fileId)), ...(await checkModels(rig)));
+  if (report.stallMs > stallMaxMs) report.violations.push(`no progress for ${Math.round(report.stallMs)} ms`);
+}
+
+/** The moments of a batch's life, as promises: true when it came, false when the batch ended without it. */
+function createMoments() {
+  const passed = new Map<string, PromiseWithResolvers<void>>();
+  const moment = (name: string): PromiseWithResolvers<void> => {
+    const known = passed.get(name) ?? Promise.withResolvers<void>();
+    passed.set(name, known);
+    return known;
+  };
+  const observer = Promise.withResolvers<Observer>();
+  return {
+    pass: (name: 'upload_sent' | 'uploaded' | 'create_sent' | 'created') => moment(name).resolve(),
+    follow: (followed: Observer) => observer.resolve(followed),
+    async reached({ at: { after, share } }: PlannedFault): Promise<boolean> {
+      switch (after) {
+        case 'validated':
+          return await (await observer.promise).until((now) => now.total > 0);
+        case 'progress':
+          return await (await observer.promise).until((now) => now.total > 0 && now.done >= share * now.total);
+        case 'finalizing':
+          return await (await observer.promise).until((now) => now.status === 'finalizing');
+        case 'upload_sent':
+        case 'uploaded':
+        case 'create_sent':
+        case 'created':
+          await moment(after).promise;
+          return true;
+      }
+    },
+  };
+}
+
+const pollMs = 100;
+
+async function pollUntilEnd(rig: Rig, batchId: string): Promise<OpenAiBatch[]> {
+  const deadline = performance.now() + endMs;
+  const seen: OpenAiBatch[] = [];
+  for (;;) {
+    const batch = await rig.client.retrieveBatch(batchId);
+    seen.push(batch);
+    if (isTerminal(batch.status) || performance.now() > deadline) return seen;
+    await sleep(pollMs);
+  }
+}
+
+async function callsByLine(rig: Rig, name: string): Promise<Map<number, number>> {
+  const byLine = new Map<number, number>();
+  for (const [user, count] of Object.entries(await rig.calls())) {
+    const [round, line] = user.split('/');
+    if (round === name) byLine.set(Number(line), count);
+  }
+  return byLine;
+}
+
+/** No model of these rounds fails for good: a line fails only because the end of the batch overtook it. */
+function checkCodes({ errors }: BatchEvidence): string[] {
+  const allowed = /"code":"batch_(?:cancelled|expired)"/;
+  const others = (errors?.toString('utf8') ?? '').split('\n').filter((line) => line !== '' && !allowed.test(line));
+  return others.slice(0, 3).map((line) => `a line failed that had no reason to: ${line.slice(0, 400)}`);
+}
+
+/** An end that nothing in the plan explains is a violation, too. */
+function checkEnd(plan: RoundPlan, end: string): string[] {
+  const kinds = new Set(plan.faults.map(({ kind }) => kind));
+  const explained: Record<string, boolean> = {
+    completed: true,
+    cancelled: kinds.has('cancel'),
+    expired: plan.expiryMs !== null,
+    // Deleted before it was validated.
+    failed: kinds.has('delete_input'),
+  };
+  return explained[end] ? [] : [`nothing in the plan explains that the batch is ${end}`];
+}
+
+export function describeFault({ at, ...fault }: PlannedFault): string {
+  const { kind, ...details } = fault;
+  const more = Object.entries(details).map(([name, value]) => ` ${name}=${value}`);
+  const moment = at.after === 'progress' ? `${Math.round(at.share * 100)} %` : at.after;
+  return `${kind}${more.join('')} (${moment} + ${at.delayMs} ms)`;
+}

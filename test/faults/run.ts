@@ -1,0 +1,63 @@
+import { parseArgs } from 'node:util';
+import { planRound } from './plan-round.ts';
+import { startRig } from './rig/start-rig.ts';
+import { rigEnvironment, planOptions } from './settings.ts';
+import { describeFault, runRound } from './run-round.ts';
+
+// npm run test:faults -- --seed 42 --rounds 300
+const { values } = parseArgs({
+  options: {
+    seed: { type: 'string', default: String(Date.now() % 1_000_000) },
+    rounds: { type: 'string', default: '200' },
+    lines: { type: 'string', default: '3000' },
+    /** Share of rounds, in per cent, that do not wait for lost heartbeats. */
+    hurry: { type: 'string', default: '60' },
+    /** Go on after a violation instead of stopping at the first. */
+    continue: { type: 'boolean', default: false },
+  },
+});
+const firstSeed = Number(values.seed);
+const rounds = Number(values.rounds);
+const options = { ...planOptions, linesMax: Number(values.lines), hurryPercent: Number(values.hurry) };
+
+const rig = await startRig(rigEnvironment);
+console.log(`seed ${firstSeed}, ${rounds} rounds, in ${rig.folder}`);
+process.once('SIGINT', () => void rig.stop({ keepFolder: false }).then(() => process.exit(130)));
+
+const worst = { stallMs: 0, seed: 0, hurriedMs: 0 };
+let violated = 0;
+let done = 0;
+for (let seed = firstSeed; seed < firstSeed + rounds; seed += 1) {
+  const plan = planRound(seed, options);
+  const report = await runRound(rig, plan);
+  done += 1;
+  if (plan.hurry) worst.hurriedMs = Math.max(worst.hurriedMs, report.stallMs);
+  else if (report.stallMs > worst.stallMs) Object.assign(worst, { stallMs: report.stallMs, seed });
+  const faults = plan.faults.map(({ kind }) => kind).join(' ');
+  console.log(
+    `${report.violations.length === 0 ? 'ok  ' : 'FAIL'} ${seed}  ${String(plan.lines).padStart(4)} lines ` +
+      `${report.status.padEnd(9)} ${(report.durationMs / 1_000).toFixed(1).padStart(5)} s  ` +
+      `stall ${(report.stallMs / 1_000).toFixed(1).padStart(4)} s${plan.hurry ? ' h' : '  '} ${plan.workers}w  ${faults}`,
+  );
+  if (report.violations.length === 0) continue;
+  violated += 1;
+  console.log(`\n${report.violations.map((violation) => `  violated: ${violation}`).join('\n')}`);
+  console.log(`  plan: ${plan.faults.map(describeFault).join('; ')}; model ${plan.model}; expiry ${plan.expiryMs}`);
+  console.log(report.timeline.map((line) => `  ${line}`).join('\n'));
+  console.log(
+    `  again: npm run test:faults -- --seed ${seed} --rounds 1 --lines ${values.lines} --hurry ${values.hurry}\n`,
+  );
+  if (!values.continue) break;
+}
+const left = await rig.sweep();
+if (left.blobs !== left.referenced) {
+  violated += 1;
+  console.log(`violated: ${left.blobs} blobs are left, ${left.referenced} are referenced`);
+}
+await rig.stop({ keepFolder: violated > 0 });
+console.log(
+  `${done} rounds, ${violated} with violations; longest stall ${(worst.stallMs / 1_000).toFixed(1)} s (seed ${worst.seed}), ` +
+    `${(worst.hurriedMs / 1_000).toFixed(1)} s where heartbeats were set back`,
+);
+if (violated > 0) console.log(`logs and data are kept in ${rig.folder}`);
+process.exitCode = violated > 0 ? 1 : 0;

@@ -1,0 +1,12 @@
+import type { PlanOptions } from './plan-round.ts';
+
+const callsMax = 24;
+
+/** Small chunks and few calls at once, so that a short batch has many moments to die at. */
+export const rigEnvironment: Record<string, string> = {
+  SLUICE_CHUNK_LINES: '40',
+  SLUICE_CHUNKS_MAX: '4',
+  SLUICE_CALLS_MAX: String(callsMax),
+};
+
+export const planOptions: PlanOptions = { linesMax: 3_000, callsInFlight: callsMax, hurryPercent: 60 };

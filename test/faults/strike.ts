@@ -1,0 +1,104 @@
+import { sql } from 'kysely';
+import { chunkQueue } from '#libs/batches/batch-queues.ts';
+import { isTransient } from '#libs/database/database-error.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { Fault, RoundPlan } from './plan-round.ts';
+import type { Rig } from './rig/start-rig.ts';
+
+/** What a fault did that the checker must know about. */
+export type Struck = { extraExecutions: number };
+
+/** Longer than a heartbeat (10 s) and a monitor pass (5 s), so that another worker has the chunk by then. */
+const zombieMs = 17_000;
+const hurriedZombieMs = 7_000;
+const sessionsIntervalMs = 200;
+
+type Ids = { batchId: string; fileId: string };
+
+/** Carries out one fault; `ids` is what exists by then. Resolves when the fault is over, not its consequences. */
+export async function strike(
+  rig: Rig,
+  plan: RoundPlan,
+  fault: Fault,
+  ids: Partial<Ids>,
+  say: (text: string) => void,
+): Promise<Struck> {
+  const struck: Struck = { extraExecutions: 0 };
+  switch (fault.kind) {
+    case 'kill_worker':
+      await rig.workers[fault.worker].kill(fault.downMs);
+      if (plan.hurry) await loseHeartbeats(rig);
+      return struck;
+    case 'stop_worker':
+      await rig.workers[fault.worker].terminate(fault.downMs);
+      return struck;
+    case 'pause_worker': {
+      const worker = rig.workers[fault.worker];
+      worker.pause();
+      if (plan.hurry) await loseHeartbeats(rig);
+      await sleep(plan.hurry ? hurriedZombieMs : zombieMs);
+      worker.resume();
+      say(`worker ${fault.worker} goes on`);
+      return struck;
+    }
+    case 'kill_api':
+      await rig.api.kill(fault.downMs);
+      return struck;
+    case 'kill_postgres':
+      await rig.postgres.kill(fault.downMs);
+      say('postgres is back');
+      if (plan.hurry) await loseHeartbeats(rig);
+      return struck;
+    case 'end_sessions': {
+      const until = performance.now() + fault.forMs;
+      while (performance.now() < until) {
+        await rig.postgres.endSessions();
+        await sleep(sessionsIntervalMs);
+      }
+      return struck;
+    }
+    case 'cancel':
+      if (ids.batchId !== undefined) say(`cancel answered ${await rig.client.cancelBatch(ids.batchId)}`);
+      return struck;
+    case 'duplicate_job':
+      struck.extraExecutions = ids.batchId === undefined ? 0 : await duplicateChunkJob(rig, ids.batchId);
+      return struck;
+    case 'delete_input':
+      if (ids.fileId !== undefined) await rig.client.deleteFile(ids.fileId);
+      return struck;
+  }
+}
+
+/**
+ * Makes every claim look as if its worker had been silent for longer than the heartbeat, so that the next monitor pass
+ * gives it away: the living lose theirs too, as in an outage. Without effect while the database is away.
+ */
+export async function loseHeartbeats(rig: Rig): Promise<void> {
+  await sql`update pgboss.job set heartbeat_on = heartbeat_on - interval '1 minute' where state = 'active'`
+    .execute(rig.db)
+    .catch((error: unknown) => {
+      if (!isTransient(error)) throw error;
+    });
+}
+
+/** A second job for a chunk that a worker has (F3); returns the lines that may be called again because of it. */
+async function duplicateChunkJob(rig: Rig, batchId: string): Promise<number> {
+  const { rows } = await sql<{ line_count: number }>`
+    with source as (
+      select job.data, batch_chunk.line_count from pgboss.job
+      join batch_chunk on batch_chunk.batch_id = job.data ->> 'batch_id'
+        and batch_chunk.chunk = (job.data ->> 'chunk')::int
+      where job.name = ${chunkQueue.name} and job.state = 'active' and job.data ->> 'batch_id' = ${batchId}
+      limit 1
+    ), inserted as (
+      insert into pgboss.job (name, data, retry_limit, retry_delay, heartbeat_seconds, expire_seconds, policy)
+      select ${chunkQueue.name}, data, 10000, 0, 10, 86399, 'standard' from source
+    )
+    select line_count from source`
+    .execute(rig.db)
+    .catch((error: unknown) => {
+      if (isTransient(error)) return { rows: [] };
+      throw error;
+    });
+  return rows[0]?.line_count ?? 0;
+}

@@ -1,0 +1,28 @@
+/** A batch file: `lines` requests, each with a custom_id and a `user` of its own, so that calls can be counted by line. */
+export function writeInput(options: { name: string; lines: number; model: string }): Buffer {
+  const { name, lines, model } = options;
+  const requests: string[] = [];
+  for (let line = 1; line <= lines; line += 1) {
+    requests.push(
+      JSON.stringify({
+        custom_id: customId(name, line),
+        method: 'POST',
+        url: '/v1/chat/completions',
+        body: { model, user: `${name}/${line}`, messages: [{ role: 'user', content: `Say the number ${line}.` }] },
+      }),
+    );
+  }
+  return Buffer.from(`${requests.join('\n')}\n`);
+}
+
+/** Some with characters that need care on their way through JSON and the database. */
+function customId(name: string, line: number): string {
+  switch (line % 7) {
+    case 3:
+      return `${name} "${line}" \\ / é 東京 🙂`;
+    case 5:
+      return `${name}\t${line}\u2028`;
+    default:
+      return `${name}-${line}`;
+  }
+}

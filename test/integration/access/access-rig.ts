@@ -1,0 +1,90 @@
+import { randomBytes } from 'node:crypto';
+import type { Kysely } from 'kysely';
+import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
+import { createApiKeys } from '#libs/access/api-keys.ts';
+import { createAuthenticate } from '#libs/access/authenticate.ts';
+import { createBatchTargets } from '#libs/access/batch-target.ts';
+import { bootstrap } from '#libs/access/bootstrap.ts';
+import { parseMasterKey } from '#libs/access/master-key.ts';
+import { createResolveTarget } from '#libs/access/resolve-target.ts';
+import { createSecrets } from '#libs/access/secrets.ts';
+import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
+import { workspaceModel } from '#libs/access/workspace-model.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import type { CallIdentity } from '#libs/event-log/idempotency.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { createLogger, type Logger } from '#libs/kernel/logger.ts';
+
+export const metadata: EventMetadata = { actor: { type: 'system', id: 'test' } };
+export const silent: Logger = createLogger({ name: 'test', level: 'silent' });
+export const testMasterKey = parseMasterKey(randomBytes(32).toString('hex'));
+
+type Source = { db: Kysely<Database>; connectionString: string };
+type Options = Partial<AccessSnapshotOptions> & { checkDestination?: (url: URL) => void };
+
+/** One process's view of the access tables, without a server around it. Its snapshot has to be started. */
+export function createProcess({ db, connectionString }: Source, options: Options = {}) {
+  const eventLog = createEventLog(db);
+  const secrets = createSecrets({ masterKey: testMasterKey });
+  const { checkDestination = () => {}, ...snapshotOptions } = options;
+  const snapshot = createAccessSnapshot({
+    db,
+    secrets,
+    logger: silent,
+    listenConnectionString: connectionString,
+    ...snapshotOptions,
+  });
+  return {
+    db,
+    eventLog,
+    secrets,
+    snapshot,
+    apiKeys: createApiKeys({ db, eventLog, snapshot }),
+    virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination }),
+    authenticate: createAuthenticate({ snapshot, clock: systemClock }),
+    resolveTarget: createResolveTarget({ snapshot, clock: systemClock }),
+    batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock }),
+  };
+}
+
+export type AccessProcess = ReturnType<typeof createProcess>;
+
+/** Starts the snapshots, and stops them at the end of the block. */
+export async function started(...processes: { snapshot: AccessSnapshot }[]): Promise<AsyncDisposable> {
+  for (const { snapshot } of processes) await snapshot.start?.();
+  return {
+    async [Symbol.asyncDispose]() {
+      for (const { snapshot } of processes) await snapshot.stop?.();
+    },
+  };
+}
+
+/** A workspace beside the default one. */
+export async function addWorkspace({ db, eventLog }: AccessProcess): Promise<string> {
+  await bootstrap({ db, eventLog }, null);
+  const id = newId('ws_');
+  await eventLog.transact({ workspaceId: id, streams: [id], metadata }, async (unit) => {
+    await unit.append(workspaceModel, id, [{ type: 'workspace.created', data: { name: 'other' } }]);
+  });
+  return id;
+}
+
+/** A call that is no repeat of any other, unless `fields` say so. */
+export function callOf(workspaceId: string, fields: Partial<CallIdentity> = {}): CallIdentity {
+  const unique = randomBytes(8).toString('hex');
+  return {
+    workspaceId,
+    keyId: 'key_test',
+    route: 'POST /test',
+    idempotencyKey: null,
+    isRetry: false,
+    requestId: `req_${unique}`,
+    fingerprint: unique,
+    ...fields,
+  };
+}
+
+export const bearer = (token: string) => ({ headers: { authorization: `Bearer ${token}` } });

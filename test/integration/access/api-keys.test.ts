@@ -1,0 +1,104 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { bootstrap } from '#libs/access/bootstrap.ts';
+import { digestOf } from '#libs/access/gateway-key.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import { addWorkspace, bearer, callOf, createProcess, metadata, type AccessProcess } from './access-rig.ts';
+
+const database = useTestDatabase();
+const all = { scopes: 'all' as const };
+let access: AccessProcess;
+let workspaceId: string;
+
+beforeAll(async () => {
+  access = createProcess(database, { pollMs: 600_000, listenConnectionString: null });
+  ({ workspaceId } = await bootstrap(access, null));
+  await access.snapshot.start?.();
+});
+afterAll(() => access.snapshot.stop?.());
+
+test('a new key authenticates with its workspace, scopes and defaults, and only its digest is stored', async () => {
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, {
+    name: 'ci',
+    scopes: ['chat.write', 'batches.read', 'chat.write'],
+    expires_at: new Date(4_000_000_000_000),
+    defaults: { metadata: { team: 'search' } },
+  });
+  const token = key.reveal();
+  expect(record).toEqual({
+    id: expect.stringMatching(/^key_[0-9a-f]{32}$/),
+    object: 'api-key',
+    name: 'ci',
+    scopes: ['chat.write', 'batches.read'],
+    last_four: token.slice(-4),
+    status: 'active',
+    defaults: { config_id: null, metadata: { team: 'search' } },
+    created_at: expect.any(Number),
+    expires_at: 4_000_000_000,
+  });
+  expect(access.authenticate(bearer(token))).toEqual({
+    workspaceId,
+    keyId: record.id,
+    scopes: new Set(['chat.write', 'batches.read']),
+    defaults: { configId: null, metadata: { team: 'search' } },
+  });
+  expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ digest: digestOf(token) });
+});
+
+test('a key hands on no more than it has', async () => {
+  const caller = { scopes: new Set(['api_keys.write', 'chat.write']) };
+  const create = (scopes?: ['chat.write' | 'files.read']) =>
+    access.apiKeys.create(callOf(workspaceId), caller, metadata, { name: 'k', scopes });
+  await expect(create()).rejects.toMatchObject({ kind: 'forbidden', code: 'insufficient_scope', param: 'scopes' });
+  await expect(create(['files.read'])).rejects.toThrow(
+    /does not have files\.read .*it has api_keys\.write, chat\.write/,
+  );
+  expect((await create(['chat.write'])).record.scopes).toEqual(['chat.write']);
+});
+
+test('a default config must exist, so that a key does not refuse every request later', async () => {
+  const request = { name: 'k', defaults: { config_id: 'nothing' } };
+  await expect(access.apiKeys.create(callOf(workspaceId), all, metadata, request)).rejects.toMatchObject({
+    code: 'config_not_found',
+    param: 'defaults.config_id',
+  });
+});
+
+test('a repeated creation makes no second key and cannot show the first one again', async () => {
+  const call = callOf(workspaceId, { idempotencyKey: 'again', fingerprint: 'f' });
+  const { record } = await access.apiKeys.create(call, all, metadata, { name: 'idempotent' });
+  const repeat = access.apiKeys.create({ ...call, requestId: 'req_2' }, all, metadata, { name: 'idempotent' });
+  await expect(repeat).rejects.toMatchObject({
+    kind: 'conflict',
+    code: 'idempotency_replay_unavailable',
+    message: expect.stringContaining(record.id),
+  });
+  const rows = await database.db.selectFrom('api_key').select('id').where('name', '=', 'idempotent').execute();
+  expect(rows).toEqual([{ id: record.id }]);
+});
+
+test('a revoked key is refused at once, keeps its record, and is revoked only once', async () => {
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'r' });
+  expect(access.authenticate(bearer(key.reveal()))).toMatchObject({ keyId: record.id });
+  await Promise.all([1, 2, 3].map(() => access.apiKeys.revoke(workspaceId, record.id, metadata)));
+  await expect((async () => access.authenticate(bearer(key.reveal())))()).rejects.toMatchObject({
+    code: 'invalid_api_key',
+  });
+  expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ version: 2, revoked_at: expect.any(Date) });
+});
+
+test("another workspace's keys cannot be read, revoked or listed", async () => {
+  const other = await addWorkspace(access);
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'private' });
+  const missing = { kind: 'not_found', code: 'api_key_not_found' };
+  await expect(access.apiKeys.get(other, record.id)).rejects.toMatchObject(missing);
+  await expect(access.apiKeys.revoke(other, record.id, metadata)).rejects.toMatchObject(missing);
+  expect(await access.apiKeys.list({ workspaceId: other, after: null, limit: 100 })).toEqual([]);
+  expect(access.authenticate(bearer(key.reveal()))).toMatchObject({ workspaceId });
+});
+
+test('a digest is never taken for the key', async () => {
+  const { key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'd' });
+  await expect((async () => access.authenticate(bearer(digestOf(key.reveal()))))()).rejects.toMatchObject({
+    code: 'invalid_api_key',
+  });
+});

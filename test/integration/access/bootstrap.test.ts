@@ -1,0 +1,125 @@
+import { randomBytes } from 'node:crypto';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
+import { isWellFormedGatewayKey } from '#libs/access/gateway-key.ts';
+import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
+import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
+import { workspaceModel } from '#libs/access/workspace-model.ts';
+import { checkInlineModels } from '#libs/event-log/rebuild.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
+import { bearer, createProcess, metadata, started, testMasterKey, type AccessProcess } from './access-rig.ts';
+
+let database: TestDatabase;
+let access: AccessProcess;
+beforeEach(async () => {
+  database = await createTestDatabase();
+  access = createProcess(database);
+});
+afterEach(() => database.drop());
+
+test('processes that start at once make one workspace and one key, and one of them may show it', async () => {
+  const outcomes = await Promise.all(Array.from({ length: 8 }, () => bootstrap(access, null)));
+  expect(new Set(outcomes.map((outcome) => outcome.workspaceId)).size).toBe(1);
+  const creators = outcomes.filter((outcome) => outcome.created);
+  expect(creators).toHaveLength(1);
+  expect(outcomes.filter((outcome) => outcome.key !== null)).toEqual(creators);
+  const token = creators[0]?.key?.reveal() ?? '';
+  expect(isWellFormedGatewayKey(token)).toBe(true);
+  expect(await database.db.selectFrom('api_key').select('name').execute()).toEqual([{ name: 'admin' }]);
+  await using _running = await started(access);
+  expect(access.authenticate(bearer(token))).toMatchObject({ workspaceId: creators[0]?.workspaceId, scopes: 'all' });
+});
+
+test('a bootstrap key of the operator becomes the admin key, whichever process is first, and is not shown', async () => {
+  const token = 'operator-chosen-key-1';
+  const outcomes = await Promise.all(Array.from({ length: 4 }, () => bootstrap(access, new Secret(token))));
+  expect(outcomes.filter((outcome) => outcome.created)).toHaveLength(1);
+  expect(outcomes.every((outcome) => outcome.key === null)).toBe(true);
+  expect(await database.db.selectFrom('api_key').selectAll().execute()).toHaveLength(1);
+  await using _running = await started(access);
+  expect(access.authenticate(bearer(token))).toMatchObject({ scopes: 'all' });
+});
+
+test('a bootstrap key that comes later is one more admin key, once; a revoked one stays revoked', async () => {
+  const { workspaceId } = await bootstrap(access, null);
+  const token = 'operator-chosen-key-2';
+  await Promise.all(Array.from({ length: 4 }, () => bootstrap(access, new Secret(token))));
+  const rows = await database.db.selectFrom('api_key').selectAll().orderBy('created_at').execute();
+  expect(rows).toHaveLength(2);
+  await using _running = await started(access);
+  expect(access.authenticate(bearer(token))).toMatchObject({ workspaceId, keyId: rows[1]?.id });
+  await access.apiKeys.revoke(workspaceId, rows[1]?.id ?? '', metadata);
+  expect(await bootstrap(access, new Secret(token))).toEqual({ workspaceId, created: false, key: null });
+  expect(() => access.authenticate(bearer(token))).toThrow(expect.objectContaining({ kind: 'unauthenticated' }));
+});
+
+test.each(['short', 'fifteen-chars-1', 'has a space in the middle', 'umlaut-in-it-äöü-123'])(
+  'the bootstrap key %j is refused without being quoted',
+  async (token) => {
+    const error: unknown = await bootstrap(access, new Secret(token)).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(ConfigurationError);
+    expect(String(error)).not.toContain(token);
+    expect(await database.db.selectFrom('workspace').selectAll().execute()).toEqual([]);
+  },
+);
+
+test('the simulator has a virtual key that follows its address', async () => {
+  const { workspaceId } = await bootstrap(access, null);
+  await Promise.allSettled(
+    Array.from({ length: 4 }, () => ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1/')),
+  );
+  const first = await access.virtualKeys.get(workspaceId, 'simulator');
+  expect(first).toMatchObject({ provider: 'simulator', custom_host: 'http://127.0.0.1:9001/v1', version: 1 });
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
+  expect(await access.virtualKeys.get(workspaceId, 'simulator')).toEqual(first);
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  expect(await access.virtualKeys.get(workspaceId, 'simulator')).toMatchObject({
+    id: first.id,
+    custom_host: 'http://127.0.0.1:9002/v1',
+    version: 2,
+  });
+  await access.virtualKeys.remove(workspaceId, 'simulator', metadata);
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  expect((await access.virtualKeys.get(workspaceId, 'simulator')).id).not.toBe(first.id);
+});
+
+test('a credential that was stored for the simulator does not follow it to another port', async () => {
+  const { workspaceId } = await bootstrap(access, null);
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
+  const before = await access.virtualKeys.update(workspaceId, 'simulator', metadata, { key: 'sk-for-port-9001' });
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  const { secret_id: secretId } = await access.virtualKeys.get(workspaceId, 'simulator');
+  expect(secretId).not.toBe(before.secret_id);
+  expect(await database.db.selectFrom('secret').select('id').execute()).toEqual([{ id: secretId }]);
+  const members = await access.secrets.read(database.db, workspaceId, secretId ?? '');
+  expect(members?.['key']?.reveal()).not.toBe('sk-for-port-9001');
+});
+
+test('the first master key is remembered, and a process with another one does not start', async () => {
+  await checkMasterKey(database.db, testMasterKey);
+  await checkMasterKey(database.db, testMasterKey);
+  const other = parseMasterKey(randomBytes(32).toString('hex'));
+  await expect(checkMasterKey(database.db, other)).rejects.toThrow(
+    /SLUICE_MASTER_KEY is not the key that this database/,
+  );
+  const { rows } = await database.pool.query<{ text: string }>('select installation::text as text from installation');
+  expect(rows).toHaveLength(1);
+  expect(rows[0]?.text).not.toContain(testMasterKey.key.export().toString('hex'));
+});
+
+test('of processes with different master keys that start at once, those with one of them go on', async () => {
+  const keys = Array.from({ length: 4 }, () => parseMasterKey(randomBytes(32).toString('hex')));
+  const outcomes = await Promise.allSettled(keys.map((key) => checkMasterKey(database.db, key)));
+  expect(outcomes.filter((outcome) => outcome.status === 'fulfilled')).toHaveLength(1);
+});
+
+test('every model folds to the rows that are there', async () => {
+  const { workspaceId } = await bootstrap(access, null);
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
+  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  const report = await checkInlineModels(database.pool, [workspaceModel, apiKeyModel, virtualKeyModel] as never);
+  expect(report).toMatchObject({ events: 4, rows: { workspace: 1, api_key: 1, virtual_key: 1 }, difference: null });
+});

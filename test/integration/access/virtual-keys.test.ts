@@ -1,0 +1,265 @@
+import { beforeAll, afterAll, expect, test } from 'vitest';
+import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { bootstrap } from '#libs/access/bootstrap.ts';
+import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
+import { workspaceModel } from '#libs/access/workspace-model.ts';
+import { parseWith } from '#libs/contracts/parse.ts';
+import { CreateVirtualKeyRequest, UpdateVirtualKeyRequest } from '#libs/contracts/virtual-keys.ts';
+import { checkInlineModels } from '#libs/event-log/rebuild.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import { addWorkspace, callOf, createProcess, metadata, type AccessProcess } from './access-rig.ts';
+
+const database = useTestDatabase();
+let access: AccessProcess;
+let workspaceId: string;
+
+beforeAll(async () => {
+  access = createProcess(database, {
+    pollMs: 600_000,
+    listenConnectionString: null,
+    checkDestination: (url) => {
+      if (url.hostname !== '169.254.169.254') return;
+      throw new GatewayError('invalid_request', 'destination_not_allowed', 'no');
+    },
+  });
+  ({ workspaceId } = await bootstrap(access, null));
+  await access.snapshot.start?.();
+});
+afterAll(() => access.snapshot.stop?.());
+
+const create = async (body: object, call = callOf(workspaceId)) =>
+  access.virtualKeys.create(call, metadata, parseWith(CreateVirtualKeyRequest, body));
+const update = async (slug: string, body: object) =>
+  access.virtualKeys.update(workspaceId, slug, metadata, parseWith(UpdateVirtualKeyRequest, body));
+
+const members = (slug: string) => {
+  const { secrets } = access.snapshot.findVirtualKey(workspaceId, slug) ?? {};
+  return Object.fromEntries(Object.entries(secrets ?? {}).map(([name, secret]) => [name, secret.reveal()]));
+};
+const storedSecrets = async (ownerId: string) =>
+  database.db.selectFrom('secret').select('id').where('owner_id', '=', ownerId).execute();
+const eventsOf = async (id: string) =>
+  database.db
+    .selectFrom('event')
+    .select(['type', 'data'])
+    .where('stream_id', '=', id)
+    .orderBy('stream_version')
+    .execute();
+
+test('a virtual key is stored whole, answered without its secrets, and usable at once', async () => {
+  const { record, replayed } = await create({
+    name: 'Bedrock, EU',
+    provider: 'openai',
+    key: 'sk-1234567890abcd',
+    aws_region: 'eu-central-1',
+    aws_access_key_id: 'AKIAEXAMPLE',
+    aws_secret_access_key: 'aws-secret-value',
+    vertex_service_account_json: { type: 'service_account', private_key: 'pem' },
+    note: 'for tests',
+    expires_at: 4_000_000_000,
+  });
+  expect(replayed).toBe(false);
+  expect(record).toEqual({
+    id: expect.stringMatching(/^vk_[0-9a-f]{32}$/),
+    object: 'virtual-key',
+    slug: 'bedrock-eu',
+    name: 'Bedrock, EU',
+    provider: 'openai',
+    last_four: 'abcd',
+    custom_host: null,
+    note: 'for tests',
+    status: 'active',
+    settings: { aws_region: 'eu-central-1', aws_access_key_id: 'AKIAEXAMPLE' },
+    created_at: expect.any(Number),
+    updated_at: expect.any(Number),
+    expires_at: 4_000_000_000,
+  });
+  expect(members('bedrock-eu')).toEqual({
+    key: 'sk-1234567890abcd',
+    aws_secret_access_key: 'aws-secret-value',
+    vertex_service_account_json: '{"type":"service_account","private_key":"pem"}',
+  });
+});
+
+test('slugs are derived without collision, also by twenty at the same time', async () => {
+  const made = await Promise.all(
+    Array.from({ length: 25 }, () => create({ name: 'Ünïcode  Näme!', provider: 'openai', key: 'sk-1' })),
+  );
+  const slugs = made.map(({ record }) => record.slug);
+  expect(new Set(slugs).size).toBe(25);
+  expect(slugs).toContain('u-ni-code-na-me');
+  expect(slugs.every((slug) => /^[a-z0-9_-]{1,64}$/.test(slug))).toBe(true);
+  expect((await create({ name: '漢字', provider: 'openai', key: 'sk-1' })).record.slug).toBe('key');
+});
+
+test('a slug that is taken is a conflict, in another workspace and after deletion it is free', async () => {
+  const body = { name: 'n', slug: 'Taken_1', provider: 'openai', key: 'sk-1' };
+  const { record } = await create(body);
+  await expect(create(body)).rejects.toMatchObject({ kind: 'conflict', code: 'slug_taken', param: 'slug' });
+  const other = await addWorkspace(access);
+  expect((await create(body, callOf(other))).record.slug).toBe('Taken_1');
+  await access.virtualKeys.remove(workspaceId, 'Taken_1', metadata);
+  expect((await create(body)).record.id).not.toBe(record.id);
+});
+
+test.each([
+  ['an unknown provider', { provider: 'opennai' }, { param: 'provider', code: 'invalid_value' }],
+  [
+    'a provider without address and host',
+    { provider: 'vllm' },
+    { param: 'custom_host', code: 'missing_required_parameter' },
+  ],
+  ['a host with a query', { custom_host: 'https://a.example/?x=1' }, { param: 'custom_host', code: 'invalid_value' }],
+  ['a key with a line break', { key: 'sk-1234\n' }, { param: 'key', code: 'invalid_value' }],
+  ['a session token with a space', { aws_session_token: 'a b' }, { param: 'aws_session_token' }],
+  ['a forbidden address', { custom_host: 'http://169.254.169.254/' }, { code: 'destination_not_allowed' }],
+])('%s is refused and nothing is stored', async (_what, fields, expected) => {
+  const counts = async () => {
+    const { rows } = await database.pool.query('select (select count(*) from secret), (select count(*) from event)');
+    return rows;
+  };
+  const before = await counts();
+  await expect(create({ name: 'bad', provider: 'openai', key: 'sk-1', ...fields })).rejects.toMatchObject({
+    kind: 'invalid_request',
+    ...expected,
+  });
+  expect(await counts()).toEqual(before);
+});
+
+test('aliases of providers are stored under the provider, hosts in one spelling', async () => {
+  const { record } = await create({
+    name: 'alias',
+    provider: 'together-ai',
+    key: 'sk-1',
+    custom_host: 'HTTPS://Example.com:443/v1/',
+  });
+  expect(record).toMatchObject({ provider: 'together', custom_host: 'https://example.com/v1' });
+});
+
+test('an update changes what it names and leaves the rest, secrets included', async () => {
+  await create({ name: 'u', slug: 'up', provider: 'openai', key: 'sk-old-0000-old1', aws_session_token: 'token-1' });
+  const row = await update('up', { name: 'renamed', note: 'n', openai_project: 'p1', key: 'sk-new-0000-new1' });
+  expect(row).toMatchObject({
+    name: 'renamed',
+    note: 'n',
+    settings: { openai_project: 'p1' },
+    secret_last_four: 'new1',
+    version: 2,
+  });
+  expect(members('up')).toEqual({ key: 'sk-new-0000-new1', aws_session_token: 'token-1' });
+  expect(await storedSecrets(row.id)).toEqual([{ id: row.secret_id }]);
+  const cleared = await update('up', { note: null, expires_at: null, openai_beta: 'b' });
+  expect(cleared).toMatchObject({ note: null, settings: { openai_project: 'p1', openai_beta: 'b' }, version: 3 });
+  expect(cleared.secret_id).toBe(row.secret_id);
+});
+
+test('an update that changes nothing leaves no event and no new version of the access tables', async () => {
+  const { record } = await create({ name: 'same', slug: 'same', provider: 'openai', key: 'sk-1', note: 'n' });
+  const version = async () => (await database.db.selectFrom('access_version').select('version').execute())[0]?.version;
+  const before = await version();
+  await update('same', { name: 'same', note: 'n', expires_at: null });
+  expect(await eventsOf(record.id)).toHaveLength(1);
+  expect(await version()).toBe(before);
+});
+
+test('an expiry is told in the record and by the resolver', async () => {
+  await create({ name: 'e', slug: 'past', provider: 'openai', key: 'sk-1', expires_at: 1_000 });
+  const credentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
+  const request = { workspaceId, credentials, model: '@past/m', defaults: { configId: null } };
+  expect(() => access.resolveTarget(request)).toThrow(expect.objectContaining({ code: 'virtual_key_expired' }));
+  await update('past', { expires_at: null });
+  expect(access.resolveTarget(request)).toMatchObject({ model: 'm' });
+});
+
+test.each([
+  ['another host', { custom_host: 'https://evil.example/v1' }],
+  ["the provider's own host", { custom_host: null }],
+  ['another Azure resource', { azure_resource_name: 'evil' }],
+])('a change to %s needs the credential again, and takes nothing of the old one along', async (_what, move) => {
+  const slug = `move-${Object.values(move).join('').length}`;
+  const { record } = await create({
+    name: 'm',
+    slug,
+    provider: 'openai',
+    key: 'sk-old-00000',
+    aws_session_token: 'old-token',
+    custom_host: 'https://good.example/v1',
+    azure_resource_name: 'good',
+  });
+  await expect(update(slug, move)).rejects.toMatchObject({ code: 'credential_required', param: 'key' });
+  await expect(update(slug, { ...move, name: 'x' })).rejects.toMatchObject({ code: 'credential_required' });
+  expect(await eventsOf(record.id)).toHaveLength(1);
+  await update(slug, { ...move, key: 'sk-new-00000' });
+  expect(members(slug)).toEqual({ key: 'sk-new-00000' });
+  // The same place in another spelling is no move.
+  await update(slug, { custom_host: (await access.virtualKeys.get(workspaceId, slug)).custom_host ?? undefined });
+});
+
+test('the same host in another spelling is no change of place', async () => {
+  await create({ name: 's', slug: 'spelled', provider: 'vllm', key: 'sk-1', custom_host: 'https://h.example/v1' });
+  expect(await update('spelled', { custom_host: 'https://H.example:443/v1/' })).toMatchObject({ version: 1 });
+  await expect(update('spelled', { custom_host: null })).rejects.toMatchObject({ param: 'custom_host' });
+});
+
+test('deleting wipes the ciphertext, keeps the history, and is not found afterwards', async () => {
+  const { record } = await create({ name: 'd', slug: 'doomed', provider: 'openai', key: 'sk-1' });
+  await access.virtualKeys.remove(workspaceId, 'doomed', metadata);
+  expect(await storedSecrets(record.id)).toEqual([]);
+  expect((await eventsOf(record.id)).map((event) => event.type)).toEqual([
+    'virtual_key.created',
+    'virtual_key.deleted',
+  ]);
+  const missing = { kind: 'not_found', code: 'virtual_key_not_found' };
+  await expect(access.virtualKeys.get(workspaceId, 'doomed')).rejects.toMatchObject(missing);
+  await expect(access.virtualKeys.remove(workspaceId, 'doomed', metadata)).rejects.toMatchObject(missing);
+  await expect(update('doomed', { name: 'x' })).rejects.toMatchObject(missing);
+});
+
+test("another workspace's virtual keys cannot be read, changed, deleted or listed", async () => {
+  const other = await addWorkspace(access);
+  await create({ name: 'p', slug: 'private', provider: 'openai', key: 'sk-1' });
+  const missing = { kind: 'not_found' };
+  await expect(access.virtualKeys.get(other, 'private')).rejects.toMatchObject(missing);
+  await expect(access.virtualKeys.update(other, 'private', metadata, { name: 'x' })).rejects.toMatchObject(missing);
+  await expect(access.virtualKeys.remove(other, 'private', metadata)).rejects.toMatchObject(missing);
+  expect(await access.virtualKeys.list({ workspaceId: other, after: null, limit: 100 })).toEqual([]);
+  const { id } = await access.virtualKeys.get(workspaceId, 'private');
+  await expect(access.virtualKeys.list({ workspaceId: other, after: id, limit: 1 })).rejects.toMatchObject({
+    param: 'after',
+  });
+});
+
+test('lists go from the newest to the oldest, page by page, without gap or repeat', async () => {
+  const other = await addWorkspace(access);
+  const ids: string[] = [];
+  for (let n = 0; n < 7; n += 1) {
+    const { record } = await create({ name: `n${n}`, provider: 'openai', key: 'sk-1' }, callOf(other));
+    ids.unshift(record.id);
+  }
+  await access.virtualKeys.remove(other, 'n3', metadata);
+  const seen: string[] = [];
+  for (let after: string | null = null; ;) {
+    const rows = await access.virtualKeys.list({ workspaceId: other, after, limit: 2 });
+    const page = rows.slice(0, 2).map((row) => row.id);
+    seen.push(...page);
+    if (rows.length <= 2) break;
+    after = page.at(-1) ?? null;
+  }
+  const created = (a: string, b: string) => ids.indexOf(a) - ids.indexOf(b);
+  expect(seen).toHaveLength(6);
+  expect(seen.toSorted(created)).toEqual(ids.filter((_id, index) => index !== 3));
+});
+
+test('a repeated creation gets the first answer and makes no second key', async () => {
+  const call = callOf(workspaceId, { idempotencyKey: 'once', fingerprint: 'f' });
+  const body = { name: 'once', slug: 'once', provider: 'openai', key: 'sk-1' };
+  const first = await create(body, call);
+  expect(await create(body, { ...call, requestId: 'req_2' })).toEqual({ record: first.record, replayed: true });
+  expect(await storedSecrets(first.record.id)).toHaveLength(1);
+});
+
+test('the rows are the fold of the log', async () => {
+  const models = [workspaceModel, apiKeyModel, virtualKeyModel] as never;
+  expect(await checkInlineModels(database.pool, models)).toMatchObject({ difference: null });
+});

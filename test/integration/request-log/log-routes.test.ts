@@ -1,0 +1,136 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { listLogs } from '#apps/api/routes/list-logs.ts';
+import { retrieveLog } from '#apps/api/routes/retrieve-log.ts';
+import { LogList, LogRecord } from '#libs/contracts/logs.ts';
+import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
+import { createRequestLog } from '#libs/request-log/request-log.ts';
+import { logEntry } from '#test/log-entry.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+
+const database = useTestDatabase();
+let server: TestServer;
+const recordedMs = Date.UTC(2026, 10, 21, 10, 0, 1, 999);
+
+beforeAll(async () => {
+  const { db } = database;
+  const clock = { now: () => recordedMs };
+  const log = createRequestLog({ db, logger: createTestLogger().logger, clock });
+  for (let index = 0; index < 25; index += 1) {
+    log.record(logEntry({ request_id: `req_${index}`, metadata: { user: `u${index}` } }));
+  }
+  log.record(logEntry({ workspace_id: 'ws_2', request_id: 'req_foreign' }));
+  log.record(
+    logEntry({ request_id: 'req_silent', input_tokens: null, cached_tokens: null, output_tokens: null, status: null }),
+  );
+  await log.stop?.();
+  server = await serveForTest([listLogs({ db }), retrieveLog({ db })]);
+});
+afterAll(async () => {
+  await server?.[Symbol.asyncDispose]();
+});
+
+async function get(path: string, key = 'all'): Promise<{ status: number; body: unknown }> {
+  const response = await fetch(server.url + path, { headers: { authorization: `Bearer ${key}` } });
+  return { status: response.status, body: await response.json() };
+}
+
+describe('GET /v1/logs', () => {
+  test('answers a page in the documented shape, and the next one after its last id', async () => {
+    const first = LogList.strict().parse((await get('/v1/logs')).body);
+    expect(first.data).toHaveLength(20);
+    expect(first).toMatchObject({ has_more: true, first_id: first.data[0]?.id, last_id: first.data[19]?.id });
+    const second = LogList.parse((await get(`/v1/logs?limit=20&after=${first.last_id}`)).body);
+    expect(second.data.map((record) => record.request_id)).toEqual([
+      'req_5',
+      'req_4',
+      'req_3',
+      'req_2',
+      'req_1',
+      'req_0',
+    ]);
+    expect(second.has_more).toBe(false);
+  });
+
+  test('shows a record whole', async () => {
+    const { body } = await get('/v1/logs?limit=1&created_before=1795255201');
+    expect(body).toEqual({ object: 'list', data: [], first_id: null, last_id: null, has_more: false });
+    const page = LogList.parse((await get('/v1/logs?created_after=1795255201&created_before=1795255202&limit=2')).body);
+    expect(page.data[1]).toEqual({
+      id: expect.stringMatching(/^log_[0-9a-f]{32}$/),
+      object: 'log',
+      created_at: 1_795_255_201,
+      started_at: '2026-11-21T10:00:00.123Z',
+      kind: 'live',
+      operation: 'chat',
+      request_id: 'req_24',
+      trace_id: 'trace_1',
+      span_id: null,
+      parent_span_id: null,
+      span_name: null,
+      metadata: { user: 'u24' },
+      api_key_id: 'key_1',
+      virtual_key: 'openai-main',
+      provider: 'openai',
+      model: 'gpt-5-mini',
+      response_model: 'gpt-5-mini-2026-01-01',
+      provider_request_id: 'req_upstream',
+      stream: false,
+      status: 200,
+      error_code: null,
+      finish_reason: 'stop',
+      attempts: 1,
+      duration_ms: 812.25,
+      first_event_ms: null,
+      usage: { input_tokens: 812, cached_tokens: 0, output_tokens: 144, reasoning_tokens: null },
+      batch_id: null,
+      batch_line: null,
+      process_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      sequence: 25,
+    });
+    expect(page.data[0]).toMatchObject({ request_id: 'req_silent', usage: null, status: null });
+  });
+
+  test.each([
+    ['limit=0', 'limit'],
+    ['limit=101', 'limit'],
+    ['limit=ten', 'limit'],
+    ['after=log_1', 'after'],
+    ['status=6xx', 'status'],
+    ['kind=neither', 'kind'],
+    ['created_after=yesterday', 'created_after'],
+    ['model=%00', 'model'],
+  ])('refuses ?%s and names the parameter', async (query, param) => {
+    expect(await get(`/v1/logs?${query}`)).toMatchObject({
+      status: 400,
+      body: { error: { type: 'invalid_request_error', param } },
+    });
+  });
+
+  test('needs the scope logs.read', async () => {
+    expect((await get('/v1/logs', 'logs.read')).status).toBe(200);
+    expect((await get('/v1/logs', 'chat.write')).status).toBe(403);
+  });
+});
+
+describe('GET /v1/logs/{id}', () => {
+  test('answers the record that the list shows', async () => {
+    const [record] = LogList.parse((await get('/v1/logs?limit=1')).body).data;
+    const { status, body } = await get(`/v1/logs/${record?.id}`);
+    expect(status).toBe(200);
+    expect(LogRecord.strict().parse(body)).toEqual(record);
+  });
+
+  test('answers 404 for ids of another workspace, of nothing and of no form', async () => {
+    const foreign = await database.db
+      .selectFrom('request_log')
+      .select('id')
+      .where('workspace_id', '=', 'ws_2')
+      .executeTakeFirstOrThrow();
+    for (const id of [`log_${foreign.id.replaceAll('-', '')}`, 'log_01a1fdfa460070008000000000000000', 'log_1', '1']) {
+      expect(await get(`/v1/logs/${id}`)).toMatchObject({
+        status: 404,
+        body: { error: { message: `No log record found with id '${id}'.`, param: 'log_id' } },
+      });
+    }
+  });
+});
