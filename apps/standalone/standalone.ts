@@ -21,6 +21,8 @@ export type Running = {
   url: string;
   /** As `url`, but reachable from this machine when HOST means all addresses. */
   localUrl: string;
+  /** Without a path. */
+  simulatorUrl: string;
   keys: Keys;
   /** Nobody could call this installation before this start. */
   isFirstStart: boolean;
@@ -87,7 +89,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     await startChildren(logs, () => environmentsNow(ports, keys, database.url()), localUrl);
     isReady = true;
     describePlaces(ports, database.url());
-    return { url, localUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
+    const simulatorUrl = `http://127.0.0.1:${ports.simulatorPort}`;
+    return { url, localUrl, simulatorUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
   };
 
   const environmentsNow = (ports: Ports, keys: Keys, databaseUrl: string): ChildEnvironments =>
