@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream, UpstreamScript } from '#test/upstream.ts';
+import { startApiProcess } from './api-process.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { canary, postJson, startScriptedPlatform } from './scripted-provider.ts';
 import { createWorkspace } from './second-workspace.ts';
@@ -343,4 +344,14 @@ test('a key cannot give away more than it has', async () => {
   }
   const less = await call('POST', '/api-keys', { key, body: { name: 'less', scopes: ['chat.write'] } });
   expect(less).toMatchObject({ status: 200, body: { scopes: ['chat.write'] } });
+});
+
+test('a key that is revoked at one process is refused by another within a second', async () => {
+  const elsewhere = await startApiProcess(platform);
+  const { body } = await call('POST', '/api-keys', { body: { name: 'two processes' } });
+  const status = async (): Promise<number> =>
+    (await fetch(`${elsewhere}/batches`, { headers: { 'x-gateway-api-key': String(body['key']) } })).status;
+  expect(await status()).toBe(200);
+  await call('DELETE', `/api-keys/${String(body['id'])}`);
+  await eventually(status, (code) => code === 401, { timeoutMs: 1_000 });
 });
