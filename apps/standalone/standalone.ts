@@ -4,7 +4,7 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { createChildLog, type ChildLog } from './child-log.ts';
 import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
 import { takeDataDirectory } from './data-directory.ts';
-import { inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
+import { assertMasterKeyFits, inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
 import { openLogFile } from './log-file.ts';
 import { choosePorts, type Ports } from './choose-ports.ts';
 import { prepareKeys, type Keys } from './prepare-keys.ts';
@@ -73,6 +73,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     assertGoesOn();
     const installation = await inspect(database.url(), logger);
     const keys = await prepareKeys(config, installation);
+    // The processes would find out as well, but each by itself and again and again.
+    if (installation.hasMasterKey) await assertMasterKeyFits(database.url(), keys.masterKey, logger);
     const logs = { simulator: openLog('simulator'), worker: openLog('worker'), api: openLog('api') };
     assertGoesOn();
     const url = `http://${bracketed(config.HOST)}:${ports.port}`;
@@ -124,7 +126,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     } catch (error) {
       const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
       const reason = cause instanceof Error ? cause.message : 'unknown error';
-      throw new StartError(`The database cannot be used: ${reason}. Check DATABASE_URL.`, { cause: error });
+      const hint = config.DATABASE_URL === undefined ? '' : ' Check DATABASE_URL.';
+      throw new StartError(`The database cannot be used: ${reason}.${hint}`, { cause: error });
     }
   };
 

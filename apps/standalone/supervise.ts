@@ -61,8 +61,7 @@ export function supervise(options: SuperviseOptions): Supervised {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     child = launched;
-    if (launched.stdout) log.attach(launched.stdout);
-    if (launched.stderr) log.attach(launched.stderr);
+    log.attach(launched.stdout, launched.stderr);
     const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));
     exited = new Promise((resolve) => {
       launched.once('exit', (code, signal) => resolve({ code, signal }));
