@@ -1,29 +1,11 @@
-import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { createInterface } from 'node:readline';
 import OpenAI, { toStreamingFile } from 'openai';
 import { expect, onTestFinished, test } from 'vitest';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { startPlatform } from '#test/platform.ts';
+import { startApiProcess } from './api-process.ts';
 
 const mebibyte = 1_048_576;
-
-/** An API process of its own, so that its memory is only its own; resolves with its address. */
-async function startApiProcess({ environment }: TestPlatform): Promise<string> {
-  const api = spawn(process.execPath, ['apps/api/main.ts'], {
-    env: { ...process.env, ...environment, SLUICE_LOG_LEVEL: 'info' },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  onTestFinished(() => void api.kill('SIGKILL'));
-  for await (const line of createInterface(api.stdout)) {
-    const { msg, url } = JSON.parse(line) as { msg: string; url?: string };
-    if (msg === 'listening' && url !== undefined) {
-      api.stdout.resume(); // or the pipe fills up and stops the process
-      return url;
-    }
-  }
-  throw new Error('the API process ended before it listened');
-}
 
 /** Resident memory of the process in bytes, as its own metrics tell it. */
 async function residentBytes(url: string): Promise<number> {
@@ -61,8 +43,9 @@ async function* lines(sizeBytes: number, onChunk: (chunk: Buffer) => void): Asyn
 test('check 35: 200 MB go up and come down byte for byte, and the memory stays flat', async () => {
   const platform = await startPlatform({ worker: false });
   onTestFinished(() => platform.stop());
-  const url = await startApiProcess(platform);
-  const client = new OpenAI({ apiKey: platform.adminKey, baseURL: `${url}/v1` });
+  const baseURL = await startApiProcess(platform);
+  const url = new URL(baseURL).origin;
+  const client = new OpenAI({ apiKey: platform.adminKey, baseURL });
   const uploadOf = async (sizeBytes: number, onChunk: (chunk: Buffer) => void = () => {}) =>
     await client.files.create({
       file: toStreamingFile(lines(sizeBytes, onChunk), 'large.jsonl'),
