@@ -21,13 +21,9 @@ const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
 
 /**
  * POST /v1/files: streams the file to the blob store, whichever part comes first, then makes it a file.
-<<<<<<< HEAD
  * Errors: invalid_request, payload_too_large, storage_full. Of a call that is refused, the bytes received are removed; of
  * one that failed on the database, whose COMMIT may have got through, they are left to the sweeper, because the file may
  * be there after all and a repeat of the call would be answered with it.
-=======
- * Errors: invalid_request, payload_too_large, storage_full; the bytes of an upload that is refused are removed.
->>>>>>> blackbox
  */
 export function uploadFile({
   files,
@@ -66,13 +62,7 @@ export function uploadFile({
         if (replayed) response.setHeader('idempotent-replayed', 'true');
         response.json(file);
       } catch (error) {
-<<<<<<< HEAD
         if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(upload.file.blob);
-=======
-        // Only what was refused: of a database that went away in the middle nobody knows whether it has the file. Bytes
-        // that nothing refers to are swept later.
-        if (error instanceof GatewayError) await blobs.remove(upload.file.blob);
->>>>>>> blackbox
         throw error;
       }
     },
