@@ -107,6 +107,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       .execute();
   }
 
+  const stopping = new AbortController();
   const jobs: Part = {
     name: 'jobs',
     async start() {
@@ -135,7 +136,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             },
           },
           job.payload.batch_id,
-          job.signal,
+          AbortSignal.any([job.signal, stopping.signal]),
         );
         if (batch?.status === 'in_progress') dispatcher.wake();
       });
@@ -153,7 +154,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             },
           },
           job.payload.batch_id,
-          job.signal,
+          AbortSignal.any([job.signal, stopping.signal]),
         );
         if (batch && isTerminal(batch.status)) {
           logger.info(
@@ -169,7 +170,11 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       await queue.work(maintenanceQueue, { concurrency: 1 }, chores);
       await queue.schedule(maintenanceQueue, '* * * * *');
     },
-    stop: () => runner.drain(config.SLUICE_DRAIN),
+    stop() {
+      runner.drain(config.SLUICE_DRAIN);
+      // A long file is begun anew by another worker; nothing of it was paid for.
+      stopping.abort();
+    },
   };
 
   return {

@@ -20,12 +20,15 @@ const durable = {
   deleteAfterSeconds: 3_600, // the log is the history; a small table is a quick table
 };
 
+/** pg-boss waits alike after an error and after a crash, and a crash must be made good within 30 s, heartbeat included. */
+const patient = { retryDelay: 1, retryBackoff: true, retryDelayMax: 10 };
+
 /** Reads the input file, checks every line, and cuts it into chunks. */
 export const validateQueue: QueueDefinition<BatchPayload> = {
   name: 'batch-validate',
   payload: BatchPayload,
   // A file whose validation fails for a reason of ours (blob store away) is tried again, but not in a tight loop.
-  options: { ...durable, retryDelay: 1, retryBackoff: true, retryDelayMax: 60, notify: true },
+  options: { ...durable, ...patient, notify: true },
 };
 
 /** One chunk of lines to call and settle. */
@@ -40,7 +43,7 @@ export const finaliseQueue: QueueDefinition<BatchPayload> = {
   name: 'batch-finalise',
   payload: BatchPayload,
   // A full disk is waited out: the batch stays `finalizing` and completes when there is space again.
-  options: { ...durable, retryDelay: 1, retryBackoff: true, retryDelayMax: 30, notify: true },
+  options: { ...durable, ...patient, notify: true },
 };
 
 /** Looks whether a batch has a reason to stop taking results: its deadline, or a cancel. */

@@ -12,10 +12,11 @@ export type BatchWatch = Part & {
   watch(batchId: string, status: BatchStatus): { signal: AbortSignal; unwatch: () => void };
 };
 
-type Watched = { status: BatchStatus; controller: AbortController; watchers: number };
+type Watched = { batchId: string; status: BatchStatus; controller: AbortController; watchers: number };
 
 export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; intervalMs: number }): BatchWatch {
   const { db, logger, intervalMs } = deps;
+  // By batch and status: a validation that runs twice may still watch for `validating` when the lines already run.
   const watched = new Map<string, Watched>();
   let timer: NodeJS.Timeout | undefined;
   let polling = false;
@@ -23,14 +24,16 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
   async function poll(): Promise<void> {
     if (polling || watched.size === 0) return;
     polling = true;
+    // Not those who come while the answer is under way: it may be older than what they know.
+    const asked = [...watched.values()];
     try {
       const rows = await db
         .selectFrom('batch')
         .select(['id', 'status'])
-        .where('id', 'in', [...watched.keys()])
+        .where('id', 'in', [...new Set(asked.map((entry) => entry.batchId))])
         .execute();
       const statuses = new Map(rows.map((row) => [row.id, row.status]));
-      for (const [id, entry] of watched) if (statuses.get(id) !== entry.status) entry.controller.abort();
+      for (const { batchId, status, controller } of asked) if (statuses.get(batchId) !== status) controller.abort();
     } catch (error) {
       logger.warn({ err: error }, 'batch watch waits for the database');
     } finally {
@@ -48,10 +51,11 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
       timer = undefined;
     },
     watch(batchId, status) {
-      let entry = watched.get(batchId);
+      const key = `${batchId}/${status}`;
+      let entry = watched.get(key);
       if (!entry || entry.controller.signal.aborted) {
-        entry = { status, controller: new AbortController(), watchers: 0 };
-        watched.set(batchId, entry);
+        entry = { batchId, status, controller: new AbortController(), watchers: 0 };
+        watched.set(key, entry);
       }
       const held = entry;
       held.watchers += 1;
@@ -59,7 +63,7 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
         signal: held.controller.signal,
         unwatch() {
           held.watchers -= 1;
-          if (held.watchers === 0 && watched.get(batchId) === held) watched.delete(batchId);
+          if (held.watchers === 0 && watched.get(key) === held) watched.delete(key);
         },
       };
     },

@@ -1,7 +1,9 @@
 import type { Answer, ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
 import type { RetryPolicy } from '#libs/forwarding/retry.ts';
+import { isTransient } from '#libs/database/database-error.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { BatchRow } from './batch-model.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
@@ -33,6 +35,8 @@ const operations: Record<string, Operation> = {
   '/v1/embeddings': 'embeddings',
 };
 
+const retryResolveMs = 500;
+
 export function createCallLine(deps: {
   forward: (request: ForwardRequest, target: Target, policy: RetryPolicy) => Promise<Outcome>;
   /** The target of this attempt. Throws GatewayError, which becomes the line's error. */
@@ -42,6 +46,21 @@ export function createCallLine(deps: {
   now: () => number;
 }): CallLine {
   const { forward, resolveTarget, policy, onCalled, now } = deps;
+
+  /** That the database is away says nothing about the line: it waits, as long as the batch does. */
+  async function resolveWhenPossible(batch: BatchRow, model: string | null, signal: AbortSignal) {
+    for (;;) {
+      try {
+        return await resolveTarget(batch, model);
+      } catch (error) {
+        const passes = isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
+        if (!passes || now() >= batch.expires_at.getTime()) throw error;
+        signal.throwIfAborted();
+        await sleep(retryResolveMs, signal);
+      }
+    }
+  }
+
   return async ({ batch, line, bytes, signal }) => {
     const operation = operations[batch.endpoint];
     const body = memberValue(bytes, 'body');
@@ -54,7 +73,7 @@ export function createCallLine(deps: {
     const called = { batch, line, operation, requestId, startedAtMs, target: null as Target | null, model: bodyModel };
     let result: Outcome;
     try {
-      const { target, model } = await resolveTarget(batch, replacedModel(batch) ?? bodyModel);
+      const { target, model } = await resolveWhenPossible(batch, replacedModel(batch) ?? bodyModel, signal);
       called.target = model === null ? target : { ...target, model };
       called.model = model;
       const request: ForwardRequest = {
@@ -112,10 +131,16 @@ function usageOf(called: { target: Target | null; model: string | null }, answer
   const { inputTokens, cachedTokens, outputTokens, reasoningTokens } = answer.usage;
   return {
     provider: called.target.provider,
-    model: answer.model ?? called.model,
+    model: recordableText(answer.model ?? called.model),
     input_tokens: inputTokens,
     cached_tokens: cachedTokens,
     output_tokens: outputTokens,
     reasoning_tokens: reasoningTokens,
   };
 }
+
+/** What jsonb takes: a provider may answer with any name for its model, and no answer may keep its group from settling. */
+const recordableText = (text: string | null): string | null =>
+  text === null ? null : text.toWellFormed().replaceAll('\0', '\u{FFFD}').slice(0, modelLengthMax);
+
+const modelLengthMax = 512;

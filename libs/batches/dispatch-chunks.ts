@@ -6,7 +6,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { chunkQueue } from './batch-queues.ts';
+import { chunkQueue, closeQueue } from './batch-queues.ts';
 
 // A fixed namespace, so that the same chunk and generation make the same job id and a repeated release inserts nothing.
 const jobNamespace = '0f0a2f6e-6b0c-5f5a-9a51-51a9c1a3c7d2';
@@ -44,7 +44,7 @@ export function createDispatcher(deps: {
       woken = new AbortController();
       try {
         // Now and then, also look for chunks whose job is gone (a queue restored from a backup, an operator's delete).
-        if (rounds % 240 === 0) await returnLostChunks(db, logger);
+        if (rounds % 240 === 0) await returnLostChunks(db, queue, logger);
         rounds += 1;
         await releaseChunks(db, queue, readyJobsTarget);
       } catch (error) {
@@ -107,13 +107,16 @@ export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, ready
   });
 }
 
-/** Makes chunks pending again whose job no longer exists; a batch must not stand still because a job was lost. */
-export async function returnLostChunks(db: Kysely<Database>, logger: Logger): Promise<number> {
+/**
+ * Makes chunks pending again whose job no longer exists; a batch must not stand still because a job was lost. Where no
+ * more lines are started, such a chunk is done, and what waits for it is told. Returns how many were lost.
+ */
+export async function returnLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
   return await db.transaction().execute(async (tx) => {
     const released = await tx
       .selectFrom('batch_chunk')
       .innerJoin('batch', 'batch.id', 'batch_chunk.batch_id')
-      .select(['batch_chunk.batch_id', 'batch_chunk.chunk', 'batch_chunk.generation'])
+      .select(['batch_chunk.batch_id', 'batch_chunk.chunk', 'batch_chunk.generation', 'batch.status'])
       .where('batch_chunk.state', '=', 'released')
       .where('batch.status', 'in', ['in_progress', 'cancelling'])
       .forUpdate('batch_chunk')
@@ -127,14 +130,16 @@ export async function returnLostChunks(db: Kysely<Database>, logger: Logger): Pr
     );
     const liveIds = new Set(live.map((row) => row.id));
     const lost = released.filter((_row, index) => !liveIds.has(ids[index] as string));
-    for (const { batch_id, chunk, generation } of lost) {
+    for (const { batch_id, chunk, generation, status } of lost) {
+      const isDrained = status === 'cancelling';
       await tx
         .updateTable('batch_chunk')
-        .set({ state: 'pending', generation: generation + 1 })
+        .set(isDrained ? { state: 'done' } : { state: 'pending', generation: generation + 1 })
         .where('batch_id', '=', batch_id)
         .where('chunk', '=', chunk)
         .execute();
-      logger.warn({ batch_id, chunk }, 'chunk without a job is released again');
+      if (isDrained) await queue.enqueue(tx, closeQueue, { batch_id });
+      logger.warn({ batch_id, chunk, status }, 'chunk without a job is taken back');
     }
     return lost.length;
   });

@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { BlobStore, BlobWriter, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -26,8 +26,8 @@ type Deps = {
   logger: Logger;
 };
 
-// Rows are read in pages of this many lines: a page of large answers must fit the memory of a worker.
-const pageLines = 128;
+// A page is read whole: many small answers at once, few large ones, and one that is larger than all of it alone.
+const pageMax = { lines: 512, bytes: 8 * 1_048_576 };
 
 /**
  * The job of queue `batch-finalise`: writes every line, in input order, to the output or the error file, lines without
@@ -91,33 +91,45 @@ async function writeLines(
   files: { output: ResultFile; error: ResultFile },
   signal: AbortSignal,
 ): Promise<void> {
-  for (let first = 1; first <= batch.total; first += pageLines) {
+  for (let first = 1; first <= batch.total;) {
     signal.throwIfAborted();
-    const end = Math.min(first + pageLines, batch.total + 1);
-    const rows = await deps.db
-      .selectFrom('batch_result')
-      .select(['line', 'succeeded', 'data'])
-      .where('bucket', '=', resultsBucket(batch))
-      .where('batch_id', '=', batch.id)
-      .where('line', '>=', first)
-      .where('line', '<', end)
-      .orderBy('line')
-      .execute();
-    if (rows.length === end - first) {
-      for (const row of rows) await (row.succeeded ? files.output : files.error).write(row.data);
-      continue;
-    }
+    const { rows, end } = await readPage(deps.db, batch, first);
     const byLine = new Map(rows.map((row) => [row.line, row]));
     const missing = Array.from({ length: end - first }, (_value, index) => first + index).filter(
       (line) => !byLine.has(line),
     );
-    const unanswered = await unansweredLines(deps, batch, missing);
+    const unanswered = missing.length === 0 ? null : await unansweredLines(deps, batch, missing);
     for (let line = first; line < end; line += 1) {
       const row = byLine.get(line);
       if (row) await (row.succeeded ? files.output : files.error).write(row.data);
-      else await files.error.write(unanswered.get(line) as Buffer);
+      else await files.error.write(unanswered?.get(line) as Buffer);
     }
+    first = end;
   }
+}
+
+type ResultRow = { line: number; succeeded: boolean; data: Buffer };
+
+/** The rows of the lines from `first` up to, not including, `end`: as many lines as a page may have. */
+async function readPage(
+  db: Kysely<Database>,
+  batch: BatchRow,
+  first: number,
+): Promise<{ rows: ResultRow[]; end: number }> {
+  const end = Math.min(first + pageMax.lines, batch.total + 1);
+  // The length of a value is known without reading it, as it is stored uncompressed and out of line.
+  const { rows } = await sql<ResultRow & { page_rows: number }>`
+    select line, succeeded, data, page_rows from (
+      select line, succeeded, data, count(*) over ()::int as page_rows,
+        sum(octet_length(data)) over (order by line) - octet_length(data) as bytes_before
+      from batch_result
+      where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
+    ) as page
+    where bytes_before < ${pageMax.bytes}
+    order by line`.execute(db);
+  const last = rows.at(-1);
+  const isCut = last !== undefined && rows.length < last.page_rows;
+  return { rows, end: isCut ? last.line + 1 : end };
 }
 
 /** Error lines for requests that were never executed, with the custom_id of the input. */
@@ -174,6 +186,13 @@ async function finish(
       await deps.recordFile(unit, { id, filename, blob, expiresAfterSeconds: batch.output_expires_after_seconds });
     }
     const after = await unit.append(batchModel, batch.id, events);
+    // Of a batch that expired, chunks may be out with a worker that has not noticed yet.
+    await unit.tx
+      .updateTable('batch_chunk')
+      .set({ state: 'done' })
+      .where('batch_id', '=', batch.id)
+      .where('state', '<>', 'done')
+      .execute();
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
   });

@@ -10,40 +10,56 @@ import { resultsBucket } from './results-bucket.ts';
 export type ChunkRow = Selectable<BatchChunkTable>;
 
 export type Redelivery =
-  /** Do the lines that have no row yet. */
-  | { action: 'run'; settled: ReadonlySet<number> }
-  /** The chunk was cut in two and released again: nothing to do under this claim. */
-  | { action: 'split' }
+  /** Do the lines that have no row yet; `chunk` is the row as it is now. */
+  | { action: 'run'; chunk: ChunkRow; settled: ReadonlySet<number> }
+  /** Nothing to do under this claim: it was lost, or the chunk was cut in two and released again. */
+  | { action: 'drop' }
+  /** The batch starts no more lines. */
+  | { action: 'stop' }
   /** One line is left and has ended its worker each time: it becomes an error line. */
-  | { action: 'poison'; line: number; settled: ReadonlySet<number> };
+  | { action: 'poison'; chunk: ChunkRow; line: number; settled: ReadonlySet<number> };
+
+/** So many claims in a row without a new row cut a chunk in two. */
+const fruitlessBeforeSplit = 2;
+/**
+ * So many end a line that stands alone. More than for a split, because here a user's line is given up: a machine that
+ * crashes for another reason, a few times while one long answer is awaited, must not look like the line's doing.
+ */
+const fruitlessBeforePoison = 5;
+
+/** Whether a claim is not the first of its chunk: the queue counts its own, the generation those of lost or split jobs. */
+export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryCount: number }): boolean =>
+  job.retryCount > 0 || chunk.generation > 0;
 
 /**
  * Takes up a chunk whose earlier claim was lost: records how many lines were unsettled (the bound on repeated calls),
- * asks which lines have rows, and, when two claims in a row brought no new row, cuts the chunk until the line that
- * kills its worker stands alone. A chunk that was handed back by a worker told to stop does not count.
+ * asks which lines have rows, and, when claim after claim brought no new row, cuts the chunk until the line that kills
+ * its worker stands alone. A chunk that a living worker gave back does not count.
  */
 export async function takeUpRedelivered(
   deps: { eventLog: EventLog; queue: JobQueue },
   batch: BatchRow,
-  chunk: ChunkRow,
+  chunkNumber: number,
   job: { id: string; retryCount: number },
 ): Promise<Redelivery> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
   const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
   return await deps.eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
+    // A process that hung since it claimed the job must not cut a chunk that another one works on.
+    if (!(await deps.queue.holds(unit.tx, chunkQueue, job))) return { action: 'drop' };
+    if (state.status !== 'in_progress') return { action: 'stop' };
+    const chunk = await findChunk(unit, batch.id, chunkNumber);
     const settled = await settledLines(unit, state, chunk);
     const unsettled = chunk.line_count - settled.size;
-    if (!chunk.handed_back) {
-      const record = { type: 'record_redelivery' as const, chunk: chunk.chunk, attempt: job.retryCount, unsettled };
-      await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
-    }
+    const record = { type: 'record_redelivery' as const, chunk: chunkNumber, attempt: job.retryCount, unsettled };
+    await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
     const stuck = !chunk.handed_back && settled.size === chunk.settled_lines;
     const fruitless = stuck ? chunk.redeliveries_without_progress + 1 : 0;
-    if (fruitless >= 2 && unsettled > 1) {
+    if (fruitless >= fruitlessBeforeSplit && unsettled > 1) {
       await splitChunk(unit, chunk, settled);
       await deps.queue.complete(unit.tx, chunkQueue, job);
-      return { action: 'split' };
+      return { action: 'drop' };
     }
     await unit.tx
       .updateTable('batch_chunk')
@@ -51,12 +67,21 @@ export async function takeUpRedelivered(
       .where('batch_id', '=', chunk.batch_id)
       .where('chunk', '=', chunk.chunk)
       .execute();
-    if (fruitless >= 2 && unsettled === 1) {
+    if (fruitless >= fruitlessBeforePoison && unsettled === 1) {
       const line = range(chunk).find((candidate) => !settled.has(candidate)) as number;
-      return { action: 'poison', line, settled };
+      return { action: 'poison', chunk, line, settled };
     }
-    return { action: 'run', settled };
+    return { action: 'run', chunk, settled };
   });
+}
+
+async function findChunk(unit: UnitOfWork, batchId: string, chunk: number): Promise<ChunkRow> {
+  return await unit.tx
+    .selectFrom('batch_chunk')
+    .selectAll()
+    .where('batch_id', '=', batchId)
+    .where('chunk', '=', chunk)
+    .executeTakeFirstOrThrow();
 }
 
 async function settledLines(unit: UnitOfWork, batch: BatchRow, chunk: ChunkRow): Promise<Set<number>> {
@@ -74,15 +99,24 @@ async function settledLines(unit: UnitOfWork, batch: BatchRow, chunk: ChunkRow):
 /**
  * The first half of the unsettled lines stays in this chunk, the rest goes to a new one; both are released again. Both
  * keep the whole byte range (where a line begins is only known by reading it) and differ in the lines they cover.
+ * Their generation says that lines may be settled already; `handed_back`, that their first claim proves nothing yet.
  */
 async function splitChunk(unit: UnitOfWork, chunk: ChunkRow, settled: ReadonlySet<number>): Promise<void> {
   const open = range(chunk).filter((line) => !settled.has(line));
   const middle = open[Math.floor(open.length / 2)] as number;
   const { rows } = await sql<{ next: number }>`
     select max(chunk) + 1 as next from batch_chunk where batch_id = ${chunk.batch_id}`.execute(unit.tx);
+  const half = {
+    state: 'pending' as const,
+    generation: chunk.generation + 1,
+    handed_back: true,
+    settled_lines: 0,
+    redeliveries_without_progress: 0,
+  };
   await unit.tx
     .insertInto('batch_chunk')
     .values({
+      ...half,
       batch_id: chunk.batch_id,
       chunk: rows[0]?.next ?? 0,
       byte_offset: chunk.byte_offset,
@@ -94,13 +128,7 @@ async function splitChunk(unit: UnitOfWork, chunk: ChunkRow, settled: ReadonlySe
     .execute();
   await unit.tx
     .updateTable('batch_chunk')
-    .set({
-      state: 'pending',
-      generation: chunk.generation + 1,
-      line_count: middle - chunk.first_line,
-      settled_lines: 0,
-      redeliveries_without_progress: 0,
-    })
+    .set({ ...half, line_count: middle - chunk.first_line })
     .where('batch_id', '=', chunk.batch_id)
     .where('chunk', '=', chunk.chunk)
     .execute();

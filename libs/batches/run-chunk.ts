@@ -1,23 +1,24 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { isTransient } from '#libs/database/database-error.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
-import { splitChunk } from '#libs/validation/json-lines.ts';
-import { takesResults } from './batch.ts';
+import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
-import { takeUpRedelivered, type ChunkRow } from './redelivery.ts';
+import { isRedelivered, takeUpRedelivered, type ChunkRow } from './redelivery.ts';
 import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
 import { createSettler, prepareSettling, type LineResult, type Settler } from './settle-results.ts';
 import type { Slots } from './slots.ts';
 
 export type ChunkRunner = {
-  /** The handler of queue `batch-chunk`. */
+  /** The handler of queue `batch-chunk`. Throws, after a pause, when the chunk has to be tried again. */
   run(job: ClaimedJob<ChunkPayload>): Promise<void>;
   /**
    * Starts no more lines from now on: running ones have `graceMs` to finish, what is finished is settled, and the
@@ -76,66 +77,109 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
       setTimeout(() => abandoned.abort(), graceMs).unref();
     },
     async run(job) {
-      const { batch_id: batchId, chunk: number } = job.payload;
-      const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-      const chunk = await db
-        .selectFrom('batch_chunk')
-        .selectAll()
-        .where('batch_id', '=', batchId)
-        .where('chunk', '=', number)
-        .executeTakeFirst();
-      if (!batch || !chunk || chunk.state === 'done') {
-        logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
-        return;
+      const stop = AbortSignal.any([draining.signal, job.signal]);
+      let ready: Ready | undefined;
+      try {
+        ready = await whenDatabaseAnswers(() => prepare(deps, job), { logger, stop });
+        if (ready.action === 'drop') return;
+        const { batch } = ready;
+        await useSettler(batch, async (settler) => {
+          const run = { job, settler, draining: draining.signal, abandon: abandoned.signal };
+          if (ready?.action === 'run') await runLines(deps, { ...ready, ...run });
+          else await closeChunk(run, job.payload.chunk);
+        });
+        deps.onChunkDone();
+      } catch (error) {
+        const { batch_id, chunk } = job.payload;
+        logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed; it is tried again');
+        // Before any call: the fault lies in the surroundings, and must not be taken for that of a line.
+        if (ready === undefined && !isTransient(error)) await markHandedBack(db, job.payload).catch(() => {});
+        await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(job.retryCount, 10)), stop);
+        throw error;
       }
-      await useSettler(batch, async (settler) => {
-        if (batch.status !== 'in_progress') {
-          await settler.close({ chunk: number, job });
-          return;
-        }
-        await prepareSettling(db, batch);
-        await runLines(deps, { batch, chunk, job, settler, draining: draining.signal, abandon: abandoned.signal });
-      });
-      deps.onChunkDone();
     },
   };
 }
 
-type Run = {
-  batch: BatchRow;
-  chunk: ChunkRow;
-  job: ClaimedJob<ChunkPayload>;
-  settler: Settler;
-  draining: AbortSignal;
-  abandon: AbortSignal;
-};
+// The queue gives a failed chunk out again at once, as it must after a crash.
+const failurePause = { firstMs: 500, maxMs: 30_000 };
+
+type Ready =
+  | { action: 'drop' }
+  | { action: 'stop'; batch: BatchRow }
+  | {
+      action: 'run';
+      batch: BatchRow;
+      chunk: ChunkRow;
+      lines: RequestLine[];
+      settled: ReadonlySet<number>;
+      poison: number | null;
+    };
+
+type Claim = { job: ClaimedJob<ChunkPayload>; settler: Settler; draining: AbortSignal; abandon: AbortSignal };
+type Run = Extract<Ready, { action: 'run' }> & Claim;
+
+/** Keeps the claim, and its heartbeat, while the database is away: nothing has been called yet. */
+async function whenDatabaseAnswers<Result>(
+  work: () => Promise<Result>,
+  { logger, stop }: { logger: Logger; stop: AbortSignal },
+): Promise<Result> {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isTransient(error) || stop.aborted) throw error;
+      logger.warn({ err: error }, 'chunk waits for the database');
+      await sleep(500, stop);
+    }
+  }
+}
+
+/** Everything that comes before the first call. */
+async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Ready> {
+  const { batch_id: batchId, chunk: number } = job.payload;
+  const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
+  const chunk = await deps.db
+    .selectFrom('batch_chunk')
+    .selectAll()
+    .where('batch_id', '=', batchId)
+    .where('chunk', '=', number)
+    .executeTakeFirst();
+  if (!batch || !chunk || chunk.state === 'done') {
+    deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
+    return { action: 'drop' };
+  }
+  if (batch.status !== 'in_progress') return { action: 'stop', batch };
+  await prepareSettling(deps.db, batch);
+  if (!isRedelivered(chunk, job)) {
+    const lines = await readLines(deps, batch, chunk);
+    return { action: 'run', batch, chunk, lines, settled: new Set(), poison: null };
+  }
+  const redelivery = await takeUpRedelivered(deps, batch, number, job);
+  if (redelivery.action === 'drop') return redelivery;
+  if (redelivery.action === 'stop') return { action: 'stop', batch };
+  const lines = await readLines(deps, batch, redelivery.chunk);
+  const poison = redelivery.action === 'poison' ? redelivery.line : null;
+  return { action: 'run', batch, chunk: redelivery.chunk, lines, settled: redelivery.settled, poison };
+}
 
 async function runLines(deps: Deps, run: Run): Promise<void> {
-  const { batch, chunk, job, settler, draining } = run;
-  let settled: ReadonlySet<number> = new Set();
-  let poison: number | undefined;
-  if (job.retryCount > 0) {
-    const redelivery = await takeUpRedelivered(deps, batch, chunk, job);
-    if (redelivery.action === 'split') return;
-    settled = redelivery.settled;
-    if (redelivery.action === 'poison') poison = redelivery.line;
-  }
-  const lines = await readLines(deps, batch, chunk);
+  const { batch, chunk, job, settler, draining, lines, settled } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const stop = AbortSignal.any([leftInProgress, job.signal, draining]);
   const running: Promise<boolean>[] = [];
   let stopped = false;
   try {
-    for (const { line, bytes } of lines) {
-      if (settled.has(line)) continue;
+    for (const line of lines) {
+      if (settled.has(line.line)) continue;
       // Room first: a line that waits here holds nothing and may still be cancelled.
-      await deps.slots.acquire(bytes.length);
+      await deps.slots.acquire(line.bytes.length);
       stopped = stop.aborted;
       if (stopped) {
-        deps.slots.release(1, bytes.length);
+        deps.slots.release(1, line.bytes.length);
         break;
       }
-      running.push(runLine(deps, run, { line, bytes }, poison === line));
+      running.push(runLine(deps, run, line));
     }
     const finished = await Promise.all(running);
     stopped ||= finished.includes(false);
@@ -144,10 +188,15 @@ async function runLines(deps: Deps, run: Run): Promise<void> {
   }
   if (job.signal.aborted) await settler.flush();
   else if (stopped && !leftInProgress.aborted) await handBack(deps, run);
-  else await settler.close({ chunk: chunk.chunk, job });
+  else await closeChunk(run, chunk.chunk);
 }
 
-async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<{ line: number; bytes: Buffer }[]> {
+async function closeChunk({ job, settler }: Pick<Claim, 'job' | 'settler'>, chunk: number): Promise<void> {
+  const outcome = await settler.close({ chunk, job });
+  if (outcome === 'incomplete') throw new Error(`chunk ${chunk} of ${job.payload.batch_id} has lines without a result`);
+}
+
+async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<RequestLine[]> {
   const blob = await deps.inputBlob(batch);
   const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
   const end = chunk.first_line + chunk.line_count;
@@ -158,53 +207,53 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
  * One line: call, make its result line once, hand it to the settler. False when it was abandoned without an outcome
  * (claim lost, worker out of time); never rejects.
  */
-async function runLine(
-  deps: Deps,
-  run: Run,
-  line: { line: number; bytes: Buffer },
-  isPoison: boolean,
-): Promise<boolean> {
-  const { batch, chunk, job, settler } = run;
+async function runLine(deps: Deps, run: Run, { line, bytes }: RequestLine): Promise<boolean> {
+  const { batch, chunk, job, settler, poison } = run;
   const signal = AbortSignal.any([job.signal, run.abandon]);
-  let outcome: LineOutcome;
-  let usage: LineResult['usage'] = null;
   try {
-    if (isPoison) outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-    else ({ outcome, usage } = await deps.callLine({ batch, ...line, signal }));
-  } catch (error) {
-    if (signal.aborted) {
-      // Whoever has the chunk next does this line.
-      deps.slots.release(1, line.bytes.length);
-      return false;
+    let outcome: LineOutcome;
+    let usage: LineResult['usage'] = null;
+    try {
+      if (poison === line)
+        outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
+      else ({ outcome, usage } = await deps.callLine({ batch, line, bytes, signal }));
+    } catch (error) {
+      if (signal.aborted) {
+        // Whoever has the chunk next does this line.
+        deps.slots.release(1, bytes.length);
+        return false;
+      }
+      deps.logger.error({ err: error, batch_id: batch.id, line }, 'line failed inside the gateway');
+      const message = 'The gateway failed while it executed this request.';
+      outcome = { kind: 'error', code: 'internal_error', message };
     }
-    deps.logger.error({ err: error, batch_id: batch.id, line: line.line }, 'line failed inside the gateway');
-    outcome = { kind: 'error', code: 'internal_error', message: 'The gateway failed while it executed this request.' };
+    const customId = memberValue(bytes, 'custom_id') ?? Buffer.from('null');
+    const data = resultLine(batch.id, line, customId, outcome);
+    const release = (): void => deps.slots.release(0, data.length);
+    settler.add({ chunk: chunk.chunk, line, succeeded: isSuccess(outcome), data, usage, release });
+    // The call is over; the result's bytes stay counted until they are committed.
+    deps.slots.release(1, bytes.length - data.length);
+  } catch (error) {
+    // The line has no result, so the chunk will be found incomplete and count as tried in vain.
+    deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');
+    deps.slots.release(1, bytes.length);
   }
-  const customId = memberValue(line.bytes, 'custom_id') ?? Buffer.from('null');
-  const data = resultLine(batch.id, line.line, customId, outcome);
-  // The call is over; the result's bytes stay counted until they are committed.
-  const held = data.length;
-  deps.slots.release(1, line.bytes.length - held);
-  settler.add({
-    chunk: chunk.chunk,
-    line: line.line,
-    succeeded: isSuccess(outcome),
-    data,
-    usage,
-    release: () => deps.slots.release(0, held),
-  });
   return true;
 }
 
 /** A worker told to stop: what is finished is settled, the rest goes to another worker at once. */
-async function handBack(deps: Deps, { batch, chunk, job, settler }: Run): Promise<void> {
+async function handBack(deps: Deps, { job, settler }: Run): Promise<void> {
   await settler.flush();
-  if (!takesResults(batch)) return;
-  await deps.db
+  await markHandedBack(deps.db, job.payload);
+  await deps.queue.giveBack(chunkQueue, job, 'the worker was told to stop');
+}
+
+/** What comes next is no crash: it must not count against the chunk's lines. */
+async function markHandedBack(db: Kysely<Database>, { batch_id, chunk }: ChunkPayload): Promise<void> {
+  await db
     .updateTable('batch_chunk')
     .set({ handed_back: true })
-    .where('batch_id', '=', batch.id)
-    .where('chunk', '=', chunk.chunk)
+    .where('batch_id', '=', batch_id)
+    .where('chunk', '=', chunk)
     .execute();
-  await deps.queue.giveBack(chunkQueue, job, 'the worker was told to stop');
 }

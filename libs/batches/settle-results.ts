@@ -1,5 +1,5 @@
 import { sql, type Transaction } from 'kysely';
-import { isTransient } from '#libs/database/database-error.ts';
+import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -24,13 +24,19 @@ export type LineResult = {
 
 export type ChunkClaim = { chunk: number; job: { id: string; retryCount: number } };
 
-/** `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. */
-export type CloseOutcome = 'closed' | 'claim_lost' | 'refused';
+/**
+ * `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. `incomplete`: lines of
+ * a running batch have no row yet, so the claim is kept.
+ */
+export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
 
 export type Settler = {
   /** Takes a result; it is committed with the batch's next group. */
   add(result: LineResult): void;
-  /** Marks a chunk as done, in one transaction with every result that was added before. */
+  /**
+   * Marks a chunk as done, in one transaction with every result that was added before. While the batch is in progress,
+   * that takes a row for each of its lines: a chunk that was closed without would never be looked at again.
+   */
   close(claim: ChunkClaim): Promise<CloseOutcome>;
   /** Commits what has been added so far. */
   flush(): Promise<void>;
@@ -103,10 +109,9 @@ export function createSettler(
         );
         for (const [index, { resolve }] of claims.entries()) resolve(outcomes[index] ?? 'closed');
       } catch (error) {
+        // The lines stay unsettled: their chunks will be found incomplete, and their redelivery does them again.
+        deps.logger.error({ err: error, batch_id: batch.id, lines: group.length }, 'results not settled');
         for (const { reject } of claims) reject(error);
-        // The lines stay unsettled; the chunk's redelivery does them again.
-        if (claims.length === 0)
-          deps.logger.error({ err: error, batch_id: batch.id, lines: group.length }, 'results not settled');
       } finally {
         for (const result of group) result.release();
       }
@@ -133,7 +138,10 @@ export function createSettler(
   };
 }
 
-/** Tries again for as long as the database is away; the results are paid for and must not be lost to an outage. */
+/**
+ * Tries again for as long as the database is away, full, or kept busy by a process that hangs with the batch's lock; the
+ * results are paid for and must not be lost to an outage.
+ */
 async function settleUntilDone(
   deps: { eventLog: EventLog; queue: JobQueue; logger: Logger; signal: AbortSignal },
   batch: { id: string; workspaceId: string },
@@ -144,7 +152,7 @@ async function settleUntilDone(
     try {
       return await settleGroup(deps, batch, group, claims);
     } catch (error) {
-      if (!isTransient(error) || deps.signal.aborted) throw error;
+      if (!isDatabaseTrouble(error) || deps.signal.aborted) throw error;
       deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'settle waits for the database');
       await sleep(1_000, deps.signal);
     }
@@ -158,7 +166,7 @@ async function settleGroup(
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' } };
-  const sorted = group.toSorted((a, b) => a.line - b.line);
+  const sorted = firstOfEachLine(group);
   return await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.load(batchModel, id);
     if (!batch || !takesResults(batch)) {
@@ -168,10 +176,19 @@ async function settleGroup(
       return claims.map(() => 'refused' as const);
     }
     const inserted = await insertResults(unit.tx, batch, sorted);
-    const outcomes = await closeChunks(deps.queue, unit.tx, id, claims);
+    const outcomes = await closeChunks(deps.queue, unit.tx, batch, claims);
     await decideAndAppend(deps.queue, unit, batch, inserted);
     return outcomes;
   });
+}
+
+/**
+ * In line order, each line once: a chunk that this process has twice (its claim was lost and came back) brings results
+ * of the same line, and a row that is inserted once must be counted once.
+ */
+function firstOfEachLine(results: readonly LineResult[]): LineResult[] {
+  const sorted = results.toSorted((a, b) => a.line - b.line); // stable: the first stays first
+  return sorted.filter((result, index) => result.line !== sorted[index - 1]?.line);
 }
 
 /** Inserts the rows that are not there yet and returns them: the first result of a line wins, for ever. */
@@ -206,23 +223,39 @@ async function insertResults(
 async function closeChunks(
   queue: JobQueue,
   tx: Transaction<Database>,
-  batchId: string,
+  batch: BatchRow,
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
   const outcomes: CloseOutcome[] = [];
   for (const { chunk, job } of claims) {
+    // A cancelled batch leaves lines undone; its last event counts them.
+    if (batch.status === 'in_progress' && (await countUnsettled(tx, batch, chunk)) > 0) {
+      outcomes.push('incomplete');
+      continue;
+    }
     const held = await queue.complete(tx, chunkQueue, job);
     if (held) {
       await tx
         .updateTable('batch_chunk')
         .set({ state: 'done' })
-        .where('batch_id', '=', batchId)
+        .where('batch_id', '=', batch.id)
         .where('chunk', '=', chunk)
         .execute();
     }
     outcomes.push(held ? 'closed' : 'claim_lost');
   }
   return outcomes;
+}
+
+async function countUnsettled(tx: Transaction<Database>, batch: BatchRow, chunk: number): Promise<number> {
+  const { rows } = await sql<{ unsettled: number }>`
+    select line_count - (
+      select count(*)::int from batch_result
+      where bucket = ${resultsBucket(batch)}::date and batch_result.batch_id = ${batch.id}
+        and line >= first_line and line < first_line + line_count
+    ) as unsettled
+    from batch_chunk where batch_id = ${batch.id} and chunk = ${chunk}`.execute(tx);
+  return rows[0]?.unsettled ?? 0;
 }
 
 async function decideAndAppend(

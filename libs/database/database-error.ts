@@ -14,6 +14,8 @@ const networkCodes = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'EAI_AGAIN',
+  // A container that restarts has no name meanwhile.
+  'ENOTFOUND',
 ]);
 
 // pg gives these no code (pg/lib/client.js, pg-pool/index.js; pg 8.23).
@@ -68,6 +70,19 @@ export function isTransient(error: unknown): boolean {
     if (retryStates.has(codeOf(cause)) || cause.message === poolBusyText) return true;
   }
   return false;
+}
+
+/** Insufficient resources (disk, memory, connections), operator intervention, system error (I/O). */
+const troubleClasses = /^(?:53|57|58)[0-9A-Z]{3}$/;
+
+/**
+ * The database cannot do it now, for a reason that lies in its own state and not in what was asked: all that is
+ * transient, a lock that somebody else holds for too long, a statement that took too long, a full disk. For callers who
+ * have something that must not be lost and can wait.
+ */
+export function isDatabaseTrouble(error: unknown): boolean {
+  const state = sqlStateOf(error);
+  return isTransient(error) || state === '55P03' || (state !== undefined && troubleClasses.test(state));
 }
 
 /** A lock was not granted within lock_timeout, or at once with NOWAIT (55P03). */

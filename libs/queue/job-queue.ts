@@ -47,6 +47,8 @@ export type JobQueue = Part & {
   ): Promise<void>;
   /** Completes a job inside the caller's transaction; false when the claim was lost meanwhile. */
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
+  /** Whether the claim is still ours, and a sign of life for it, inside the caller's transaction. */
+  holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Gives a job back for immediate redelivery (a worker that stops); false when the claim was lost. */
   giveBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
   schedule(queue: QueueName, cron: string): Promise<void>;
@@ -70,7 +72,7 @@ export function createJobQueue(deps: {
   const { logger, queues } = deps;
   const boss = new PgBoss(bossOptions(deps));
   // Without a listener an emitted error would end the process; a database that is away is retried by pg-boss itself.
-  boss.on('error', (error) => logger.warn({ err: error }, 'queue error'));
+  boss.on('error', createErrorLog(logger));
   boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
   let stopped = false;
 
@@ -107,6 +109,10 @@ export function createJobQueue(deps: {
       const response = await boss.complete(queue.name, job, null, { db: fromKysely(tx) });
       return Affected.parse(response).affected === 1;
     },
+    async holds(tx, queue, job) {
+      const response = await boss.touch(queue.name, job, { db: fromKysely(tx) });
+      return Affected.parse(response).affected === 1;
+    },
     async giveBack(queue, job, reason) {
       const response = await boss.fail(queue.name, job, { reason });
       return Affected.parse(response).affected === 1;
@@ -117,6 +123,23 @@ export function createJobQueue(deps: {
     async depths() {
       return await boss.getQueues(queues.map((queue) => queue.name));
     },
+  };
+}
+
+const errorLogIntervalMs = 5_000;
+
+/** Every poller of every queue fails while the database is away: one line every few seconds says as much. */
+function createErrorLog(logger: Logger): (error: unknown) => void {
+  let quietUntil = Number.NEGATIVE_INFINITY;
+  let unlogged = 0;
+  return (error) => {
+    if (performance.now() < quietUntil) {
+      unlogged += 1;
+      return;
+    }
+    logger.warn({ err: error, unlogged }, 'queue error');
+    quietUntil = performance.now() + errorLogIntervalMs;
+    unlogged = 0;
   };
 }
 

@@ -11,6 +11,8 @@ export const maintenanceQueue: QueueDefinition<object> = {
   options: {
     retryLimit: 0,
     expireInSeconds: 3_600,
+    // Without it, the job of a killed worker would keep the next one out (`exclusive`) until it expires.
+    heartbeatSeconds: 10,
     deleteAfterSeconds: 3_600,
     retentionSeconds: 600,
     policy: 'exclusive',

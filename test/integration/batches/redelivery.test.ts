@@ -1,0 +1,158 @@
+import { sql } from 'kysely';
+import { expect, test } from 'vitest';
+import { closeQueue } from '#libs/batches/batch-queues.ts';
+import { returnLostChunks } from '#libs/batches/dispatch-chunks.ts';
+import { takeUpRedelivered, type Redelivery } from '#libs/batches/redelivery.ts';
+import { createSettler } from '#libs/batches/settle-results.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import {
+  claimChunk,
+  createRunningBatch,
+  lineResult,
+  loseClaim,
+  readBatch,
+  readChunks,
+  readEvents,
+  requestCancel,
+  silent,
+  useBatchEngine,
+  type Claim,
+} from './running-batch.ts';
+
+const database = useTestDatabase();
+const engine = useBatchEngine(database);
+
+async function settle(id: string, lines: readonly number[], chunk = 0): Promise<void> {
+  const deps = { eventLog: engine.eventLog, queue: engine.queue, logger: silent, signal: new AbortController().signal };
+  const settler = createSettler(deps, { id, workspaceId: 'ws_1' });
+  for (const line of lines) settler.add(lineResult(id, line, { chunk }));
+  await settler.flush();
+}
+
+async function takeUp(id: string, claim: Claim, chunk = 0): Promise<Redelivery> {
+  return await takeUpRedelivered(
+    { eventLog: engine.eventLog, queue: engine.queue },
+    await readBatch(database, id),
+    chunk,
+    claim,
+  );
+}
+
+/** Loses a claim, claims again and takes up. */
+async function redeliver(id: string, claim: Claim, chunk = 0): Promise<{ claim: Claim; redelivery: Redelivery }> {
+  await loseClaim(engine, claim);
+  const next = await claimChunk(database, engine, id, chunk);
+  return { claim: next, redelivery: await takeUp(id, next, chunk) };
+}
+
+const recorded = async (id: string) =>
+  (await readEvents(database, id)).filter((event) => event.type === 'batch.chunk_redelivered').map(({ data }) => data);
+
+test('a redelivered chunk does the lines that have no row, and the log says how many that is', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 5 });
+  const first = await claimChunk(database, engine, id, 0);
+  await settle(id, [1, 4]);
+  const { redelivery } = await redeliver(id, first);
+  expect(redelivery).toMatchObject({ action: 'run', settled: new Set([1, 4]) });
+  expect(await recorded(id)).toEqual([{ chunk: 0, attempt: 1, unsettled: 3 }]);
+});
+
+test('a process that hung since its claim changes nothing when it comes back', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 4 });
+  const first = await claimChunk(database, engine, id, 0);
+  const { claim: hung } = await redeliver(id, first);
+  const { redelivery } = await redeliver(id, hung);
+  expect(redelivery.action).toBe('drop'); // cut in two, because two claims brought nothing
+  const before = [await readChunks(database, id), await recorded(id)];
+  expect(await takeUp(id, hung)).toEqual({ action: 'drop' });
+  expect([await readChunks(database, id), await recorded(id)]).toEqual(before);
+});
+
+test('a batch that was cancelled starts no more lines of a redelivered chunk', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 4 });
+  const first = await claimChunk(database, engine, id, 0);
+  await requestCancel(engine, id);
+  expect((await redeliver(id, first)).redelivery).toEqual({ action: 'stop' });
+});
+
+test('two claims without a new row cut a chunk in two that cover each unsettled line once', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 6 });
+  const first = await claimChunk(database, engine, id, 0);
+  await settle(id, [2]);
+  const second = await redeliver(id, first); // a new row: no vain claim
+  const third = await redeliver(id, second.claim);
+  expect(third.redelivery.action).toBe('run');
+  expect((await redeliver(id, third.claim)).redelivery.action).toBe('drop');
+  const halves = await readChunks(database, id);
+  expect(halves.map(({ first_line, line_count, state }) => [first_line, line_count, state])).toEqual([
+    [1, 3, 'pending'],
+    [4, 3, 'pending'],
+  ]);
+  // Line 2 has its row, and the first claim of a half knows it.
+  const claim = await claimChunk(database, engine, id, 0);
+  expect(claim.retryCount).toBe(0);
+  expect(await takeUp(id, claim)).toMatchObject({ action: 'run', settled: new Set([2]) });
+});
+
+test('claims that a living worker gave back do not count against the lines', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  let claim = await claimChunk(database, engine, id, 0);
+  for (let times = 0; times < 12; times += 1) {
+    await database.db.updateTable('batch_chunk').set({ handed_back: true }).where('batch_id', '=', id).execute();
+    const next = await redeliver(id, claim);
+    expect(next.redelivery.action).toBe('run');
+    claim = next.claim;
+  }
+});
+
+test('a line that ends its worker each time is found alone, and every other line is done', async () => {
+  const lines = 9;
+  const deadly = 7;
+  const id = await createRunningBatch(database, engine, { lines });
+  let deaths = 0;
+  let poisoned: number | undefined;
+  const isOpen = async () => (await readChunks(database, id)).filter(({ state }) => state !== 'done');
+  for (let open = await isOpen(); open.length > 0 && deaths < 60; open = await isOpen()) {
+    for (const { chunk } of open) {
+      const claim = await claimChunk(database, engine, id, chunk);
+      const redelivery = claim.retryCount > 0 || chunk > 0 || deaths > 1 ? await takeUp(id, claim, chunk) : null;
+      if (redelivery?.action === 'drop') continue;
+      const row = (await readChunks(database, id)).find((candidate) => candidate.chunk === chunk);
+      const covered = Array.from({ length: row?.line_count ?? 0 }, (_value, index) => (row?.first_line ?? 0) + index);
+      if (redelivery?.action === 'poison') poisoned = redelivery.line;
+      else if (covered.includes(deadly)) {
+        // The worker dies before it settles anything.
+        deaths += 1;
+        await loseClaim(engine, claim);
+        continue;
+      }
+      await settle(id, covered, chunk);
+      await database.db
+        .updateTable('batch_chunk')
+        .set({ state: 'done' })
+        .where('batch_id', '=', id)
+        .where('chunk', '=', chunk)
+        .execute();
+    }
+  }
+  expect(poisoned).toBe(deadly);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+  // The first run, and then the claims that each cut and the last sentence cost: bounded, whatever the chunk's size.
+  expect(deaths).toBeLessThanOrEqual(2 * Math.ceil(Math.log2(lines)) + 5 + 1);
+});
+
+test('a chunk whose job is gone is released again; one of a cancelled batch is done and told', async () => {
+  const running = await createRunningBatch(database, engine, { lines: 2 });
+  const cancelled = await createRunningBatch(database, engine, { lines: 2 });
+  await claimChunk(database, engine, running, 0);
+  await claimChunk(database, engine, cancelled, 0);
+  await requestCancel(engine, cancelled);
+  await sql`delete from pgboss.job where data ->> 'batch_id' in (${running}, ${cancelled})`.execute(database.db);
+  await returnLostChunks(database.db, engine.queue, silent);
+  expect((await readChunks(database, running))[0]).toMatchObject({ state: 'pending', generation: 1 });
+  expect((await readChunks(database, cancelled))[0]).toMatchObject({ state: 'done' });
+  const { rows } = await sql<{ batch_id: string }>`
+    select data ->> 'batch_id' as batch_id from pgboss.job
+    where name = ${closeQueue.name} and data ->> 'batch_id' in (${running}, ${cancelled})`.execute(database.db);
+  expect(rows).toEqual([{ batch_id: cancelled }]);
+});

@@ -1,0 +1,199 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createBatchWatch, type BatchWatch } from '#libs/batches/batch-watch.ts';
+import { chunkQueue } from '#libs/batches/batch-queues.ts';
+import type { CallLine } from '#libs/batches/call-line.ts';
+import { createChunkRunner, type ChunkRunner } from '#libs/batches/run-chunk.ts';
+import { createSlots, type Slots } from '#libs/batches/slots.ts';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import {
+  claimChunk,
+  createRunningBatch,
+  loseClaim,
+  readBatch,
+  readChunks,
+  readEvents,
+  requestCancel,
+  silent,
+  useBatchEngine,
+  type Claim,
+} from './running-batch.ts';
+
+const database = useTestDatabase();
+const engine = useBatchEngine(database);
+let folder: string;
+let blobs: BlobStore;
+let blob: string;
+
+const lines = 6;
+const input = Array.from({ length: lines }, (_value, index) => `{"custom_id":"line-${index + 1}"}\n`).join('');
+const inputBytes = input.length - 1; // a chunk ends before its last line feed
+
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'sluice-chunk-'));
+  blobs = await createDiskBlobStore({ folder });
+  ({ blob } = await blobs.put(Readable.from([Buffer.from(input)])));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+type Setup = { runner: ChunkRunner; slots: Slots; watch: BatchWatch; called: number[] };
+
+const answer: Awaited<ReturnType<CallLine>> = {
+  outcome: { kind: 'response', statusCode: 200, requestId: 'req', body: Buffer.from('{}') },
+  usage: null,
+};
+
+/** A runner over real files and a real database; `call` stands in for the provider. */
+function setUp(call: (line: number, signal: AbortSignal) => Promise<unknown>, callsMax = 10): Setup {
+  const slots = createSlots({ callsMax, bytesMax: 1_048_576 });
+  const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
+  const called: number[] = [];
+  const runner = createChunkRunner({
+    db: database.db,
+    eventLog: engine.eventLog,
+    queue: engine.queue,
+    blobs,
+    watch,
+    slots,
+    async callLine({ line, signal }) {
+      called.push(line);
+      await call(line, signal);
+      return answer;
+    },
+    inputBlob: () => Promise.resolve(blob),
+    onChunkDone: () => {},
+    logger: silent,
+  });
+  return { runner, slots, watch, called };
+}
+
+/** A running batch of one chunk that covers the file, and the claim of it. */
+async function createChunk(): Promise<{ id: string; claim: Claim }> {
+  const id = await createRunningBatch(database, engine, { lines });
+  await database.db.updateTable('batch_chunk').set({ byte_length: inputBytes }).where('batch_id', '=', id).execute();
+  return { id, claim: await claimChunk(database, engine, id, 0) };
+}
+
+const jobOf = (id: string, claim: Claim, signal = new AbortController().signal) => ({
+  ...claim,
+  signal,
+  payload: { batch_id: id, chunk: 0, generation: 0 },
+});
+
+const nothingInFlight = { calls: 0, bytes: 0, waiting: 0 };
+const untilAborted = (signal: AbortSignal): Promise<never> =>
+  new Promise((_resolve, reject) => {
+    const end = (): void => reject(signal.reason as Error);
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+  });
+
+test('every line is called once, settled, and its room given back', async () => {
+  const { runner, slots, called } = setUp(() => Promise.resolve(), 2);
+  const { id, claim } = await createChunk();
+  await runner.run(jobOf(id, claim));
+  expect(called).toEqual([1, 2, 3, 4, 5, 6]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a call that throws inside the gateway is an error line, and the others are answered', async () => {
+  const { runner, slots } = setUp((line) =>
+    line === 3 ? Promise.reject(new Error('a bug of ours')) : Promise.resolve(),
+  );
+  const { id, claim } = await createChunk();
+  await runner.run(jobOf(id, claim));
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines - 1, failed: 1 });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a worker told to stop settles what is done and gives the chunk back at once', async () => {
+  const started = Promise.withResolvers<void>();
+  const { runner, slots, called } = setUp(async (line, signal) => {
+    if (line === 1) return;
+    started.resolve();
+    await untilAborted(signal);
+  }, 3);
+  const { id, claim } = await createChunk();
+  const running = runner.run(jobOf(id, claim));
+  await started.promise;
+  runner.drain(50);
+  await running;
+  expect(called.length).toBeLessThan(lines);
+  expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
+
+  // The next worker does the rest, and only that.
+  const next = setUp(() => Promise.resolve());
+  await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  expect(next.called).toEqual([2, 3, 4, 5, 6]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+  // Lines that were cut off may have been answered by the provider: the log accounts for their repeats.
+  const redelivered = (await readEvents(database, id)).filter((event) => event.type === 'batch.chunk_redelivered');
+  expect(redelivered.map(({ data }) => data)).toEqual([{ chunk: 0, attempt: 1, unsettled: 5 }]);
+});
+
+test('a lost claim starts no more lines, keeps what is done, and closes nothing', async () => {
+  const lost = new AbortController();
+  const { runner, slots, called } = setUp(async (line, signal) => {
+    if (line < 3) return;
+    lost.abort();
+    await untilAborted(signal);
+  }, 1);
+  const { id, claim } = await createChunk();
+  await loseClaim(engine, claim);
+  await runner.run(jobOf(id, claim, lost.signal));
+  expect(called).toEqual([1, 2, 3]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'in_progress' });
+  expect((await readChunks(database, id))[0]?.state).toBe('released');
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a cancelled batch starts no more lines, and those that run may finish', async () => {
+  const { runner, slots, watch, called } = setUp(async (line) => {
+    if (line === 2) {
+      const noticed = watch.watch(id, 'in_progress');
+      await requestCancel(engine, id);
+      await new Promise((resolve) => noticed.signal.addEventListener('abort', resolve, { once: true }));
+      noticed.unwatch();
+    }
+  }, 1);
+  const { id, claim } = await createChunk();
+  await watch.start?.();
+  await runner.run(jobOf(id, claim));
+  await watch.stop?.();
+  expect(called).toEqual([1, 2]);
+  const batch = await readBatch(database, id);
+  expect(batch).toMatchObject({ completed: 2, status: 'finalizing', finalizing_reason: 'cancelled' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a watch for another status of the same batch does not end its lines', async () => {
+  const validating = Promise.withResolvers<void>();
+  const { runner, watch, called } = setUp((line) => (line === 1 ? validating.promise : Promise.resolve()), 1);
+  const { id, claim } = await createChunk();
+  // A validation that hung since before the batch was let through.
+  const hung = watch.watch(id, 'validating');
+  hung.signal.addEventListener('abort', () => validating.resolve(), { once: true });
+  await watch.start?.();
+  await runner.run(jobOf(id, claim));
+  await watch.stop?.();
+  expect(called).toEqual([1, 2, 3, 4, 5, 6]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+});
+
+test('a chunk whose input cannot be read is tried again, and that is not held against its lines', async () => {
+  const { runner, called, slots } = setUp(() => Promise.resolve());
+  const { id, claim } = await createChunk();
+  await database.db.updateTable('batch_chunk').set({ byte_length: 1_000_000 }).where('batch_id', '=', id).execute();
+  await expect(runner.run(jobOf(id, claim))).rejects.toThrow('the blob ends');
+  expect(called).toEqual([]);
+  expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'released' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});

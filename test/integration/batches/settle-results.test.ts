@@ -1,0 +1,166 @@
+import { randomUUID } from 'node:crypto';
+import { sql } from 'kysely';
+import { afterEach, expect, test, vi } from 'vitest';
+import { chunkQueue } from '#libs/batches/batch-queues.ts';
+import { resultsRoot } from '#libs/batches/results-root.ts';
+import { createSettler, type Settler } from '#libs/batches/settle-results.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import {
+  claimChunk,
+  createRunningBatch,
+  lineResult,
+  loseClaim,
+  readBatch,
+  readChunks,
+  readEvents,
+  requestCancel,
+  silent,
+  useBatchEngine,
+} from './running-batch.ts';
+
+const database = useTestDatabase({ lockTimeoutMs: 200 });
+const engine = useBatchEngine(database);
+const ending = new AbortController();
+
+function settlerOf(id: string, logger = silent): Settler {
+  const deps = { eventLog: engine.eventLog, queue: engine.queue, logger, signal: ending.signal };
+  return createSettler(deps, { id, workspaceId: 'ws_1' });
+}
+
+async function storedData(id: string): Promise<{ line: number; data: Buffer }[]> {
+  return await database.db
+    .selectFrom('batch_result')
+    .select(['line', 'data'])
+    .where('batch_id', '=', id)
+    .orderBy('line')
+    .execute();
+}
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+test('two results of one line in one group are one row, counted once, and the first is kept', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 3 });
+  const settler = settlerOf(id);
+  const first = lineResult(id, 2, { text: 'first' });
+  const results = [first, lineResult(id, 1), lineResult(id, 2, { text: 'second', succeeded: false })];
+  for (const result of results) settler.add(result);
+  await settler.flush();
+
+  const batch = await readBatch(database, id);
+  expect([batch.completed, batch.failed]).toEqual([2, 0]);
+  expect(batch.usage).toMatchObject({ input_tokens: 2, output_tokens: 4 });
+  const stored = await storedData(id);
+  expect(stored.map(({ line }) => line)).toEqual([1, 2]);
+  expect(stored[1]?.data).toEqual(first.data);
+  const settled = (await readEvents(database, id)).filter((event) => event.type === 'batch.lines_settled');
+  expect(settled.map(({ data }) => data.results_root)).toEqual([resultsRoot(stored)]);
+  expect(results.map(({ released }) => released)).toEqual([1, 1, 1]);
+});
+
+test('a result that comes again in a later group changes nothing', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 3 });
+  const settler = settlerOf(id);
+  settler.add(lineResult(id, 1));
+  await settler.flush();
+  settler.add(lineResult(id, 1, { text: 'again' }));
+  settler.add(lineResult(id, 2));
+  await settler.flush();
+  const batch = await readBatch(database, id);
+  expect([batch.completed, batch.failed]).toEqual([2, 0]);
+  const settled = (await readEvents(database, id)).filter((event) => event.type === 'batch.lines_settled');
+  expect(settled.map(({ data }) => data.chunks)).toEqual([
+    [{ chunk: 0, ranges: [[1, 1]] }],
+    [{ chunk: 0, ranges: [[2, 2]] }],
+  ]);
+});
+
+test('results wait for as long as a process that hangs holds the lock of their batch', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  const waiting = vi.fn<(fields: object, text: string) => void>();
+  const logger = Object.assign(Object.create(silent) as typeof silent, { warn: waiting });
+  const hanging = await database.pool.connect();
+  try {
+    await hanging.query('select pg_advisory_lock(hashtextextended($1, 0))', [id]);
+    const settler = settlerOf(id, logger);
+    const claim = await claimChunk(database, engine, id, 0);
+    settler.add(lineResult(id, 1));
+    settler.add(lineResult(id, 2));
+    const closed = settler.close({ chunk: 0, job: claim });
+    await vi.waitFor(() => expect(waiting).toHaveBeenCalled(), { timeout: 10_000 });
+    await hanging.query('select pg_advisory_unlock(hashtextextended($1, 0))', [id]);
+    expect(await closed).toBe('closed');
+  } finally {
+    hanging.release(true);
+  }
+  expect(waiting.mock.calls[0]?.[1]).toBe('settle waits for the database');
+  expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'finalizing' });
+});
+
+test('a chunk with a line that has no row is not closed while its batch runs', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
+  const settler = settlerOf(id);
+  const claim = await claimChunk(database, engine, id, 0);
+  settler.add(lineResult(id, 1));
+  expect(await settler.close({ chunk: 0, job: claim })).toBe('incomplete');
+  expect((await readChunks(database, id))[0]?.state).toBe('released');
+  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(true);
+  settler.add(lineResult(id, 2));
+  expect(await settler.close({ chunk: 0, job: claim })).toBe('closed');
+  expect((await readChunks(database, id))[0]?.state).toBe('done');
+});
+
+test('what Postgres refuses of one group keeps the chunk open and the memory free', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 1 });
+  const settler = settlerOf(id);
+  const claim = await claimChunk(database, engine, id, 0);
+  const refused = lineResult(id, 1);
+  refused.usage = { ...refused.usage, model: 'a\u0000b' } as typeof refused.usage;
+  settler.add(refused);
+  await settler.flush();
+  expect(refused.released).toBe(1);
+  expect(await settler.close({ chunk: 0, job: claim })).toBe('incomplete');
+  expect(await storedData(id)).toEqual([]);
+});
+
+test('a claim that was lost keeps its results and closes nothing', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
+  const settler = settlerOf(id);
+  const claim = await claimChunk(database, engine, id, 0);
+  await loseClaim(engine, claim);
+  const second = await claimChunk(database, engine, id, 0);
+  settler.add(lineResult(id, 1));
+  settler.add(lineResult(id, 2));
+  expect(await settler.close({ chunk: 0, job: claim })).toBe('claim_lost');
+  expect(await readBatch(database, id)).toMatchObject({ completed: 2 });
+  expect((await readChunks(database, id))[0]?.state).toBe('released');
+  expect(await settler.close({ chunk: 0, job: second })).toBe('closed');
+});
+
+test('the last open chunk of a cancelled batch ends it with what is done', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
+  const settler = settlerOf(id);
+  const claims = [await claimChunk(database, engine, id, 0), await claimChunk(database, engine, id, 1)] as const;
+  settler.add(lineResult(id, 1));
+  await requestCancel(engine, id);
+  expect(await settler.close({ chunk: 0, job: claims[0] })).toBe('closed');
+  expect(await readBatch(database, id)).toMatchObject({ status: 'cancelling', completed: 1 });
+  expect(await settler.close({ chunk: 1, job: claims[1] })).toBe('closed');
+  expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
+});
+
+test('after the end of a batch no result is taken, and its memory is free', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 1 });
+  const settler = settlerOf(id);
+  settler.add(lineResult(id, 1));
+  await settler.flush();
+  const late = lineResult(id, 1, { text: 'late' });
+  settler.add(late);
+  expect(await settler.close({ chunk: 0, job: { id: randomUUID(), retryCount: 0 } })).toBe('refused');
+  expect(late.released).toBe(1);
+  const { rows } = await sql<{ jobs: number }>`
+    select count(*)::int as jobs from pgboss.job
+    where name = 'batch-finalise' and data ->> 'batch_id' = ${id}`.execute(database.db);
+  expect(rows).toEqual([{ jobs: 1 }]);
+});
