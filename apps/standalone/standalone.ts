@@ -44,6 +44,8 @@ const logSizeBytesMax = 16_777_216;
 /** More than each process gives itself, so that it is the process that gives up and says why. */
 const stopGraceMs = 12_000;
 const simulatorDrainMs = 2_000;
+/** For a process whose database has another address now: it cannot settle anything, but can finish an answer. */
+const restartWithinMs = 2_000;
 
 /** The whole platform on this machine: database, keys, and API, worker and simulator as supervised child processes. */
 export function createStandalone(config: StandaloneConfig, terminal: Terminal): Standalone {
@@ -111,7 +113,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
       terminal.problem('the database runs again');
       if (!hasMoved) return; // the same address: the processes find it by themselves
       void moved().catch((error: unknown) => logger.error({ err: error }, 'runtime file not written'));
-      for (const child of children) void child.restart();
+      for (const child of children) void child.restart(restartWithinMs);
     };
     const kept = await keepEmbeddedPostgres({ dataDir, logger, onProblem: terminal.problem, onRestarted });
     cleanups.push(() => kept.stop());

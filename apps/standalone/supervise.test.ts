@@ -91,6 +91,17 @@ test('a restart takes the environment of that moment', async () => {
   );
   await expect.poll(() => written, { timeout: 10_000 }).toEqual(['first']);
   value = 'second';
-  await child.restart();
+  await child.restart(5_000);
   await expect.poll(() => written, { timeout: 10_000 }).toEqual(['first', 'second']);
+});
+
+test('one that is stopped while it restarts stays down', async () => {
+  const { child, written } = await superviseScript(
+    `process.on('SIGTERM', () => setTimeout(() => process.exit(0), 50)); setInterval(() => {}, 1000); console.log('up')`,
+  );
+  await expect.poll(() => written, { timeout: 10_000 }).toEqual(['up']);
+  const restarting = child.restart(5_000);
+  await child.stop();
+  await restarting;
+  expect(child.pid()).toBeUndefined();
 });
