@@ -50,5 +50,5 @@ export const finaliseQueue: QueueDefinition<BatchPayload> = {
 export const closeQueue: QueueDefinition<BatchPayload> = {
   name: 'batch-close',
   payload: BatchPayload,
-  options: { ...durable, notify: true },
+  options: { ...durable, ...patient, notify: true },
 };

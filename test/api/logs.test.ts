@@ -191,6 +191,25 @@ describe.each(sdks)('$name', (sdk) => {
     expect(byTrace.map(({ id }) => id)).toEqual(rows.map(({ id }) => id));
   });
 
+  test("calls are tagged with their key's metadata, and their own over it; lines with those of the call that made them", async () => {
+    const body = { name: 'tagged', defaults: { metadata: { team: 'blue', env: 'test' } } };
+    const { key } = await client.post<{ key: string }>('/api-keys', { body });
+    const defaultHeaders = { 'x-gateway-trace-id': `trace-tags-${sdk.name}`, 'x-gateway-metadata': '{"env":"live"}' };
+    const tagged = new sdk.OpenAI({ apiKey: key, baseURL: platform.baseUrl, defaultHeaders });
+    const messages = [{ role: 'user' as const, content: 'Hello' }];
+    await tagged.chat.completions.create({ model: '@simulator/sim-small', messages });
+    const batch = await runBatch(sdk, tagged, [chatLine('a')], {
+      metadata: { run: '1' },
+      gateway_options: { metadata: { step: '2' } },
+    } as object);
+    expect(batch.metadata).toEqual({ run: '1' });
+    const rows = await rowsOf({ trace_id: `trace-tags-${sdk.name}` }, 2);
+    expect(rows.map(({ kind, metadata }) => ({ kind, metadata }))).toEqual([
+      { kind: 'batch', metadata: { run: '1', team: 'blue', env: 'live', step: '2' } },
+      { kind: 'live', metadata: { team: 'blue', env: 'live' } },
+    ]);
+  });
+
   test('the log is newest first, pages by after and limit, and filters', async () => {
     const key = await createWorkspace(platform);
     const own = new sdk.OpenAI({ apiKey: key, baseURL: platform.baseUrl });

@@ -40,7 +40,7 @@ export async function checkModels(rig: Rig): Promise<string[]> {
 // A killed worker's last job is given away after its heartbeat and a monitor pass, and then found to be done.
 const residueMs = 45_000;
 
-/** I9: soon after the end of a batch nothing of it is left: no job but the one at its deadline, no open chunk. */
+/** I9: soon after the end of a batch nothing of it is left: no job but the one at its deadline, no open chunk, no key. */
 export async function checkResidue(rig: Rig, batchId: string, hurry: boolean): Promise<string[]> {
   const deadline = performance.now() + residueMs;
   for (let round = 0; ; round += 1) {
@@ -62,7 +62,9 @@ async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
     .where('batch_id', '=', batchId)
     .where('state', '<>', 'done')
     .execute();
+  const secrets = await rig.db.selectFrom('secret').select('id').where('owner_id', '=', batchId).execute();
   return [
+    ...(secrets.length === 0 ? [] : ["the caller's key is left"]),
     ...jobs.rows.map(({ name, state }) => `a job of queue ${name} is left, ${state}`),
     ...chunks.map(({ chunk, state }) => `chunk ${chunk} is left, ${state}`),
   ];

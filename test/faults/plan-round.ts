@@ -14,6 +14,7 @@ export type Fault =
   | { kind: 'stop_worker'; worker: 0 | 1; downMs: number }
   | { kind: 'kill_api'; downMs: number }
   | { kind: 'kill_postgres'; downMs: number }
+  | { kind: 'hang_postgres'; forMs: number }
   | { kind: 'end_sessions'; forMs: number }
   | { kind: 'cancel' }
   | { kind: 'duplicate_job' }
@@ -28,6 +29,8 @@ export type RoundPlan = {
   /** How often one execution of a line calls the provider again, given that model. */
   retriesMax: number;
   latencyMs: number;
+  /** Through a stored virtual key, or with a key that the caller sends and the batch keeps for its life. */
+  target: 'virtual_key' | 'own_key';
   /** One or both workers run. */
   workers: 1 | 2;
   /** Heartbeats of lost claims are set back, so that a round does not wait for their ten seconds. */
@@ -43,9 +46,11 @@ export type PlanOptions = {
   callsInFlight: number;
   /** Share of rounds, in per cent, that skip the wait for a lost heartbeat. */
   hurryPercent: number;
-  /** Kinds of faults to leave out. */
-  without?: readonly Fault['kind'][];
+  /** Share of the kills of Postgres, in per cent, after which it stays away for longer than anybody keeps a snapshot. */
+  longOutagePercent: number;
 };
+
+const outageMs = 36_000;
 
 /** Pure: the same seed makes the same plan. */
 export function planRound(seed: number, options: PlanOptions): RoundPlan {
@@ -55,11 +60,11 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
   const durationMs = random.between(500, 5_000);
   const perLine = (durationMs * options.callsInFlight) / Math.max(lines, options.callsInFlight);
   const latencyMs = Math.round(Math.max(5, Math.min(perLine, 2_000)));
-  const kinds = weighted.filter(({ kind }) => !options.without?.includes(kind));
   const faults: PlannedFault[] = [];
+  const target = random.chance(35) ? 'own_key' : 'virtual_key';
   const count = random.between(1, 4);
   while (faults.length < count) {
-    const fault = chooseFault(random, kinds);
+    const fault = chooseFault(random, options.longOutagePercent);
     // One of these says all that there is to say, and two storms only make a round long.
     const once = fault.kind !== 'kill_worker' && fault.kind !== 'kill_api' && fault.kind !== 'kill_postgres';
     if (once && faults.some(({ kind }) => kind === fault.kind)) continue;
@@ -68,7 +73,8 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
   return {
     seed,
     lines,
-    model: `@simulator/${flaky ? 'sim-flaky-10' : 'sim-small'}+${latencyMs}ms`,
+    model: `${target === 'virtual_key' ? '@simulator/' : ''}${flaky ? 'sim-flaky-10' : 'sim-small'}+${latencyMs}ms`,
+    target,
     retriesMax: flaky ? 1 : 0,
     latencyMs,
     // A paused worker shows something only when another one takes over.
@@ -83,6 +89,7 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
 const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
   { kind: 'kill_worker', weight: 35 },
   { kind: 'kill_postgres', weight: 16 },
+  { kind: 'hang_postgres', weight: 5 },
   { kind: 'kill_api', weight: 14 },
   { kind: 'pause_worker', weight: 8 },
   { kind: 'stop_worker', weight: 8 },
@@ -92,10 +99,12 @@ const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
   { kind: 'delete_input', weight: 6 },
 ];
 
-function chooseFault(random: Random, kinds: typeof weighted): Fault {
-  const total = kinds.reduce((sum, { weight }) => sum + weight, 0);
+export const faultKinds: readonly Fault['kind'][] = weighted.map(({ kind }) => kind);
+
+function chooseFault(random: Random, long: number): Fault {
+  const total = weighted.reduce((sum, { weight }) => sum + weight, 0);
   let at = random.next() * total;
-  const chosen = kinds.find(({ weight }) => (at -= weight) < 0) ?? kinds[0];
+  const chosen = weighted.find(({ weight }) => (at -= weight) < 0) ?? weighted[0];
   const worker = random.pick([0, 1] as const);
   const downMs = random.pick([0, 0, 200, 1_000]);
   const kind = chosen?.kind ?? 'kill_worker';
@@ -108,7 +117,9 @@ function chooseFault(random: Random, kinds: typeof weighted): Fault {
     case 'kill_api':
       return { kind, downMs };
     case 'kill_postgres':
-      return { kind, downMs: random.pick([0, 300, 1_000, 3_000]) };
+      return { kind, downMs: random.chance(long) ? outageMs : random.pick([0, 300, 1_000, 3_000]) };
+    case 'hang_postgres':
+      return { kind, forMs: random.between(500, 8_000) };
     case 'end_sessions':
       return { kind, forMs: random.between(200, 3_000) };
     case 'cancel':
@@ -149,6 +160,7 @@ function chooseMoment(random: Random, kind: Fault['kind'], durationMs: number): 
     case 'pause_worker':
     case 'stop_worker':
     case 'kill_postgres':
+    case 'hang_postgres':
     case 'end_sessions': {
       const after = random.pick(anyMoment);
       // Near the last line, where an end may be lost or come twice.

@@ -79,7 +79,7 @@ async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (te
   moments.pass('uploaded');
   const creating = rig.client.createBatch(
     { input_file_id: ids.fileId, endpoint: '/v1/chat/completions', completion_window: '24h' },
-    name,
+    { idempotencyKey: name, ownKey: plan.target === 'own_key' },
   );
   moments.pass('create_sent');
   const { id: batchId } = await creating;

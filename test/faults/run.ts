@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util';
 import { planRound } from './plan-round.ts';
 import { startRig } from './rig/start-rig.ts';
 import { rigEnvironment, planOptions } from './settings.ts';
+import { runPoisonRound } from './run-poison-round.ts';
 import { describeFault, runRound } from './run-round.ts';
 
 // npm run test:faults -- --seed 42 --rounds 300
@@ -24,8 +25,11 @@ const rig = await startRig(rigEnvironment);
 console.log(`seed ${firstSeed}, ${rounds} rounds, in ${rig.folder}`);
 process.once('SIGINT', () => void rig.stop({ keepFolder: false }).then(() => process.exit(130)));
 
+const poison = await runPoisonRound(rig);
+console.log(`${poison.violations.length === 0 ? 'ok  ' : 'FAIL'} poison: a line that ended ${poison.kills} workers`);
+for (const violation of poison.violations) console.log(`  violated: ${violation}`);
 const worst = { stallMs: 0, seed: 0, hurriedMs: 0 };
-let violated = 0;
+let violated = poison.violations.length === 0 ? 0 : 1;
 let done = 0;
 for (let seed = firstSeed; seed < firstSeed + rounds; seed += 1) {
   const plan = planRound(seed, options);

@@ -9,4 +9,9 @@ export const rigEnvironment: Record<string, string> = {
   SLUICE_CALLS_MAX: String(callsMax),
 };
 
-export const planOptions: PlanOptions = { linesMax: 3_000, callsInFlight: callsMax, hurryPercent: 60 };
+export const planOptions: PlanOptions = {
+  linesMax: 3_000,
+  callsInFlight: callsMax,
+  hurryPercent: 60,
+  longOutagePercent: 6,
+};

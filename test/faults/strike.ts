@@ -49,6 +49,10 @@ export async function strike(
       say('postgres is back');
       if (plan.hurry) await loseHeartbeats(rig);
       return struck;
+    case 'hang_postgres':
+      await rig.postgres.hang(fault.forMs);
+      say('postgres goes on');
+      return struck;
     case 'end_sessions': {
       const until = performance.now() + fault.forMs;
       while (performance.now() < until) {

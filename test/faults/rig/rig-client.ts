@@ -8,7 +8,8 @@ import type { OpenAiFile } from '#libs/files/to-openai-file.ts';
  */
 export type RigClient = {
   upload(filename: string, content: Buffer, idempotencyKey: string): Promise<OpenAiFile>;
-  createBatch(body: object, idempotencyKey: string): Promise<OpenAiBatch>;
+  /** `ownKey`: the target is the simulator, by address and with a key that only this call brings. */
+  createBatch(body: object, options: { idempotencyKey: string; ownKey: boolean }): Promise<OpenAiBatch>;
   retrieveBatch(id: string): Promise<OpenAiBatch>;
   /** The status that the cancel was answered with: 200, or 409 when it came too late. */
   cancelBatch(id: string): Promise<number>;
@@ -21,7 +22,14 @@ type Answer = { status: number; body: Buffer };
 const patienceMs = 90_000;
 const attemptMs = 20_000;
 
-export function createRigClient(options: { baseUrl: string; key: string }): RigClient {
+export function createRigClient(options: { baseUrl: string; key: string; simulatorUrl: string }): RigClient {
+  const ownTarget = {
+    'x-gateway-api-key': options.key,
+    authorization: 'Bearer a-key-of-the-caller',
+    'x-gateway-provider': 'openai',
+    'x-gateway-custom-host': `${options.simulatorUrl}/v1`,
+  };
+
   async function call(method: string, path: string, init: () => RequestInit = () => ({})): Promise<Answer> {
     const giveUpAt = performance.now() + patienceMs;
     for (;;) {
@@ -63,11 +71,13 @@ export function createRigClient(options: { baseUrl: string; key: string }): RigC
       });
       return json(answer, 'upload') as OpenAiFile;
     },
-    async createBatch(body, idempotencyKey) {
-      const answer = await call('POST', '/batches', () => ({
-        body: JSON.stringify(body),
-        headers: { 'content-type': 'application/json', 'idempotency-key': idempotencyKey },
-      }));
+    async createBatch(body, { idempotencyKey, ownKey }) {
+      const headers: Record<string, string> = {
+        'content-type': 'application/json',
+        'idempotency-key': idempotencyKey,
+        ...(ownKey ? ownTarget : {}),
+      };
+      const answer = await call('POST', '/batches', () => ({ body: JSON.stringify(body), headers }));
       return json(answer, 'create') as OpenAiBatch;
     },
     retrieveBatch: async (id) => json(await call('GET', `/batches/${id}`), 'retrieve') as OpenAiBatch,

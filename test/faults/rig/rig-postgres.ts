@@ -13,6 +13,8 @@ export type RigPostgres = {
   connectionString: string;
   /** SIGKILL of every process of the server; up again on the same port after `downMs`. Resolves when it answers. */
   kill(downMs: number): Promise<void>;
+  /** SIGSTOP of every process of the server, and SIGCONT after `forMs`: connections stay open and nothing answers. */
+  hang(forMs: number): Promise<void>;
   /** Ends every session of the platform's, as an administrator or a failing network would. */
   endSessions(): Promise<number>;
   isDown(): boolean;
@@ -33,8 +35,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
   const fall = async (downMs: number): Promise<void> => {
     const gone = new Promise<void>((resolve) => server.onExit(() => resolve()));
     // The postmaster first: while it lives, it would take the end of a session for a crash and restart by itself.
-    const pids = [server.pid, ...childrenOf(server.pid)];
-    for (const pid of pids) kill(pid);
+    signalAll([server.pid, ...childrenOf(server.pid)], 'SIGKILL');
     await gone;
     await sleep(downMs);
     server = await start();
@@ -49,6 +50,16 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
         down = undefined;
       });
       await down;
+    },
+    async hang(forMs) {
+      await down;
+      const { pid } = server;
+      // The postmaster first, so that it starts no more; it is told last to go on.
+      signalAll([pid], 'SIGSTOP');
+      const stopped = childrenOf(pid);
+      signalAll(stopped, 'SIGSTOP');
+      await sleep(forMs);
+      signalAll([...stopped, pid], 'SIGCONT');
     },
     async endSessions() {
       const client = new pg.Client({ connectionString: server.adminConnectionString });
@@ -90,10 +101,12 @@ function childrenOf(parent: number): number[] {
     .map(Number);
 }
 
-function kill(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch {
-    // It is gone already.
+function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal);
+    } catch {
+      // It is gone already.
+    }
   }
 }

@@ -110,7 +110,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     postgres,
     api,
     workers,
-    client: createRigClient({ baseUrl: `${baseUrl}/v1`, key }),
+    client: createRigClient({ baseUrl: `${baseUrl}/v1`, key, simulatorUrl }),
     db,
     databaseUrl,
     takeCrashes: () => crashes.splice(0),

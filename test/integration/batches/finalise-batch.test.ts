@@ -1,0 +1,135 @@
+import { createHash } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { batchModel } from '#libs/batches/batch-model.ts';
+import type { FinalizingReason } from '#libs/batches/batch.ts';
+import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
+import { resultsBucket } from '#libs/batches/results-bucket.ts';
+import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import { createRunningBatch, readBatch, readChunks, readEvents, silent, useBatchEngine } from './running-batch.ts';
+
+const database = useTestDatabase();
+const engine = useBatchEngine(database);
+let folder: string;
+let blobs: BlobStore;
+
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'sluice-finalise-'));
+  blobs = await createDiskBlobStore({ folder });
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+type Row = { line: number; succeeded: boolean; data: Buffer };
+
+/** A batch that takes no more results, with these rows. */
+async function createFinalizing(lines: number, rows: readonly Row[], reason: FinalizingReason): Promise<string> {
+  const id = await createRunningBatch(database, engine, { lines });
+  const bucket = resultsBucket(await readBatch(database, id));
+  for (const row of rows)
+    await database.db
+      .insertInto('batch_result')
+      .values({ bucket, batch_id: id, ...row })
+      .execute();
+  const completed = rows.filter((row) => row.succeeded).length;
+  const metadata = { actor: { type: 'system' as const, id: 'test' } };
+  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
+    unit.append(batchModel, id, [
+      {
+        type: 'batch.lines_settled',
+        data: { chunks: [], completed, failed: rows.length - completed, usage: [], results_root: '' },
+      },
+      { type: 'batch.finalizing', data: { reason } },
+    ]),
+  );
+  return id;
+}
+
+async function finalise(id: string, input = 'unused'): Promise<Map<string, StoredBlob>> {
+  const files = new Map<string, StoredBlob>();
+  await finaliseBatch(
+    {
+      db: database.db,
+      eventLog: engine.eventLog,
+      blobs,
+      inputBlob: () => Promise.resolve(input),
+      recordFile: (_unit, { filename, blob }) => {
+        files.set(filename.includes('_output') ? 'output' : 'error', blob);
+        return Promise.resolve();
+      },
+      releaseTarget: () => Promise.resolve(),
+      logger: silent,
+    },
+    id,
+    new AbortController().signal,
+  );
+  return files;
+}
+
+const contentOf = async (blob: StoredBlob | undefined): Promise<Buffer> =>
+  blob ? await buffer(await blobs.read(blob.blob)) : Buffer.alloc(0);
+
+test('answers larger than a page are written whole and in order', async () => {
+  const mebibyte = 1_048_576;
+  // One larger than a page by itself, several that fill more than one, and small ones around them.
+  const sizes = [10, 3 * mebibyte, 3 * mebibyte, 3 * mebibyte, 10, 9 * mebibyte, 10, 10];
+  const rows = sizes.map((size, index) => ({
+    line: index + 1,
+    succeeded: index % 4 !== 0,
+    data: Buffer.alloc(size, String(index)),
+  }));
+  const id = await createFinalizing(sizes.length, rows, 'completed');
+  const files = await finalise(id);
+  for (const [kind, succeeded] of [
+    ['output', true],
+    ['error', false],
+  ] as const) {
+    const expected = createHash('sha256');
+    for (const row of rows) if (row.succeeded === succeeded) expected.update(row.data).update('\n');
+    expect(files.get(kind)?.sha256).toBe(expected.digest('hex'));
+  }
+  expect(await readBatch(database, id)).toMatchObject({ status: 'completed' });
+});
+
+test('lines without a result are written where they stand in the input, over any number of pages', async () => {
+  const lines = 1_200;
+  const requests = Array.from({ length: lines }, (_value, index) => `{"custom_id":"line-${index + 1}"}`);
+  const { blob, sizeBytes } = await blobs.put(Readable.from([Buffer.from(requests.join('\n'))]));
+  // Rows at both ends, around the border of a page, and none at all in the second page.
+  const answered = [1, 2, 511, 512, 1_199];
+  const rows = answered.map((line) => ({ line, succeeded: false, data: Buffer.from(`{"custom_id":"line-${line}"}`) }));
+  const id = await createFinalizing(lines, rows, 'expired');
+  await database.db.updateTable('batch_chunk').set({ byte_length: sizeBytes }).where('batch_id', '=', id).execute();
+  const files = await finalise(id, blob);
+  expect(files.has('output')).toBe(false);
+  const written = (await contentOf(files.get('error'))).toString('utf8').trimEnd().split('\n');
+  const parsed = written.map((line) => JSON.parse(line) as { custom_id: string; error?: { code: string } });
+  expect(parsed.map(({ custom_id }) => custom_id)).toEqual(requests.map((_line, index) => `line-${index + 1}`));
+  expect(parsed.filter(({ error }) => error?.code === 'batch_expired')).toHaveLength(lines - answered.length);
+  expect(await readBatch(database, id)).toMatchObject({ status: 'expired' });
+  expect((await readChunks(database, id)).map(({ state }) => state)).toEqual(['done']);
+});
+
+test('of two that finalise a batch at the same time, one ends it', async () => {
+  const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];
+  const id = await createFinalizing(1, rows, 'completed');
+  const both = await Promise.all([finalise(id), finalise(id)]);
+  expect(both.filter((files) => files.size > 0)).toHaveLength(1);
+  const ends = (await readEvents(database, id)).filter((event) => event.type === 'batch.completed');
+  expect(ends).toHaveLength(1);
+});
+
+test('files that do not fit the counts end nothing', async () => {
+  const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];
+  const id = await createFinalizing(1, rows, 'completed');
+  await database.db.deleteFrom('batch_result').where('batch_id', '=', id).execute();
+  const { blob } = await blobs.put(Readable.from([Buffer.from('{"custom_id":"line-1"}')]));
+  await database.db.updateTable('batch_chunk').set({ byte_length: 22 }).where('batch_id', '=', id).execute();
+  await expect(finalise(id, blob)).rejects.toThrow('do not fit the counts');
+  expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing' });
+});
