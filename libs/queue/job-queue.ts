@@ -173,7 +173,8 @@ async function startWorker<Payload extends object>(
 ): Promise<void> {
   const workerId = await boss.work(
     queue.name,
-    { batchSize: 1, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 5 },
+    // A job that the monitor takes from a dead worker, or that waited to be tried again, is told by no NOTIFY.
+    { batchSize: 1, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
     async (jobs: Job<Payload>[]) => {
       for (const job of jobs) {
         try {

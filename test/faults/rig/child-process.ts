@@ -25,11 +25,14 @@ export type RigProcess = {
   stop(): Promise<void>;
 };
 
+/** A process this old has started; from then on it must outlive every trouble of the database. */
+const startMaxMs = 20_000;
+
 const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
 
 /**
  * Starts `node <program>` with its output appended to `logFile`. An end that nobody asked for is told to `onCrash`,
- * unless `mayFail()` says that this is a moment when a start may fail (the database is away), and it is started again.
+ * unless it is that of a start at a moment when one may fail (`mayFail`: the database is away). It is started again.
  */
 export function startRigProcess(options: {
   name: string;
@@ -60,10 +63,12 @@ export function startRigProcess(options: {
     closeSync(log);
     child = launched;
     ending = undefined;
+    const launchedAt = performance.now();
     exited = new Promise((resolve) => {
       launched.once('exit', (code, signal) => {
         child = undefined;
-        if (!ending && wanted && !mayFail()) onCrash(name, signal ?? `exit code ${code}`);
+        const isStart = performance.now() - launchedAt < startMaxMs;
+        if (!ending && wanted && !(isStart && mayFail())) onCrash(name, signal ?? `exit code ${code}`);
         // A crashed start is not tried in a tight loop.
         restart = setTimeout(launch, ending?.downMs ?? 200);
         resolve();

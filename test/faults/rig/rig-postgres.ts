@@ -17,12 +17,14 @@ export type RigPostgres = {
   hang(forMs: number): Promise<void>;
   /** Ends every session of the platform's, as an administrator or a failing network would. */
   endSessions(): Promise<number>;
-  isDown(): boolean;
-  /** For how long it has answered again, in milliseconds; infinite when it never was away. */
-  upForMs(): number;
+  /** Whether it is away, hangs or loses sessions by the rig's doing, or did so a moment ago. */
+  isTroubled(): boolean;
   /** `keep`: the data stays where it is, to be looked at. */
   stop(options: { keep: boolean }): Promise<void>;
 };
+
+/** How long after the trouble a start may still fail because of it. */
+const troubleGraceMs = 3_000;
 
 export async function startRigPostgres(options: { dataDir: string; logger: Logger }): Promise<RigPostgres> {
   const { dataDir, logger } = options;
@@ -30,7 +32,8 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
   let server = await start();
   const { connectionString } = server;
   let down: Promise<void> | undefined;
-  let upSince = Number.NEGATIVE_INFINITY;
+  let isHanging = false;
+  let troubledAt = Number.NEGATIVE_INFINITY;
 
   const fall = async (downMs: number): Promise<void> => {
     const gone = new Promise<void>((resolve) => server.onExit(() => resolve()));
@@ -40,7 +43,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
     await sleep(downMs);
     server = await start();
     if (server.connectionString !== connectionString) throw new Error('Postgres came back at another address');
-    upSince = performance.now();
+    troubledAt = performance.now();
   };
 
   return {
@@ -58,10 +61,14 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
       signalAll([pid], 'SIGSTOP');
       const stopped = childrenOf(pid);
       signalAll(stopped, 'SIGSTOP');
+      isHanging = true;
       await sleep(forMs);
       signalAll([...stopped, pid], 'SIGCONT');
+      isHanging = false;
+      troubledAt = performance.now();
     },
     async endSessions() {
+      troubledAt = performance.now();
       const client = new pg.Client({ connectionString: server.adminConnectionString });
       client.on('error', () => {});
       try {
@@ -77,8 +84,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
         await client.end().catch(() => {});
       }
     },
-    isDown: () => down !== undefined,
-    upForMs: () => performance.now() - upSince,
+    isTroubled: () => down !== undefined || isHanging || performance.now() - troubledAt < troubleGraceMs,
     async stop({ keep }) {
       await down?.catch(() => {});
       await server.stop();

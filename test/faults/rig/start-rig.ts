@@ -38,9 +38,6 @@ export type Rig = {
 
 const logger = createLogger({ name: 'faults', level: process.env['SLUICE_LOG_LEVEL'] ?? 'silent' });
 
-/** How long after Postgres is back a start may still fail because of it. */
-const startGraceMs = 3_000;
-
 /** `environment` is for the API and the workers. */
 export async function startRig(environment: Record<string, string> = {}): Promise<Rig> {
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-faults-'));
@@ -68,7 +65,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
       environment: own,
       logFile: path.join(folder, 'logs', `${name}.log`),
       onCrash: (who, how) => crashes.push(`${who} ended by itself: ${how} (see logs/${who}.log)`),
-      mayFail: () => postgres.isDown() || postgres.upForMs() < startGraceMs,
+      mayFail: postgres.isTroubled,
     });
   const simulator = start('simulator', 'simulator', {
     PATH: shared.PATH,
