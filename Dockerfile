@@ -41,9 +41,9 @@ ENV NODE_ENV=production HOST=0.0.0.0 SLUICE_BLOBS=file:/var/lib/sluice/blobs
 USER 65532:65532
 EXPOSE 8787
 STOPSIGNAL SIGTERM
-# Of the API: another command brings its own or none (--no-healthcheck). Liveness only: restarting does not help a
-# process whose database is away, which /health/ready would also report.
+# Of the API, and of a worker that has a port. Another command brings its own check or none (--no-healthcheck). Liveness
+# only: no restart helps a process whose database is away, which /health/ready would report.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["node", "-e", \
-  "fetch(`http://127.0.0.1:${process.env.PORT || 8787}/health/live`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+  "fetch(`http://127.0.0.1:${process.env.SLUICE_WORKER_PORT || process.env.PORT || 8787}/health/live`).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node"]
 CMD ["apps/api/main.ts"]

@@ -3,6 +3,8 @@ import { defineConfig } from 'vitest/config';
 // `unit` needs nothing; `integration` needs a Postgres (DATABASE_URL, embedded, or Testcontainers: test/postgres.ts).
 export default defineConfig({
   test: {
+    // Two also on two cores, where vitest would take one: these tests wait more than they compute.
+    maxWorkers: 2,
     projects: [
       { test: { name: 'unit', include: ['apps/**/*.test.ts', 'libs/**/*.test.ts', 'test/*.test.ts'] } },
       {

@@ -38,51 +38,49 @@ const logger = createLogger({ name: 'test', level: process.env['SLUICE_LOG_LEVEL
 export async function startPlatform(
   options: { worker?: boolean; environment?: Record<string, string>; simulator?: Partial<SimulatorOptions> } = {},
 ): Promise<TestPlatform> {
-  const dataDir = await mkdtemp(path.join(tmpdir(), 'sluice-test-'));
-  const database = await createTestDatabase();
-  const simulator = createSimulator(options.simulator);
-  const { url } = await simulator.start();
-  const simulatorUrl = `${url}/v1`;
-  const adminKey = `sk-test-${randomBytes(16).toString('hex')}`;
-  const environment: Record<string, string> = {
-    DATABASE_URL: database.connectionString,
-    SLUICE_DATA_DIR: dataDir,
-    SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
-    SLUICE_EGRESS_ALLOW: new URL(url).host,
-    SLUICE_BOOTSTRAP_KEY: adminKey,
-    SLUICE_SIMULATOR_URL: simulatorUrl,
-    SLUICE_RETRY_BASE: '10ms',
-    SLUICE_DRAIN: '2s',
-    SLUICE_STOP_DEADLINE: '2s',
-    PORT: '0',
-    ...options.environment,
+  // What is to be undone, whether the platform is stopped or never came up; last things first.
+  const undo: (() => Promise<unknown>)[] = [];
+  const stop = async (): Promise<void> => {
+    for (const step of undo.splice(0).toReversed()) await step();
   };
-  const running: Part[][] = [];
-  const startWorker: TestPlatform['startWorker'] = async (overrides = {}) => {
-    const { parts } = await composeWorker(WorkerConfig.parse({ ...environment, ...overrides }), logger);
-    await startAll(parts, logger);
-    running.push(parts);
-    return { stop: () => stopAll(parts, logger) };
-  };
-  const api = await composeApi(ApiConfig.parse(environment), logger);
-  await startAll(api.parts, logger);
-  if (options.worker !== false) await startWorker();
-  return {
-    baseUrl: `${api.url()}/v1`,
-    adminKey,
-    simulator,
-    simulatorUrl,
-    database,
-    api,
-    dataDir,
-    environment,
-    startWorker,
-    async stop() {
-      await stopAll(api.parts, logger);
-      for (const parts of running) await stopAll(parts, logger);
-      await simulator.stop();
-      await database.drop();
-      await rm(dataDir, { recursive: true, force: true });
-    },
-  };
+  try {
+    const dataDir = await mkdtemp(path.join(tmpdir(), 'sluice-test-'));
+    undo.push(() => rm(dataDir, { recursive: true, force: true }));
+    const database = await createTestDatabase();
+    undo.push(() => database.drop());
+    const simulator = createSimulator(options.simulator);
+    const { url } = await simulator.start();
+    undo.push(() => simulator.stop());
+    const simulatorUrl = `${url}/v1`;
+    const adminKey = `sk-test-${randomBytes(16).toString('hex')}`;
+    const environment: Record<string, string> = {
+      DATABASE_URL: database.connectionString,
+      SLUICE_DATA_DIR: dataDir,
+      SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
+      SLUICE_EGRESS_ALLOW: new URL(url).host,
+      SLUICE_BOOTSTRAP_KEY: adminKey,
+      SLUICE_SIMULATOR_URL: simulatorUrl,
+      SLUICE_RETRY_BASE: '10ms',
+      SLUICE_DRAIN: '2s',
+      SLUICE_STOP_DEADLINE: '2s',
+      PORT: '0',
+      ...options.environment,
+    };
+    const run = async (parts: Part[]): Promise<{ stop: () => Promise<void> }> => {
+      const stopParts = (): Promise<void> => stopAll(parts, logger);
+      undo.push(stopParts);
+      await startAll(parts, logger);
+      return { stop: stopParts };
+    };
+    const startWorker: TestPlatform['startWorker'] = async (overrides = {}) =>
+      await run((await composeWorker(WorkerConfig.parse({ ...environment, ...overrides }), logger)).parts);
+    const api = await composeApi(ApiConfig.parse(environment), logger);
+    await run(api.parts);
+    if (options.worker !== false) await startWorker();
+    const baseUrl = `${api.url()}/v1`;
+    return { baseUrl, adminKey, simulator, simulatorUrl, database, api, dataDir, environment, startWorker, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
 }

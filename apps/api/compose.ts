@@ -90,8 +90,11 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const firstKey: Part = {
     name: 'first key',
     async start() {
-      if (config.SLUICE_BOOTSTRAP_KEY === undefined) return;
-      const { workspaceId } = await bootstrap({ db, eventLog }, new Secret(config.SLUICE_BOOTSTRAP_KEY));
+      const key = config.SLUICE_BOOTSTRAP_KEY;
+      // Without a key to give out, an empty database stays empty: one that is generated here, nobody would see.
+      const known = await db.selectFrom('workspace').select('id').limit(1).executeTakeFirst();
+      if (key === undefined && known === undefined) return;
+      const { workspaceId } = await bootstrap({ db, eventLog }, key === undefined ? null : new Secret(key));
       if (config.SLUICE_SIMULATOR_URL !== undefined) {
         await ensureSimulatorKey({ db, eventLog, secrets }, workspaceId, config.SLUICE_SIMULATOR_URL);
       }

@@ -12,5 +12,5 @@ try {
 } catch (error) {
   if (!(error instanceof ConfigurationError)) throw error;
   console.error(error.message);
-  process.exitCode = 1;
+  process.exit(1); // what was already opened, such as a database connection, would keep it running
 }

@@ -1,18 +1,32 @@
+import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { readEnv } from '#libs/kernel/read-env.ts';
+import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
 import { readRuntimeFile } from '../standalone/runtime-file.ts';
 import { CliConfig } from './config.ts';
 
 /**
  * The database that a command works on: DATABASE_URL; else the embedded one of a running `npm start`; else the embedded
  * one of the data directory, started for the time of the command. `close` ends what was started.
+ * Throws ConfigurationError when there is none and `mayCreate` is false, so that a command in the wrong directory does
+ * not answer for an empty database.
  */
-export async function openDatabaseUrl(logger: Logger): Promise<{ url: string; close: () => Promise<void> }> {
+export async function openDatabaseUrl(
+  options: { mayCreate: boolean },
+  logger: Logger,
+): Promise<{ url: string; close: () => Promise<void> }> {
   const config = readEnv(CliConfig);
-  if (config.DATABASE_URL !== undefined) return { url: config.DATABASE_URL, close: async () => {} };
-  const running = await readRuntimeFile(config.SLUICE_DATA_DIR);
-  if (running !== undefined) return { url: running.databaseUrl, close: async () => {} };
-  const server = await startEmbeddedPostgres({ dataDir: config.SLUICE_DATA_DIR, logger });
+  const nothing = async (): Promise<void> => {};
+  if (config.DATABASE_URL !== undefined) return { url: config.DATABASE_URL, close: nothing };
+  const dataDir = path.resolve(config.SLUICE_DATA_DIR);
+  const running = await readRuntimeFile(dataDir);
+  if (running !== undefined) return { url: running.databaseUrl, close: nothing };
+  if (!options.mayCreate && !existsSync(path.join(dataDir, 'postgres'))) {
+    throw new ConfigurationError(
+      `There is no database in ${dataDir}. Set DATABASE_URL, or SLUICE_DATA_DIR to the data directory of npm start.`,
+    );
+  }
+  const server = await startEmbeddedPostgres({ dataDir, logger });
   return { url: server.connectionString, close: () => server.stop() };
 }

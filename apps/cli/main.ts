@@ -1,43 +1,62 @@
 import { Command } from 'commander';
-import { createLogger } from '#libs/kernel/logger.ts';
-import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { migrate } from '#libs/database/migrate.ts';
+import { createLogDestination } from '#libs/kernel/log-destination.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { explain } from '../standalone/explain.ts';
 import { openDatabaseUrl } from './database-url.ts';
-import { describeCheck, rebuild } from './rebuild.ts';
+import { describeCheck, rebuild, toJson } from './rebuild.ts';
 
-// stdout is for results, stderr for progress and problems; exit codes: 0 ok, 1 failed or different, 2 wrong usage.
-const logger = createLogger({ name: 'cli', level: 'warn' });
+// stdout is for results, stderr for progress and problems; exit codes: 0 done or equal, 1 failed or different, 2 wrong
+// usage (user-experience.md A3).
+const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
+process.stdout.on('error', () => process.exit(1)); // its reader is gone, as in `sluice … | head`
 
-const program = new Command('sluice').description('Sluice on the command line').showHelpAfterError();
+const program = new Command('sluice')
+  .description(
+    'Sluice on the command line. Works on the database of DATABASE_URL, of a running npm start, or of the data directory.',
+  )
+  .showHelpAfterError()
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
 
 program
   .command('migrate')
-  .description('bring the database to the newest migration')
-  .action(async () => {
-    await withDatabase(async (connectionString) => {
+  .description('bring the database to the newest migration, making the embedded one if there is none')
+  .option('--json', 'print {"applied": [names]}')
+  .action(async ({ json = false }: { json?: boolean }) => {
+    await withDatabase({ mayCreate: true }, async (connectionString) => {
       const applied = await migrate({ connectionString, logger });
-      console.log(applied.length === 0 ? 'nothing to do' : `applied: ${applied.join(', ')}`);
+      if (json) print(JSON.stringify({ applied }));
+      else print(applied.length === 0 ? 'nothing to do' : `applied: ${applied.join(', ')}`);
     });
   });
 
 program
   .command('rebuild')
-  .description('fold the event log into the read models')
+  .description('fold the event log into the read models, while the platform runs or not')
   .option('--check', 'only compare: say equal, or name the first difference and exit 1')
-  .action(async ({ check = false }: { check?: boolean }) => {
-    await withDatabase(async (connectionString) => {
-      const onProgress = (events: number): void => {
-        if (process.stderr.isTTY) process.stderr.write(`\r${events} events`);
-      };
-      const report = await rebuild({ connectionString, check, onProgress }, logger);
+  .option('--json', 'print the report as one JSON object')
+  .action(async ({ check = false, json = false }: { check?: boolean; json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const report = await rebuild({ connectionString, check, onProgress: showEvents }, logger);
       if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
-      for (const line of describeCheck(report, check)) console.log(line);
+      for (const line of json ? [toJson(report, check)] : describeCheck(report, check)) print(line);
       if (check && report.difference !== null) process.exitCode = 1;
     });
   });
 
-async function withDatabase(work: (connectionString: string) => Promise<void>): Promise<void> {
-  const { url, close } = await openDatabaseUrl(logger);
+function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+function showEvents(events: number): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r${events} events`);
+}
+
+async function withDatabase(
+  options: { mayCreate: boolean },
+  work: (connectionString: string) => Promise<void>,
+): Promise<void> {
+  const { url, close } = await openDatabaseUrl(options, logger);
   try {
     await work(url);
   } finally {
@@ -48,6 +67,6 @@ async function withDatabase(work: (connectionString: string) => Promise<void>): 
 try {
   await program.parseAsync();
 } catch (error) {
-  console.error(error instanceof ConfigurationError ? error.message : error);
+  process.stderr.write(`${explain(error)}\n`);
   process.exitCode = 1;
 }

@@ -1,12 +1,17 @@
 import { announceAccessChange } from '#libs/access/access-change.ts';
+import { pendingMigrations } from '#libs/database/migrate.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { checkInlineModels, rebuildInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { inlineModels } from '../platform/models.ts';
 
 export type RebuildOptions = { connectionString: string; check: boolean; onProgress: (events: number) => void };
 
-/** Folds the whole log into fresh tables and compares them with the live ones, or replaces the live ones by them. */
+/**
+ * Folds the whole log into fresh tables and compares them with the live ones, or replaces the live ones by them.
+ * Throws ConfigurationError when the database lacks migrations: its tables are not the ones that are folded into.
+ */
 export async function rebuild(options: RebuildOptions, logger: Logger): Promise<CheckReport> {
   const pool = createPool(
     {
@@ -19,6 +24,12 @@ export async function rebuild(options: RebuildOptions, logger: Logger): Promise<
     logger,
   );
   try {
+    const pending = await pendingMigrations(createDatabase(pool));
+    if (pending.length > 0) {
+      throw new ConfigurationError(
+        `The database lacks migrations (${pending.join(', ')}). Run: npm run sluice -- migrate`,
+      );
+    }
     const run = options.check ? checkInlineModels : rebuildInlineModels;
     const report = await run(pool, inlineModels, options.onProgress);
     // A repaired key must reach the processes that run now.
@@ -47,4 +58,17 @@ export function describeCheck(report: CheckReport, check: boolean): string[] {
   lines.push(`${check ? 'different' : 'was different, now rebuilt'}: ${difference.model} ${difference.id}`);
   lines.push(`  live:   ${JSON.stringify(difference.live)}`, `  folded: ${JSON.stringify(difference.folded)}`);
   return lines;
+}
+
+/** The report as one line of JSON, for scripts. */
+export function toJson(report: CheckReport, check: boolean): string {
+  const { events, rows, difference, durationMs } = report;
+  return JSON.stringify({
+    check,
+    equal: difference === null,
+    events,
+    rows,
+    difference,
+    duration_ms: Math.round(durationMs),
+  });
 }

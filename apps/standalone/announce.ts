@@ -45,9 +45,9 @@ function tryLine(url: string, authorization: string): string {
     model: '@simulator/sim-small',
     messages: [{ role: 'user', content: 'Say hello in one sentence.' }],
   });
-  return `curl -sS ${url}/v1/chat/completions -H ${authorization} -H 'content-type: application/json' -d '${body}'`;
+  return `curl -sS ${quoted(`${url}/v1/chat/completions`)} -H ${authorization} -H 'content-type: application/json' -d '${body}'`;
 }
 
-/** For a POSIX shell; also right inside of $(…) between double quotes. */
+/** For a POSIX shell, and for zsh, to which the brackets of an IPv6 address are a pattern. Also right inside of "$(…)". */
 const quoted = (text: string): string =>
-  /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
+  /^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;

@@ -4,11 +4,11 @@ import { readLogLine, severe } from './log-line.ts';
 import type { LogFile } from './log-file.ts';
 
 export type ChildLog = {
-  /** Reads a child's stdout or stderr to its end. */
-  attach(stream: Readable): void;
+  /** Reads what a child that was just started writes, to its end. */
+  attach(...streams: (Readable | null)[]): void;
   /** One line of the log, as if a child had written it. */
   line(text: string): void;
-  /** The last lines, for people, oldest first. */
+  /** The last lines of the child attached last, for people, oldest first. */
   lastLines(): string[];
 };
 
@@ -30,15 +30,17 @@ const lastLinesMax = 12;
 /** Everything that a child writes goes to its file, line by line; what is a warning or worse is also shown. */
 export function createChildLog(options: Options): ChildLog {
   const { name, file, onWarning, lineLengthMax = 65_536, warningsMax = 10, now = () => performance.now() } = options;
-  const last: string[] = [];
+  let last: string[] = [];
   let windowStart = Number.NEGATIVE_INFINITY;
   let shown = 0;
+  let lastShown = '';
 
   const warn = (text: string): void => {
     if (now() - windowStart >= windowMs) {
       windowStart = now();
       shown = 0;
-    }
+    } else if (text === lastShown) return;
+    lastShown = text;
     shown += 1;
     if (shown <= warningsMax) onWarning(`${name}: ${text}`);
     else if (shown === warningsMax + 1) onWarning(`${name}: more warnings are in ${file.file}`);
@@ -53,27 +55,32 @@ export function createChildLog(options: Options): ChildLog {
     if (level >= severe.warn) warn(words);
   };
 
+  const read = (stream: Readable): void => {
+    const decoder = new StringDecoder('utf8');
+    let rest = '';
+    const take = (text: string): void => {
+      const lines = (rest + text).split('\n');
+      rest = lines.pop() ?? '';
+      for (const each of lines) line(each);
+      if (rest.length <= lineLengthMax) return;
+      line(rest);
+      rest = '';
+    };
+    stream.on('data', (chunk: Buffer) => take(decoder.write(chunk)));
+    stream.on('end', () => {
+      take(decoder.end());
+      line(rest);
+      rest = '';
+    });
+    stream.on('error', () => {}); // the child's exit tells more
+  };
+
   return {
     line,
     lastLines: () => [...last],
-    attach(stream) {
-      const decoder = new StringDecoder('utf8');
-      let rest = '';
-      const take = (text: string): void => {
-        const lines = (rest + text).split('\n');
-        rest = lines.pop() ?? '';
-        for (const each of lines) line(each);
-        if (rest.length <= lineLengthMax) return;
-        line(rest);
-        rest = '';
-      };
-      stream.on('data', (chunk: Buffer) => take(decoder.write(chunk)));
-      stream.on('end', () => {
-        take(decoder.end());
-        line(rest);
-        rest = '';
-      });
-      stream.on('error', () => {}); // the child's exit tells more
+    attach(...streams) {
+      last = [];
+      for (const stream of streams) if (stream) read(stream);
     },
   };
 }

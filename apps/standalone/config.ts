@@ -45,6 +45,17 @@ export type StartValues = {
   adminKey: string | undefined;
 };
 
+/**
+ * The configuration of a demonstration: on a scratch directory, a free port and an embedded database, whatever the
+ * environment says of real ones, and with little in its logs.
+ */
+export function readDemoConfig(dataDir: string, env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
+  const { SLUICE_LOG_LEVEL = 'warn' } = env;
+  const aside = { DATABASE_URL: '', SLUICE_MASTER_KEY: '', SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
+  const place = { SLUICE_DATA_DIR: dataDir, PORT: '0', HOST: '127.0.0.1', SLUICE_SIMULATOR_PORT: '' };
+  return readConfig({ ...env, ...aside, ...place, SLUICE_LOG_LEVEL });
+}
+
 type Environment = Record<string, string>;
 export type ChildEnvironments = { api: Environment; worker: Environment; simulator: Environment };
 

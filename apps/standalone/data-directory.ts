@@ -15,7 +15,7 @@ import { writeWhole } from './write-whole.ts';
 //   standalone.lock  held while npm start runs on this directory
 //   runtime.json     0600, where a running npm start can be reached
 
-const lockWaitMs = 5_000; // a npm start that is just stopping
+const lockWaitMs = 1_000; // one that has just stopped
 
 /** Makes the directory where it is absent and takes it for this process. Throws StartError when that cannot be. */
 export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock> {

@@ -1,7 +1,10 @@
-import { sql } from 'kysely';
+import { sql, type Kysely } from 'kysely';
+import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 export type KeptPostgres = {
@@ -68,19 +71,34 @@ export type Installation = {
 
 /** What an earlier start left in the database; nothing in a new one. Throws when the database cannot be reached. */
 export async function inspectInstallation(databaseUrl: string, logger: Logger): Promise<Installation> {
-  const pool = createPool({ connectionString: databaseUrl, applicationName: 'sluice-standalone', max: 1 }, logger);
-  const db = createDatabase(pool);
-  const has = async (table: string, condition = sql`true`): Promise<boolean> => {
-    const known = await sql<{ known: boolean }>`select to_regclass(${table}) is not null as known`.execute(db);
-    if (known.rows[0]?.known !== true) return false;
-    const found = await sql`select 1 from ${sql.table(table)} where ${condition} limit 1`.execute(db);
-    return found.rows.length > 0;
-  };
-  try {
+  return await withDatabase(databaseUrl, logger, async (db) => {
+    const has = async (table: string, condition = sql`true`): Promise<boolean> => {
+      const known = await sql<{ known: boolean }>`select to_regclass(${table}) is not null as known`.execute(db);
+      if (known.rows[0]?.known !== true) return false;
+      const found = await sql`select 1 from ${sql.table(table)} where ${condition} limit 1`.execute(db);
+      return found.rows.length > 0;
+    };
     return {
       hasWorkspace: await has('workspace'),
       hasMasterKey: await has('installation', sql`name = 'master_key_check'`),
     };
+  });
+}
+
+/** Throws ConfigurationError when the master key is not the one that the database was set up with. */
+export async function assertMasterKeyFits(databaseUrl: string, masterKey: Secret, logger: Logger): Promise<void> {
+  await withDatabase(databaseUrl, logger, (db) => checkMasterKey(db, parseMasterKey(masterKey.reveal())));
+}
+
+async function withDatabase<Result>(
+  databaseUrl: string,
+  logger: Logger,
+  work: (db: Kysely<Database>) => Promise<Result>,
+): Promise<Result> {
+  const pool = createPool({ connectionString: databaseUrl, applicationName: 'sluice-standalone', max: 1 }, logger);
+  const db = createDatabase(pool);
+  try {
+    return await work(db);
   } finally {
     await db.destroy();
   }

@@ -6,7 +6,7 @@ export const severe = { warn: 40, error: 50 } as const;
 const LogRecord = z.looseObject({
   level: z.number(),
   msg: z.string().default(''),
-  err: z.looseObject({ message: z.string() }).optional(),
+  err: z.union([z.looseObject({ message: z.string() }), z.string()]).optional(),
 });
 
 /** Of no use on a terminal line: who and when are known, stacks are in the file. */
@@ -26,7 +26,7 @@ export function readLogLine(text: string): { level: number; words: string } {
     .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
   const words = [
     msg,
-    err === undefined ? '' : `: ${err.message}`,
+    err === undefined ? '' : `: ${typeof err === 'string' ? err : err.message}`,
     fields.length === 0 ? '' : ` (${fields.join(', ')})`,
   ].join('');
   return { level, words: printable(words) };

@@ -1,10 +1,8 @@
-import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { announce } from './announce.ts';
 import { readConfig } from './config.ts';
+import { explain } from './explain.ts';
 import { onStopSignal } from './on-stop-signal.ts';
 import { createStandalone, type Terminal } from './standalone.ts';
-import { StartError } from './start-error.ts';
 
 // A terminal that was closed must not end the platform before it is stopped in order.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
@@ -40,11 +38,4 @@ try {
 } catch (error) {
   terminal.problem(explain(error));
   process.exit(1);
-}
-
-/** A reason that is meant for people, or everything there is to find a bug. */
-function explain(error: unknown): string {
-  const isExpected = [StartError, ConfigurationError, GatewayError].some((kind) => error instanceof kind);
-  if (error instanceof Error) return isExpected ? error.message : (error.stack ?? error.message);
-  return String(error);
 }

@@ -4,7 +4,7 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { createChildLog, type ChildLog } from './child-log.ts';
 import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
 import { takeDataDirectory } from './data-directory.ts';
-import { inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
+import { assertMasterKeyFits, inspectInstallation, keepEmbeddedPostgres, type Installation } from './database.ts';
 import { openLogFile } from './log-file.ts';
 import { choosePorts, type Ports } from './choose-ports.ts';
 import { prepareKeys, type Keys } from './prepare-keys.ts';
@@ -21,6 +21,8 @@ export type Running = {
   url: string;
   /** As `url`, but reachable from this machine when HOST means all addresses. */
   localUrl: string;
+  /** Without a path. */
+  simulatorUrl: string;
   keys: Keys;
   /** Nobody could call this installation before this start. */
   isFirstStart: boolean;
@@ -42,6 +44,8 @@ const logSizeBytesMax = 16_777_216;
 /** More than each process gives itself, so that it is the process that gives up and says why. */
 const stopGraceMs = 12_000;
 const simulatorDrainMs = 2_000;
+/** For a process whose database has another address now: it cannot settle anything, but can finish an answer. */
+const restartWithinMs = 2_000;
 
 /** The whole platform on this machine: database, keys, and API, worker and simulator as supervised child processes. */
 export function createStandalone(config: StandaloneConfig, terminal: Terminal): Standalone {
@@ -73,6 +77,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     assertGoesOn();
     const installation = await inspect(database.url(), logger);
     const keys = await prepareKeys(config, installation);
+    // The processes would find out as well, but each by itself and again and again.
+    if (installation.hasMasterKey) await assertMasterKeyFits(database.url(), keys.masterKey, logger);
     const logs = { simulator: openLog('simulator'), worker: openLog('worker'), api: openLog('api') };
     assertGoesOn();
     const url = `http://${bracketed(config.HOST)}:${ports.port}`;
@@ -85,7 +91,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     await startChildren(logs, () => environmentsNow(ports, keys, database.url()), localUrl);
     isReady = true;
     describePlaces(ports, database.url());
-    return { url, localUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
+    const simulatorUrl = `http://127.0.0.1:${ports.simulatorPort}`;
+    return { url, localUrl, simulatorUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
   };
 
   const environmentsNow = (ports: Ports, keys: Keys, databaseUrl: string): ChildEnvironments =>
@@ -106,7 +113,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
       terminal.problem('the database runs again');
       if (!hasMoved) return; // the same address: the processes find it by themselves
       void moved().catch((error: unknown) => logger.error({ err: error }, 'runtime file not written'));
-      for (const child of children) void child.restart();
+      for (const child of children) void child.restart(restartWithinMs);
     };
     const kept = await keepEmbeddedPostgres({ dataDir, logger, onProblem: terminal.problem, onRestarted });
     cleanups.push(() => kept.stop());
@@ -124,7 +131,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     } catch (error) {
       const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
       const reason = cause instanceof Error ? cause.message : 'unknown error';
-      throw new StartError(`The database cannot be used: ${reason}. Check DATABASE_URL.`, { cause: error });
+      const hint = config.DATABASE_URL === undefined ? '' : ' Check DATABASE_URL.';
+      throw new StartError(`The database cannot be used: ${reason}.${hint}`, { cause: error });
     }
   };
 

@@ -8,8 +8,8 @@ export type Supervised = {
   /** The process id; undefined while it is down. */
   pid(): number | undefined;
   start(): void;
-  /** Ends the process in order and starts it anew, with a fresh environment. */
-  restart(): Promise<void>;
+  /** Ends the process, in order if it manages within `withinMs`, and starts it anew, with a fresh environment. */
+  restart(withinMs: number): Promise<void>;
   /** SIGTERM, SIGKILL after the deadline. True when the process ended by itself with exit code 0. Idempotent. */
   stop(): Promise<boolean>;
   /** Ends the process at once. */
@@ -48,6 +48,7 @@ export function supervise(options: SuperviseOptions): Supervised {
   let child: ChildProcess | undefined;
   let exited: Promise<ExitStatus> = Promise.resolve({ code: 0, signal: null });
   let wanted = false;
+  let isOver = false;
   let timer: NodeJS.Timeout | undefined;
   let failures = 0;
 
@@ -61,8 +62,7 @@ export function supervise(options: SuperviseOptions): Supervised {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     child = launched;
-    if (launched.stdout) log.attach(launched.stdout);
-    if (launched.stderr) log.attach(launched.stderr);
+    log.attach(launched.stdout, launched.stderr);
     const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));
     exited = new Promise((resolve) => {
       launched.once('exit', (code, signal) => resolve({ code, signal }));
@@ -98,14 +98,14 @@ export function supervise(options: SuperviseOptions): Supervised {
     timer = setTimeout(launch, waitMs);
   };
 
-  const stop = async (): Promise<boolean> => {
+  const end = async (withinMs: number): Promise<boolean> => {
     wanted = false;
     clearTimeout(timer);
     const ending = child;
     if (ending === undefined) return true;
     ending.kill('SIGTERM');
     const given = new AbortController();
-    const late = sleep(options.stopDeadlineMs, given.signal).then(() => 'late' as const);
+    const late = sleep(withinMs, given.signal).then(() => 'late' as const);
     const first = await Promise.race([exited, late]);
     given.abort();
     if (first !== 'late') return first.code === 0;
@@ -115,7 +115,7 @@ export function supervise(options: SuperviseOptions): Supervised {
   };
 
   const start = (): void => {
-    if (wanted) return;
+    if (wanted || isOver) return;
     wanted = true;
     failures = 0;
     launch();
@@ -125,15 +125,19 @@ export function supervise(options: SuperviseOptions): Supervised {
     name,
     pid: () => child?.pid,
     start,
-    stop,
+    stop: () => {
+      isOver = true; // also for a restart under way
+      return end(options.stopDeadlineMs);
+    },
     kill: () => {
+      isOver = true;
       wanted = false;
       clearTimeout(timer);
       child?.kill('SIGKILL');
     },
-    async restart() {
+    async restart(withinMs) {
       if (!wanted) return;
-      await stop();
+      await end(withinMs);
       start();
     },
   };

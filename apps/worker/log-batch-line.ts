@@ -1,3 +1,4 @@
+import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { CalledLine } from '#libs/batches/call-line.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 
@@ -15,7 +16,7 @@ export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
     span_id: null,
     parent_span_id: batch.headers['span_id'] ?? null,
     span_name: batch.headers['span_name'] ?? null,
-    metadata: batch.metadata,
+    metadata: tagsOf(batch),
     provider: target?.provider ?? null,
     virtual_key: target?.label ?? null,
     model: called.model,
@@ -36,4 +37,10 @@ export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
     batch_id: batch.id,
     batch_line: called.line,
   });
+}
+
+/** The batch's own metadata, and over it what the call that made the batch was tagged with. */
+function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
+  const inherited = options['metadata'] as Record<string, string> | undefined;
+  return inherited === undefined ? metadata : { ...metadata, ...inherited };
 }

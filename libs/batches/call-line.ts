@@ -9,7 +9,8 @@ import type { BatchRow } from './batch-model.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-results.ts';
 
-type Line = { batch: BatchRow; line: number; bytes: Buffer; signal: AbortSignal };
+/** `body`: the raw JSON of the line's `body`. */
+type Line = { batch: BatchRow; line: number; body: Buffer | undefined; signal: AbortSignal };
 
 /** Executes one line. Rejects only when its signal aborted: then the line has no outcome. */
 export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
@@ -61,15 +62,15 @@ export function createCallLine(deps: {
     }
   }
 
-  return async ({ batch, line, bytes, signal }) => {
+  return async ({ batch, line, body, signal }) => {
     const operation = operations[batch.endpoint];
-    const body = memberValue(bytes, 'body');
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
     if (operation === undefined || body === undefined)
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
-    const bodyModel = modelOf(body);
+    // Validation has read them all: the batch has a model when it is that of every line.
+    const bodyModel = batch.model ?? modelOf(body);
     const called = { batch, line, operation, requestId, startedAtMs, target: null as Target | null, model: bodyModel };
     let result: Outcome;
     try {

@@ -27,7 +27,8 @@ type Deps = {
 };
 
 // A page is read whole: many small answers at once, few large ones, and one that is larger than all of it alone.
-const pageMax = { lines: 512, bytes: 8 * 1_048_576 };
+// (In memory a byte of a page is four: as hexadecimal text from the driver, as bytes, and once more as a whole.)
+const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
 
 /**
  * The job of queue `batch-finalise`: writes every line, in input order, to the output or the error file, lines without
@@ -61,7 +62,7 @@ export async function finaliseBatch(deps: Deps, batchId: string, signal: AbortSi
 }
 
 type ResultFile = {
-  write(line: Buffer): Promise<void>;
+  write(lines: readonly Buffer[]): Promise<void>;
   lines(): number;
   /** Null when no line was written: a file without lines is not made (openai-semantics.md 0.4). */
   commit(): Promise<StoredBlob | null>;
@@ -74,10 +75,11 @@ function createResultFile(blobs: BlobStore): ResultFile {
   let writer: BlobWriter | undefined;
   let count = 0;
   return {
-    async write(line) {
+    async write(lines) {
+      if (lines.length === 0) return;
       writer ??= await blobs.openWriter();
-      await writer.write(Buffer.concat([line, lineEnd]));
-      count += 1;
+      await writer.write(Buffer.concat(lines.flatMap((line) => [line, lineEnd])));
+      count += lines.length;
     },
     lines: () => count,
     commit: async () => (writer ? await writer.commit() : null),
@@ -99,11 +101,14 @@ async function writeLines(
       (line) => !byLine.has(line),
     );
     const unanswered = missing.length === 0 ? null : await unansweredLines(deps, batch, missing);
+    const page: { output: Buffer[]; error: Buffer[] } = { output: [], error: [] };
     for (let line = first; line < end; line += 1) {
       const row = byLine.get(line);
-      if (row) await (row.succeeded ? files.output : files.error).write(row.data);
-      else await files.error.write(unanswered?.get(line) as Buffer);
+      if (row) page[row.succeeded ? 'output' : 'error'].push(row.data);
+      else page.error.push(unanswered?.get(line) as Buffer);
     }
+    await files.output.write(page.output);
+    await files.error.write(page.error);
     first = end;
   }
 }

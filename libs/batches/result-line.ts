@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /** What became of one line: an answer of a provider with any status, or none at all. */
 export type LineOutcome =
@@ -18,7 +18,7 @@ export const unansweredMessages = {
  * `batch_req_` and 32 hex digits.
  */
 export function resultId(batchId: string, line: number): string {
-  return `batch_req_${createHash('sha256').update(`${batchId}:${line}`).digest('hex').slice(0, 32)}`;
+  return `batch_req_${hash('sha256', `${batchId}:${line}`).slice(0, 32)}`;
 }
 
 /** 2xx answers go to the output file, everything else to the error file (openai-semantics.md 0.3). */

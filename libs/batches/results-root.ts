@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /**
  * The RFC 6962 Merkle root (hex) of settled lines in line order, over leaves uint64be(line) ‖ sha256(line bytes), so
@@ -6,23 +6,26 @@ import { createHash } from 'node:crypto';
  * nothing (RFC 6962 2.1).
  */
 export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): string {
-  if (lines.length === 0) return createHash('sha256').digest('hex');
+  if (lines.length === 0) return hash('sha256', '');
+  const leaf = Buffer.alloc(41); // 0x00 ‖ uint64be ‖ 32 bytes
   let level: Buffer[] = lines.map(({ line, data }) => {
-    const leaf = Buffer.alloc(41); // 0x00 ‖ uint64be ‖ 32 bytes
     leaf.writeBigUInt64BE(BigInt(line), 1);
-    createHash('sha256').update(data).digest().copy(leaf, 9);
-    return createHash('sha256').update(leaf).digest();
+    hash('sha256', data, 'buffer').copy(leaf, 9);
+    return hash('sha256', leaf, 'buffer');
   });
+  const node = Buffer.alloc(65, 1); // 0x01 ‖ 32 bytes ‖ 32 bytes
   // Pairing from the left and carrying an odd last node up gives RFC 6962's split at the largest power of two.
   while (level.length > 1) {
     const next: Buffer[] = [];
     for (let index = 0; index < level.length; index += 2) {
       const [left, right] = [level[index] as Buffer, level[index + 1]];
-      next.push(right ? createHash('sha256').update(nodePrefix).update(left).update(right).digest() : left);
+      if (right) {
+        left.copy(node, 1);
+        right.copy(node, 33);
+      }
+      next.push(right ? hash('sha256', node, 'buffer') : left);
     }
     level = next;
   }
   return (level[0] as Buffer).toString('hex');
 }
-
-const nodePrefix = Buffer.from([1]);

@@ -4,7 +4,7 @@ import { isTransient } from '#libs/database/database-error.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { memberValue } from '#libs/kernel/json-members.ts';
+import { memberValues } from '#libs/kernel/json-members.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
@@ -119,6 +119,9 @@ type Ready =
 type Claim = { job: ClaimedJob<ChunkPayload>; settler: Settler; draining: AbortSignal; abandon: AbortSignal };
 type Run = Extract<Ready, { action: 'run' }> & Claim;
 
+/** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
+type RunningChunk = Run & { signal: AbortSignal };
+
 /** Keeps the claim, and its heartbeat, while the database is away: nothing has been called yet. */
 async function whenDatabaseAnswers<Result>(
   work: () => Promise<Result>,
@@ -167,6 +170,7 @@ async function runLines(deps: Deps, run: Run): Promise<void> {
   const { batch, chunk, job, settler, draining, lines, settled } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const stop = AbortSignal.any([leftInProgress, job.signal, draining]);
+  const chunkRun: RunningChunk = { ...run, signal: AbortSignal.any([job.signal, run.abandon]) };
   const running: Promise<boolean>[] = [];
   let stopped = false;
   try {
@@ -179,7 +183,7 @@ async function runLines(deps: Deps, run: Run): Promise<void> {
         deps.slots.release(1, line.bytes.length);
         break;
       }
-      running.push(runLine(deps, run, line));
+      running.push(runLine(deps, chunkRun, line));
     }
     const finished = await Promise.all(running);
     stopped ||= finished.includes(false);
@@ -207,16 +211,16 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
  * One line: call, make its result line once, hand it to the settler. False when it was abandoned without an outcome
  * (claim lost, worker out of time); never rejects.
  */
-async function runLine(deps: Deps, run: Run, { line, bytes }: RequestLine): Promise<boolean> {
-  const { batch, chunk, job, settler, poison } = run;
-  const signal = AbortSignal.any([job.signal, run.abandon]);
+async function runLine(deps: Deps, run: RunningChunk, { line, bytes }: RequestLine): Promise<boolean> {
+  const { batch, chunk, signal, settler, poison } = run;
   try {
+    const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
     let outcome: LineOutcome;
     let usage: LineResult['usage'] = null;
     try {
       if (poison === line)
         outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-      else ({ outcome, usage } = await deps.callLine({ batch, line, bytes, signal }));
+      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal }));
     } catch (error) {
       if (signal.aborted) {
         // Whoever has the chunk next does this line.
@@ -227,7 +231,6 @@ async function runLine(deps: Deps, run: Run, { line, bytes }: RequestLine): Prom
       const message = 'The gateway failed while it executed this request.';
       outcome = { kind: 'error', code: 'internal_error', message };
     }
-    const customId = memberValue(bytes, 'custom_id') ?? Buffer.from('null');
     const data = resultLine(batch.id, line, customId, outcome);
     const release = (): void => deps.slots.release(0, data.length);
     settler.add({ chunk: chunk.chunk, line, succeeded: isSuccess(outcome), data, usage, release });
@@ -240,6 +243,8 @@ async function runLine(deps: Deps, run: Run, { line, bytes }: RequestLine): Prom
   }
   return true;
 }
+
+const nullText = Buffer.from('null');
 
 /** A worker told to stop: what is finished is settled, the rest goes to another worker at once. */
 async function handBack(deps: Deps, { job, settler }: Run): Promise<void> {

@@ -203,20 +203,26 @@ async function insertResults(
   const lengths = results.map((result) => result.data.length);
   let end = 1; // substring() counts from 1
   const offsets = lengths.map((length) => (end += length) - length);
-  const { rows } = await sql<{ line: number }>`
-    insert into batch_result (bucket, batch_id, line, succeeded, data)
-    select ${bucket}::date, ${batch.id}, line, succeeded, substring(${Buffer.concat(results.map((result) => result.data))}::bytea from start for length)
-    from unnest(
-      ${results.map((result) => result.line)}::int[],
-      ${results.map((result) => result.succeeded)}::bool[],
-      ${offsets}::int[],
-      ${lengths}::int[]
-    ) as result (line, succeeded, start, length)
-    order by line
-    on conflict do nothing
-    returning line`.execute(tx);
-  if (rows.length === results.length) return [...results];
-  const lines = new Set(rows.map((row) => row.line));
+  // The lines themselves come back only when some were there already: a row of an answer costs more than a line here.
+  const { rows } = await sql<{ inserted: number; lines: number[] | null }>`
+    with inserted as (
+      insert into batch_result (bucket, batch_id, line, succeeded, data)
+      select ${bucket}::date, ${batch.id}, line, succeeded, substring(${Buffer.concat(results.map((result) => result.data))}::bytea from start for length)
+      from unnest(
+        ${results.map((result) => result.line)}::int[],
+        ${results.map((result) => result.succeeded)}::bool[],
+        ${offsets}::int[],
+        ${lengths}::int[]
+      ) as result (line, succeeded, start, length)
+      order by line
+      on conflict do nothing
+      returning line
+    )
+    select count(*)::int as inserted, case when count(*) < ${results.length} then array_agg(line) end as lines
+    from inserted`.execute(tx);
+  const row = rows[0];
+  if (row?.inserted === results.length) return [...results];
+  const lines = new Set(row?.lines);
   return results.filter((result) => lines.has(result.line));
 }
 

@@ -14,6 +14,8 @@ const networkCodes = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'EAI_AGAIN',
+  // A container that restarts has no name meanwhile.
+  'ENOTFOUND',
 ]);
 
 // pg gives these no code (pg/lib/client.js, pg-pool/index.js; pg 8.23).

@@ -100,10 +100,14 @@ function toRequestEnd(request: Request, response: Response): RequestEnd {
   };
 }
 
+const probed: ReadonlySet<string> = new Set(['/health/live', '/health/ready', '/metrics']);
+
 function logRequest(logger: Logger, request: Request, end: RequestEnd): void {
-  if (!logger.isLevelEnabled('info')) return;
+  // Probes and scrapers come every few seconds for ever, and say nothing that the metrics do not.
+  const level = end.status < 500 && probed.has(end.route) ? 'debug' : 'info';
+  if (!logger.isLevelEnabled(level)) return;
   const { requestId, traceId, caller, logFields } = contextOf(request);
-  logger.info(
+  logger[level](
     {
       request_id: requestId,
       trace_id: traceId,

@@ -1,6 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type { ZodType, z } from 'zod';
 import { parseWith } from '#libs/contracts/parse.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Scope } from './caller.ts';
 import { jsonBodyOf } from './json-body.ts';
 
@@ -59,6 +60,7 @@ export function withInput<const Schemas extends InputSchemas>(
   handle: (input: InputOf<Schemas>, request: Request, response: Response) => Promise<void> | void,
 ): { request: Schemas; handler: RequestHandler } {
   const handler: RequestHandler = (request, response) => {
+    if (schemas.params !== undefined) refuseImpossibleIds(request);
     const input = {
       params: schemas.params === undefined ? undefined : parseWith(schemas.params, request.params),
       query: schemas.query === undefined ? undefined : parseWith(schemas.query, { ...request.query }),
@@ -67,6 +69,15 @@ export function withInput<const Schemas extends InputSchemas>(
     return handle(input as InputOf<Schemas>, request, response);
   };
   return { request: schemas, handler };
+}
+
+/** No id holds U+0000, and Postgres takes no text that does: looked up, it would be a fault of the database. */
+function refuseImpossibleIds({ params }: Request): void {
+  for (const [name, value] of Object.entries(params)) {
+    if (!String(value).includes('\0')) continue;
+    const message = `Nothing has an id with the character U+0000, as the '${name}' of this request.`;
+    throw new GatewayError('not_found', null, message, { param: name });
+  }
 }
 
 const scopeShape = /^[a-z_]+\.(?:read|write)$/;

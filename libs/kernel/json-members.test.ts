@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { memberValue, scanMembers, spliceMembers } from './json-members.ts';
+import { memberValue, memberValues, scanMembers, spliceMembers } from './json-members.ts';
 
 const bytes = (text: string): Buffer => Buffer.from(text);
 const splice = (text: string, edits: Record<string, string | undefined>): string =>
@@ -65,6 +65,26 @@ describe('scanning', () => {
     expect(body && memberValue(body, 'model')?.toString()).toBe('"m"');
     expect(body && spliceMembers(body, { model: '"n"' }).toString()).toBe('{"model":"n"}');
   });
+
+  test('several members are found in one scan, the last of duplicates, and none that is absent', () => {
+    const values = memberValues(bytes('{"a":1,"b":{"a":2},"a":[3]}'), ['a', 'b', 'c']);
+    expect(Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value.toString()]))).toEqual({
+      a: '[3]',
+      b: '{"a":2}',
+    });
+  });
+
+  test.each([62, 63, 64, 65, 66, 1_000])(
+    'a text of about %i bytes ends at the first quote that is not escaped',
+    (size) => {
+      for (let slashes = 0; slashes < 6; slashes += 1) {
+        const text = `${'x'.repeat(size - slashes)}${'\\\\'.repeat(slashes)}"`;
+        const json = bytes(JSON.stringify({ a: text, b: text + text }));
+        expect(JSON.parse(memberValue(json, 'b')?.toString() ?? '')).toBe(text + text);
+        expect(() => scanMembers(json.subarray(0, json.length - 2))).toThrow(malformed);
+      }
+    },
+  );
 
   test.each([
     '',

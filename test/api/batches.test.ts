@@ -243,7 +243,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test('check 28: deleting the input file of a running batch hides the file, and the batch completes', async () => {
-    const created = await createBatch(sdk, client, chatLines(30, { model: '@simulator/sim-small+100ms' }));
+    const created = await createBatch(sdk, client, chatLines(30, { model: '@simulator/sim-small+400ms' }));
     await eventually(
       () => client.batches.retrieve(created.id),
       ({ status }) => status === 'in_progress',

@@ -20,6 +20,8 @@ export type Stack = {
   apiUrl: string;
   simulatorUrl: string;
   adminKey: string;
+  /** What API and worker were started with. */
+  environment: Record<string, string>;
 };
 
 /** Undoes what was begun, last first, whatever failed; used by the end of the bench and by Ctrl-C alike. */
@@ -81,7 +83,7 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
   const apiUrl = urlIn(await api.waitForLog(listening));
   const worker = await start('worker', environment);
   await untilWorkerIsConnected(apiUrl, worker);
-  return { directory, postgres, api, worker, simulator, apiUrl, simulatorUrl, adminKey };
+  return { directory, postgres, api, worker, simulator, apiUrl, simulatorUrl, adminKey, environment };
 }
 
 const listening = /"url":"(http:[^"]+)"/;

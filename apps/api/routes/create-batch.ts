@@ -10,6 +10,7 @@ import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { metadataOf } from '../call-metadata.ts';
 
 /**
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
@@ -45,7 +46,7 @@ export function createBatch({
         completionWindow: body.completion_window,
         metadata: body.metadata ?? null,
         outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
-        gatewayOptions: recordable(body.gateway_options),
+        gatewayOptions: recordable(body.gateway_options, metadataOf(request)),
         headers: tracingOf(request),
         target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
       });
@@ -55,12 +56,17 @@ export function createBatch({
   };
 }
 
-/** What the log may hold of the options: a config can carry a provider's key, and what came of it is the target. */
-function recordable({ virtual_key, provider_model, metadata }: GatewayOptions): Record<string, unknown> {
+/**
+ * What the log may hold of the options: a config can carry a provider's key, and what came of it is the target.
+ * `metadata` is that of the call, which the lines inherit; the option's own entries win over it.
+ */
+function recordable(options: GatewayOptions, metadata: Readonly<Record<string, string>> | null) {
+  const { virtual_key, provider_model } = options;
+  const tags = { ...metadata, ...options.metadata };
   return {
     ...(virtual_key === undefined ? {} : { virtual_key }),
     ...(provider_model === undefined ? {} : { provider_model }),
-    ...(metadata === undefined ? {} : { metadata }),
+    ...(Object.keys(tags).length === 0 ? {} : { metadata: tags }),
   };
 }
 

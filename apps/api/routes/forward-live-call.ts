@@ -23,6 +23,7 @@ import type { Operation } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import { metadataOf } from '../call-metadata.ts';
 
 export type LiveDeps = {
   forward: (request: ForwardRequest, target: Target) => Promise<Outcome>;
@@ -205,7 +206,7 @@ function record(deps: LiveDeps, request: Request, call: Call, ended: Recorded): 
     span_id: context.spanId,
     parent_span_id: context.parentSpanId,
     span_name: context.spanName,
-    metadata: context.metadata,
+    metadata: metadataOf(request),
     provider,
     virtual_key: label,
     model: call.model,

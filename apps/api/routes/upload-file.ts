@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { FileObject, FileUploadFields } from '#libs/contracts/files.ts';
+import { parseWith } from '#libs/contracts/parse.ts';
 import type { Files } from '#libs/files/files.ts';
 import { receiveUpload } from '#libs/http/multipart-upload.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -8,18 +9,15 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
 
 // Forms have no nesting: SDKs write `expires_after[anchor]` and `expires_after[seconds]`.
-const UploadForm = z
-  .record(z.string(), z.string())
-  .transform((fields) => {
-    const nested: Record<string, unknown> = {};
-    for (const [name, value] of Object.entries(fields)) {
-      const member = /^expires_after\[(anchor|seconds)\]$/.exec(name)?.[1];
-      if (member === undefined) nested[name] = value;
-      else nested['expires_after'] = { ...(nested['expires_after'] as object | undefined), [member]: value };
-    }
-    return nested;
-  })
-  .pipe(FileUploadFields);
+const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
+  const nested: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    const member = /^expires_after\[(anchor|seconds)\]$/.exec(name)?.[1];
+    if (member === undefined) nested[name] = value;
+    else nested['expires_after'] = { ...(nested['expires_after'] as object | undefined), [member]: value };
+  }
+  return nested;
+});
 
 /**
  * POST /v1/files: streams the file to the blob store, whichever part comes first, then makes it a file.
@@ -50,7 +48,7 @@ export function uploadFile({
       const limits = { fileSizeBytesMax: sizeBytesMax };
       const upload = await receiveUpload(request, response, { store: blobs, fields: UploadForm, limits });
       try {
-        const { purpose, expires_after: expiresAfter } = upload.fields;
+        const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
         if (purpose === 'batch' && !upload.file.filename.toLowerCase().endsWith('.jsonl')) {
           const message = `Invalid file format for Batch API: '${upload.file.filename}'. Must be .jsonl`;
           throw new GatewayError('invalid_request', null, message, { param: 'file' });

@@ -1,0 +1,90 @@
+import { expect, test } from 'vitest';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import { childEnvironments, readConfig, readDemoConfig } from './config.ts';
+
+const values = {
+  databaseUrl: 'postgres://sluice:secret@127.0.0.1:5432/sluice',
+  port: 8787,
+  simulatorPort: 4321,
+  masterKey: 'the master key',
+  adminKey: 'the admin key',
+};
+const environmentsOf = (env: Record<string, string>) => childEnvironments(readConfig(env), values);
+
+test('each process gets its place, and the simulator no secret', () => {
+  const { api, worker, simulator } = environmentsOf({ PATH: '/bin', SLUICE_DATA_DIR: '/var/sluice' });
+  expect(worker).toEqual({
+    PATH: '/bin',
+    DATABASE_URL: values.databaseUrl,
+    HOST: '127.0.0.1',
+    SLUICE_DATA_DIR: '/var/sluice',
+    SLUICE_MASTER_KEY: values.masterKey,
+    SLUICE_EGRESS_ALLOW: '127.0.0.1:4321',
+  });
+  expect(api).toEqual({
+    ...worker,
+    PORT: '8787',
+    SLUICE_BOOTSTRAP_KEY: values.adminKey,
+    SLUICE_SIMULATOR_URL: 'http://127.0.0.1:4321/v1',
+  });
+  expect(simulator).toEqual({ PATH: '/bin', LOG_LEVEL: 'info', PORT: '4321', HOST: '127.0.0.1' });
+});
+
+test("the shell's other variables stay where they are", () => {
+  const env = { AWS_SECRET_ACCESS_KEY: 'x', OPENAI_API_KEY: 'x', NODE_CHANNEL_FD: '3', PGPASSWORD: 'x', EDITOR: 'vi' };
+  const { api, worker, simulator } = environmentsOf({ ...env, NODE_OPTIONS: '--no-warnings', LC_ALL: 'C', TZ: 'UTC' });
+  for (const child of [api, worker, simulator]) {
+    expect(child).toMatchObject({ NODE_OPTIONS: '--no-warnings', LC_ALL: 'C', TZ: 'UTC' });
+    expect(Object.keys(env).filter((name) => name in child)).toEqual([]);
+  }
+});
+
+test("libpq's variables go with a database of one's own", () => {
+  const { worker } = environmentsOf({ DATABASE_URL: 'postgres://db.example/sluice', PGSSLMODE: 'verify-full' });
+  expect(worker['PGSSLMODE']).toBe('verify-full');
+});
+
+test('the operator keeps his egress exceptions, and relative folders mean the same to the children', () => {
+  const { api } = environmentsOf({
+    SLUICE_EGRESS_ALLOW: 'vllm:8000',
+    SLUICE_BLOBS: 'file:blobs',
+    SLUICE_DATA_DIR: 'd',
+  });
+  expect(api).toMatchObject({
+    SLUICE_EGRESS_ALLOW: 'vllm:8000,127.0.0.1:4321',
+    SLUICE_BLOBS: `file:${process.cwd()}/blobs`,
+    SLUICE_DATA_DIR: `${process.cwd()}/d`,
+  });
+});
+
+test('what one of the processes would refuse is refused before anything starts', () => {
+  const wrong = [
+    { PORT: '70000' },
+    { SLUICE_CALLS_MAX: '0' },
+    { SLUICE_BODY_MAX: 'much' },
+    { SIMULATOR_LATENCY: 'long' },
+    { SLUICE_MASTER_KEY: 'short' },
+    { SLUICE_BOOTSTRAP_KEY: 'has spaces in its text' },
+    { SLUICE_EGRESS_ALLOW: 'everything' },
+    { DATABASE_URL: 'mysql://db' },
+  ];
+  for (const env of wrong) expect(() => readConfig(env)).toThrow(ConfigurationError);
+});
+
+test('a demo does not touch the real database, keys, files and port', () => {
+  const real = {
+    DATABASE_URL: 'postgres://db/real',
+    SLUICE_MASTER_KEY: 'real',
+    SLUICE_BOOTSTRAP_KEY: 'real',
+    SLUICE_BLOBS: 'file:/real',
+    SLUICE_DATA_DIR: '/real',
+    PORT: '8787',
+    SLUICE_CALLS_MAX: '7',
+  };
+  const config = readDemoConfig('/scratch', real);
+  expect(config).toMatchObject({ dataDir: '/scratch', PORT: 0 });
+  expect(config.DATABASE_URL).toBeUndefined();
+  const { worker } = childEnvironments(config, { ...values, adminKey: undefined });
+  expect(JSON.stringify(worker)).not.toContain('real');
+  expect(worker['SLUICE_CALLS_MAX']).toBe('7');
+});

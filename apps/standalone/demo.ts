@@ -1,0 +1,102 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Command, InvalidArgumentError } from 'commander';
+import { removeEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { readDemoConfig } from './config.ts';
+import { runDemo } from './demo/run-demo.ts';
+import { explain } from './explain.ts';
+import { onStopSignal } from './on-stop-signal.ts';
+import { createStandalone } from './standalone.ts';
+
+/** Each custom_id is kept in memory, to be looked for in the results. */
+const linesMax = 1_000_000;
+const interruptedExitCode = 130;
+
+const options = new Command('demo')
+  .description('Runs the whole platform on a scratch directory, sends a batch through it, and checks the results.')
+  .option('--lines <count>', 'requests in the batch', readLines, 2_000)
+  .option('--out <folder>', 'where input, output and error file are written', 'sluice-demo')
+  .option(
+    '--questions <file>',
+    'JSON lines with a `question` each, used where the file is there',
+    path.resolve(import.meta.dirname, '../../../shared/data/gsm8k-test.jsonl'),
+  )
+  .option('--keep', 'keep the scratch directory, to run npm start on it')
+  .showHelpAfterError()
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
+  .parse()
+  .opts<{ lines: number; out: string; questions: string; keep?: boolean }>();
+
+const say = (text: string): void => void process.stdout.write(`${text}\n`);
+const problem = (text: string): void => void process.stderr.write(`${text}\n`);
+
+const scratch = await mkdtemp(path.join(tmpdir(), 'sluice-demo-'));
+await chmod(scratch, 0o711); // as root the database runs as another user, who must get to its folder
+const dataDir = path.join(scratch, 'data');
+try {
+  process.exitCode = await runInScratch();
+} catch (error) {
+  problem(explain(error));
+  process.exitCode = 1;
+} finally {
+  if (options.keep) say(`kept; to look around: SLUICE_DATA_DIR=${dataDir} npm start`);
+  else await removeScratch();
+}
+process.exit();
+
+/** Returns the exit code: 0 only when everything adds up and every process ended in order. */
+async function runInScratch(): Promise<number> {
+  const interrupted = new AbortController();
+  const standalone = createStandalone(readDemoConfig(dataDir), { say: () => {}, problem });
+  onStopSignal({
+    first: () => {
+      say('\nstopping and cleaning up');
+      interrupted.abort(new Error('interrupted'));
+      void standalone.stop();
+    },
+    again: () => {
+      standalone.kill();
+      process.exit(interruptedExitCode);
+    },
+  });
+  let addsUp = false;
+  try {
+    say(`sluice demo: the whole platform in ${scratch}`);
+    const startedAt = performance.now();
+    const running = await standalone.start();
+    say(`ready      ${running.url}/v1, after ${((performance.now() - startedAt) / 1_000).toFixed(1)} s`);
+    addsUp = await runDemo({
+      running,
+      lines: options.lines,
+      folder: path.resolve(options.out),
+      questionsFile: options.questions,
+      signal: interrupted.signal,
+      stdout: process.stdout,
+      logger: createLogger({ name: 'demo', level: 'silent' }),
+    });
+  } catch (error) {
+    if (!interrupted.signal.aborted) problem(explain(error));
+  }
+  const inOrder = await standalone.stop();
+  if (interrupted.signal.aborted) return interruptedExitCode;
+  if (!inOrder) problem('not every process ended in order');
+  say(addsUp && inOrder ? 'everything adds up' : 'this run does not add up');
+  return addsUp && inOrder ? 0 : 1;
+}
+
+async function removeScratch(): Promise<void> {
+  try {
+    await removeEmbeddedPostgres(dataDir); // which may lie elsewhere
+    await rm(scratch, { recursive: true, force: true, maxRetries: 5 });
+  } catch (error) {
+    problem(`${scratch} could not be removed: ${explain(error)}`);
+  }
+}
+
+function readLines(text: string): number {
+  const count = Number(text);
+  if (Number.isSafeInteger(count) && count >= 1 && count <= linesMax) return count;
+  throw new InvalidArgumentError(`It must be a whole number from 1 to ${linesMax}.`);
+}

@@ -1,0 +1,33 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { words } from './words.ts';
+
+const Row = z.object({ question: z.string().min(1) });
+
+/** Questions for the requests and where they are from: the file's where it is there, made up ones otherwise. */
+export async function readQuestions(file: string): Promise<{ questions: string[]; source: string }> {
+  const text = await readFile(file, 'utf8').catch(() => undefined);
+  if (text === undefined) return { questions: makeQuestions(3_000), source: 'made up' };
+  const rows = text.split('\n').filter((line) => line.trim() !== '');
+  return { questions: rows.map((line) => Row.parse(JSON.parse(line)).question), source: `from ${file}` };
+}
+
+/** Word problems, no two alike: the numbers are made from the index. */
+export function makeQuestions(count: number): string[] {
+  const { names, goods, cities } = words;
+  return Array.from({ length: count }, (_, index) => {
+    const name = names[index % names.length];
+    const friend = names[(index + 5) % names.length];
+    const good = goods[Math.floor(index / names.length) % goods.length];
+    const city = cities[index % cities.length];
+    const [many, few] = [40 + index, 2 + (index % 7)];
+    switch (index % 3) {
+      case 0:
+        return `${name} has ${many} ${good} and gives ${few} of them to each of ${few + 1} friends. How many are left?`;
+      case 1:
+        return `On the market of ${city}, ${name} sells ${many} ${good} for ${few} coins each, ${friend} sells half as many for twice the price. Who earns more, and by how much?`;
+      default:
+        return `${name} packs ${good} into boxes of ${few + 4}. How many boxes are needed for ${many} ${good}, and how many places stay free in the last one?`;
+    }
+  });
+}

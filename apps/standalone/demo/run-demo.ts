@@ -1,0 +1,156 @@
+import { once } from 'node:events';
+import { createWriteStream } from 'node:fs';
+import { mkdir, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { describeCheck, rebuild } from '../../cli/rebuild.ts';
+import type { BatchObject } from '#libs/contracts/batches.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { Running } from '../standalone.ts';
+import { checkCalls, checkResults, type Finding } from './check-results.ts';
+import { createGatewayClient, type GatewayClient } from './gateway-client.ts';
+import { makeRequests } from './make-requests.ts';
+import { count, createProgress } from './progress.ts';
+import { readQuestions } from './read-questions.ts';
+
+export type DemoOptions = {
+  running: Running;
+  lines: number;
+  /** Where input, output and error file go; they stay there. */
+  folder: string;
+  questionsFile: string;
+  signal: AbortSignal;
+  stdout: { isTTY?: boolean; write: (text: string) => unknown };
+  logger: Logger;
+};
+
+const pollMs = 200;
+const endedStatuses = new Set(['completed', 'failed', 'expired', 'cancelled']);
+
+/**
+ * Submits a batch of generated requests through the public API, follows it to its end, fetches its files and checks
+ * everything that can be checked. Returns whether it all adds up; what it found is printed as it goes.
+ */
+export async function runDemo(options: DemoOptions): Promise<boolean> {
+  const { running, folder, lines, signal, stdout, logger } = options;
+  const key = running.keys.adminKey?.value.reveal() ?? '';
+  const client = createGatewayClient({ url: running.localUrl, key, signal });
+  const say = (text: string): void => void stdout.write(`${text}\n`);
+
+  await emptyFolder(folder);
+  const input = await writeInput(options);
+  say(`input      ${path.join(folder, 'input.jsonl')}`);
+  say(
+    `           ${count(lines)} requests, ${count(input.distinct)} different prompts (questions ${input.source}), ${sizeOf(input.bytes)}`,
+  );
+
+  const file = await client.uploadFile(path.join(folder, 'input.jsonl'));
+  const createdAt = performance.now();
+  const created = await client.createBatch(file.id, { origin: 'sluice demo' });
+  say(`batch      ${created.id}, created in ${Math.round(performance.now() - createdAt)} ms`);
+  const batch = await follow(client, created, options);
+  say(`           ${batch.status} after ${((performance.now() - createdAt) / 1_000).toFixed(1)} s`);
+
+  const files = await fetchFiles(client, batch, folder);
+  for (const [name, fetched] of Object.entries(files)) if (fetched !== undefined) say(name.padEnd(11) + fetched);
+
+  const findings: Finding[] = [
+    { ok: batch.status === 'completed', text: `the batch is ${batch.status}` },
+    ...(await checkResults({ batch, expected: input.expected, outputFile: files.output, errorFile: files.errors })),
+    checkCalls(await simulatorStats(running, signal), batch),
+    await checkLog(running, logger),
+  ];
+  say('live       a streamed completion, as it arrives:');
+  findings.push(await streamOnce(client, stdout));
+  say('checks');
+  for (const { ok, text } of findings) say(`  ${ok ? 'ok   ' : 'WRONG'}  ${text}`);
+  return findings.every(({ ok }) => ok);
+}
+
+/** Files of an earlier run must not be taken for this one's; anything else in the folder is not ours. */
+async function emptyFolder(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  for (const name of ['input', 'output', 'errors']) await rm(path.join(folder, `${name}.jsonl`), { force: true });
+}
+
+type Input = { expected: Map<string, 'output' | 'errors'>; distinct: number; bytes: number; source: string };
+
+async function writeInput({ folder, lines, questionsFile, signal }: DemoOptions): Promise<Input> {
+  const { questions, source } = await readQuestions(questionsFile);
+  const target = path.join(folder, 'input.jsonl');
+  const stream = createWriteStream(target);
+  const expected = new Map<string, 'output' | 'errors'>();
+  const prompts = new Set<string>();
+  for (const { customId, body, endsIn } of makeRequests({ lines, questions })) {
+    expected.set(customId, endsIn);
+    prompts.add(JSON.stringify(body['messages']));
+    const line = { custom_id: customId, method: 'POST', url: '/v1/chat/completions', body };
+    if (!stream.write(`${JSON.stringify(line)}\n`)) await once(stream, 'drain', { signal });
+  }
+  stream.end();
+  await once(stream, 'close', { signal });
+  return { expected, distinct: prompts.size, bytes: (await stat(target)).size, source };
+}
+
+async function follow(client: GatewayClient, created: BatchObject, options: DemoOptions): Promise<BatchObject> {
+  const { signal } = options;
+  const progress = createProgress({ stream: options.stdout, lines: options.lines });
+  for (;;) {
+    const batch = await client.retrieveBatch(created.id);
+    if (endedStatuses.has(batch.status)) {
+      progress.end(batch.request_counts);
+      const first = batch.errors?.data[0];
+      if (first) options.stdout.write(`  the input was refused: line ${first.line ?? '-'}: ${first.message}\n`);
+      return batch;
+    }
+    progress.show(batch.request_counts);
+    await sleep(pollMs, signal);
+    signal.throwIfAborted();
+  }
+}
+
+type Files = { output: string | undefined; errors: string | undefined };
+
+async function fetchFiles(client: GatewayClient, batch: BatchObject, folder: string): Promise<Files> {
+  const fetchFile = async (id: string | null, name: string): Promise<string | undefined> => {
+    if (id === null) return undefined;
+    const target = path.join(folder, name);
+    await client.download(id, target);
+    return target;
+  };
+  return {
+    output: await fetchFile(batch.output_file_id, 'output.jsonl'),
+    errors: await fetchFile(batch.error_file_id, 'errors.jsonl'),
+  };
+}
+
+async function simulatorStats({ simulatorUrl }: Running, signal: AbortSignal): Promise<unknown> {
+  return await (await fetch(`${simulatorUrl}/stats`, { signal })).json();
+}
+
+/** `sluice rebuild --check`: what the event log says is what the API shows. */
+async function checkLog(running: Running, logger: Logger): Promise<Finding> {
+  const report = await rebuild({ connectionString: running.databaseUrl(), check: true, onProgress: () => {} }, logger);
+  return { ok: report.difference === null, text: `rebuild --check: ${describeCheck(report, true).join('; ')}` };
+}
+
+async function streamOnce(client: GatewayClient, stdout: DemoOptions['stdout']): Promise<Finding> {
+  const body = {
+    model: '@simulator/sim-small+40tps',
+    messages: [{ role: 'user', content: 'What is an event log good for?' }],
+    max_tokens: 60,
+  };
+  let pieces = 0;
+  stdout.write('  ');
+  const isDone = await client.streamChat(body, (text) => {
+    pieces += 1;
+    stdout.write(text.replaceAll('\n', '\n  '));
+  });
+  stdout.write('\n');
+  return {
+    ok: isDone && pieces > 1,
+    text: `the live completion came in ${pieces} pieces${isDone ? '' : ', without its end'}`,
+  };
+}
+
+const sizeOf = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;

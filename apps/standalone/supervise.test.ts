@@ -1,0 +1,107 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { createChildLog } from './child-log.ts';
+import { supervise, type Supervised, type SuperviseOptions } from './supervise.ts';
+
+const backoff = { firstMs: 10, maxMs: 40, resetAfterMs: 30_000 };
+
+async function superviseScript(script: string, options: Partial<SuperviseOptions> = {}) {
+  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-supervise-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const program = path.join(folder, 'script.mjs');
+  await writeFile(program, script);
+  const written: string[] = [];
+  const problems: string[] = [];
+  const file = { file: '', write: (text: string) => void written.push(text.trimEnd()), close: () => {} };
+  const log = createChildLog({ name: 'child', file, onWarning: () => {} });
+  let givenUp: Error | undefined;
+  const child: Supervised = supervise({
+    name: 'child',
+    program,
+    environment: () => ({}),
+    log,
+    stopDeadlineMs: 5_000,
+    onProblem: (text) => problems.push(text),
+    onGiveUp: (reason) => (givenUp = reason),
+    mayGiveUp: () => false,
+    backoff,
+    ...options,
+  });
+  onTestFinished(() => child.kill());
+  child.start();
+  return { child, written, problems, givenUp: () => givenUp };
+}
+
+test('a process that ends is started again, after a wait that doubles up to its bound', async () => {
+  const { problems } = await superviseScript('process.exit(7)');
+  await expect.poll(() => problems.length, { timeout: 10_000 }).toBeGreaterThanOrEqual(4);
+  expect(problems.slice(0, 4)).toEqual(
+    [10, 20, 40, 40].map((ms) => `the child exited with code 7; it is started again in ${ms} ms`),
+  );
+});
+
+test('one that lived long enough is started again after the shortest wait', async () => {
+  const { problems } = await superviseScript('process.exit(0)', { backoff: { ...backoff, resetAfterMs: 0 } });
+  await expect.poll(() => problems.length, { timeout: 10_000 }).toBeGreaterThanOrEqual(3);
+  expect(new Set(problems)).toEqual(new Set(['the child exited with code 0; it is started again in 10 ms']));
+});
+
+test('one that never starts is given up with the last words of its last try', async () => {
+  const { givenUp, problems, written } = await superviseScript(
+    `console.log('{"level":30,"msg":"about to fail"}'); console.error('because of the disk'); process.exit(1)`,
+    { mayGiveUp: () => true, startsMax: 3 },
+  );
+  await expect.poll(givenUp, { timeout: 10_000 }).toBeDefined();
+  const [head, ...words] = givenUp()?.message.split('\n') ?? [];
+  expect(head).toBe('The child does not start: it exited with code 1, 3 times. Its last words:');
+  expect(words.toSorted()).toEqual(['  about to fail', '  because of the disk']);
+  expect(problems).toEqual([]);
+  expect(written.filter((line) => line === 'because of the disk')).toHaveLength(3);
+});
+
+test('stop ends it in order and is told its exit code', async () => {
+  const orderly = await superviseScript(
+    `process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); console.log('up')`,
+  );
+  await expect.poll(() => orderly.written, { timeout: 10_000 }).toEqual(['up']);
+  expect(await orderly.child.stop()).toBe(true);
+  expect(orderly.child.pid()).toBeUndefined();
+  expect(orderly.problems).toEqual([]);
+});
+
+test('one that does not end within its deadline is killed', async () => {
+  const deaf = await superviseScript(
+    `process.on('SIGTERM', () => {}); setInterval(() => {}, 1000); console.log('up')`,
+    {
+      stopDeadlineMs: 50,
+    },
+  );
+  await expect.poll(() => deaf.written, { timeout: 10_000 }).toEqual(['up']);
+  expect(await deaf.child.stop()).toBe(false);
+  expect(deaf.child.pid()).toBeUndefined();
+});
+
+test('a restart takes the environment of that moment', async () => {
+  let value = 'first';
+  const { child, written } = await superviseScript(
+    `process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); console.log(process.env.VALUE)`,
+    { environment: () => ({ VALUE: value }) },
+  );
+  await expect.poll(() => written, { timeout: 10_000 }).toEqual(['first']);
+  value = 'second';
+  await child.restart(5_000);
+  await expect.poll(() => written, { timeout: 10_000 }).toEqual(['first', 'second']);
+});
+
+test('one that is stopped while it restarts stays down', async () => {
+  const { child, written } = await superviseScript(
+    `process.on('SIGTERM', () => setTimeout(() => process.exit(0), 50)); setInterval(() => {}, 1000); console.log('up')`,
+  );
+  await expect.poll(() => written, { timeout: 10_000 }).toEqual(['up']);
+  const restarting = child.restart(5_000);
+  await child.stop();
+  await restarting;
+  expect(child.pid()).toBeUndefined();
+});

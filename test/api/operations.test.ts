@@ -1,0 +1,154 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
+import { operationsOf, type OpenApiDocument } from '#libs/http/openapi.ts';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+
+// What an operator, a load balancer or a script asks: DESIGN, "Interface for operators and scripts".
+
+let platform: TestPlatform;
+let origin: string;
+beforeAll(async () => {
+  platform = await startPlatform();
+  ({ origin } = new URL(platform.baseUrl));
+});
+afterAll(() => platform.stop());
+
+const get = async (path: string, headers: Record<string, string> = {}): Promise<Response> =>
+  await fetch(origin + path, { headers });
+
+test('liveness and readiness need no key, and readiness tells the state of each part', async () => {
+  const live = await get('/health/live');
+  expect([live.status, await live.json()]).toEqual([200, { status: 'ok' }]);
+  const ready = await get('/health/ready');
+  expect([ready.status, await ready.json()]).toEqual([
+    200,
+    {
+      status: 'ready',
+      checks: { process: 'ok', database: 'ok', migrations: 'ok', access: 'ok', workers: 'connected' },
+    },
+  ]);
+});
+
+test('a process without a worker beside it is ready all the same, and says so', async () => {
+  const alone = await startPlatform({ worker: false });
+  try {
+    const ready = await fetch(`${new URL(alone.baseUrl).origin}/health/ready`);
+    expect([ready.status, await ready.json()]).toMatchObject([200, { checks: { workers: 'none' } }]);
+  } finally {
+    await alone.stop();
+  }
+});
+
+const sample =
+  /^[a-zA-Z_:][\w:]*(?:\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*\})? (?:[-+]?[\d.]+(?:e[-+]?\d+)?|NaN|[-+]Inf)$/;
+
+test('metrics are in the Prometheus text format, with each request by method, route and status class', async () => {
+  await get('/v1/batches/batch_x', { authorization: `Bearer ${platform.adminKey}` });
+  await get('/v1/nothing');
+  const read = async (): Promise<string> => await (await get('/metrics')).text();
+  // A request is counted when its connection says that it is over.
+  const text = await eventually(read, (metrics) => metrics.includes('route="unmatched"'));
+  const response = await get('/metrics');
+  expect(response.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
+  const lines = text.split('\n').filter((line) => line !== '');
+  expect(lines.filter((line) => !/^# (HELP|TYPE) \S+ \S/.test(line) && !sample.test(line))).toEqual([]);
+  expect(text).toContain(
+    'http_request_duration_seconds_count{method="GET",route="/v1/batches/:batch_id",status="4xx"} 1',
+  );
+  expect(text).toContain('http_request_duration_seconds_count{method="GET",route="unmatched",status="4xx"} 1');
+  expect(text).toContain('process_resident_memory_bytes ');
+  expect(text).toMatch(/^sluice_forwarding_open_calls 0$/m);
+  expect(text).not.toContain('batch_x');
+  expect(text).not.toContain(platform.adminKey);
+});
+
+/** What the specification and DESIGN promise; more may be added, nothing of this may go. */
+const promised = [
+  'DELETE /v1/api-keys/:id',
+  'DELETE /v1/files/:file_id',
+  'DELETE /v1/virtual-keys/:slug',
+  'GET /health/live',
+  'GET /health/ready',
+  'GET /metrics',
+  'GET /openapi.json',
+  'GET /v1/api-keys',
+  'GET /v1/batches',
+  'GET /v1/batches/:batch_id',
+  'GET /v1/files',
+  'GET /v1/files/:file_id',
+  'GET /v1/files/:file_id/content',
+  'GET /v1/logs',
+  'GET /v1/logs/:log_id',
+  'GET /v1/models',
+  'GET /v1/virtual-keys',
+  'GET /v1/virtual-keys/:slug',
+  'POST /v1/api-keys',
+  'POST /v1/batches',
+  'POST /v1/batches/:batch_id/cancel',
+  'POST /v1/chat/completions',
+  'POST /v1/completions',
+  'POST /v1/embeddings',
+  'POST /v1/files',
+  'POST /v1/virtual-keys',
+  'PUT /v1/virtual-keys/:slug',
+];
+
+/** The route table by itself; what its routes do is never asked for. */
+function routeTable(): string[] {
+  const anything: unknown = new Proxy(() => anything, { get: () => anything });
+  return createRoutes(anything as RouteDeps).map(({ method, path }) => `${method} ${path}`);
+}
+
+test('the OpenAPI document is the route table, which has what was promised', async () => {
+  const response = await get('/openapi.json');
+  expect(response.headers.get('content-type')).toBe('application/json');
+  const document = (await response.json()) as OpenApiDocument;
+  expect(document).toMatchObject({ openapi: '3.1.0', info: { version: '2.0.0' }, servers: [{ url: origin }] });
+  expect(operationsOf(document)).toEqual(routeTable().toSorted());
+  expect(promised.filter((operation) => !operationsOf(document).includes(operation))).toEqual([]);
+});
+
+test('what the OpenAPI document names is what answers: no operation is an unknown route, and no other method works', async () => {
+  const document = (await (await get('/openapi.json')).json()) as OpenApiDocument;
+  const methods = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH'];
+  for (const [path, described] of Object.entries(document.paths)) {
+    const allowed = Object.keys(described).map((method) => method.toUpperCase());
+    const url = origin + path.replaceAll(/\{\w+\}/g, 'x');
+    for (const method of methods) {
+      const response = await fetch(url, { method });
+      const body = await response.text();
+      const isPublic = !path.startsWith('/v1/');
+      const expected = allowed.includes(method) ? (isPublic ? 200 : 401) : 405;
+      expect(`${method} ${path} ${response.status}`).toBe(`${method} ${path} ${expected}`);
+      const names = allowed.flatMap((name) => (name === 'GET' ? ['GET', 'HEAD'] : [name]));
+      expect(response.headers.get('allow')).toBe(expected === 405 ? names.join(', ') : null);
+      expect(expected === 405 ? JSON.parse(body) : { error: { code: 'method_not_allowed' } }).toMatchObject({
+        error: { code: 'method_not_allowed' },
+      });
+    }
+  }
+});
+
+test('every operation but the public ones declares its scope and its errors', async () => {
+  const document = (await (await get('/openapi.json')).json()) as OpenApiDocument;
+  for (const [path, described] of Object.entries(document.paths)) {
+    for (const operation of Object.values(described)) {
+      const scope = operation['x-scope'];
+      const isScoped = typeof scope === 'string' && /^[a-z_]+\.(read|write)$/.test(scope);
+      expect({ path, isScoped }).toEqual({ path, isScoped: path.startsWith('/v1/') });
+      expect(operation['responses']).toMatchObject({
+        200: expect.anything(),
+        '4XX': { $ref: '#/components/responses/Error' },
+      });
+    }
+  }
+});
+
+test('after the stop nothing answers any more', async () => {
+  const own = await startPlatform();
+  const url = `${new URL(own.baseUrl).origin}/health/live`;
+  expect((await fetch(url)).status).toBe(200);
+  await own.stop();
+  await expect(fetch(url)).rejects.toThrow('fetch failed');
+});
