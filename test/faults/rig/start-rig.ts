@@ -65,7 +65,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
       environment: own,
       logFile: path.join(folder, 'logs', `${name}.log`),
       onCrash: (who, how) => crashes.push(`${who} ended by itself: ${how} (see logs/${who}.log)`),
-      mayFail: postgres.isTroubled,
+      mayFail: () => postgres.isTroubled(),
     });
   const simulator = start('simulator', 'simulator', {
     PATH: shared.PATH,
