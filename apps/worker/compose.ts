@@ -111,7 +111,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const jobs: Part = {
     name: 'jobs',
     async start() {
-      await queue.work(validateQueue, { concurrency: 1 }, async (job) => {
+      await queue.work(validateQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
         const batch = await validateBatch(
           {
             db,
@@ -140,7 +140,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         );
         if (batch?.status === 'in_progress') dispatcher.wake();
       });
-      await queue.work(finaliseQueue, { concurrency: 1 }, async (job) => {
+      await queue.work(finaliseQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
         const batch = await finaliseBatch(
           {
             db,
@@ -163,7 +163,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
           );
         }
       });
-      await queue.work(closeQueue, { concurrency: 1 }, async (job) => {
+      await queue.work(closeQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
       await queue.work(chunkQueue, { concurrency: config.SLUICE_CHUNKS_MAX }, (job) => runner.run(job));

@@ -1,9 +1,11 @@
 import { fromKysely, PgBoss, type ConstructorOptions, type Job, type QueueOptions, type QueueResult } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
+import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
 
 /** A queue: its name, the shape of its payload, and how pg-boss keeps its jobs. Payloads hold ids, never data. */
 export type QueueDefinition<Payload extends object> = {
@@ -39,10 +41,14 @@ export type JobQueue = Part & {
     queue: QueueDefinition<Payload>,
     jobs: readonly { id: string; payload: Payload; priority?: number }[],
   ): Promise<void>;
-  /** Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again. */
+  /**
+   * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
+   * `outlastOutages`: one that fails because the database is away is begun anew under the same claim until it answers,
+   * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated.
+   */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
-    options: { concurrency: number },
+    options: { concurrency: number; outlastOutages?: boolean },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /** Completes a job inside the caller's transaction; false when the claim was lost meanwhile. */
@@ -102,8 +108,12 @@ export function createJobQueue(deps: {
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
     },
-    async work(queue, { concurrency }, handler) {
-      for (let index = 0; index < concurrency; index += 1) await startWorker(boss, queue, handler);
+    async work(queue, { concurrency, outlastOutages = false }, handler) {
+      const outlasting: typeof handler = async (job) => {
+        await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
+      };
+      for (let index = 0; index < concurrency; index += 1)
+        await startWorker(boss, queue, outlastOutages ? outlasting : handler);
     },
     async complete(tx, queue, job) {
       const response = await boss.complete(queue.name, job, null, { db: fromKysely(tx) });
@@ -160,6 +170,23 @@ function bossOptions(deps: {
     monitorIntervalSeconds: 5,
     useListenNotify: working,
   };
+}
+
+const outageRetryMs = 500;
+
+async function outlastOutage(
+  work: () => Promise<void>,
+  { logger, isOver }: { logger: Logger; isOver: () => boolean },
+): Promise<void> {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isTransient(error) || isOver()) throw error;
+      logger.warn({ err: error }, 'job waits for the database');
+      await sleep(outageRetryMs);
+    }
+  }
 }
 
 /**

@@ -1,0 +1,85 @@
+import { sql } from 'kysely';
+import { afterEach, expect, test } from 'vitest';
+import { z } from 'zod';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+
+const database = useTestDatabase();
+const logger = createLogger({ name: 'test', level: 'silent' });
+const queueOf = (name: string): QueueDefinition<{ n: number }> => ({
+  name,
+  payload: z.object({ n: z.number() }),
+  options: { retryLimit: 100, retryDelay: 0, heartbeatSeconds: 10, notify: true },
+});
+
+const started: JobQueue[] = [];
+afterEach(async () => {
+  for (const queue of started.splice(0)) await queue.stop?.();
+});
+
+async function startQueue(queues: readonly QueueDefinition<{ n: number }>[]): Promise<JobQueue> {
+  const { connectionString } = database;
+  const queue = createJobQueue({ connectionString, role: 'worker', queues, logger, poolSizeMax: 2 });
+  started.push(queue);
+  await queue.start?.();
+  return queue;
+}
+
+const away = (): Error => Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+
+async function jobState(name: string): Promise<{ state: string; retry_count: number }[]> {
+  const { rows } = await sql<{ state: string; retry_count: number }>`
+    select state::text, retry_count from pgboss.job where name = ${name}`.execute(database.db);
+  return rows;
+}
+
+/** Works on one job with a handler that fails twice; resolves with the claims that it ran under. */
+async function claimsOf(name: string, failure: Error, outlastOutages: boolean): Promise<number[]> {
+  const definition = queueOf(name);
+  const queue = await startQueue([definition]);
+  const claims: number[] = [];
+  const succeeded = Promise.withResolvers<void>();
+  await queue.work(definition, { concurrency: 1, outlastOutages }, (job) => {
+    claims.push(job.retryCount);
+    if (claims.length <= 2) return Promise.reject(failure);
+    succeeded.resolve();
+    return Promise.resolve();
+  });
+  await queue.enqueue(database.db, definition, { n: 1 });
+  await succeeded.promise;
+  return claims;
+}
+
+test('a job that outlasts outages is begun anew under the same claim when the database is away', async () => {
+  expect(await claimsOf('outlasting', away(), true)).toEqual([0, 0, 0]);
+});
+
+test('a job that fails for another reason, or does not outlast outages, is claimed again', async () => {
+  expect(await claimsOf('failing', new Error('a bug of ours'), true)).toEqual([0, 1, 2]);
+  expect(await claimsOf('plain', away(), false)).toEqual([0, 1, 2]);
+});
+
+test('a claim is held until it is given back, and a lost one affects nothing', async () => {
+  const definition = queueOf('fenced');
+  const queue = await startQueue([definition]);
+  const first = Promise.withResolvers<ClaimedJob<{ n: number }>>();
+  const second = Promise.withResolvers<ClaimedJob<{ n: number }>>();
+  const finish = Promise.withResolvers<void>();
+  await queue.work(definition, { concurrency: 2 }, async (job) => {
+    (job.retryCount === 0 ? first : second).resolve(job);
+    await finish.promise;
+  });
+  await queue.enqueue(database.db, definition, { n: 1 });
+  const lost = await first.promise;
+  expect(await queue.holds(database.db, definition, lost)).toBe(true);
+  expect(await queue.giveBack(definition, lost, 'the worker was told to stop')).toBe(true);
+  const held = await second.promise;
+  expect(await queue.holds(database.db, definition, lost)).toBe(false);
+  expect(await queue.complete(database.db, definition, lost)).toBe(false);
+  expect(await queue.giveBack(definition, lost, 'again')).toBe(false);
+  expect(await queue.holds(database.db, definition, held)).toBe(true);
+  expect(await queue.complete(database.db, definition, held)).toBe(true);
+  finish.resolve();
+  expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
+});
