@@ -22,7 +22,7 @@ export type AttemptInput = {
   outbound: OutboundRequest;
   timeouts: Timeouts;
   signal: AbortSignal;
-  faults: Faults;
+  faults: () => Faults;
   secrets: readonly string[];
   /** Shared by all attempts of the call; not written here. */
   attempts: readonly Attempt[];
@@ -76,8 +76,8 @@ export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
     chunks.push(chunk);
     if (status >= 400 && bytes > limits.errorBytesMax) {
       whole();
-      flow?.abort(faults.tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
-    } else if (bytes > limits.jsonBytesMax) throw faults.tooLarge('a body', limits.jsonBytesMax);
+      flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
+    } else if (bytes > limits.jsonBytesMax) throw faults().tooLarge('a body', limits.jsonBytesMax);
   };
 
   startExchange(
@@ -89,17 +89,17 @@ export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
         status = code;
         headers = received;
         flow = over;
-        if (code < 400 && code >= 300) throw faults.redirect(code);
+        if (code < 400 && code >= 300) throw faults().redirect(code);
         const encoding = received['content-encoding'];
         // Only identity was asked for; unpacking unasked is how a small answer becomes a large one.
         if (encoding !== undefined && encoding !== '' && encoding !== 'identity') {
-          throw faults.invalid('sent a compressed answer although only identity was accepted');
+          throw faults().invalid('sent a compressed answer although only identity was accepted');
         }
         if (code >= 400) return;
         if (call.stream) mode = isEventStream(received, translation) ? 'events' : 'undecided';
         if (mode === 'events') stream = openStream(over);
         else if (Number(received['content-length'] ?? 0) > limits.jsonBytesMax) {
-          throw faults.tooLarge('a body', limits.jsonBytesMax);
+          throw faults().tooLarge('a body', limits.jsonBytesMax);
         }
       },
       data: (chunk) => {
@@ -141,9 +141,9 @@ function headOf({ provider, attempts }: AttemptInput, status: number, headers: I
 /** A successful body: JSON of the shape that was asked for, or a stream made of it; throws `upstream_invalid_response`. */
 function readBody(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): AttemptResult {
   const { call, translation, faults } = input;
-  if (bytes.length === 0) throw faults.invalid(`answered ${status} with an empty body`);
+  if (bytes.length === 0) throw faults().invalid(`answered ${status} with an empty body`);
   const parsed = parseJson(bytes);
-  if (parsed === undefined) throw faults.invalid(`answered ${status} with a body that is not JSON`, bytes);
+  if (parsed === undefined) throw faults().invalid(`answered ${status} with a body that is not JSON`, bytes);
   const error = asRecord(parsed)['error'];
   if (error !== undefined && error !== null) {
     return asError(input, headers, translation.decodeError(status, bytes.toString()));
@@ -152,7 +152,7 @@ function readBody(input: AttemptInput, status: number, headers: IncomingHttpHead
   const body = asRecord(decoded);
   const list = call.operation === 'chat' || call.operation === 'completions' ? 'choices' : 'data';
   if (!Array.isArray(body[list]))
-    throw faults.invalid(`answered ${status} with JSON that has no "${list}" list`, bytes);
+    throw faults().invalid(`answered ${status} with JSON that has no "${list}" list`, bytes);
   const read = {
     usage: readUsage(body['usage']),
     model: typeof body['model'] === 'string' ? body['model'] : null,
@@ -161,7 +161,7 @@ function readBody(input: AttemptInput, status: number, headers: IncomingHttpHead
   const head = headOf(input, status, headers);
   if (call.stream) {
     const payloads = jsonToPayloads(call.operation, body, call.includeUsage);
-    if (payloads.length === 0) throw faults.invalid(`answered ${status} without a single choice`, bytes);
+    if (payloads.length === 0) throw faults().invalid(`answered ${status} without a single choice`, bytes);
     const done: StreamSummary = { ...read, complete: true, firstEventMs: 0, error: null };
     const streamed = { usage: null, model: null, finishReason: null, kind: 'stream' as const };
     return { answer: { ...head, ...streamed, events: once(payloads), done: Promise.resolve(done) }, errorCode: null };

@@ -11,7 +11,7 @@ type Options = {
   call: Call;
   translation: Translation;
   flow: Flow;
-  faults: Faults;
+  faults: () => Faults;
   limits: Limits;
   idleMs: number;
   /** performance.now() at the start of the attempt. */
@@ -59,7 +59,7 @@ export function openEventStream(options: Options): EventStream {
       sign(); // the silence was ours
       flow.resume();
     },
-    onLeft: () => flow.abort(faults.callerLeft()),
+    onLeft: () => flow.abort(faults().callerLeft()),
   });
 
   const flush = (): void => {
@@ -95,7 +95,7 @@ export function openEventStream(options: Options): EventStream {
     if (usageChunk !== null) batch.push(usageChunk);
     flow.finish();
     flush();
-    if (state === 'peeking') close(false, faults.invalid('answered with a stream without any content'));
+    if (state === 'peeking') close(false, faults().invalid('answered with a stream without any content'));
     else close(true, null);
   };
 
@@ -107,7 +107,7 @@ export function openEventStream(options: Options): EventStream {
       first.resolve({ kind: 'error', error });
       return;
     }
-    const fault = faults.streamError(error);
+    const fault = faults().streamError(error);
     close(false, fault);
     flow.abort(fault);
   };
@@ -118,7 +118,7 @@ export function openEventStream(options: Options): EventStream {
     if (view === 'error') return failWith(translation.decodeError(200, payload));
     if (view === 'unreadable') {
       if (ending) return; // cut off inside an event: judged as truncated
-      throw faults.invalid('sent an event that is not a JSON object', payload);
+      throw faults().invalid('sent an event that is not a JSON object', payload);
     }
     if (view === 'chunk' || call.includeUsage) batch.push(payload);
   };
@@ -142,17 +142,17 @@ export function openEventStream(options: Options): EventStream {
       onEvent,
       onComment: sign,
       eventCharsMax: limits.eventCharsMax,
-      tooLarge: () => faults.tooLarge('an event', limits.eventCharsMax),
+      tooLarge: () => faults().tooLarge('an event', limits.eventCharsMax),
     });
 
   return {
     first: first.promise,
     data: (chunk) => {
       streamBytes += chunk.length;
-      if (streamBytes > limits.streamBytesMax) throw faults.tooLarge('a stream', limits.streamBytesMax);
+      if (streamBytes > limits.streamBytesMax) throw faults().tooLarge('a stream', limits.streamBytesMax);
       framing.push(chunk);
       // Bytes alone keep no stream alive: a drip that completes no event is as dead as silence.
-      if (performance.now() - lastSignAt > idleMs) throw faults.idleTimeout(idleMs);
+      if (performance.now() - lastSignAt > idleMs) throw faults().idleTimeout(idleMs);
       flush();
     },
     end: () => {
@@ -165,7 +165,7 @@ export function openEventStream(options: Options): EventStream {
       if (state === 'over') return;
       flush();
       if (meter.allFinished()) finish();
-      else close(false, faults.truncated());
+      else close(false, faults().truncated());
     },
     fail: (error) => {
       if (state === 'over') return;

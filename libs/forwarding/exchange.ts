@@ -37,7 +37,7 @@ const lingerMs = 1_000;
 export function startExchange(
   egress: Egress,
   outbound: OutboundRequest,
-  options: { timeouts: Timeouts; signal: AbortSignal; faults: Faults },
+  options: { timeouts: Timeouts; signal: AbortSignal; faults: () => Faults },
   sink: Sink,
 ): void {
   const { timeouts, signal, faults } = options;
@@ -59,13 +59,13 @@ export function startExchange(
     fail(error);
     controller?.abort(error);
   };
-  const onAbort = (): void => abort(faults.callerLeft());
+  const onAbort = (): void => abort(faults().callerLeft());
 
   // One timer serves two deadlines: until a connection is there, then for the rest of the attempt.
   const firstMs = Math.min(timeouts.connectMs, timeouts.totalMs);
   let timer = setTimeout(() => {
-    if (phase === 'waiting') return abort(faults.connectTimeout(firstMs));
-    timer = setTimeout(() => abort(faults.totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
+    if (phase === 'waiting') return abort(faults().connectTimeout(firstMs));
+    timer = setTimeout(() => abort(faults().totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
   }, firstMs);
 
   const flow: Flow = {
@@ -76,7 +76,7 @@ export function startExchange(
       if (phase === 'closed' || phase === 'finished') return;
       close();
       phase = 'finished';
-      timer = setTimeout(() => abort(faults.callerLeft()), lingerMs);
+      timer = setTimeout(() => abort(faults().callerLeft()), lingerMs);
     },
   };
 
@@ -84,13 +84,13 @@ export function startExchange(
     try {
       step();
     } catch (error) {
-      abort(error instanceof GatewayError ? error : faults.unreadable(error));
+      abort(error instanceof GatewayError ? error : faults().unreadable(error));
     }
   };
 
   const handler: Dispatcher.DispatchHandler = {
     onRequestStart: (started) => {
-      if (phase === 'closed') return started.abort(faults.callerLeft());
+      if (phase === 'closed') return started.abort(faults().callerLeft());
       controller = started;
       phase = 'sent';
     },
@@ -109,13 +109,13 @@ export function startExchange(
       try {
         sink.end();
       } catch (error) {
-        sink.fail(error instanceof GatewayError ? error : faults.unreadable(error));
+        sink.fail(error instanceof GatewayError ? error : faults().unreadable(error));
       }
     },
     onResponseError: (_controller, error) => fail(describe(error, phase === 'answering', timeouts, faults)),
   };
 
-  if (signal.aborted) return fail(faults.callerLeft());
+  if (signal.aborted) return fail(faults().callerLeft());
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     egress.dispatch(
@@ -135,13 +135,13 @@ export function startExchange(
   }
 }
 
-function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: Faults): GatewayError {
+function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  if (code === 'UND_ERR_CONNECT_TIMEOUT') return faults.connectTimeout(timeouts.connectMs);
-  if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults.headersTimeout(timeouts.headersMs);
-  if (code === 'UND_ERR_BODY_TIMEOUT') return faults.idleTimeout(timeouts.idleMs);
-  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return faults.stopping();
+  if (code === 'UND_ERR_CONNECT_TIMEOUT') return faults().connectTimeout(timeouts.connectMs);
+  if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults().headersTimeout(timeouts.headersMs);
+  if (code === 'UND_ERR_BODY_TIMEOUT') return faults().idleTimeout(timeouts.idleMs);
+  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return faults().stopping();
   if (code === 'UND_ERR_MAX_ORIGINS_REACHED') {
     return new GatewayError('unavailable', 'too_many_hosts', 'Too many different hosts are in use: try again later.');
   }
@@ -153,10 +153,10 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
     );
   }
   if (code === 'UND_ERR_HEADERS_OVERFLOW' || (error instanceof Error && error.name === 'HTTPParserError')) {
-    return faults.invalid('broke the rules of HTTP');
+    return faults().invalid('broke the rules of HTTP');
   }
-  if (answering) return faults.truncated(error);
-  return isLostConnection(code) ? faults.connectionLost(error) : faults.unreachable(error);
+  if (answering) return faults().truncated(error);
+  return isLostConnection(code) ? faults().connectionLost(error) : faults().unreachable(error);
 }
 
 /** The connection stood and the request may have been received. */

@@ -18,7 +18,7 @@ import {
   type Target,
 } from './answer.ts';
 import type { Egress } from './egress.ts';
-import { faultsOf } from './provider-faults.ts';
+import { lazyFaultsOf } from './provider-faults.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
 
 type Deps = {
@@ -69,8 +69,8 @@ export function createForwarder(deps: Deps): Forwarder {
     const { provider, translation } = findTranslation(providers, request, target);
     egress.check(target.baseUrl);
     const secrets = target.apiKey ? [target.apiKey.reveal()] : [];
-    const faults = faultsOf(target.label, secrets);
-    if (stopping.signal.aborted) throw faults.stopping();
+    const faults = lazyFaultsOf(target.label, secrets);
+    if (stopping.signal.aborted) throw faults().stopping();
     const call = toCall(request, target, provider);
     const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
     const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
@@ -118,8 +118,8 @@ export function createForwarder(deps: Deps): Forwarder {
         waitingRetries += 1;
         await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
         waitingRetries -= 1;
-        if (request.signal.aborted) throw input.faults.callerLeft();
-        if (stopping.signal.aborted) throw input.faults.stopping();
+        if (request.signal.aborted) throw input.faults().callerLeft();
+        if (stopping.signal.aborted) throw input.faults().stopping();
       }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;

@@ -8,8 +8,14 @@ export type Faults = ReturnType<typeof faultsOf>;
 
 const sampleLengthMax = 1_000;
 
+/** As `faultsOf`, but made when the first of them is needed: nearly every call ends without one. */
+export function lazyFaultsOf(label: string, secrets: readonly string[]): () => Faults {
+  let made: Faults | undefined;
+  return () => (made ??= faultsOf(label, secrets));
+}
+
 /** Makes the errors of one call. `secrets` are what no text of the provider may repeat. */
-export function faultsOf(label: string, secrets: readonly string[]) {
+function faultsOf(label: string, secrets: readonly string[]) {
   const failed = (code: string, message: string, cause?: unknown): GatewayError =>
     new GatewayError('provider_failed', code, message, cause === undefined ? {} : { cause });
   const timedOut = (code: string, message: string): GatewayError => new GatewayError('provider_timeout', code, message);

@@ -10,6 +10,8 @@ export type HttpMetrics = {
   renderMetrics: () => Promise<{ contentType: string; body: string }>;
 };
 
+type Child = ReturnType<Histogram['labels']>;
+
 // From a cache hit to the longest wait for a model, in seconds.
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
@@ -27,25 +29,24 @@ export function createMetrics(): HttpMetrics {
     buckets: durationBuckets,
     registers: [registry],
   });
-  // One bound child per combination: looking the labels up again for each request costs more than the observation.
-  const children = new Map<string, ReturnType<typeof duration.labels>>();
+  // One bound child per route template, method and class (all of them few): looking the labels up again for each request
+  // costs more than the observation.
+  const children = new Map<string, Map<string, Child[]>>();
   return {
     registry,
     observeRequest: ({ method, route, status, durationMs }) => {
-      const key = `${method} ${route} ${Math.floor(status / 100)}`;
-      let child = children.get(key);
-      if (child === undefined) {
-        child = duration.labels(isKnownMethod(method) ? method : 'other', route, `${Math.floor(status / 100)}xx`);
-        if (children.size < childrenMax) children.set(key, child);
-      }
+      const known = isKnownMethod(method) ? method : 'other';
+      const statusClass = Math.floor(status / 100);
+      let byMethod = children.get(route);
+      if (byMethod === undefined) children.set(route, (byMethod = new Map()));
+      let byClass = byMethod.get(known);
+      if (byClass === undefined) byMethod.set(known, (byClass = []));
+      const child = (byClass[statusClass] ??= duration.labels(known, route, `${statusClass}xx`));
       child.observe(durationMs / 1_000);
     },
     renderMetrics: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }
-
-// Routes times methods times five classes stays far below; a bound all the same.
-const childrenMax = 5_000;
 
 const knownMethods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']);
 

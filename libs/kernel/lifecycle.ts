@@ -1,3 +1,4 @@
+import { limitHeapGrowth } from './heap-growth.ts';
 import type { Logger } from './logger.ts';
 
 /** A long-lived part of a process. `stop` is idempotent and may be called before or without `start`. */
@@ -40,6 +41,7 @@ export async function runProcess(
   options: { logger: Logger; deadlineMs: number },
 ): Promise<void> {
   const { logger, deadlineMs } = options;
+  limitHeapGrowth();
   let stopping = false;
   const stop = async (reason: string, withinMs = deadlineMs): Promise<void> => {
     if (stopping) process.exit(1);

@@ -31,10 +31,11 @@ export function openAiCompatible({
       const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
       if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
       for (const name of Object.keys(call.headers)) headers.push(name, call.headers[name] ?? '');
-      const path = base.pathname.replace(/\/+$/, '') + paths[call.operation] + base.search;
-      if (call.operation === 'models') return { method: 'GET', origin: base.origin, path, headers, body: null };
+      const { origin, folder, search } = partsOf(base);
+      const path = folder + paths[call.operation] + search;
+      if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin: base.origin, path, headers, body: bodyOf(call, asksForUsage) };
+      return { method: 'POST', origin, path, headers, body: bodyOf(call, asksForUsage) };
     },
     decodeError: decodeOpenAiError,
   };
@@ -50,6 +51,19 @@ export function openAiCompatible({
       ]),
     ),
   };
+}
+
+type UrlParts = { origin: string; folder: string; search: string };
+const urlParts = new WeakMap<URL, UrlParts>();
+
+/** A URL takes its parts out of its text at each look; the same few are called over and over. */
+function partsOf(url: URL): UrlParts {
+  let parts = urlParts.get(url);
+  if (parts === undefined) {
+    parts = { origin: url.origin, folder: url.pathname.replace(/\/+$/, ''), search: url.search };
+    urlParts.set(url, parts);
+  }
+  return parts;
 }
 
 /** Some servers list their models without OpenAI's frame. */

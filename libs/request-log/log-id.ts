@@ -1,12 +1,29 @@
-import { v7 as uuidv7 } from 'uuid';
+import { randomFillSync } from 'node:crypto';
 
 // A row's id is a UUIDv7 (RFC 9562 5.7), shown as `log_` and its 32 hex digits. Its first 48 bits are the time at which
 // the row was recorded, and with it the partition: whoever has the id knows where the row is.
 
 /** A new id; `sequence` orders the rows of one process inside a millisecond. */
 export function newLogUuid(recordedAtMs: number, sequence: number): string {
-  return uuidv7({ msecs: recordedAtMs, seq: sequence });
+  // Version and variant, 12 + 14 + 6 bits of the sequence, 42 random ones. By hand, because there is one a request: the
+  // uuid package takes four times as long.
+  if (offset + 16 > pool.length) {
+    randomFillSync(pool);
+    offset = 0;
+  }
+  const at = offset;
+  offset += 16;
+  pool.writeUIntBE(recordedAtMs, at, 6);
+  pool.writeUInt16BE(0x7000 | (sequence >>> 20), at + 6);
+  pool.writeUInt16BE(0x8000 | ((sequence >>> 6) & 0x3fff), at + 8);
+  pool.writeUInt8(((sequence & 0x3f) << 2) | ((pool[at + 10] ?? 0) & 3), at + 10);
+  const hex = pool.toString('hex', at, at + 16);
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
 }
+
+// Random bytes are drawn in bulk: one system call for 256 ids.
+const pool = Buffer.alloc(256 * 16);
+let offset = pool.length;
 
 /** The UTC day of a time, `YYYY-MM-DD`: the partition key of what was recorded then. */
 export function utcDay(timeMs: number): string {

@@ -10,6 +10,9 @@ export type SlicePoolOptions = {
   idleTimeoutMs: number;
 };
 
+// Lines are checked one after the other and leave nothing behind: more room for them only takes longer to go through.
+const youngMemoryMb = 16;
+
 /** As many as cores less one, so that the event loop of the process keeps a core. */
 export const threadsByDefault = (): number => Math.max(1, availableParallelism() - 1);
 
@@ -37,7 +40,11 @@ export function createSlicePool({ threads, threadMemoryMb, idleTimeoutMs }: Slic
       idleTimeout: idleTimeoutMs,
       concurrentTasksPerWorker: 1,
       recordTiming: false,
-      resourceLimits: { maxOldGenerationSizeMb: threadMemoryMb, stackSizeMb: 4 },
+      resourceLimits: {
+        maxOldGenerationSizeMb: threadMemoryMb,
+        maxYoungGenerationSizeMb: youngMemoryMb,
+        stackSizeMb: 4,
+      },
       // A thread needs no secrets of the environment and no flags (an inspector, a memory limit) of the process.
       env: {},
       execArgv: [],

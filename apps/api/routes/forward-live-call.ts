@@ -97,7 +97,8 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
         resolved.target,
       );
       if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
-      for (const [name, text] of Object.entries(withShortWait(outcome.headers))) response.setHeader(name, text);
+      const answered = withShortWait(outcome.headers);
+      for (const name in answered) response.setHeader(name, answered[name] as string);
       if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome);
       return await sendStream(deps, request, response, call, outcome, controller);
     },

@@ -1,0 +1,14 @@
+import { setFlagsFromString } from 'node:v8';
+
+// V8 lets the old generation grow to four times what is alive in it before it looks for garbage. Requests and batch
+// lines live just long enough to get there: a worker with 45 MB of live objects held 270 MB of heap.
+const growthPercent = 60;
+
+/**
+ * Keeps the heap of this process and its threads near what is alive in it. Unlike --max-old-space-size it is no limit:
+ * a large answer still gets the memory that it needs.
+ */
+export function limitHeapGrowth(): void {
+  // Read at every collection, so that it takes effect although the heap exists already.
+  setFlagsFromString(`--heap-growing-percent=${growthPercent}`);
+}
