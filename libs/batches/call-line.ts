@@ -7,7 +7,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { BatchRow } from './batch-model.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
-import type { LineResult } from './settle-results.ts';
+import type { LineResult } from './settle-group.ts';
 
 /** `body`: the raw JSON of the line's `body`. */
 type Line = { batch: BatchRow; line: number; body: Buffer | undefined; signal: AbortSignal };

@@ -5,7 +5,7 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { closeQueue, finaliseQueue } from './batch-queues.ts';
-import { countOpenChunks } from './settle-results.ts';
+import { countOpenChunks } from './settle-group.ts';
 
 /**
  * The job of queue `batch-close`: ends the taking of results when the deadline has passed, when a cancelled batch has

@@ -14,7 +14,8 @@ import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
 import { isRedelivered, takeUpRedelivered, type ChunkRow } from './redelivery.ts';
 import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
-import { createSettler, prepareSettling, type LineResult, type Settler } from './settle-results.ts';
+import { prepareSettling, type LineResult } from './settle-group.ts';
+import { createSettler, type Settler } from './settle-results.ts';
 import type { Slots } from './slots.ts';
 
 export type ChunkRunner = {

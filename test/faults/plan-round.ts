@@ -15,6 +15,8 @@ export type Fault =
   | { kind: 'kill_api'; downMs: number }
   | { kind: 'kill_postgres'; downMs: number }
   | { kind: 'hang_postgres'; forMs: number }
+  /** Postgres, the API and the workers in the same moment, as when the machine loses its power. */
+  | { kind: 'kill_everything'; downMs: number }
   | { kind: 'end_sessions'; forMs: number }
   | { kind: 'cancel' }
   | { kind: 'duplicate_job' }
@@ -90,6 +92,7 @@ const weighted: readonly { kind: Fault['kind']; weight: number }[] = [
   { kind: 'kill_worker', weight: 35 },
   { kind: 'kill_postgres', weight: 16 },
   { kind: 'hang_postgres', weight: 5 },
+  { kind: 'kill_everything', weight: 6 },
   { kind: 'kill_api', weight: 14 },
   { kind: 'pause_worker', weight: 8 },
   { kind: 'stop_worker', weight: 8 },
@@ -114,6 +117,7 @@ function chooseFault(random: Random, long: number): Fault {
       return { kind, worker, downMs };
     case 'pause_worker':
       return { kind, worker };
+    case 'kill_everything':
     case 'kill_api':
       return { kind, downMs };
     case 'kill_postgres':
@@ -161,6 +165,7 @@ function chooseMoment(random: Random, kind: Fault['kind'], durationMs: number): 
     case 'stop_worker':
     case 'kill_postgres':
     case 'hang_postgres':
+    case 'kill_everything':
     case 'end_sessions': {
       const after = random.pick(anyMoment);
       // Near the last line, where an end may be lost or come twice.

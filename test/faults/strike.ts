@@ -49,6 +49,15 @@ export async function strike(
       say('postgres is back');
       if (plan.hurry) await loseHeartbeats(rig);
       return struck;
+    case 'kill_everything':
+      await Promise.all([
+        rig.postgres.kill(fault.downMs),
+        rig.api.kill(0),
+        ...rig.workers.map((worker) => worker.kill(0)),
+      ]);
+      say('postgres is back');
+      if (plan.hurry) await loseHeartbeats(rig);
+      return struck;
     case 'hang_postgres':
       await rig.postgres.hang(fault.forMs);
       say('postgres goes on');

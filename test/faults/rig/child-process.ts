@@ -6,7 +6,6 @@ import { sleep } from '#libs/kernel/sleep.ts';
 /** One of the platform's processes, started again whenever it ends, as a supervisor would. */
 export type RigProcess = {
   readonly name: string;
-  pid(): number | undefined;
   /** SIGKILL, and a new start after `downMs`. Resolves when the process is gone. */
   kill(downMs: number): Promise<void>;
   /** SIGTERM, and a new start after `downMs`. Resolves when the process is gone. */
@@ -19,8 +18,7 @@ export type RigProcess = {
   /** SIGTERM without a new start, until `wake`. */
   rest(): Promise<void>;
   wake(): void;
-  /** Whether it runs, or is meant not to. */
-  isAsWanted(): boolean;
+  isResting(): boolean;
   /** Ends it for good. */
   stop(): Promise<void>;
 };
@@ -32,7 +30,8 @@ const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
 
 /**
  * Starts `node <program>` with its output appended to `logFile`. An end that nobody asked for is told to `onCrash`,
- * unless it is that of a start at a moment when one may fail (`mayFail`: the database is away). It is started again.
+ * unless it is that of a start which had a reason to fail (`hadTroubleSince`: the database was away; or it was paused).
+ * It is started again.
  */
 export function startRigProcess(options: {
   name: string;
@@ -40,9 +39,9 @@ export function startRigProcess(options: {
   environment: Record<string, string>;
   logFile: string;
   onCrash: (name: string, how: string) => void;
-  mayFail: () => boolean;
+  hadTroubleSince: (time: number) => boolean;
 }): RigProcess {
-  const { name, program, logFile, onCrash, mayFail } = options;
+  const { name, program, logFile, onCrash, hadTroubleSince } = options;
   let environment = options.environment;
   let child: ChildProcess | undefined;
   let exited: Promise<void> = Promise.resolve();
@@ -50,6 +49,7 @@ export function startRigProcess(options: {
   let resting = false;
   let ending: { downMs: number } | undefined;
   let restart: NodeJS.Timeout | undefined;
+  let pausedAt = Number.NEGATIVE_INFINITY;
 
   const launch = (): void => {
     if (!wanted || resting || child) return;
@@ -68,7 +68,8 @@ export function startRigProcess(options: {
       launched.once('exit', (code, signal) => {
         child = undefined;
         const isStart = performance.now() - launchedAt < startMaxMs;
-        if (!ending && wanted && !(isStart && mayFail())) onCrash(name, signal ?? `exit code ${code}`);
+        const isExplained = isStart && (pausedAt > launchedAt || hadTroubleSince(launchedAt));
+        if (!ending && wanted && !isExplained) onCrash(name, signal ?? `exit code ${code}`);
         // A crashed start is not tried in a tight loop.
         restart = setTimeout(launch, ending?.downMs ?? 200);
         resolve();
@@ -86,10 +87,12 @@ export function startRigProcess(options: {
   launch();
   return {
     name,
-    pid: () => child?.pid,
     kill: (downMs) => end('SIGKILL', downMs),
     terminate: (downMs) => end('SIGTERM', downMs),
-    pause: () => void child?.kill('SIGSTOP'),
+    pause() {
+      pausedAt = performance.now();
+      child?.kill('SIGSTOP');
+    },
     resume: () => void child?.kill('SIGCONT'),
     setEnvironment(changes) {
       environment = { ...environment, ...changes };
@@ -103,7 +106,7 @@ export function startRigProcess(options: {
       resting = false;
       launch();
     },
-    isAsWanted: () => resting || child !== undefined,
+    isResting: () => resting,
     async stop() {
       wanted = false;
       clearTimeout(restart);

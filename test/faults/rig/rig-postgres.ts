@@ -17,13 +17,13 @@ export type RigPostgres = {
   hang(forMs: number): Promise<void>;
   /** Ends every session of the platform's, as an administrator or a failing network would. */
   endSessions(): Promise<number>;
-  /** Whether it is away, hangs or loses sessions by the rig's doing, or did so a moment ago. */
-  isTroubled(): boolean;
+  /** Whether it was away, hung or lost sessions by the rig's doing, at a time (of `performance.now()`) or later. */
+  hadTroubleSince(time: number): boolean;
   /** `keep`: the data stays where it is, to be looked at. */
   stop(options: { keep: boolean }): Promise<void>;
 };
 
-/** How long after the trouble a start may still fail because of it. */
+/** Postgres answers late for a moment after it. */
 const troubleGraceMs = 3_000;
 
 export async function startRigPostgres(options: { dataDir: string; logger: Logger }): Promise<RigPostgres> {
@@ -84,7 +84,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
         await client.end().catch(() => {});
       }
     },
-    isTroubled: () => down !== undefined || isHanging || performance.now() - troubledAt < troubleGraceMs,
+    hadTroubleSince: (time) => down !== undefined || isHanging || troubledAt > time - troubleGraceMs,
     async stop({ keep }) {
       await down?.catch(() => {});
       await server.stop();

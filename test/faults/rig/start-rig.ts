@@ -46,6 +46,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
   const postgres = await startRigPostgres({ dataDir: folder, logger });
   const { connectionString: databaseUrl } = postgres;
   const [apiPort, simulatorPort] = [await freePort(), await freePort()];
+  const workerPorts = [await freePort(), await freePort()] as const;
   const key = `sk-faults-${randomBytes(16).toString('hex')}`;
   const shared = {
     PATH: process.env['PATH'] ?? '',
@@ -65,7 +66,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
       environment: own,
       logFile: path.join(folder, 'logs', `${name}.log`),
       onCrash: (who, how) => crashes.push(`${who} ended by itself: ${how} (see logs/${who}.log)`),
-      mayFail: () => postgres.isTroubled(),
+      hadTroubleSince: (time) => postgres.hadTroubleSince(time),
     });
   const simulator = start('simulator', 'simulator', {
     PATH: shared.PATH,
@@ -82,10 +83,9 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     SLUICE_STOP_DEADLINE: '2s',
   });
   const workerEnvironment = { ...shared, SLUICE_DRAIN: '2s', SLUICE_VALIDATION_THREADS: '1' };
-  const workers = [
-    start('worker-0', 'worker', workerEnvironment),
-    start('worker-1', 'worker', workerEnvironment),
-  ] as const;
+  const startWorker = (index: 0 | 1): RigProcess =>
+    start(`worker-${index}`, 'worker', { ...workerEnvironment, SLUICE_WORKER_PORT: String(workerPorts[index]) });
+  const workers = [startWorker(0), startWorker(1)] as const;
   const pool = createPool(
     { connectionString: databaseUrl, applicationName: 'sluice-faults', max: 4, connectionTimeoutMs: 2_000 },
     logger,
@@ -96,8 +96,14 @@ export async function startRig(environment: Record<string, string> = {}): Promis
   const untilReady = async (): Promise<void> => {
     const deadline = performance.now() + 60_000;
     for (;;) {
-      const ready = await Promise.all([answers(`${baseUrl}/health/ready`), answers(`${simulatorUrl}/health`)]);
-      if (ready.every(Boolean) && [api, ...workers].every((process) => process.isAsWanted())) return;
+      const ready = await Promise.all([
+        answers(`${simulatorUrl}/health`),
+        answers(`${baseUrl}/health/ready`),
+        ...workers.map((worker, index) =>
+          worker.isResting() ? true : answers(`http://127.0.0.1:${workerPorts[index]}/health/ready`),
+        ),
+      ]);
+      if (ready.every(Boolean)) return;
       if (performance.now() > deadline) throw new Error(`the platform is not ready; logs in ${folder}/logs`);
       await sleep(50);
     }

@@ -7,7 +7,7 @@ import type { BatchEvent } from '#libs/batches/batch.ts';
 import { chunkJobId, releaseChunks } from '#libs/batches/dispatch-chunks.ts';
 import { resultLine } from '#libs/batches/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results-bucket.ts';
-import type { LineResult } from '#libs/batches/settle-results.ts';
+import type { LineResult } from '#libs/batches/settle-group.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { newId } from '#libs/kernel/ids.ts';

@@ -1,0 +1,207 @@
+import { sql, type Transaction } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
+import { chunkQueue, finaliseQueue } from './batch-queues.ts';
+import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
+import { resultsRoot } from './results-root.ts';
+
+/** A line that has its result, made once; `data` is the exact line of the output or error file. */
+export type LineResult = {
+  chunk: number;
+  line: number;
+  succeeded: boolean;
+  data: Buffer;
+  usage: Omit<SettledUsage, 'cost' | 'price_version'> | null;
+  /** Called once, when the result is committed or refused: its memory is free. */
+  release: () => void;
+};
+
+export type ChunkClaim = { chunk: number; job: { id: string; retryCount: number } };
+
+/**
+ * `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. `incomplete`: lines of
+ * a running batch have no row yet, so the claim is kept.
+ */
+export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
+
+/**
+ * One short transaction under the stream's lock: inserts the results that are new, closes the chunks, and appends what
+ * the database says it inserted. The transaction that brings the last result also ends the taking of results.
+ */
+export async function settleGroup(
+  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger },
+  { id, workspaceId }: { id: string; workspaceId: string },
+  group: readonly LineResult[],
+  claims: readonly ChunkClaim[],
+): Promise<CloseOutcome[]> {
+  const metadata = { actor: { type: 'system' as const, id: 'worker' } };
+  const sorted = firstOfEachLine(group);
+  return await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+    const batch = await unit.load(batchModel, id);
+    if (!batch || !takesResults(batch)) {
+      if (group.length > 0)
+        deps.logger.warn({ batch_id: id, lines: group.length, status: batch?.status }, 'results came too late');
+      for (const { job } of claims) await deps.queue.complete(unit.tx, chunkQueue, job);
+      return claims.map(() => 'refused' as const);
+    }
+    const inserted = await insertResults(unit.tx, batch, sorted);
+    const outcomes = await closeChunks(deps.queue, unit.tx, batch, claims);
+    await decideAndAppend(deps.queue, unit, batch, inserted);
+    return outcomes;
+  });
+}
+
+/**
+ * In line order, each line once: a chunk that this process has twice (its claim was lost and came back) brings results
+ * of the same line, and a row that is inserted once must be counted once.
+ */
+function firstOfEachLine(results: readonly LineResult[]): LineResult[] {
+  const sorted = results.toSorted((a, b) => a.line - b.line); // stable: the first stays first
+  return sorted.filter((result, index) => result.line !== sorted[index - 1]?.line);
+}
+
+/** Inserts the rows that are not there yet and returns them: the first result of a line wins, for ever. */
+async function insertResults(
+  tx: Transaction<Database>,
+  batch: BatchRow,
+  results: readonly LineResult[],
+): Promise<LineResult[]> {
+  if (results.length === 0) return [];
+  const bucket = resultsBucket(batch);
+  // One binary parameter for all lines: an array of bytea would travel as hexadecimal text.
+  const lengths = results.map((result) => result.data.length);
+  let end = 1; // substring() counts from 1
+  const offsets = lengths.map((length) => (end += length) - length);
+  // The lines themselves come back only when some were there already: a row of an answer costs more than a line here.
+  const { rows } = await sql<{ inserted: number; lines: number[] | null }>`
+    with inserted as (
+      insert into batch_result (bucket, batch_id, line, succeeded, data)
+      select ${bucket}::date, ${batch.id}, line, succeeded, substring(${Buffer.concat(results.map((result) => result.data))}::bytea from start for length)
+      from unnest(
+        ${results.map((result) => result.line)}::int[],
+        ${results.map((result) => result.succeeded)}::bool[],
+        ${offsets}::int[],
+        ${lengths}::int[]
+      ) as result (line, succeeded, start, length)
+      order by line
+      on conflict do nothing
+      returning line
+    )
+    select count(*)::int as inserted, case when count(*) < ${results.length} then array_agg(line) end as lines
+    from inserted`.execute(tx);
+  const row = rows[0];
+  if (row?.inserted === results.length) return [...results];
+  const lines = new Set(row?.lines);
+  return results.filter((result) => lines.has(result.line));
+}
+
+async function closeChunks(
+  queue: JobQueue,
+  tx: Transaction<Database>,
+  batch: BatchRow,
+  claims: readonly ChunkClaim[],
+): Promise<CloseOutcome[]> {
+  const outcomes: CloseOutcome[] = [];
+  for (const { chunk, job } of claims) {
+    // A cancelled batch leaves lines undone; its last event counts them.
+    if (batch.status === 'in_progress' && (await countUnsettled(tx, batch, chunk)) > 0) {
+      outcomes.push('incomplete');
+      continue;
+    }
+    const held = await queue.complete(tx, chunkQueue, job);
+    if (held) {
+      await tx
+        .updateTable('batch_chunk')
+        .set({ state: 'done' })
+        .where('batch_id', '=', batch.id)
+        .where('chunk', '=', chunk)
+        .execute();
+    }
+    outcomes.push(held ? 'closed' : 'claim_lost');
+  }
+  return outcomes;
+}
+
+async function countUnsettled(tx: Transaction<Database>, batch: BatchRow, chunk: number): Promise<number> {
+  const { rows } = await sql<{ unsettled: number }>`
+    select line_count - (
+      select count(*)::int from batch_result
+      where bucket = ${resultsBucket(batch)}::date and batch_result.batch_id = ${batch.id}
+        and line >= first_line and line < first_line + line_count
+    ) as unsettled
+    from batch_chunk where batch_id = ${batch.id} and chunk = ${chunk}`.execute(tx);
+  return rows[0]?.unsettled ?? 0;
+}
+
+async function decideAndAppend(
+  queue: JobQueue,
+  unit: UnitOfWork,
+  batch: BatchRow,
+  inserted: readonly LineResult[],
+): Promise<void> {
+  const completed = inserted.filter((result) => result.succeeded).length;
+  const settled =
+    inserted.length === 0
+      ? null
+      : {
+          chunks: chunkRanges(inserted),
+          completed,
+          failed: inserted.length - completed,
+          usage: sumUsage(inserted),
+          results_root: resultsRoot(inserted),
+        };
+  const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch.id) : 1;
+  const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
+  const after = await unit.append(batchModel, batch.id, events);
+  if (after.status === 'finalizing') await queue.enqueue(unit.tx, finaliseQueue, { batch_id: batch.id });
+}
+
+/** How many chunks of a batch are not done. */
+export async function countOpenChunks(tx: Transaction<Database>, batchId: string): Promise<number> {
+  const row = await tx
+    .selectFrom('batch_chunk')
+    .select((of) => of.fn.countAll<number>().as('open'))
+    .where('batch_id', '=', batchId)
+    .where('state', '<>', 'done')
+    .executeTakeFirstOrThrow();
+  return row.open;
+}
+
+/** Sorted results as inclusive line ranges per chunk. */
+function chunkRanges(results: readonly LineResult[]): { chunk: number; ranges: [number, number][] }[] {
+  const byChunk = new Map<number, [number, number][]>();
+  for (const { chunk, line } of results) {
+    const ranges = byChunk.get(chunk) ?? [];
+    byChunk.set(chunk, ranges);
+    const last = ranges.at(-1);
+    if (last && last[1] === line - 1) last[1] = line;
+    else ranges.push([line, line]);
+  }
+  return [...byChunk].map(([chunk, ranges]) => ({ chunk, ranges }));
+}
+
+function sumUsage(results: readonly LineResult[]): SettledUsage[] {
+  const sums = new Map<string, SettledUsage>();
+  for (const { usage } of results) {
+    if (!usage) continue;
+    const key = JSON.stringify([usage.provider, usage.model]);
+    const sum = sums.get(key);
+    if (!sum) {
+      sums.set(key, { ...usage, cost: null, price_version: null });
+      continue;
+    }
+    sum.input_tokens += usage.input_tokens;
+    sum.cached_tokens += usage.cached_tokens;
+    sum.output_tokens += usage.output_tokens;
+    sum.reasoning_tokens += usage.reasoning_tokens;
+  }
+  return [...sums.values()];
+}
+
+/** Before the first settle of a batch in this process. */
+export const prepareSettling = (db: Parameters<typeof ensureResultsPartition>[0], batch: BatchRow): Promise<void> =>
+  ensureResultsPartition(db, resultsBucket(batch));
