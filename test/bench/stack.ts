@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { request } from 'undici';
-import { nodeOptions } from '#apps/platform/node-options.ts';
+import { startOptions } from '#apps/platform/start-options.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { startProcess, type BenchProcess } from './start-process.ts';
@@ -62,8 +62,8 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
     const started = await startProcess({
       name,
       script: `apps/${name}/main.ts`,
-      nodeOptions: nodeOptions[name],
-      environment,
+      flags: startOptions[name].flags,
+      environment: { ...startOptions[name].environment, ...environment },
       logFile: path.join(directory, `${name}.log`),
     });
     cleanup.add(() => started.stop());

@@ -27,7 +27,8 @@ export async function startProcess(options: {
   /** Relative to the project. */
   script: string;
   args?: readonly string[];
-  nodeOptions?: readonly string[];
+  /** Of Node. */
+  flags?: readonly string[];
   environment: Record<string, string>;
   logFile: string;
 }): Promise<BenchProcess> {
@@ -36,7 +37,7 @@ export async function startProcess(options: {
   const child = fork(path.join(root, options.script), [...(options.args ?? [])], {
     cwd: root,
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...options.environment },
-    execArgv: [...(options.nodeOptions ?? [])],
+    execArgv: [...(options.flags ?? [])],
     stdio: ['ignore', log.fd, log.fd, 'ipc'],
   });
   await once(child, 'spawn');
