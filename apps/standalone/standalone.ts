@@ -1,6 +1,7 @@
 import path from 'node:path';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { nodeOptions } from '../platform/node-options.ts';
 import { createChildLog, type ChildLog } from './child-log.ts';
 import { childEnvironments, type ChildEnvironments, type StandaloneConfig } from './config.ts';
 import { takeDataDirectory } from './data-directory.ts';
@@ -147,6 +148,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
       supervise({
         name,
         program: `apps/${name}/main.ts`,
+        nodeOptions: nodeOptions[name],
         environment: () => environments()[name],
         log: logs[name],
         stopDeadlineMs: drainMs + stopGraceMs,

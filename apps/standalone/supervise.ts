@@ -20,6 +20,8 @@ export type SuperviseOptions = {
   name: string;
   /** Relative to the project, so that a process list shows `node apps/<name>/main.ts`. */
   program: string;
+  /** Flags for Node itself. */
+  nodeOptions?: readonly string[];
   /** Asked at every start. */
   environment: () => Record<string, string>;
   log: ChildLog;
@@ -55,7 +57,7 @@ export function supervise(options: SuperviseOptions): Supervised {
   const launch = (): void => {
     if (!wanted) return;
     const startedAt = performance.now();
-    const launched = spawn(process.execPath, [options.program], {
+    const launched = spawn(process.execPath, [...(options.nodeOptions ?? []), options.program], {
       cwd: projectFolder,
       env: options.environment(),
       detached: true,
