@@ -1,0 +1,81 @@
+import { expect, test, vi } from 'vitest';
+import type { Answer, Outcome } from '#libs/forwarding/answer.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { BatchRow } from './batch-model.ts';
+import { createCallLine } from './call-line.ts';
+
+const batch = {
+  id: 'batch_1',
+  endpoint: '/v1/chat/completions',
+  gateway_options: {},
+  expires_at: new Date(10_000),
+} as unknown as BatchRow;
+const body = Buffer.from('{"model":"m"}');
+const target = { provider: 'openai' };
+
+function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs?: number }) {
+  const answer = {
+    kind: 'json',
+    status: 200,
+    headers: {},
+    providerRequestId: 'req_1',
+    body: Buffer.from('{}'),
+    model: options.model ?? 'm',
+    usage: { inputTokens: 1, cachedTokens: 0, outputTokens: 2, reasoningTokens: 0 },
+    finishReason: 'stop',
+    attempts: [],
+  } as unknown as Answer;
+  const forward = vi.fn(() => Promise.resolve(answer as Outcome));
+  const callLine = createCallLine({
+    forward,
+    resolveTarget: options.resolve as never,
+    policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
+    onCalled: () => {},
+    now: () => options.nowMs ?? 0,
+  });
+  const call = (signal = new AbortController().signal) => callLine({ batch, line: 1, body, signal });
+  return { call, forward };
+}
+
+const away = (): GatewayError => new GatewayError('unavailable', 'access_unavailable', 'the database does not answer');
+const reset = (): Error => Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' });
+
+test.each([away(), reset()])('a line waits while its target cannot be looked up: %s', async (failure) => {
+  const resolve = vi.fn(() => Promise.resolve({ target, model: null }) as Promise<unknown>);
+  resolve.mockRejectedValueOnce(failure);
+  const { call, forward } = setUp({ resolve });
+  expect((await call()).outcome).toMatchObject({ kind: 'response', statusCode: 200 });
+  expect(resolve).toHaveBeenCalledTimes(2);
+  expect(forward).toHaveBeenCalledTimes(1);
+});
+
+test('a line does not wait for its target past the end of its batch', async () => {
+  const { call, forward } = setUp({ resolve: () => Promise.reject(away()), nowMs: 10_000 });
+  expect((await call()).outcome).toMatchObject({ kind: 'error', code: 'access_unavailable' });
+  expect(forward).not.toHaveBeenCalled();
+});
+
+test('a line that waits for its target is abandoned with its worker', async () => {
+  const ended = new AbortController();
+  const { call } = setUp({
+    resolve() {
+      ended.abort(new Error('the worker ends'));
+      return Promise.reject(away());
+    },
+  });
+  await expect(call(ended.signal)).rejects.toThrow('the worker ends');
+});
+
+test('a target that is refused is the error of its line at once', async () => {
+  const refused = new GatewayError('invalid_request', 'virtual_key_deleted', 'deleted');
+  const { call } = setUp({ resolve: () => Promise.reject(refused) });
+  expect((await call()).outcome).toEqual({ kind: 'error', code: 'virtual_key_deleted', message: 'deleted' });
+});
+
+test("a provider's name for its model is recorded in a form that the log takes", async () => {
+  const model = `m\u0000\ud800${'x'.repeat(1_000)}`;
+  const { call } = setUp({ resolve: () => Promise.resolve({ target, model: null }), model });
+  const { usage } = await call();
+  expect(usage?.model).toMatch(/^m\u{FFFD}\u{FFFD}x+$/u);
+  expect(usage?.model?.length).toBe(512);
+});
