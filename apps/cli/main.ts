@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import { migrate } from '#libs/database/migrate.ts';
+import { limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
 import { createLogDestination } from '#libs/kernel/log-destination.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { explain } from '../standalone/explain.ts';
@@ -9,6 +10,7 @@ import { describeCheck, rebuild, toJson } from './rebuild.ts';
 // stdout is for results, stderr for progress and problems; exit codes: 0 done or equal, 1 failed or different, 2 wrong
 // usage (user-experience.md A3).
 const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
+limitHeapGrowth();
 process.stdout.on('error', () => process.exit(1)); // its reader is gone, as in `sluice … | head`
 
 const program = new Command('sluice')

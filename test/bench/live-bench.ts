@@ -8,7 +8,9 @@ import type { Cleanup, Stack } from './stack.ts';
 import { startProcess, type BenchProcess } from './start-process.ts';
 import { median } from './statistics.ts';
 
-type TargetName = 'direct' | 'bare' | 'sluice' | 'portkey';
+const targetNames = ['direct', 'dispatch', 'bare', 'sluice', 'portkey'] as const;
+/** `direct`: no gateway. `bare` and `dispatch`: see bare-proxy.ts. */
+type TargetName = (typeof targetNames)[number];
 
 export type TargetFigures = {
   perSecond: number;
@@ -48,9 +50,9 @@ export async function measureLive(
   });
   cleanup.add(() => generator.stop());
 
-  const saturated = newRounds();
-  const modest = newRounds();
-  const cpu: Record<TargetName, number[]> = { direct: [], bare: [], sluice: [], portkey: [] };
+  const saturated = perTarget<LoadFigures[]>(() => []);
+  const modest = perTarget<LoadFigures[]>(() => []);
+  const cpu = perTarget<number[]>(() => []);
   for (const { process } of targets) await resetPeak(process.pid);
   for (let round = 0; round < size.rounds; round += 1) {
     for (const target of targets) {
@@ -92,7 +94,9 @@ export async function measureLive(
   return { targets: figures, modestPerSecond, concurrency };
 }
 
-const newRounds = (): Record<TargetName, LoadFigures[]> => ({ direct: [], bare: [], sluice: [], portkey: [] });
+function perTarget<Value>(make: () => Value): Record<TargetName, Value> {
+  return Object.fromEntries(targetNames.map((name) => [name, make()])) as Record<TargetName, Value>;
+}
 
 function orderFor({ order }: Target) {
   const frame = (content: string): string =>
@@ -104,15 +108,20 @@ function orderFor({ order }: Target) {
 async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target[]> {
   const { api, apiUrl, adminKey, simulator, simulatorUrl, directory } = stack;
   const plain = { 'content-type': 'application/json', authorization: 'Bearer sk-upstream' };
-  const bare = await startProcess({
-    name: 'bare proxy',
-    script: 'test/bench/bare-proxy.ts',
-    args: [simulatorUrl],
-    environment: {},
-    logFile: path.join(directory, 'bare.log'),
-  });
-  cleanup.add(() => bare.stop());
-  const [, bareUrl = ''] = await bare.waitForLog(/"url":"(http:[^"]+)"/);
+  const startBare = async (mode: 'request' | 'dispatch'): Promise<{ process: BenchProcess; origin: string }> => {
+    const process = await startProcess({
+      name: `bare proxy (${mode})`,
+      script: 'test/bench/bare-proxy.ts',
+      args: [simulatorUrl, mode],
+      environment: {},
+      logFile: path.join(directory, `bare-${mode}.log`),
+    });
+    cleanup.add(() => process.stop());
+    const [, origin = ''] = await process.waitForLog(/"url":"(http:[^"]+)"/);
+    return { process, origin };
+  };
+  const bare = await startBare('request');
+  const dispatch = await startBare('dispatch');
   const portkeyPort = await freePort();
   const portkey = await startProcess({
     name: 'portkey',
@@ -131,7 +140,8 @@ async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target[]> {
   const sluiceHeaders = { ...plain, authorization: `Bearer ${adminKey}`, 'x-gateway-virtual-key': 'simulator' };
   return [
     { name: 'direct', process: simulator, order: { origin: simulatorUrl, headers: plain } },
-    { name: 'bare', process: bare, order: { origin: bareUrl, headers: plain } },
+    { name: 'dispatch', process: dispatch.process, order: { origin: dispatch.origin, headers: plain } },
+    { name: 'bare', process: bare.process, order: { origin: bare.origin, headers: plain } },
     { name: 'sluice', process: api, order: { origin: apiUrl, headers: sluiceHeaders } },
     {
       name: 'portkey',

@@ -1,12 +1,13 @@
+import path from 'node:path';
 import { performance } from 'node:perf_hooks';
-import { inlineModels } from '#apps/platform/models.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { readUsage } from './process-usage.ts';
+import { startProcess } from './start-process.ts';
 import { median } from './statistics.ts';
 
 export type LogFigures = {
@@ -16,14 +17,18 @@ export type LogFigures = {
   appendedBy64PerSecond: number;
   replayedEvents: number;
   replayedPerSecond: number;
+  replayPeakBytes: number;
 };
 
 const writers = 8;
 const metadata = { actor: { type: 'system' as const, id: 'bench' } };
 
-/** Appends to a log, each writer to streams of its own, and then folds and compares the whole of it. */
+/**
+ * Appends to a log, each writer to streams of its own, and then has `sluice rebuild --check` fold and compare the whole
+ * of it. Throws when the replay differs from the live rows.
+ */
 export async function measureLog(
-  connectionString: string,
+  { connectionString, directory }: { connectionString: string; directory: string },
   size: { singlySeconds: number; events: number; replays: number },
   onProgress: (text: string) => void,
 ): Promise<LogFigures> {
@@ -62,13 +67,14 @@ export async function measureLog(
     await pool.query('vacuum analyze event');
 
     const speeds: number[] = [];
+    const peaks: number[] = [];
     let replayedEvents = 0;
     for (let replay = 0; replay < size.replays; replay += 1) {
       onProgress(`log: replay ${replay + 1} of ${size.replays}`);
-      const report = await checkInlineModels(pool, inlineModels);
-      if (report.difference) throw new Error(`the replay differs: ${JSON.stringify(report.difference)}`);
-      replayedEvents = report.events;
-      speeds.push(report.events / (report.durationMs / 1_000));
+      const { events, durationMs, peakBytes } = await runReplay(connectionString, directory);
+      replayedEvents = events;
+      speeds.push(events / (durationMs / 1_000));
+      peaks.push(peakBytes);
     }
     return {
       writers,
@@ -76,9 +82,41 @@ export async function measureLog(
       appendedBy64PerSecond,
       replayedEvents,
       replayedPerSecond: median(speeds),
+      replayPeakBytes: Math.max(...peaks),
     };
   } finally {
     await db.destroy();
+  }
+}
+
+async function runReplay(
+  connectionString: string,
+  directory: string,
+): Promise<{ events: number; durationMs: number; peakBytes: number }> {
+  const replay = await startProcess({
+    name: 'sluice rebuild --check',
+    script: 'apps/cli/main.ts',
+    args: ['rebuild', '--check', '--json'],
+    environment: { DATABASE_URL: connectionString },
+    logFile: path.join(directory, 'replay.log'),
+  });
+  let peakBytes = 0;
+  const sampler = setInterval(() => {
+    void readUsage(replay.pid).then(
+      ({ residentPeakBytes }) => {
+        if (residentPeakBytes > peakBytes) peakBytes = residentPeakBytes; // NaN of a process that has just ended
+      },
+      () => {},
+    );
+  }, 10);
+  try {
+    const [text] = await replay.waitForLog(/^\{"check":.*\}$/m);
+    const report = JSON.parse(text) as { equal: boolean; events: number; duration_ms: number };
+    if (!report.equal) throw new Error(`the replay differs: ${text}`);
+    return { events: report.events, durationMs: report.duration_ms, peakBytes };
+  } finally {
+    clearInterval(sampler);
+    await replay.stop();
   }
 }
 

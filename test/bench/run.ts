@@ -21,7 +21,7 @@ const full = {
     { lines: 50_000, lineBytes: 400 },
     { lines: 50_000, lineBytes: 4_000 },
   ],
-  live: { rounds: 5, seconds: 3, warmUpSeconds: 1, modestSeconds: 3 },
+  live: { rounds: 5, seconds: 3, warmUpSeconds: 1, modestSeconds: 2 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
 };
 const quick: typeof full = {
@@ -71,7 +71,7 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
   }
   if (wanted.has('log')) {
     const connectionString = await newDatabase(postgres.adminConnectionString, postgres.connectionString);
-    rows.push(...logRows(await measureLog(connectionString, sizes.log, progress)));
+    rows.push(...logRows(await measureLog({ connectionString, directory }, sizes.log, progress)));
   }
   progress('');
   return rows;
