@@ -48,6 +48,8 @@ export async function startForwardingRig(
       provider: 'openai',
       baseUrl: upstream.url,
       apiKey: new Secret(canary),
+      settings: {},
+      secrets: {},
       secretOrigin: upstream.url.origin,
       label: 'test-key',
     },

@@ -91,11 +91,19 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     model: string | null,
   ): Promise<ResolvedTarget> => {
     const provider = findProvider(id);
-    const baseUrl = custom_host === null ? provider?.defaultBaseUrl : new URL(custom_host);
+    const baseUrl = custom_host === null ? provider?.baseUrlOf({}) : new URL(custom_host);
     if (!provider || !baseUrl) throw unknownProvider(id, 'x-gateway-provider');
     const apiKey = secret_id === null ? null : await cache.read(workspaceId, secret_id);
     return {
-      target: { provider: provider.id, baseUrl, apiKey, secretOrigin: baseUrl.origin, label: provider.id },
+      target: {
+        provider: provider.id,
+        baseUrl,
+        apiKey,
+        settings: {},
+        secrets: {},
+        secretOrigin: baseUrl.origin,
+        label: provider.id,
+      },
       model,
     };
   };

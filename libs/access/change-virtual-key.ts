@@ -49,7 +49,7 @@ export async function changeVirtualKey(
 function wantedHost({ checkDestination }: Deps, row: VirtualKeyRow, wanted: string | null | undefined): string | null {
   if (wanted === undefined) return row.custom_host;
   if (wanted === null) {
-    if (findProvider(row.provider)?.defaultBaseUrl) return null;
+    if (findProvider(row.provider)?.baseUrlOf(row.settings)) return null;
     throw missingHost(row.provider);
   }
   const url = parseCustomHost(wanted, 'custom_host');

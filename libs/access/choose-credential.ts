@@ -107,7 +107,7 @@ function chooseProvider(name: string, { customHost, providerKey }: RequestCreden
   const provider = findProvider(name);
   if (!provider) throw unknownProvider(name, 'x-gateway-provider');
   const host = customHost === null ? null : parseCustomHost(customHost, 'x-gateway-custom-host');
-  const baseUrl = host ?? provider.defaultBaseUrl;
+  const baseUrl = host ?? provider.baseUrlOf({});
   if (!baseUrl) {
     throw new GatewayError(
       'invalid_request',
@@ -117,7 +117,7 @@ function chooseProvider(name: string, { customHost, providerKey }: RequestCreden
     );
   }
   // A server of one's own may ask for no key; a hosted provider always does.
-  if (!providerKey && provider.defaultBaseUrl) {
+  if (!providerKey && provider.needsCredential) {
     throw new GatewayError(
       'invalid_request',
       'missing_credentials',

@@ -153,14 +153,22 @@ async function fetchVirtualKeys({ db, secrets, logger }: Deps, ids: readonly str
       slug: row.slug,
       provider: row.provider,
       customHost: row.custom_host,
-      baseUrl:
-        row.custom_host === null ? (findProvider(row.provider)?.defaultBaseUrl ?? null) : new URL(row.custom_host),
+      baseUrl: row.custom_host === null ? addressOf(row) : new URL(row.custom_host),
       settings: row.settings,
       apiKey: members?.['key'] ?? null,
       secrets: members,
       expiresAtMs: row.expires_at?.getTime() ?? Number.POSITIVE_INFINITY,
     };
   });
+}
+
+/** null for a provider that this process does not know, or settings that it cannot make an address of. */
+function addressOf({ provider, settings }: { provider: string; settings: Record<string, string> }): URL | null {
+  try {
+    return findProvider(provider)?.baseUrlOf(settings) ?? null;
+  } catch {
+    return null;
+  }
 }
 
 type SecretColumns = {

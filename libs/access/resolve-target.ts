@@ -39,7 +39,10 @@ export function createResolveTarget(deps: {
         return targetOfVirtualKey(credential.key, model);
       case 'provider': {
         const { provider, baseUrl, apiKey } = credential;
-        return { target: { provider, baseUrl, apiKey, secretOrigin: null, label: provider }, model };
+        return {
+          target: { provider, baseUrl, apiKey, settings: {}, secrets: {}, secretOrigin: null, label: provider },
+          model,
+        };
       }
     }
   };
@@ -87,6 +90,8 @@ export function targetOfVirtualKey(key: LiveVirtualKey, model: string | null): R
     provider: key.provider,
     baseUrl: key.baseUrl,
     apiKey: key.apiKey,
+    settings: key.settings,
+    secrets: key.secrets,
     secretOrigin: key.baseUrl.origin,
     label: key.slug,
   };

@@ -148,7 +148,7 @@ function checkPlace(
   const provider = findProvider(request.provider);
   if (!provider) throw unknownProvider(request.provider, 'provider');
   if (request.custom_host === undefined) {
-    if (provider.defaultBaseUrl) return { provider: provider.id, customHost: null };
+    if (provider.baseUrlOf(splitSettings(request).settings)) return { provider: provider.id, customHost: null };
     throw missingHost(provider.id);
   }
   const url = parseCustomHost(request.custom_host, 'custom_host');

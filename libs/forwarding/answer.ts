@@ -1,7 +1,7 @@
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { Operation, Settings } from '#libs/providers/provider.ts';
 
 /** Where a call goes. `label` (the virtual key's slug, or the provider) is how messages name it. */
 export type Target = {
@@ -9,8 +9,10 @@ export type Target = {
   provider: string;
   baseUrl: URL;
   apiKey: Secret | null;
+  settings: Settings;
+  secrets: Readonly<Record<string, Secret>>;
   /**
-   * The only origin that `apiKey` may be sent to, for a stored credential. null: the credential came with this very call
+   * The only origin that the credential may be sent to, for a stored credential. null: the credential came with this very call
    * and goes where its owner asks.
    */
   secretOrigin: string | null;
@@ -51,6 +53,10 @@ export type ForwardRequest = {
   stream: boolean;
   /** The client asked for usage in the stream; otherwise the usage chunk is taken out. */
   includeUsage: boolean;
+  /** false: the answer may hold what OpenAI's do not. Default true. */
+  strict?: boolean;
+  /** Parameters that the provider cannot take: left out and told in `x-gateway-dropped-params`, or refused. Default drop. */
+  unsupportedParams?: 'drop' | 'refuse';
   /** The client's headers, lower case. Only those that the provider's adapter admits go out. */
   headers?: Readonly<Record<string, string>>;
   signal: AbortSignal;

@@ -3,7 +3,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import type { Call, Provider, Translation } from '#libs/providers/provider.ts';
+import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { pickHeaders } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
@@ -18,6 +18,8 @@ import {
   type Target,
 } from './answer.ts';
 import type { Egress } from './egress.ts';
+import { fetchResources } from './fetch-resources.ts';
+import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
 
@@ -54,6 +56,8 @@ export type Forwarder = {
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
+const tokenBytesMax = 1_048_576;
+const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
@@ -68,18 +72,39 @@ export function createForwarder(deps: Deps): Forwarder {
   const prepare = (request: ForwardRequest, target: Target, attempts: readonly Attempt[]) => {
     const { provider, translation } = findTranslation(providers, request, target);
     egress.check(target.baseUrl);
-    const secrets = target.apiKey ? [target.apiKey.reveal()] : [];
+    const secrets = secretsOf(target);
     const faults = lazyFaultsOf(target.label, secrets);
     if (stopping.signal.aborted) throw faults().stopping();
     const call = toCall(request, target, provider);
     const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
     const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
     const base = { egress, limits: callLimits, provider, translation, call, timeouts, faults, secrets, attempts };
-    return (): AttemptInput => {
-      const outbound = translation.encode(call, target);
+    const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
+      const outbound = translation.encode(ready, target);
       checkOrigin(target, outbound.origin);
+      if (outbound.dropped?.length && request.unsupportedParams === 'refuse')
+        throw cannotTake(target, outbound.dropped);
       outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
-      return { ...base, outbound, signal: request.signal };
+      const input = { ...base, call: ready, outbound, signal: request.signal };
+      if (!provider.authorize) return input;
+      const fetching = { egress, timeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
+      return provider
+        .authorize(outbound, target, {
+          now: clock.now(),
+          fetch: (token) => fetchWhole(token, fetching),
+          keepSecret: (text) => void secrets.push(text),
+        })
+        .then(() => input);
+    };
+    const urls = translation.resourcesOf?.(call);
+    if (!urls?.length) return () => encode(call);
+    let fetched: Promise<Call> | undefined;
+    return () => {
+      fetched ??= fetchResources(urls, { egress, signal: request.signal }).then((resources) => ({
+        ...call,
+        resources,
+      }));
+      return fetched.then(encode);
     };
   };
 
@@ -91,6 +116,8 @@ export function createForwarder(deps: Deps): Forwarder {
     };
     try {
       const { answer, errorCode } = await attemptCall(input);
+      const { dropped } = input.outbound;
+      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = dropped.join(', ');
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
@@ -106,7 +133,8 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const input = nextInput();
+        const made = nextInput();
+        const input = made instanceof Promise ? await made : made;
         const [outcome, errorCode] = await makeAttempt(input, attempts);
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
@@ -190,9 +218,28 @@ function findTranslation(
   return { provider, translation };
 }
 
+/** What no text of the provider may repeat. */
+function secretsOf({ apiKey, secrets }: Target): string[] {
+  const texts = apiKey ? [apiKey.reveal()] : [];
+  for (const name in secrets) {
+    const text = secrets[name]?.reveal();
+    if (text !== undefined && text !== texts[0]) texts.push(text);
+  }
+  return texts;
+}
+
+const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'unsupported_parameter',
+    `${target.label} (${target.provider}) cannot take ${dropped.join(', ')}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+      "out, or allow parameters to be dropped (the config's unsupported_params).",
+    { param: dropped[0] ?? null },
+  );
+
 /** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
-function checkOrigin({ apiKey, secretOrigin, label }: Target, origin: string): void {
-  if (apiKey === null || secretOrigin === null || origin === secretOrigin) return;
+function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
+  if (secretOrigin === null || origin === secretOrigin) return;
   throw new GatewayError(
     'invalid_request',
     'credential_origin_mismatch',
@@ -212,6 +259,8 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
     edits,
     stream,
     includeUsage,
+    strict: request.strict ?? true,
+    resources: noResources,
     headers: pickHeaders(request.headers, provider.clientHeaders),
     json: () => {
       const members = new Map(Object.entries(request.parsed ?? (JSON.parse(body.toString()) as object)));

@@ -13,7 +13,8 @@ const toCompletion = ({ said, in: input, out }: Answer) => ({
 });
 const odd: Provider = {
   id: 'odd',
-  defaultBaseUrl: null,
+  baseUrlOf: () => null,
+  needsCredential: true,
   clientHeaders: ['odd-beta'],
   requestIdHeaders: ['odd-id'],
   operations: {

@@ -39,9 +39,11 @@ export function openAiCompatible({
     },
     decodeError: decodeOpenAiError,
   };
+  const address = baseUrl === undefined ? null : new URL(baseUrl);
   return {
     id,
-    defaultBaseUrl: baseUrl === undefined ? null : new URL(baseUrl),
+    baseUrlOf: () => address,
+    needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
     operations: Object.fromEntries(

@@ -3,8 +3,20 @@ import type { Secret } from '#libs/kernel/secret.ts';
 
 export type Operation = 'chat' | 'completions' | 'embeddings' | 'models';
 
+/** A provider's own settings by the names of their headers in snake case (`aws_region`), as virtual keys store them. */
+export type Settings = Readonly<Record<string, string>>;
+
 /** Where a call goes, and with what. `baseUrl` holds neither credentials nor a fragment. */
-export type Upstream = { baseUrl: URL; apiKey: Secret | null };
+export type Upstream = {
+  baseUrl: URL;
+  apiKey: Secret | null;
+  settings: Settings;
+  /** Credentials beside `apiKey`, by the names of their settings (`aws_secret_access_key`). */
+  secrets: Readonly<Record<string, Secret>>;
+};
+
+/** What the core fetched for a translation that cannot pass a URL on. */
+export type Resource = { contentType: string; bytes: Buffer };
 
 /**
  * One call, in OpenAI's terms. `body` is the client's own JSON (empty for `models`); `edits` are the top-level members to
@@ -19,6 +31,10 @@ export type Call = {
   stream: boolean;
   /** The client asked for usage in its stream. The core wants it always, for accounting. */
   includeUsage: boolean;
+  /** false: answers may hold what OpenAI's do not (`content_blocks`, the provider's own finish reasons). */
+  strict: boolean;
+  /** By URL, every one that `resourcesOf` named. */
+  resources: ReadonlyMap<string, Resource>;
   /** Headers of the client that the provider's `clientHeaders` admit. */
   headers: Readonly<Record<string, string>>;
 };
@@ -30,6 +46,11 @@ export type OutboundRequest = {
   path: string;
   headers: string[];
   body: Uint8Array | null;
+  /**
+   * Names of the client's parameters that this provider cannot take and that were left out, as `param` names them
+   * (`logit_bias`, `messages[2].name`). The core tells the client, or refuses the call where the caller asked for that.
+   */
+  dropped?: readonly string[];
 };
 
 export type StreamEvent = { event?: string | undefined; data: string };
@@ -58,7 +79,13 @@ export interface StreamDecoder {
  * scrubbing and accounting; whatever it has no translation for passes byte for byte.
  */
 export interface Translation {
+  /**
+   * Throws GatewayError invalid_request with the param at fault for what has no meaning there at all (a message of an
+   * unknown role), and `unsupported_parameter` where leaving it out would change the answer's shape (`n` above 1).
+   */
   encode(call: Call, upstream: Upstream): OutboundRequest;
+  /** URLs (images of messages) whose bytes the request must hold, because the provider fetches none itself. */
+  resourcesOf?(call: Call): readonly string[];
   /** A successful JSON body to OpenAI's shape. Absent: it already is, and its bytes go out untouched. */
   decode?(body: unknown, call: Call): unknown;
   /** One decoder a stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
@@ -69,14 +96,34 @@ export interface Translation {
   decodeError(status: number, body: string): ProviderError;
 }
 
+/** What `authorize` may use of the core. */
+export type AuthorizeTools = {
+  /** Epoch milliseconds. */
+  now: number;
+  /** One call through the same egress, answer bounded to 1 MiB; throws GatewayError. Nothing but tokens is fetched so. */
+  fetch: (request: OutboundRequest) => Promise<{ status: number; body: Buffer }>;
+  /** Text that no error or log of this call may repeat: a token that was fetched. */
+  keepSecret: (text: string) => void;
+};
+
 /** An absent operation means "this provider cannot": answered `unsupported_operation` before any network call. */
 export type Provider = {
   readonly id: string;
-  /** null: the caller must name a host (a self-hosted server, the simulator). */
-  readonly defaultBaseUrl: URL | null;
+  /**
+   * Its own address, perhaps made of settings (a region, a resource's name); null: the caller must name a host, or the
+   * settings lack what the address is made of. Throws GatewayError invalid_request for a setting that no address can hold.
+   */
+  readonly baseUrlOf: (settings: Settings) => URL | null;
+  /** false: a server that may ask for no key (self-hosted, the simulator). */
+  readonly needsCredential: boolean;
   /** Request headers of a client that may reach this provider; all others stay here. Lower case. */
   readonly clientHeaders: readonly string[];
   /** Response headers that hold the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
+  /**
+   * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
+   * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.
+   */
+  readonly authorize?: (request: OutboundRequest, upstream: Upstream, tools: AuthorizeTools) => Promise<void>;
 };

@@ -1,0 +1,63 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Resource } from '#libs/providers/provider.ts';
+import type { Timeouts } from './answer.ts';
+import type { Egress } from './egress.ts';
+import { fetchWhole } from './fetch-whole.ts';
+import { lazyFaultsOf } from './provider-faults.ts';
+
+const countMax = 20;
+/** Of one resource: what the providers that need bytes accept of an image at most (Bedrock 3.75 MB, documents 4.5 MB). */
+const bytesMax = 5_242_880;
+const timeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
+
+/**
+ * Fetches the images that a request names by URL, for a provider that takes bytes only; through the same egress as every
+ * call and without any credential. Throws invalid_request / `resource_unavailable`, naming the URL's host.
+ */
+export async function fetchResources(
+  urls: readonly string[],
+  { egress, signal }: { egress: Egress; signal: AbortSignal },
+): Promise<ReadonlyMap<string, Resource>> {
+  const unique = [...new Set(urls)];
+  if (unique.length > countMax) {
+    throw new GatewayError(
+      'invalid_request',
+      'too_many_resources',
+      `The messages name ${unique.length} files by URL; at most ${countMax} are fetched for one call.`,
+      { param: 'messages' },
+    );
+  }
+  const fetched = await Promise.all(unique.map(async (text) => [text, await fetchOne(text, egress, signal)] as const));
+  return new Map(fetched);
+}
+
+async function fetchOne(text: string, egress: Egress, signal: AbortSignal): Promise<Resource> {
+  if (!URL.canParse(text)) throw unavailable('It is not a URL.');
+  const url = new URL(text);
+  egress.check(url);
+  const options = { egress, signal, timeouts, bytesMax, faults: lazyFaultsOf(url.host, []) };
+  const outbound = {
+    method: 'GET' as const,
+    origin: url.origin,
+    path: url.pathname + url.search,
+    headers: ['accept-encoding', 'identity', 'user-agent', 'sluice'],
+    body: null,
+  };
+  try {
+    const { status, headers, body } = await fetchWhole(outbound, options);
+    if (status !== 200) throw unavailable(`${url.host} answered ${status}.`);
+    return { contentType: (headers['content-type'] ?? '').split(';', 1)[0]?.trim() ?? '', bytes: body };
+  } catch (error) {
+    if (!(error instanceof GatewayError) || error.kind === 'invalid_request' || error.kind === 'unavailable')
+      throw error;
+    throw unavailable(error.message, error);
+  }
+}
+
+const unavailable = (why: string, cause?: unknown): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'resource_unavailable',
+    `A file that the messages name by URL could not be fetched. ${why} Send its bytes as a data: URL instead.`,
+    { param: 'messages', ...(cause === undefined ? {} : { cause }) },
+  );
