@@ -96,6 +96,9 @@ export function mediaUrls({ messages }: Pick<ChatMessages, 'messages'>): string[
   );
 }
 
+/** White space alone, which models put before tool calls and their providers refuse to read again. */
+export const isBlank = (part: ContentPart): boolean => part.type === 'text' && part.text.trim() === '';
+
 /** The texts of parts, put together as they stand; parts of other kinds are skipped. */
 export const joinText = (parts: readonly ContentPart[]): string =>
   parts.map((part) => (part.type === 'text' || part.type === 'refusal' ? part.text : '')).join('');

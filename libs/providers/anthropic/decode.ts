@@ -1,4 +1,5 @@
 import { toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
+import { usesFunctions } from '../chat-request.ts';
 import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import type { Call } from '../provider.ts';
 
@@ -36,12 +37,6 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
   };
 }
 
-/** The request used the deprecated `functions`, so that its answer says `function_call`. */
-export function usesFunctions(call: Call): boolean {
-  const { tools, functions } = call.json();
-  return Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0);
-}
-
 /** A whole message of Claude to `chat.completion`; anything else is given back as it is, for the core to refuse. */
 export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   const message = toRecord(body);
@@ -64,7 +59,7 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
     {
       id: textOf(message['id']) ?? '',
       model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
-      usesFunctions: usesFunctions(call),
+      usesFunctions: usesFunctions(call.json()),
     },
     [
       {

@@ -1,5 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
+import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
 import type { ChatRequest } from '../chat-request.ts';
 import type { Media } from '../media.ts';
 import type { Call } from '../provider.ts';
@@ -87,13 +87,13 @@ function encodeSaid(
 ): Block[] {
   if (strict || blocks.length === 0) {
     if (blocks.length > 0) dropped.push(`${param}.content_blocks`);
-    return parts.flatMap((part) => encodePart(part, resources));
+    return parts.filter((part) => !isBlank(part)).flatMap((part) => encodePart(part, resources));
   }
   return blocks.flatMap((block, index): Block[] => {
     switch (block['type']) {
       case 'text': {
         const text = textOf(block['text']) ?? '';
-        return text === '' ? [] : [{ type: 'text', text, ...cacheMark(block) }];
+        return text.trim() === '' ? [] : [{ type: 'text', text, ...cacheMark(block) }];
       }
       case 'thinking':
         // Unsigned thinking is another model's: the API refuses it.

@@ -103,7 +103,7 @@ function encodeTools(request: ChatRequest, model: ClaudeModel, dropped: string[]
 }
 
 /** Values that the model refuses are left out and told; nothing is clamped. */
-function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks: boolean, dropped: string[]): Json {
+export function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks: boolean, dropped: string[]): Json {
   const { temperature, topP } = request;
   const topK = numberOf(request.body['top_k']);
   const allowed = model.sampling !== 'none';
@@ -121,7 +121,16 @@ function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks: boolea
   };
 }
 
-function encodeThinking(request: ChatRequest, strict: boolean, maxTokens: number, dropped: string[]): Json | undefined {
+/**
+ * Claude's `thinking`, which answers OpenAI's clients cannot read: only where strict compliance is off.
+ * Throws invalid_request for a budget that `max_tokens` has no room for.
+ */
+export function encodeThinking(
+  request: ChatRequest,
+  strict: boolean,
+  maxTokens: number,
+  dropped: string[],
+): Json | undefined {
   const { thinking } = request.body;
   if (thinking === undefined || thinking === null) return undefined;
   if (strict) {

@@ -1,7 +1,8 @@
 import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat-chunks.ts';
+import { usesFunctions } from '../chat-request.ts';
 import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
-import { countsOf, finishReasonOf, refusalOf, usesFunctions } from './decode.ts';
+import { countsOf, finishReasonOf, refusalOf } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
@@ -22,7 +23,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
     (writer ??= createChunkWriter({
       id: textOf(message['id']) ?? newCompletionId(),
       model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
-      usesFunctions: usesFunctions(call),
+      usesFunctions: usesFunctions(call.json()),
     }));
   const choice = (): ChoiceWriter => begin({}).choice();
 
