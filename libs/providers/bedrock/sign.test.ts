@@ -118,3 +118,21 @@ test('a region makes an address, and nothing else does', () => {
     );
   }
 });
+
+test('a region that is none is not signed for either, so that STS is called at no other host', async () => {
+  const settings = { ...upstream.settings, aws_region: 'evil.example/', aws_role_arn: 'arn:aws:iam::1:role/r' };
+  const target = { ...upstream, settings };
+  const { outbound } = encodeChat(bedrock, translationCall(body), target);
+  await expect(bedrock.authorize?.(outbound, target, tools)).rejects.toMatchObject({ param: 'aws_region' });
+});
+
+test('a role is taken on with the credentials, and its own sign the request', async () => {
+  const target = { ...upstream, settings: { ...upstream.settings, aws_role_arn: 'arn:aws:iam::1:role/signing' } };
+  const { outbound } = encodeChat(bedrock, translationCall(body), target);
+  const xml =
+    '<AccessKeyId>ASIAROLE</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>role-token</SessionToken>' +
+    '<Expiration>2026-01-02T04:04:05Z</Expiration>';
+  const fetch = () => Promise.resolve({ status: 200, body: Buffer.from(xml) });
+  await bedrock.authorize?.(outbound, target, { ...tools, fetch });
+  expect(outbound.headers.join(' ')).toMatch(/x-amz-security-token role-token .*Credential=ASIAROLE\/20260102/);
+});
