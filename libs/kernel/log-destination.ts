@@ -10,13 +10,13 @@ type Options = {
 
 const retryMs = 50;
 /** Between two writes. Each costs a thread a wake-up: thousands of them a second were 10 % of an API under full load. */
-const gatherMs = 5;
+const gatherMs = 20;
 /** At the end of the process: longer than any reader that is alive needs to make room. */
 const lastTriesMax = 20;
 
 /**
  * Where log lines go: to a file descriptor, in the background, all lines of one turn of the event loop in one write, and
- * while they keep coming, all lines of five milliseconds.
+ * while they keep coming, all lines of twenty milliseconds.
  * A line that is followed by process.exit at once is still written. A reader that is gone, a full disk or a reader that
  * stands still costs log lines, never the process: their number is in a line of its own once there is room again.
  *
