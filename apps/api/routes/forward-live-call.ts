@@ -20,7 +20,7 @@ import type { Route } from '#libs/http/route.ts';
 import { sendEventStream } from '#libs/http/sse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { Operation, RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
@@ -115,16 +115,22 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
 const waitMsMax = 60_000;
 
 /** A provider's headers with no Retry-After beyond a minute. */
-function withShortWait(headers: Record<string, string>): Record<string, string> {
+export function withShortWait(headers: Record<string, string>): Record<string, string> {
   const waitMs = readRetryAfter(headers, Date.now());
   if (waitMs === null || waitMs <= waitMsMax) return headers;
   return { ...headers, 'retry-after': String(waitMsMax / 1_000), 'retry-after-ms': String(waitMsMax) };
 }
 
-type Call = { operation: Operation; stream: boolean; model: string | null; target: Target; startedAt: number };
+export type Call = {
+  operation: Operation | RelayArea;
+  stream: boolean;
+  model: string | null;
+  target: Target;
+  startedAt: number;
+};
 
 /** A call whose record could not be kept is refused before it costs anything. */
-function refuseWhenUnlogged(requestLog: RequestLog): void {
+export function refuseWhenUnlogged(requestLog: RequestLog): void {
   if (!requestLog.isFull()) return;
   const message = 'The request log cannot be written now, and calls are not made without a record. Try again shortly.';
   throw new GatewayError('unavailable', 'request_log_full', message, { retryAfterMs: 2_000 });
@@ -204,7 +210,7 @@ type Recorded = {
 };
 
 /** After the answer: the row of the request log, and the fields of the request's one log line. */
-function record(deps: LiveDeps, request: Request, call: Call, ended: Recorded): void {
+export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, call: Call, ended: Recorded): void {
   const context = contextOf(request);
   const { workspaceId, keyId } = callerOf(request);
   const { provider, label } = call.target;
