@@ -105,19 +105,21 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
 }
 
 const slotKey = Symbol('slot');
-type Slotted = ServerResponse & { [slotKey]?: number };
+type Slotted = ServerResponse & { [slotKey]?: number | undefined };
 
 /**
  * The responses that are not closed yet. Not a Set: V8 replaces the table of a busy Set all the time, each dead table
  * refers to the next one, and once the first has become old no response dies before the next full collection: that
- * costs a quarter of the processor time of a request.
+ * cost a fifth of the processor time of a request.
  */
 function createInFlight(): { readonly responses: readonly ServerResponse[]; add: (response: ServerResponse) => void } {
   const responses: Slotted[] = [];
   function remove(this: Slotted): void {
     const slot = this[slotKey];
+    if (slot === undefined) return;
+    this[slotKey] = undefined;
     const last = responses.pop();
-    if (slot === undefined || last === undefined || last === this) return;
+    if (last === undefined || last === this) return;
     responses[slot] = last;
     last[slotKey] = slot;
   }
