@@ -1,5 +1,6 @@
 import { anthropic } from './anthropic/index.ts';
 import { bedrock } from './bedrock/index.ts';
+import { gemini } from './gemini/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
 import type { Provider } from './provider.ts';
 
@@ -12,6 +13,7 @@ const providers: readonly Provider[] = [
     clientHeaders: ['openai-organization', 'openai-project', 'openai-beta'],
   }),
   anthropic,
+  gemini,
   bedrock,
   // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({ id: 'openai-compatible' }),
@@ -42,6 +44,7 @@ const byId: ReadonlyMap<string, Provider> = new Map(providers.map((provider) => 
 // The names that clients of the interface we descend from already send.
 const aliases: ReadonlyMap<string, string> = new Map([
   ['aws-bedrock', 'bedrock'],
+  ['google', 'gemini'],
   ['together-ai', 'together'],
   ['fireworks-ai', 'fireworks'],
   ['x-ai', 'xai'],
