@@ -3,6 +3,7 @@ import { bedrock } from './bedrock/index.ts';
 import { gemini } from './gemini/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
 import type { Provider } from './provider.ts';
+import { vertex } from './vertex/index.ts';
 
 // Base URLs and operations: reference/interface-and-providers.md 6.1 and the providers' own API references. Servers that
 // need requests rewritten (Mistral's `random_seed`, Anthropic, Gemini, Bedrock, Cohere) have folders of their own.
@@ -14,6 +15,7 @@ const providers: readonly Provider[] = [
   }),
   anthropic,
   gemini,
+  vertex,
   bedrock,
   // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({ id: 'openai-compatible' }),
@@ -45,6 +47,7 @@ const byId: ReadonlyMap<string, Provider> = new Map(providers.map((provider) => 
 const aliases: ReadonlyMap<string, string> = new Map([
   ['aws-bedrock', 'bedrock'],
   ['google', 'gemini'],
+  ['vertex-ai', 'vertex'],
   ['together-ai', 'together'],
   ['fireworks-ai', 'fireworks'],
   ['x-ai', 'xai'],

@@ -8,8 +8,11 @@ import { toGeminiSchema } from './schema.ts';
  */
 export function toGeminiTools(request: ChatRequest, dropped: string[]): { tools?: Json[]; toolConfig?: Json } {
   const { tools, toolChoice } = request;
-  if (tools.length === 0) return {};
   const isForced = toolChoice === 'required' || typeof toolChoice === 'object';
+  if (tools.length === 0) {
+    if (isForced) dropped.push('tool_choice');
+    return {};
+  }
   const functionDeclarations = tools.map((tool) => {
     if (tool.strict === true && !isForced) dropped.push(`${functionParam(request, tool)}.strict`);
     return declarationOf(tool, `${functionParam(request, tool)}.parameters`, dropped);
