@@ -1,5 +1,6 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+import { partsOf } from './url-parts.ts';
 
 type Options = {
   id: string;
@@ -53,19 +54,6 @@ export function openAiCompatible({
       ]),
     ),
   };
-}
-
-type UrlParts = { origin: string; folder: string; search: string };
-const urlParts = new WeakMap<URL, UrlParts>();
-
-/** A URL takes its parts out of its text at each look; the same few are called over and over. */
-function partsOf(url: URL): UrlParts {
-  let parts = urlParts.get(url);
-  if (parts === undefined) {
-    parts = { origin: url.origin, folder: url.pathname.replace(/\/+$/, ''), search: url.search };
-    urlParts.set(url, parts);
-  }
-  return parts;
 }
 
 /** Some servers list their models without OpenAI's frame. */

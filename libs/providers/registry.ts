@@ -1,3 +1,4 @@
+import { cohere } from './cohere/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
 import type { Provider } from './provider.ts';
 
@@ -9,6 +10,7 @@ const providers: readonly Provider[] = [
     baseUrl: 'https://api.openai.com/v1',
     clientHeaders: ['openai-organization', 'openai-project', 'openai-beta'],
   }),
+  cohere,
   // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({ id: 'openai-compatible' }),
   openAiCompatible({ id: 'vllm' }),
