@@ -1,6 +1,7 @@
 import { anthropic } from './anthropic/index.ts';
 import { bedrock } from './bedrock/index.ts';
 import { gemini } from './gemini/index.ts';
+import { cohere } from './cohere/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
 import type { Provider } from './provider.ts';
 import { vertex } from './vertex/index.ts';
@@ -17,6 +18,7 @@ const providers: readonly Provider[] = [
   gemini,
   vertex,
   bedrock,
+  cohere,
   // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({ id: 'openai-compatible' }),
   openAiCompatible({ id: 'vllm' }),
