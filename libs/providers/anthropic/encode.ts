@@ -161,7 +161,7 @@ const efforts: Readonly<Record<string, string>> = {
 };
 
 function encodeEffort(
-  { reasoningEffort, body }: ChatRequest,
+  { reasoningEffort, toolChoice }: ChatRequest,
   model: ClaudeModel,
   dropped: string[],
 ): { effort?: string; adaptive?: Json } {
@@ -176,7 +176,7 @@ function encodeEffort(
     return {};
   }
   // A forced tool call and thinking exclude each other.
-  const forced = body['tool_choice'] === 'required' || typeof body['tool_choice'] === 'object';
+  const forced = toolChoice === 'required' || typeof toolChoice === 'object';
   return model.adaptiveThinking && !forced ? { effort, adaptive: { type: 'adaptive' } } : { effort };
 }
 
