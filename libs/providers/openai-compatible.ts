@@ -10,6 +10,7 @@ import type {
   Translation,
   Upstream,
 } from './provider.ts';
+import { partsOf } from './url-parts.ts';
 
 type Options = {
   id: string;
@@ -84,19 +85,6 @@ export function relayHeaders({ accept, contentType, contentLength, headers: admi
   if (contentLength !== null) headers.push('content-length', String(contentLength));
   for (const name of Object.keys(admitted)) headers.push(name, admitted[name] ?? '');
   return headers;
-}
-
-type UrlParts = { origin: string; folder: string; search: string };
-const urlParts = new WeakMap<URL, UrlParts>();
-
-/** A URL takes its parts out of its text at each look; the same few are called over and over. */
-function partsOf(url: URL): UrlParts {
-  let parts = urlParts.get(url);
-  if (parts === undefined) {
-    parts = { origin: url.origin, folder: url.pathname.replace(/\/+$/, ''), search: url.search };
-    urlParts.set(url, parts);
-  }
-  return parts;
 }
 
 /** Some servers list their models without OpenAI's frame. */

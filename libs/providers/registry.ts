@@ -1,5 +1,10 @@
+import { anthropic } from './anthropic/index.ts';
+import { bedrock } from './bedrock/index.ts';
+import { gemini } from './gemini/index.ts';
+import { cohere } from './cohere/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
 import { relayAreas, type Provider, type RelayArea } from './provider.ts';
+import { vertex } from './vertex/index.ts';
 
 // Base URLs and operations: reference/interface-and-providers.md 6.1 and the providers' own API references. Servers that
 // need requests rewritten (Mistral's `random_seed`, Anthropic, Gemini, Bedrock, Cohere) have folders of their own.
@@ -13,6 +18,11 @@ const providers: readonly Provider[] = [
     clientHeaders: ['openai-organization', 'openai-project', 'openai-beta'],
     relays: ofOpenAi,
   }),
+  anthropic,
+  gemini,
+  vertex,
+  bedrock,
+  cohere,
   // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({ id: 'openai-compatible', clientHeaders: ['openai-beta'], relays: relayAreas }),
   openAiCompatible({ id: 'vllm', relays: ['audio', 'responses', 'rerank'] }),
@@ -55,6 +65,9 @@ const byId: ReadonlyMap<string, Provider> = new Map(providers.map((provider) => 
 
 // The names that clients of the interface we descend from already send.
 const aliases: ReadonlyMap<string, string> = new Map([
+  ['aws-bedrock', 'bedrock'],
+  ['google', 'gemini'],
+  ['vertex-ai', 'vertex'],
   ['together-ai', 'together'],
   ['fireworks-ai', 'fireworks'],
   ['x-ai', 'xai'],
