@@ -21,7 +21,8 @@ export async function signRequest(request: OutboundRequest, upstream: Upstream, 
   if (!secretAccessKey) throw missing('aws_secret_access_key');
   if (!region) throw missing('aws_region');
   const url = new URL(request.origin);
-  const body = request.body ?? Buffer.alloc(0);
+  // Bedrock has no pass-through areas, so nothing streams out to it.
+  const body = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0);
   const signer = new SignatureV4({
     service,
     region,
