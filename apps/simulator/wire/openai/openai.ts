@@ -1,5 +1,7 @@
 import { chatCall } from './chat.ts';
 import { embeddingsCall } from './embeddings.ts';
+import { findFileRoute } from './files.ts';
+import { findTuningRoute, type Tuning } from './fine-tuning.ts';
 import { findModel, listModels } from './models.ts';
 import { frame } from './shapes.ts';
 import { textCall } from './text-completions.ts';
@@ -14,7 +16,7 @@ const operations = new Map<string, Route>(
   }).map(([path, call]) => [path, { name: `POST ${path}`, reads: 'json', call }]),
 );
 
-/** The interface of api.openai.com, as far as a gateway uses it. */
+/** The interface of api.openai.com, as far as it keeps nothing: models and their answers. */
 export const openai: WireFormat = {
   find(method, path) {
     const operation = operations.get(path);
@@ -61,6 +63,18 @@ export const openai: WireFormat = {
         ]),
   ],
 };
+
+/** The whole interface, with the files and fine-tuning jobs of one simulator. */
+export function createOpenAi(tuning: Tuning): WireFormat {
+  return {
+    ...openai,
+    find: (method, path) =>
+      openai.find(method, path) ??
+      (path.startsWith('/v1/fi')
+        ? (findTuningRoute(tuning, method, path) ?? findFileRoute(tuning.files, method, path))
+        : undefined),
+  };
+}
 
 function findModels(path: string): Route | undefined {
   if (path === '/v1/models') return { name: 'GET /v1/models', resource: listModels };
