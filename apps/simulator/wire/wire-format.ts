@@ -67,6 +67,8 @@ export type Call = {
   /** The whole answer as one body; `contentType` says of what kind, JSON when absent. May throw Refusal. */
   body(behaviour: Behaviour): Frame;
   contentType?: string;
+  /** Headers of this answer alone, as flat names and values. */
+  headers?: readonly string[];
   /** The answer as the events of a stream, each complete on the wire, the ending (such as `[DONE]`) last. */
   frames(behaviour: Behaviour): Iterable<Frame>;
   /** Where this call's stream differs from the others of its format. */
