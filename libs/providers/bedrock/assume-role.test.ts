@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AuthorizeTools, OutboundRequest } from '#libs/providers/provider.ts';
+import { bytesOf } from '#test/translation-call.ts';
 import { assumeRole, type Role } from './assume-role.ts';
 
 const start = Date.UTC(2026, 0, 2);
@@ -57,7 +58,7 @@ test('the request is signed for STS and names the role', async () => {
   const [request] = requests;
   expect(request).toMatchObject({ method: 'POST', origin: 'https://sts.eu-west-1.amazonaws.com', path: '/' });
   expect(request?.headers.join(' ')).toMatch(/Credential=AKIDEXAMPLE\/20260102\/eu-west-1\/sts\/aws4_request/);
-  expect(Object.fromEntries(new URLSearchParams(Buffer.from(request?.body ?? '').toString()))).toMatchObject({
+  expect(Object.fromEntries(new URLSearchParams(request ? bytesOf(request).toString() : ''))).toMatchObject({
     Action: 'AssumeRole',
     RoleArn: role.roleArn,
     ExternalId: 'ext&1',

@@ -1,7 +1,7 @@
 import { createHash, createHmac } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { Secret } from '#libs/kernel/secret.ts';
-import { encodeChat, translationCall, upstreamAt } from '#test/translation-call.ts';
+import { bytesOf, encodeChat, translationCall, upstreamAt } from '#test/translation-call.ts';
 import { bedrock } from './index.ts';
 
 const secret = 'aws-SECRET-0123456789';
@@ -58,20 +58,15 @@ test.each([
 ])('the path of %s is signed as it is sent', async (model, path) => {
   const { outbound, headers } = await sign(model);
   expect(outbound.path).toBe(path);
-  const wanted = signatureOf(
-    path,
-    'bedrock-runtime.eu-west-1.amazonaws.com',
-    headers,
-    outbound.body ?? Buffer.alloc(0),
-  );
+  const wanted = signatureOf(path, 'bedrock-runtime.eu-west-1.amazonaws.com', headers, bytesOf(outbound));
   expect(headers.get('authorization')).toMatch(new RegExp(`Signature=${wanted}$`));
-  expect(headers.get('x-amz-content-sha256')).toBe(sha256(outbound.body ?? ''));
+  expect(headers.get('x-amz-content-sha256')).toBe(sha256(bytesOf(outbound)));
 });
 
 test('a custom host is signed with its port and folder', async () => {
   const { outbound, headers } = await sign('m', new URL('http://127.0.0.1:8080/aws/'));
   expect(outbound.path).toBe('/aws/model/m/converse');
-  const wanted = signatureOf(outbound.path, '127.0.0.1:8080', headers, outbound.body ?? Buffer.alloc(0));
+  const wanted = signatureOf(outbound.path, '127.0.0.1:8080', headers, bytesOf(outbound));
   expect(headers.get('authorization')).toContain(`Signature=${wanted}`);
 });
 

@@ -16,7 +16,8 @@ export async function addSignature(
   const { service, region, now } = options;
   const { accessKeyId, secretAccessKey, sessionToken } = options.credentials;
   const url = new URL(request.origin);
-  const body = request.body ?? Buffer.alloc(0);
+  // What is signed is all there: nothing streams out to Bedrock or STS.
+  const body = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0);
   const credentials = { accessKeyId, secretAccessKey, ...(sessionToken ? { sessionToken } : {}) };
   const signer = new SignatureV4({ service, region, sha256: Sha256, credentials });
   const signed = await signer.sign(
