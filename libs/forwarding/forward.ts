@@ -5,7 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { pickHeaders } from './answer-headers.ts';
+import { namesForHeader, pickHeaders } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
   defaultLimits,
@@ -56,6 +56,8 @@ export type Forwarder = {
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
+// A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
+const tokenTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const tokenBytesMax = 1_048_576;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
@@ -87,11 +89,14 @@ export function createForwarder(deps: Deps): Forwarder {
       outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
       const input = { ...base, call: ready, outbound, signal: request.signal };
       if (!provider.authorize) return input;
-      const fetching = { egress, timeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
+      const fetching = { egress, timeouts: tokenTimeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
       return provider
         .authorize(outbound, target, {
           now: clock.now(),
-          fetch: (token) => fetchWhole(token, fetching),
+          fetch: async (token) => {
+            egress.check(new URL(token.origin)); // a key file may name the server
+            return fetchWhole(token, fetching);
+          },
           keepSecret: (text) => void secrets.push(text),
         })
         .then(() => input);
@@ -108,21 +113,26 @@ export function createForwarder(deps: Deps): Forwarder {
     };
   };
 
-  const makeAttempt = async (input: AttemptInput, attempts: Attempt[]): Promise<[Outcome, string | null]> => {
+  const makeAttempt = async (
+    made: AttemptInput | Promise<AttemptInput>,
+    attempts: Attempt[],
+  ): Promise<[Outcome, string | null]> => {
     const startedAt = clock.now();
     const start = performance.now();
     const record = (status: number | null, errorCode: string | null): void => {
       attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
     };
     try {
+      const input = made instanceof Promise ? await made : made;
       const { answer, errorCode } = await attemptCall(input);
       const { dropped } = input.outbound;
-      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = dropped.join(', ');
+      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      record(null, error.code);
+      // A request that was never fit to be sent is no attempt.
+      if (error.kind !== 'invalid_request') record(null, error.code);
       return [{ kind: 'failed', error, attempts }, error.code];
     }
   };
@@ -133,9 +143,7 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const made = nextInput();
-        const input = made instanceof Promise ? await made : made;
-        const [outcome, errorCode] = await makeAttempt(input, attempts);
+        const [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
         if (waitMs === null) return outcome;
@@ -146,8 +154,8 @@ export function createForwarder(deps: Deps): Forwarder {
         waitingRetries += 1;
         await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
         waitingRetries -= 1;
-        if (request.signal.aborted) throw input.faults().callerLeft();
-        if (stopping.signal.aborted) throw input.faults().stopping();
+        if (request.signal.aborted) throw lazyFaultsOf(target.label, [])().callerLeft();
+        if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -232,7 +240,7 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
   new GatewayError(
     'invalid_request',
     'unsupported_parameter',
-    `${target.label} (${target.provider}) cannot take ${dropped.join(', ')}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
       "out, or allow parameters to be dropped (the config's unsupported_params).",
     { param: dropped[0] ?? null },
   );
