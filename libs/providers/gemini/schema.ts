@@ -1,6 +1,5 @@
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { toRecord, type Json } from '../json-value.ts';
-import { filterJsonSchema } from './json-schema.ts';
+import { checkReference, filterJsonSchema, narrowing, refuseReference } from './json-schema.ts';
 
 /**
  * A JSON schema as Gemini takes it: its own `Schema` (a subset of OpenAPI 3.0), or, for what that cannot say, a subset of
@@ -28,7 +27,7 @@ export function toGeminiSchema(schema: Json, param: string): GeminiSchema {
     return { form: 'openapi', schema: converted, lost: [...lost] };
   } catch (error) {
     if (!(error instanceof NeedsJsonSchema)) throw error;
-    return { form: 'json', ...filterJsonSchema(schema) };
+    return { form: 'json', ...filterJsonSchema(schema, param) };
   }
 }
 
@@ -61,23 +60,6 @@ const converted = new Set([
   'oneOf',
   'allOf',
 ]);
-/** Say nothing about which answers are right. Gemini adds no properties of its own, so a closed object loses nothing. */
-const silent = new Set([
-  '$schema',
-  '$id',
-  '$comment',
-  '$defs',
-  'definitions',
-  '$anchor',
-  'examples',
-  'example',
-  'deprecated',
-  'readOnly',
-  'writeOnly',
-  'strict',
-  'additionalProperties',
-  'propertyOrdering',
-]);
 /** All others are refused with 400. */
 const formats: Readonly<Record<string, readonly string[]>> = {
   STRING: ['date-time', 'enum'],
@@ -108,19 +90,20 @@ function createConverter(root: Json, param: string, lost: Set<string>) {
     const out: Record<string, unknown> = {};
     for (const [name, value] of Object.entries(node)) {
       if (kept.has(name)) out[name] = value;
-      else if (!converted.has(name) && !silent.has(name)) {
-        if (name === 'prefixItems') throw new NeedsJsonSchema();
-        lost.add(name);
-      }
+      else if (name === 'prefixItems') throw new NeedsJsonSchema();
+      else if (narrowing.has(name) && !converted.has(name)) lost.add(name);
     }
     const options = [...listOf(node['anyOf']), ...listOf(node['oneOf'])];
     const types = typeof node['type'] === 'string' ? [node['type']] : listOf(node['type']).map(String);
     const isNullable = types.includes('null') || options.some(isNullType) || out['nullable'] === true;
     if (isNullable) out['nullable'] = true;
     const real = types.filter((type) => type !== 'null');
-    const choices = options.filter((option) => !isNullType(option)).map(toRecord);
+    const around = { type: node['type'], properties: node['properties'], required: node['required'] };
+    const choices = options
+      .filter((option) => !isNullType(option))
+      .map((option) => (node['properties'] === undefined ? toRecord(option) : { allOf: [defined(around), option] }));
     const [only] = choices;
-    if (real.length > 0 && choices.length > 0 && !choices.some(isWhole)) {
+    if (real.length > 0 && choices.length > 0 && !options.some(isWhole)) {
       // Choices of nothing but constraints ("one of these two is required"): the schema around them is what counts.
       lost.add('anyOf');
       return { ...out, ...typed(node, real, trail) };
@@ -156,7 +139,7 @@ function createConverter(root: Json, param: string, lost: Set<string>) {
   const objectOf = (node: Json, trail: readonly string[]): Json => {
     const properties = Object.entries(toRecord(node['properties']));
     const more = node['additionalProperties'];
-    if (properties.length === 0 || more === true || Object.keys(toRecord(more)).length > 0) throw new NeedsJsonSchema();
+    if (properties.length === 0 || Object.keys(toRecord(more)).length > 0) throw new NeedsJsonSchema();
     const required = listOf(node['required']);
     return {
       properties: Object.fromEntries(properties.map(([name, value]) => [name, convert(toRecord(value), trail)])),
@@ -198,18 +181,12 @@ function mergeAll(node: Json, follow: (part: Json) => Json): Json {
 }
 
 function resolvePointer(root: Json, reference: string, param: string): Json {
-  const refuse = (why: string): never => {
-    const message = `Invalid '${param}': its $ref ${JSON.stringify(reference.slice(0, 200))} ${why}.`;
-    throw new GatewayError('invalid_request', 'invalid_schema', message, { param });
-  };
-  if (reference !== '#' && !reference.startsWith('#/')) {
-    refuse('points out of the schema: define it under $defs and write #/$defs/NAME');
-  }
+  checkReference(reference, param);
   let found: unknown = root;
   for (const step of reference.split('/').slice(1)) {
     const name = decodeStep(step);
     const inside = typeof found === 'object' && found !== null && Object.hasOwn(found, name);
-    found = inside ? (found as Json)[name] : refuse('leads nowhere in the schema');
+    found = inside ? (found as Json)[name] : refuseReference(reference, param, 'leads nowhere in the schema');
   }
   return toRecord(found);
 }
@@ -223,8 +200,8 @@ function decodeStep(step: string): string {
 }
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
-const isWhole = (choice: Json): boolean =>
-  ['type', '$ref', 'properties', 'enum', 'const', 'allOf'].some((name) => name in choice);
+const isWhole = (option: unknown): boolean =>
+  ['type', '$ref', 'properties', 'enum', 'const', 'allOf'].some((name) => name in toRecord(option));
 const isNullType = (option: unknown): boolean => toRecord(option)['type'] === 'null';
 const defined = (members: Json): Json =>
   Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));

@@ -12,8 +12,6 @@ const scope = 'https://www.googleapis.com/auth/cloud-platform';
 const lifetimeSeconds = 3_600;
 /** A token is replaced so long before its end: a call that begins with it may wait in a queue of Google's. */
 const marginMs = 300_000;
-/** A token endpoint answers within a second; the call's own deadlines are minutes. */
-const waitMs = 20_000;
 /** More service accounts than one process meets; each entry is about 1.5 kB. */
 const accountsMax = 1_000;
 
@@ -66,15 +64,13 @@ async function fetchToken(account: ServiceAccount, upstream: Upstream, tools: Au
   tools.keepSecret(assertion);
   const form = new URLSearchParams({ grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer', assertion });
   const headers = ['accept', 'application/json', 'content-type', 'application/x-www-form-urlencoded'];
-  const { status, body } = await inTime(
-    tools.fetch({
-      method: 'POST',
-      origin: url.origin,
-      path: url.pathname + url.search,
-      headers: [...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'],
-      body: Buffer.from(form.toString()),
-    }),
-  );
+  const { status, body } = await tools.fetch({
+    method: 'POST',
+    origin: url.origin,
+    path: url.pathname + url.search,
+    headers: [...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'],
+    body: Buffer.from(form.toString()),
+  });
   return readToken(status, body, tools.now);
 }
 
@@ -99,18 +95,4 @@ function readToken(status: number, body: Buffer, now: number): Token {
     'upstream_invalid_response',
     `No access token for Vertex AI: the token endpoint answered ${status}${status === 200 ? ' without one' : ''}.`,
   );
-}
-
-function inTime<Value>(promise: Promise<Value>): Promise<Value> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    reject(
-      new GatewayError(
-        'provider_timeout',
-        'upstream_headers_timeout',
-        `No access token for Vertex AI: the token endpoint did not answer within ${waitMs} ms.`,
-      ),
-    );
-  }, waitMs);
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
