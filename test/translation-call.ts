@@ -42,9 +42,15 @@ export function encodeChat(
   return {
     outbound,
     headers: Object.fromEntries(pairs) as Record<string, string>,
-    body: JSON.parse(Buffer.from(outbound.body ?? '{}').toString()) as Record<string, unknown>,
+    body: JSON.parse(bytesOf(outbound).toString()) as Record<string, unknown>,
     dropped: outbound.dropped ?? [],
   };
+}
+
+/** The bytes of a request's body; a test that meets another one fails. */
+export function bytesOf({ body }: OutboundRequest): Buffer {
+  if (!(body instanceof Uint8Array)) throw new Error('the request has no bytes as its body');
+  return Buffer.from(body);
 }
 
 /** Everything that a decoder makes of these events, up to its end. */

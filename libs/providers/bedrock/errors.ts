@@ -20,6 +20,7 @@ const types: Readonly<Record<number, string>> = {
   401: 'authentication_error',
   403: 'permission_error',
   404: 'not_found_error',
+  408: 'timeout_error',
   429: 'rate_limit_error',
 };
 

@@ -1,4 +1,3 @@
-import { GatewayError } from '#libs/kernel/errors.ts';
 import { mediaUrls, readChatMessages } from '../chat-messages.ts';
 import type { Call, OutboundRequest, Provider, Settings, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
@@ -8,6 +7,7 @@ import { encodeConverseBody } from './encode.ts';
 import { decodeBedrockError } from './errors.ts';
 import { openEventFraming } from './framing.ts';
 import { toPathSegment } from './models.ts';
+import { assertRegion, awsDomain } from './region.ts';
 import { signRequest } from './sign.ts';
 import { openConverseStream } from './stream.ts';
 
@@ -42,31 +42,20 @@ export const bedrock: Provider = {
       decodeError: decodeBedrockError,
     },
   },
-  authorize: async (request, upstream, { now }) => {
-    if (!upstream.apiKey) await signRequest(request, upstream, now);
+  authorize: async (request, upstream, tools) => {
+    if (!upstream.apiKey) await signRequest(request, upstream, tools);
   },
 };
-
-/** AWS's names: a part of a host name, and nothing that could make another one of it. */
-const regionForm = /^[a-z]{2,4}(-[a-z]{2,12}){1,3}-\d{1,2}$/;
 
 const addresses = new Map<string, URL>();
 
 function baseUrlOf(settings: Settings): URL | null {
   const region = settings['aws_region'];
   if (region === undefined || region === '') return null;
-  if (!regionForm.test(region)) {
-    throw new GatewayError(
-      'invalid_request',
-      'invalid_value',
-      "Invalid 'aws_region': expected a region's name such as us-east-1.",
-      { param: 'aws_region' },
-    );
-  }
+  assertRegion(region);
   let address = addresses.get(region);
   if (address === undefined) {
-    const domain = region.startsWith('cn-') ? 'amazonaws.com.cn' : 'amazonaws.com';
-    address = new URL(`https://bedrock-runtime.${region}.${domain}`);
+    address = new URL(`https://bedrock-runtime.${region}.${awsDomain(region)}`);
     if (addresses.size < 100) addresses.set(region, address); // there are about 40
   }
   return address;
