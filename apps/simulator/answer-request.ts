@@ -134,7 +134,8 @@ function decode(route: Extract<Route, { call: unknown }>, received: Received, bo
 }
 
 function refuse(exchange: Exchange, wire: WireFormat, failure: Failure): void {
-  exchange.reply(failure.status, 'application/json', wire.errorBody(failure, exchange.requestId), [
+  const body = failure.body ?? wire.errorBody(failure, exchange.requestId);
+  exchange.reply(failure.status, 'application/json', body, [
     ...(failure.headers ?? []),
     ...(wire.errorHeaders?.(failure) ?? []),
   ]);

@@ -4,6 +4,7 @@ import { anthropic } from './wire/anthropic/anthropic.ts';
 import { createFileStore } from './tuning/file-store.ts';
 import { createJobStore } from './tuning/job-store.ts';
 import { createBedrock } from './wire/bedrock/bedrock.ts';
+import { gemini } from './wire/gemini/gemini.ts';
 import { createOpenAi } from './wire/openai/openai.ts';
 import type { WireFormat } from './wire/wire-format.ts';
 
@@ -15,8 +16,12 @@ export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   const files = createFileStore(clock);
   const openai = createOpenAi({ files, jobs: createJobStore({ clock, files }), clock, trainingMs });
   const bedrock = createBedrock({ clock });
+  const elsewhere = (path: string): WireFormat | undefined => {
+    if (path.startsWith('/model/')) return bedrock;
+    return path.startsWith('/v1beta/') ? gemini : undefined;
+  };
   return (path: string, _query: string, headers: IncomingHttpHeaders): WireFormat | undefined => {
-    if (!path.startsWith('/v1/')) return path.startsWith('/model/') ? bedrock : undefined;
+    if (!path.startsWith('/v1/')) return elsewhere(path);
     if (path.startsWith('/v1/chat/')) return openai;
     if (path.startsWith('/v1/messages')) return anthropic;
     if (/^\/v1\/models(\/|$)/.test(path) && headers['anthropic-version'] !== undefined) return anthropic;

@@ -11,6 +11,8 @@ export type Failure = {
   code?: string | null;
   /** When to retry, for formats that say it in the body. */
   retryAfterMs?: number;
+  /** The body as it is, for routes whose errors do not have their format's shape. */
+  body?: string;
   /** Headers that belong to this failure alone, as flat names and values. */
   headers?: readonly string[];
 };
@@ -45,8 +47,8 @@ export type Frame = string | Uint8Array;
 /** How a format's streams look, beside the events of a good answer. */
 export type StreamForm = {
   contentType: string;
-  /** How this provider tells of an error when the status is out already. */
-  errorFrame(failure: Failure): Frame;
+  /** How this provider tells of an error when the status is out already; `first`: nothing came before it. */
+  errorFrame(failure: Failure, first?: boolean): Frame;
   /** An error in a form that other providers use and this format's clients must survive. */
   strayErrorFrame(failure: Failure): Frame;
   /** An event that is framed well and whose payload is not JSON. */
