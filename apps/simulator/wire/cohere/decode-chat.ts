@@ -56,9 +56,9 @@ function checkTurns(messages: readonly Message[]): void {
       refuse(`invalid request: tool calls ${open.join(', ')} have no tool message before messages[${index}].`);
     if (message.role === 'assistant') {
       const calls = message.tool_calls ?? [];
-      refuse(`invalid request: messages[${index}] must have content or tool_calls.`);
-      if (calls.length === 0 && isEmpty(message))
+      if (calls.length === 0 && isEmpty(message)) {
         refuse(`invalid request: messages[${index}] must have content or tool_calls.`);
+      }
       open = calls.map(({ id }) => id);
       if (new Set(open).size < open.length)
         refuse(`invalid request: tool call ids of messages[${index}] are not unique.`);
