@@ -43,7 +43,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     const exchange = createExchange(request, response, { route: route?.name ?? 'other', stats, headers, requestId });
 
     const credential = wire.credential(request.headers, query);
-    const refused = checkCredential(wire, credential, options);
+    const refused = credential === undefined ? undefined : checkCredential(wire, credential, options);
     if (refused !== undefined) return refuse(exchange, wire, refused);
     if (route === undefined) return refuse(exchange, wire, unknownUrl(method, path));
     if ('allow' in route) return refuse(exchange, wire, wrongMethod(method, path, route.allow));
@@ -59,12 +59,19 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     if ('resource' in route) {
       return guard(exchange, wire, () => sendBody(exchange, route.resource(received(nothing))));
     }
-    allowance = rateLimit?.take(credential);
+    allowance = rateLimit?.take(credential ?? '');
     if (allowance !== undefined && allowance.retryAfterMs > 0) {
       return refuse(exchange, wire, limited(allowance.retryAfterMs, wire));
     }
     const respond = (call: Call): void => {
-      const work = calls.answer({ call, wire, exchange, credential, headers: request.headers, timing });
+      const work = calls.answer({
+        call,
+        wire,
+        exchange,
+        credential: credential ?? '',
+        headers: request.headers,
+        timing,
+      });
       work?.catch((error: unknown) => settle(exchange, wire, error));
     };
     return readBody(request, options.bodyMaxBytes, (body) => {

@@ -89,8 +89,8 @@ export type Route =
 /** One provider's HTTP interface. Knows paths, shapes and headers; nothing of timing, faults or what the model says. */
 export type WireFormat = {
   find(method: string, path: string): Route | undefined;
-  /** The caller's key, '' when there is none. `query` as it arrived. */
-  credential(headers: IncomingHttpHeaders, query: string): string;
+  /** The caller's key, '' when there is none; undefined when none is needed or it is known to be good. */
+  credential(headers: IncomingHttpHeaders, query: string): string | undefined;
   /** The refusal of a request without a key, or (`shown` is what may be repeated of it) with a wrong one. */
   refuseCredential(problem: 'missing' | 'wrong', shown: string): Failure;
   errorBody(failure: Failure, requestId: string): string;
