@@ -127,7 +127,7 @@ function sendStreamError(faulty: FaultyCall, failure: Failure, late: boolean): v
   }
   const before = late ? firstHalf([...call.frames(behaviour)]) : [];
   const { contentType } = form;
-  return sendFrames(exchange, [...before, form.errorFrame(failure)], { contentType, tokensPerSecond });
+  return sendFrames(exchange, [...before, form.errorFrame(failure, !late)], { contentType, tokensPerSecond });
 }
 
 function sendStatus(effect: Extract<Effect, { type: 'status' }>, faulty: FaultyCall): void {

@@ -10,7 +10,7 @@ export function decodeGoogleError(status: number, body: string): ProviderError {
   try {
     parsed = JSON.parse(body);
   } catch {
-    parsed = null;
+    parsed = undefined;
   }
   const outer = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
   const error = toRecord(outer['error']);
@@ -18,10 +18,10 @@ export function decodeGoogleError(status: number, body: string): ProviderError {
   const told = typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? code : undefined;
   const real = status >= 400 ? status : (told ?? 502);
   const retryAfterMs = retryDelayOf(details);
-  const plain = textOf(outer['error']) ?? (parsed === null ? body.trim() : '');
+  const plain = textOf(outer['error']) ?? (parsed === undefined ? body.trim() : '');
   return {
     error: {
-      message: textOf(message) || textOf(toRecord(error)['status']) || plain || `The provider answered ${real}.`,
+      message: textOf(message) || textOf(name) || plain || `The provider answered ${real}.`,
       type: typeOf(real),
       param: fieldOf(details),
       code: textOf(name) ?? null,

@@ -57,7 +57,10 @@ export type VertexModel = { publisher: 'google' | 'anthropic' | 'openapi'; path:
 export function vertexModelOf(name: unknown): VertexModel {
   const model = String(name);
   const [, publisher, rest] = /^(google|anthropic)[./](.+)$/.exec(model) ?? [];
-  if (/^endpoints\/\d{1,30}$/.test(model)) return { publisher: 'google', path: `/${model}` };
+  if (model.startsWith('endpoints/')) {
+    if (!/^endpoints\/\d{1,30}$/.test(model)) throw invalidModel();
+    return { publisher: 'google', path: `/${model}` };
+  }
   if (publisher === 'google' || model.startsWith('gemini-')) return ofPublisher('google', rest ?? model);
   if (publisher === 'anthropic' || model.startsWith('claude-')) return ofPublisher('anthropic', rest ?? model);
   const [vendor = '', named = '', ...more] = model.split('/');
