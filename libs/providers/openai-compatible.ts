@@ -1,4 +1,5 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
+import { amendsAnswers, amendWhole, dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
 import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
 import { partsOf } from './url-parts.ts';
 
@@ -10,7 +11,12 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
+  dialect?: Dialect | null;
 };
+
+/** Most servers know the roles system, user, assistant and tool only. */
+const common: Dialect = {};
 
 const paths: Record<Operation, string> = {
   chat: '/chat/completions',
@@ -26,6 +32,7 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  dialect = common,
 }: Options): Provider {
   const translation: Translation = {
     encode(call, { baseUrl: base, apiKey }) {
@@ -36,9 +43,24 @@ export function openAiCompatible({
       const path = folder + paths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin, path, headers, body: bodyOf(call, asksForUsage) };
+      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
     },
     decodeError: decodeOpenAiError,
+    passThrough: true,
+  };
+  const chat: Translation =
+    dialect === null || !amendsAnswers(dialect)
+      ? translation
+      : {
+          ...translation,
+          decode: (body, call) => amendWhole(dialect, body, call),
+          openStream: (call) => openAmendedStream(dialect, call, decodeOpenAiError),
+        };
+  const byOperation = {
+    chat,
+    completions: translation,
+    embeddings: translation,
+    models: { ...translation, decode: toModelList },
   };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
   return {
@@ -47,12 +69,7 @@ export function openAiCompatible({
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
-    operations: Object.fromEntries(
-      operations.map((operation) => [
-        operation,
-        operation === 'models' ? { ...translation, decode: toModelList } : translation,
-      ]),
-    ),
+    operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
 
@@ -61,10 +78,12 @@ function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {
+/** The client's bytes, with nothing changed but the members that the target, the dialect or the core's accounting need. */
+export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
-  if (!usage && Object.keys(call.edits).length === 0) return call.body;
-  return spliceMembers(call.body, usage ? { ...call.edits, ...askForUsage(call) } : call.edits);
+  const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
+  if (!usage && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
 /** `include_usage` set inside the client's own `stream_options`, whose other members stay. */

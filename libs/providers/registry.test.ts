@@ -10,7 +10,7 @@ test('every provider is found by its id and speaks at least chat', () => {
 
 test('a provider with an address of its own has an https one; the others need a host from their user', () => {
   const withoutHost = providerIds.filter((id) => findProvider(id)?.baseUrlOf({}) === null);
-  expect(withoutHost).toEqual(['openai-compatible', 'vllm', 'ollama', 'simulator']);
+  expect(withoutHost).toEqual(['azure', 'openai-compatible', 'vllm', 'ollama', 'simulator']);
   const urls = providerIds.flatMap((id) => findProvider(id)?.baseUrlOf({}) ?? []);
   expect(urls.filter((url) => url.protocol !== 'https:' || url.search !== '' || url.username !== '')).toEqual([]);
 });

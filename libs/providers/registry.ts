@@ -1,26 +1,61 @@
+import { azure } from './azure/index.ts';
 import { cohere } from './cohere/index.ts';
+import { openGroqAmend } from './groq-usage.ts';
+import { mistral } from './mistral/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
 import type { Provider } from './provider.ts';
 
-// Base URLs and operations: reference/interface-and-providers.md 6.1 and the providers' own API references. Servers that
-// need requests rewritten (Mistral's `random_seed`, Anthropic, Gemini, Bedrock, Cohere) have folders of their own.
+// Base URLs, operations and dialects: reference/interface-and-providers.md 6.1 and the providers' own API references.
+// Providers that need more than a few words changed have folders of their own.
 const providers: readonly Provider[] = [
   openAiCompatible({
     id: 'openai',
     baseUrl: 'https://api.openai.com/v1',
     clientHeaders: ['openai-organization', 'openai-project', 'openai-beta'],
+    dialect: null,
   }),
+  azure,
   cohere,
+  mistral,
   // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({ id: 'openai-compatible' }),
   openAiCompatible({ id: 'vllm' }),
-  openAiCompatible({ id: 'ollama' }),
-  openAiCompatible({ id: 'simulator' }),
-  openAiCompatible({ id: 'groq', baseUrl: 'https://api.groq.com/openai/v1', operations: ['chat', 'models'] }),
-  openAiCompatible({ id: 'together', baseUrl: 'https://api.together.xyz/v1' }),
+  openAiCompatible({ id: 'ollama', dialect: { renames: { max_completion_tokens: 'max_tokens' } } }),
+  openAiCompatible({ id: 'simulator', dialect: null }),
+  openAiCompatible({
+    id: 'groq',
+    baseUrl: 'https://api.groq.com/openai/v1',
+    operations: ['chat', 'models'],
+    dialect: { usageBesideChoices: true, answers: { hints: ['"x_groq"'], open: openGroqAmend } },
+  }),
+  openAiCompatible({
+    id: 'together',
+    baseUrl: 'https://api.together.xyz/v1',
+    dialect: {
+      renames: { max_completion_tokens: 'max_tokens' },
+      finishReasons: { eos: 'stop' },
+      usageBesideChoices: true,
+    },
+  }),
   openAiCompatible({ id: 'fireworks', baseUrl: 'https://api.fireworks.ai/inference/v1' }),
-  openAiCompatible({ id: 'openrouter', baseUrl: 'https://openrouter.ai/api/v1' }),
-  openAiCompatible({ id: 'deepseek', baseUrl: 'https://api.deepseek.com/v1', operations: ['chat', 'models'] }),
+  openAiCompatible({
+    id: 'openrouter',
+    baseUrl: 'https://openrouter.ai/api/v1',
+    clientHeaders: ['http-referer', 'x-title'],
+    // A provider behind it that failed, in an answer that says 200.
+    dialect: { finishReasons: { error: 'failure' }, usageBesideChoices: true },
+  }),
+  openAiCompatible({
+    id: 'deepseek',
+    baseUrl: 'https://api.deepseek.com/v1',
+    operations: ['chat', 'models'],
+    // Broken off for want of machines: neither an end nor a limit of the caller's.
+    dialect: {
+      renames: { max_completion_tokens: 'max_tokens' },
+      finishReasons: { insufficient_system_resource: 'failure' },
+      usageBesideChoices: true,
+    },
+  }),
   openAiCompatible({ id: 'xai', baseUrl: 'https://api.x.ai/v1', operations: ['chat', 'completions', 'models'] }),
   openAiCompatible({
     id: 'cerebras',
@@ -32,6 +67,7 @@ const providers: readonly Provider[] = [
     baseUrl: 'https://api.perplexity.ai',
     operations: ['chat'],
     asksForUsage: false,
+    dialect: { renames: { max_completion_tokens: 'max_tokens' }, usageBesideChoices: true },
   }),
 ];
 
@@ -39,6 +75,8 @@ const byId: ReadonlyMap<string, Provider> = new Map(providers.map((provider) => 
 
 // The names that clients of the interface we descend from already send.
 const aliases: ReadonlyMap<string, string> = new Map([
+  ['azure-openai', 'azure'],
+  ['mistral-ai', 'mistral'],
   ['together-ai', 'together'],
   ['fireworks-ai', 'fireworks'],
   ['x-ai', 'xai'],
