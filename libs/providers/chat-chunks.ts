@@ -14,7 +14,8 @@ export type TokenCounts = {
   extra?: Json | undefined;
 };
 
-export type CalledTool = { id: string; name: string; arguments: string };
+/** `extra`: more members of `function`, for answers that may hold what OpenAI's do not (`thought_signature`). */
+export type CalledTool = { id: string; name: string; arguments: string; extra?: Json | undefined };
 
 export type AnswerHead = {
   id: string;
@@ -76,7 +77,7 @@ function messageOf({ text, toolCalls, refusal, extra }: Choice, usesFunctions: b
             tool_calls: toolCalls.map((call) => ({
               id: call.id,
               type: 'function',
-              function: { name: call.name, arguments: call.arguments },
+              function: { name: call.name, arguments: call.arguments, ...call.extra },
             })),
           };
   return {
@@ -99,7 +100,10 @@ export type ChoiceWriter = {
   /** Any other delta (`content_blocks`, `reasoning_content`, `refusal`). */
   delta: (delta: Json) => string[];
   /** Begins the next tool call; the index grows over the stream. `key` is how the provider names it in later events. */
-  toolCall: (key: string | number, call: { id: string; name: string; arguments?: string }) => string[];
+  toolCall: (
+    key: string | number,
+    call: { id: string; name: string; arguments?: string; extra?: Json | undefined },
+  ) => string[];
   /** More of the arguments of a call that was begun; nothing for an empty fragment or a key unknown. */
   toolArguments: (key: string | number, fragment: string) => string[];
   /** Whether a tool call was begun. */
@@ -161,7 +165,7 @@ function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean):
     toolCall: (key, call) => {
       const position = indexes.size;
       indexes.set(key, position);
-      return callDelta(position, call.id, { name: call.name, arguments: call.arguments ?? '' });
+      return callDelta(position, call.id, { name: call.name, arguments: call.arguments ?? '', ...call.extra });
     },
     toolArguments: (key, fragment) => {
       const position = indexes.get(key);

@@ -86,6 +86,19 @@ export function readChatMessages(list: unknown): ChatMessages {
   return { system, messages, hints };
 }
 
+/** The http addresses of images and files in the messages, for providers that take bytes only. */
+export function mediaUrls({ messages }: Pick<ChatMessages, 'messages'>): string[] {
+  return messages.flatMap(({ parts }) =>
+    parts.flatMap((part) => {
+      if (part.type !== 'image' && part.type !== 'file') return [];
+      return part.media.kind === 'url' && /^https?:/i.test(part.media.url) ? [part.media.url] : [];
+    }),
+  );
+}
+
+/** White space alone, which models put before tool calls and their providers refuse to read again. */
+export const isBlank = (part: ContentPart): boolean => part.type === 'text' && part.text.trim() === '';
+
 /** The texts of parts, put together as they stand; parts of other kinds are skipped. */
 export const joinText = (parts: readonly ContentPart[]): string =>
   parts.map((part) => (part.type === 'text' || part.type === 'refusal' ? part.text : '')).join('');

@@ -56,18 +56,16 @@ export type ChatRequest = ChatMessages & {
  * tools. Throws as `readChatMessages` does.
  */
 export function readChatRequest(body: Json): ChatRequest {
-  const functions = toRecords(body['functions']);
-  const listed = toRecords(body['tools']);
-  const usesFunctions = listed.length === 0 && functions.length > 0;
-  const tools = usesFunctions
-    ? functions.map((raw, index) => readTool(raw, raw, `functions[${index}]`))
-    : listed.map((raw, index) => readTool(toRecord(raw['function']), raw, `tools[${index}]`));
+  const legacy = usesFunctions(body);
+  const tools = legacy
+    ? toRecords(body['functions']).map((raw, index) => readTool(raw, raw, `functions[${index}]`))
+    : toRecords(body['tools']).map((raw, index) => readTool(toRecord(raw['function']), raw, `tools[${index}]`));
   const { stop } = body;
   return {
     ...readChatMessages(body['messages']),
     model: textOf(body['model']) ?? '',
     tools,
-    toolChoice: readToolChoice(usesFunctions ? body['function_call'] : body['tool_choice']),
+    toolChoice: readToolChoice(legacy ? body['function_call'] : body['tool_choice']),
     parallelToolCalls: flagOf(body['parallel_tool_calls']),
     responseFormat: readResponseFormat(toRecord(body['response_format'])),
     stop:
@@ -83,9 +81,14 @@ export function readChatRequest(body: Json): ChatRequest {
     topLogprobs: numberOf(body['top_logprobs']),
     user: textOf(body['user']),
     reasoningEffort: textOf(body['reasoning_effort']),
-    usesFunctions,
+    usesFunctions: legacy,
     body,
   };
+}
+
+/** The request used the deprecated `functions`, so that its answer says `function_call`. */
+export function usesFunctions({ tools, functions }: Json): boolean {
+  return Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0);
 }
 
 /** Read by every adapter or by the core, or judged by `assertPlainAnswer`. */

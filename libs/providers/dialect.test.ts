@@ -19,8 +19,8 @@ const callOf = (text: string, options: Partial<Call> = {}): Call => ({
   ...options,
 });
 const upstream = { baseUrl: new URL('https://p.example/v1'), apiKey: null, settings: {}, secrets: {} };
-const sentBy = (id: string, call: Call): Uint8Array | null | undefined =>
-  findProvider(id)?.operations.chat?.encode(call, upstream).body;
+const sentBy = (id: string, call: Call): Uint8Array =>
+  findProvider(id)?.operations.chat?.encode(call, upstream).body as Uint8Array;
 
 describe('a request of a near dialect', () => {
   const plain =
@@ -38,8 +38,8 @@ describe('a request of a near dialect', () => {
     const text =
       '{"seed": 12345678901234567890,"messages":[ {"role" : "developer","content":"\\"role\\":\\"developer\\""},{"role":"user","content":"developer"}],"metadata":{"role":"developer"}}';
     const wanted = text.replace('"role" : "developer"', '"role" : "system"');
-    expect(sentBy('groq', callOf(text))?.toString()).toBe(wanted);
-    expect(sentBy('openai', callOf(text))?.toString()).toBe(text);
+    expect(Buffer.from(sentBy('groq', callOf(text))).toString()).toBe(wanted);
+    expect(Buffer.from(sentBy('openai', callOf(text))).toString()).toBe(text);
   });
 
   test('follows what the target’s edits say, not what they replaced', () => {
@@ -56,7 +56,7 @@ describe('a request of a near dialect', () => {
 
   test('of two names for one thing sends the one that the provider knows, with the newer’s value', () => {
     const call = callOf('{"max_tokens":5,"max_completion_tokens":7,"messages":[]}');
-    expect(sentBy('deepseek', call)?.toString()).toBe('{"max_tokens":7,"messages":[]}');
+    expect(Buffer.from(sentBy('deepseek', call)).toString()).toBe('{"max_tokens":7,"messages":[]}');
   });
 });
 

@@ -1,6 +1,16 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
 import { amendsAnswers, amendWhole, dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
-import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+import type {
+  Call,
+  Operation,
+  OutboundRequest,
+  Provider,
+  ProviderError,
+  RelayArea,
+  RelayCall,
+  Translation,
+  Upstream,
+} from './provider.ts';
 import { partsOf } from './url-parts.ts';
 
 type Options = {
@@ -13,6 +23,8 @@ type Options = {
   clientHeaders?: readonly string[];
   /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
   dialect?: Dialect | null;
+  /** The pass-through areas that it has. Default: none. */
+  relays?: readonly RelayArea[];
 };
 
 /** Most servers know the roles system, user, assistant and tool only. */
@@ -33,6 +45,7 @@ export function openAiCompatible({
   asksForUsage = true,
   clientHeaders = [],
   dialect = common,
+  relays = [],
 }: Options): Provider {
   const translation: Translation = {
     encode(call, { baseUrl: base, apiKey }) {
@@ -69,8 +82,26 @@ export function openAiCompatible({
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
+    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
     operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
+}
+
+/** The client's request below another base address, with the provider's credential. */
+function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {
+  const { origin, folder } = partsOf(baseUrl);
+  const headers = relayHeaders(call);
+  if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
+  return { method: call.method, origin, path: folder + call.path, headers, body: call.body };
+}
+
+/** What of the client's headers goes out with any provider. */
+export function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
+  const headers = ['accept', accept ?? '*/*'];
+  if (contentType !== null) headers.push('content-type', contentType);
+  if (contentLength !== null) headers.push('content-length', String(contentLength));
+  for (const name of Object.keys(admitted)) headers.push(name, admitted[name] ?? '');
+  return headers;
 }
 
 /** Some servers list their models without OpenAI's frame. */

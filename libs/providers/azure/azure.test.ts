@@ -92,7 +92,7 @@ test('an Entra client signs in once, and again shortly before its token ends', a
     origin: 'https://login.microsoftonline.com',
     path: '/contoso.example/oauth2/v2.0/token',
   });
-  expect(Object.fromEntries(new URLSearchParams(requests[0]?.body?.toString()))).toEqual({
+  expect(Object.fromEntries(new URLSearchParams(Buffer.from(requests[0]?.body as Uint8Array).toString()))).toEqual({
     grant_type: 'client_credentials',
     client_id: 'client',
     client_secret: 'the-client-secret',
