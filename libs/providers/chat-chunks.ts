@@ -179,7 +179,4 @@ function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean):
 /** An id for an answer of a provider that gives none. */
 export const newCompletionId = (): string => `chatcmpl-${randomBytes(16).toString('hex')}`;
 
-/** An id for a tool call of a provider that gives none. */
-export const newToolCallId = (): string => `call_${randomBytes(12).toString('hex')}`;
-
 const nowSeconds = (): number => Math.floor(Date.now() / 1_000);

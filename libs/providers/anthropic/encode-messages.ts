@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
 import type { ChatRequest } from '../chat-request.ts';
-import type { Media } from '../media.ts';
+import { fetchedMedia, type Media } from '../media.ts';
 import type { Call } from '../provider.ts';
 import { textOf, type Json } from '../json-value.ts';
 
@@ -28,8 +28,8 @@ export function encodeMessages({ messages }: ChatRequest, options: Options, drop
     const content = encodeMessage(message, options, dropped);
     const last = content.at(-1);
     if (last === undefined) continue; // the API refuses a turn without content
-    // The mark of a whole message belongs to its last block.
-    if (last['cache_control'] === undefined) Object.assign(last, cacheMark(message.raw));
+    // The mark of a whole message belongs to its last block; thinking takes none.
+    if (last['cache_control'] === undefined && !isThinking(last)) Object.assign(last, cacheMark(message.raw));
     const role = message.role === 'assistant' ? 'assistant' : 'user';
     const turn = turns.at(-1);
     if (turn?.role === role) turn.content.push(...content);
@@ -46,6 +46,8 @@ export function encodeMessages({ messages }: ChatRequest, options: Options, drop
   for (const turn of turns) if (turn.role === 'user') turn.content.sort((a, b) => rankOf(a) - rankOf(b));
   return turns;
 }
+
+const isThinking = ({ type }: Block): boolean => type === 'thinking' || type === 'redacted_thinking';
 
 const rankOf = (block: Block): number => (block['type'] === 'tool_result' ? 0 : 1);
 
@@ -140,14 +142,7 @@ function encodeMedia(
   if (media.kind === 'id') return { type: kind, source: { type: 'file', file_id: media.id } };
   if (media.kind === 'url') {
     const fetched = resources.get(media.url);
-    if (fetched) {
-      const bytes = {
-        kind: 'bytes' as const,
-        mediaType: fetched.contentType,
-        base64: fetched.bytes.toString('base64'),
-      };
-      return encodeMedia(part, bytes, resources, kind);
-    }
+    if (fetched) return encodeMedia(part, fetchedMedia(fetched), resources, kind);
     if (!/^https?:/i.test(media.url)) throw unsupportedPart(part, 'Claude', 'its URL must be http, https or data');
     return { type: kind, source: { type: 'url', url: media.url } };
   }

@@ -2,6 +2,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
 import type { ChatRequest } from '../chat-request.ts';
 import { textOf, type Json } from '../json-value.ts';
+import { fetchedMedia } from '../media.ts';
 import type { Call } from '../provider.ts';
 
 type Block = Record<string, unknown>;
@@ -123,10 +124,7 @@ function encodePart(part: ContentPart, state: State): Block[] {
 function encodeMedia(part: Extract<ContentPart, { type: 'image' | 'file' }>, state: State): Block {
   const { media } = part;
   const fetched = media.kind === 'url' ? state.resources.get(media.url) : undefined;
-  const bytes =
-    media.kind === 'bytes'
-      ? media
-      : fetched && { mediaType: fetched.contentType, base64: fetched.bytes.toString('base64') };
+  const bytes = media.kind === 'bytes' ? media : fetched && fetchedMedia(fetched);
   if (!bytes) {
     throw unsupportedPart(part, 'Bedrock', 'it takes bytes, so send a data: URL or an http address to fetch them from');
   }
