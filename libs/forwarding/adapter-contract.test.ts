@@ -151,6 +151,19 @@ describe('a provider that signs or needs a token', () => {
     );
   });
 
+  test('has none repeated in an error that its own translation finds in an answer', async () => {
+    const decode = (body: unknown): never => {
+      throw new GatewayError('provider_failed', 'upstream_error', (body as { said: string }).said);
+    };
+    await start({}, { decode }, (reply) => reply.json(200, { said: `${canary} failed` }));
+    const outcome = await rig.forwarder.settle(chatRequest(), target, policy);
+    expect(outcome).toMatchObject({
+      kind: 'failed',
+      error: { kind: 'provider_failed', code: 'upstream_error', message: '[redacted] failed' },
+    });
+    expect(outcome.attempts).toHaveLength(3); // a failure told in a 200 may pass
+  });
+
   test('whose token server fails is tried again by policy, and each try is on record', async () => {
     await start(withToken);
     let tokens = 0;

@@ -1,4 +1,5 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
+import { amendsAnswers, amendWhole, dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
 import type {
   Call,
   Operation,
@@ -20,9 +21,14 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
+  dialect?: Dialect | null;
   /** The pass-through areas that it has. Default: none. */
   relays?: readonly RelayArea[];
 };
+
+/** Most servers know the roles system, user, assistant and tool only. */
+const common: Dialect = {};
 
 const paths: Record<Operation, string> = {
   chat: '/chat/completions',
@@ -38,6 +44,7 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  dialect = common,
   relays = [],
 }: Options): Provider {
   const translation: Translation = {
@@ -49,9 +56,24 @@ export function openAiCompatible({
       const path = folder + paths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin, path, headers, body: bodyOf(call, asksForUsage) };
+      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
     },
     decodeError: decodeOpenAiError,
+    passThrough: true,
+  };
+  const chat: Translation =
+    dialect === null || !amendsAnswers(dialect)
+      ? translation
+      : {
+          ...translation,
+          decode: (body, call) => amendWhole(dialect, body, call),
+          openStream: (call) => openAmendedStream(dialect, call, decodeOpenAiError),
+        };
+  const byOperation = {
+    chat,
+    completions: translation,
+    embeddings: translation,
+    models: { ...translation, decode: toModelList },
   };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
   return {
@@ -61,12 +83,7 @@ export function openAiCompatible({
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
     ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
-    operations: Object.fromEntries(
-      operations.map((operation) => [
-        operation,
-        operation === 'models' ? { ...translation, decode: toModelList } : translation,
-      ]),
-    ),
+    operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
 
@@ -92,10 +109,12 @@ function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {
+/** The client's bytes, with nothing changed but the members that the target, the dialect or the core's accounting need. */
+export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
-  if (!usage && Object.keys(call.edits).length === 0) return call.body;
-  return spliceMembers(call.body, usage ? { ...call.edits, ...askForUsage(call) } : call.edits);
+  const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
+  if (!usage && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
 /** `include_usage` set inside the client's own `stream_options`, whose other members stay. */

@@ -81,6 +81,8 @@ export interface StreamDecoder {
  * scrubbing and accounting; whatever it has no translation for passes byte for byte.
  */
 export interface Translation {
+  /** Bytes go through in both directions, but for what the provider writes otherwise than OpenAI in places. */
+  readonly passThrough?: true;
   /**
    * Throws GatewayError invalid_request with the param at fault for what has no meaning there at all (a message of an
    * unknown role), and `unsupported_parameter` where leaving it out would change the answer's shape (`n` above 1).
@@ -88,7 +90,11 @@ export interface Translation {
   encode(call: Call, upstream: Upstream): OutboundRequest;
   /** URLs (images of messages) whose bytes the request must hold, because the provider fetches none itself. */
   resourcesOf?(call: Call): readonly string[];
-  /** A successful JSON body to OpenAI's shape. Absent: it already is, and its bytes go out untouched. */
+  /**
+   * A successful JSON body to OpenAI's shape; the same object where it already is, so that its bytes go out untouched, as
+   * they do when this is absent. Throws GatewayError provider_failed or provider_timeout (`upstream_error`: may be tried
+   * again) for an answer that is a failure; need not scrub.
+   */
   decode?(body: unknown, call: Call): unknown;
   /** One decoder a stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
   openStream?(call: Call): StreamDecoder;

@@ -57,7 +57,7 @@ export function isFinished({ finishReason }: Json): boolean {
 }
 
 /** Counted as invalid, so that a policy that repeats calls repeats this one. */
-export const unusable = (what: string): GatewayError =>
+const unusable = (what: string): GatewayError =>
   new GatewayError('provider_failed', 'upstream_invalid_response', `The provider ${what}.`);
 
 /** The prompt with what tools of Google's put into it, the completion with its thoughts. null: nothing was told. */

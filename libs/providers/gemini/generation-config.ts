@@ -36,7 +36,7 @@ export const generationParams: readonly string[] = [
   'thinking',
 ];
 
-export function camelCase(name: string): string {
+function camelCase(name: string): string {
   return name.replaceAll(/_([a-z])/g, (_match, letter: string) => letter.toUpperCase());
 }
 

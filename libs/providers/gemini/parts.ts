@@ -34,7 +34,7 @@ export function readParts(candidate: Json): ReadPart[] {
 }
 
 /** Pieces of `content_blocks`, by the index of their block. */
-export type BlockPiece = { index: number; delta: Json };
+type BlockPiece = { index: number; delta: Json };
 
 /**
  * Gives the pieces of one candidate's `content_blocks`: neighbours of one kind are one block, which a signature closes;

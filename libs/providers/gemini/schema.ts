@@ -6,7 +6,7 @@ import { checkReference, filterJsonSchema, narrowing, refuseReference } from './
  * JSON Schema (`responseJsonSchema`, `parametersJsonSchema`; Gemini 2.5 and later). `lost` names the keywords that were
  * left out and would have narrowed the answer.
  */
-export type GeminiSchema = { form: 'openapi' | 'json'; schema: Json; lost: readonly string[] };
+type GeminiSchema = { form: 'openapi' | 'json'; schema: Json; lost: readonly string[] };
 
 // A small schema may name itself many times over at each level: past this many nodes its references are kept instead.
 // Low enough for the stack, too: a chain of references is followed by recursion.

@@ -12,7 +12,7 @@
 const carrier = /^call_t([su])(\d{1,7})_([A-Za-z0-9_-]*)/;
 
 /** `ownId` is Gemini's own, or undefined where it gave none (or another provider made the call). */
-export type CarriedId = { ownId: string | undefined; signature: string | undefined };
+type CarriedId = { ownId: string | undefined; signature: string | undefined };
 
 /** The id that the client gets. `fallbackId` is used where Gemini gave none and there is no signature. */
 export function packCallId({ ownId, signature }: CarriedId, fallbackId: string): string {

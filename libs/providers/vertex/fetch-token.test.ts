@@ -76,7 +76,9 @@ test('a token is asked for by a signed assertion, and no text may repeat either'
   expect(await call()).toBe('Bearer ya29.one');
   const [request] = requests;
   expect(request).toMatchObject({ method: 'POST', origin: 'https://oauth2.googleapis.com', path: '/token' });
-  const form = new URLSearchParams(Buffer.from(request?.body ?? '').toString());
+  const body = request?.body;
+  if (!Buffer.isBuffer(body)) throw new Error('a body of bytes was expected');
+  const form = new URLSearchParams(body.toString());
   expect(form.get('grant_type')).toBe('urn:ietf:params:oauth:grant-type:jwt-bearer');
   const assertion = form.get('assertion') ?? '';
   expect(decodeProtectedHeader(assertion)).toEqual({ alg: 'RS256', typ: 'JWT', kid: 'key-1' });
