@@ -64,6 +64,8 @@ const headers = [
   'strict-open-ai-compliance',
   'cache',
   'cache-ttl',
+  'cache-namespace',
+  'cache-force-refresh',
 ];
 
 /**
