@@ -42,6 +42,7 @@ import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
 import { operationalRoutes } from '../platform/operational-routes.ts';
+import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -97,6 +98,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveVirtualKey(keyDeps),
     updateVirtualKey(keyDeps),
     deleteVirtualKey(keyDeps),
+    ...relayRoutes({ ...deps, ...liveDeps }),
     createConfig(deps),
     listConfigs(deps),
     retrieveConfig(deps),

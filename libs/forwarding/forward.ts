@@ -5,7 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { pickHeaders } from './answer-headers.ts';
+import { namesForHeader, pickHeaders } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
   defaultLimits,
@@ -17,10 +17,12 @@ import {
   type Outcome,
   type Target,
 } from './answer.ts';
+import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
+import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
 
 type Deps = {
@@ -48,6 +50,8 @@ export type Forwarder = {
   forward: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Answer>;
   /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
+  /** One call to a pass-through area; see `relay`. Throws as `forward`. */
+  relay: (request: RelayRequest, target: Target) => Promise<RelayAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
@@ -56,6 +60,8 @@ export type Forwarder = {
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
+// A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
+const tokenTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const tokenBytesMax = 1_048_576;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
@@ -63,6 +69,7 @@ const noResources: ReadonlyMap<string, Resource> = new Map();
 export function createForwarder(deps: Deps): Forwarder {
   const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
+  const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
   let openCalls = 0;
   let openStreams = 0;
@@ -88,11 +95,14 @@ export function createForwarder(deps: Deps): Forwarder {
       if (request.forwardHeaders) addForwarded(outbound.headers, request);
       const input = { ...base, call: ready, outbound, signal: request.signal };
       if (!provider.authorize) return input;
-      const fetching = { egress, timeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
+      const fetching = { egress, timeouts: tokenTimeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
       return provider
         .authorize(outbound, target, {
           now: clock.now(),
-          fetch: (token) => fetchWhole(token, fetching),
+          fetch: async (token) => {
+            egress.check(new URL(token.origin)); // a key file may name the server
+            return fetchWhole(token, fetching);
+          },
           keepSecret: (text) => void secrets.push(text),
         })
         .then(() => input);
@@ -109,21 +119,26 @@ export function createForwarder(deps: Deps): Forwarder {
     };
   };
 
-  const makeAttempt = async (input: AttemptInput, attempts: Attempt[]): Promise<[Outcome, string | null]> => {
+  const makeAttempt = async (
+    made: AttemptInput | Promise<AttemptInput>,
+    attempts: Attempt[],
+  ): Promise<[Outcome, string | null]> => {
     const startedAt = clock.now();
     const start = performance.now();
     const record = (status: number | null, errorCode: string | null): void => {
       attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
     };
     try {
+      const input = made instanceof Promise ? await made : made;
       const { answer, errorCode } = await attemptCall(input);
       const { dropped } = input.outbound;
-      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = dropped.join(', ');
+      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      record(null, error.code);
+      // A request that was never fit to be sent is no attempt.
+      if (error.kind !== 'invalid_request') record(null, error.code);
       return [{ kind: 'failed', error, attempts }, error.code];
     }
   };
@@ -134,9 +149,7 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const made = nextInput();
-        const input = made instanceof Promise ? await made : made;
-        const [outcome, errorCode] = await makeAttempt(input, attempts);
+        const [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
         if (waitMs === null) return outcome;
@@ -147,8 +160,8 @@ export function createForwarder(deps: Deps): Forwarder {
         waitingRetries += 1;
         await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
         waitingRetries -= 1;
-        if (request.signal.aborted) throw input.faults().callerLeft();
-        if (stopping.signal.aborted) throw input.faults().stopping();
+        if (request.signal.aborted) throw lazyFaultsOf(target.label, [])().callerLeft();
+        if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -194,6 +207,15 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
+    relay: async (request, target) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
+      openCalls += 1;
+      try {
+        return await relay({ egress, clock, providers, ...relayLimits }, request, target);
+      } finally {
+        openCalls -= 1;
+      }
+    },
     counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
     stop: () => stopping.abort(),
   };
@@ -219,16 +241,6 @@ function findTranslation(
   return { provider, translation };
 }
 
-/** What no text of the provider may repeat. */
-function secretsOf({ apiKey, secrets }: Target): string[] {
-  const texts = apiKey ? [apiKey.reveal()] : [];
-  for (const name in secrets) {
-    const text = secrets[name]?.reveal();
-    if (text !== undefined && text !== texts[0]) texts.push(text);
-  }
-  return texts;
-}
-
 /** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
 function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
   const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
@@ -244,20 +256,10 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
   new GatewayError(
     'invalid_request',
     'unsupported_parameter',
-    `${target.label} (${target.provider}) cannot take ${dropped.join(', ')}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
       "out, or allow parameters to be dropped (the config's unsupported_params).",
     { param: dropped[0] ?? null },
   );
-
-/** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
-function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
-  if (secretOrigin === null || origin === secretOrigin) return;
-  throw new GatewayError(
-    'invalid_request',
-    'credential_origin_mismatch',
-    `The credential of ${label} is stored for ${secretOrigin} and is not sent to ${origin}: store one for that host.`,
-  );
-}
 
 function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
   const { operation, body, stream, includeUsage } = request;

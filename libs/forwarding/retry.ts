@@ -39,6 +39,7 @@ const passing: ReadonlySet<string | null> = new Set([
   'upstream_connection_lost',
   'upstream_truncated',
   'upstream_invalid_response',
+  'upstream_error', // the provider says in a 200 that it failed
 ]);
 
 /** How an outcome counts for retries. */

@@ -1,5 +1,17 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
-import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+import { amendsAnswers, amendWhole, dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
+import type {
+  Call,
+  Operation,
+  OutboundRequest,
+  Provider,
+  ProviderError,
+  RelayArea,
+  RelayCall,
+  Translation,
+  Upstream,
+} from './provider.ts';
+import { partsOf } from './url-parts.ts';
 
 type Options = {
   id: string;
@@ -9,7 +21,14 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
+  dialect?: Dialect | null;
+  /** The pass-through areas that it has. Default: none. */
+  relays?: readonly RelayArea[];
 };
+
+/** Most servers know the roles system, user, assistant and tool only. */
+const common: Dialect = {};
 
 const paths: Record<Operation, string> = {
   chat: '/chat/completions',
@@ -25,6 +44,8 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  dialect = common,
+  relays = [],
 }: Options): Provider {
   const translation: Translation = {
     encode(call, { baseUrl: base, apiKey }) {
@@ -35,9 +56,24 @@ export function openAiCompatible({
       const path = folder + paths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin, path, headers, body: bodyOf(call, asksForUsage) };
+      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
     },
     decodeError: decodeOpenAiError,
+    passThrough: true,
+  };
+  const chat: Translation =
+    dialect === null || !amendsAnswers(dialect)
+      ? translation
+      : {
+          ...translation,
+          decode: (body, call) => amendWhole(dialect, body, call),
+          openStream: (call) => openAmendedStream(dialect, call, decodeOpenAiError),
+        };
+  const byOperation = {
+    chat,
+    completions: translation,
+    embeddings: translation,
+    models: { ...translation, decode: toModelList },
   };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
   return {
@@ -46,26 +82,26 @@ export function openAiCompatible({
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
-    operations: Object.fromEntries(
-      operations.map((operation) => [
-        operation,
-        operation === 'models' ? { ...translation, decode: toModelList } : translation,
-      ]),
-    ),
+    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
+    operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
 
-type UrlParts = { origin: string; folder: string; search: string };
-const urlParts = new WeakMap<URL, UrlParts>();
+/** The client's request below another base address, with the provider's credential. */
+function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {
+  const { origin, folder } = partsOf(baseUrl);
+  const headers = relayHeaders(call);
+  if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
+  return { method: call.method, origin, path: folder + call.path, headers, body: call.body };
+}
 
-/** A URL takes its parts out of its text at each look; the same few are called over and over. */
-function partsOf(url: URL): UrlParts {
-  let parts = urlParts.get(url);
-  if (parts === undefined) {
-    parts = { origin: url.origin, folder: url.pathname.replace(/\/+$/, ''), search: url.search };
-    urlParts.set(url, parts);
-  }
-  return parts;
+/** What of the client's headers goes out with any provider. */
+export function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
+  const headers = ['accept', accept ?? '*/*'];
+  if (contentType !== null) headers.push('content-type', contentType);
+  if (contentLength !== null) headers.push('content-length', String(contentLength));
+  for (const name of Object.keys(admitted)) headers.push(name, admitted[name] ?? '');
+  return headers;
 }
 
 /** Some servers list their models without OpenAI's frame. */
@@ -73,10 +109,12 @@ function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {
+/** The client's bytes, with nothing changed but the members that the target, the dialect or the core's accounting need. */
+export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
-  if (!usage && Object.keys(call.edits).length === 0) return call.body;
-  return spliceMembers(call.body, usage ? { ...call.edits, ...askForUsage(call) } : call.edits);
+  const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
+  if (!usage && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
 /** `include_usage` set inside the client's own `stream_options`, whose other members stay. */
