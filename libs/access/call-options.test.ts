@@ -10,8 +10,6 @@ const headers = {
   'x-gateway-strict-open-ai-compliance': 'false',
   'x-gateway-cache': 'simple',
   'x-gateway-cache-ttl': '120',
-  'x-gateway-cache-namespace': 'n',
-  'x-gateway-cache-force-refresh': 'false',
 };
 const leafOf = (config: object) => compileConfig(ConfigInput.parse(config)).leaves[0];
 const adjusted = (sent: Record<string, string>, config: object = {}) => {
@@ -25,17 +23,14 @@ test('a call without such headers has no options', () => {
   expect(hasCallOptions({ 'x-gateway-config': 'c' })).toBe(false);
 });
 
-test.each(Object.keys(headers).filter((name) => !/namespace|refresh/.test(name)))(
-  '%s and its alias are seen',
-  (name) => {
-    const alias = name.replace('x-gateway-', 'x-portkey-');
-    const value = headers[name as keyof typeof headers];
-    for (const sent of [{ [name]: value }, { [alias]: value }]) {
-      expect(hasCallOptions(sent)).toBe(true);
-      expect(callOptionsOf(sent)).not.toBeNull();
-    }
-  },
-);
+test.each(Object.keys(headers))('%s and its alias are seen', (name) => {
+  const alias = name.replace('x-gateway-', 'x-portkey-');
+  const value = headers[name as keyof typeof headers];
+  for (const sent of [{ [name]: value }, { [alias]: value }]) {
+    expect(hasCallOptions(sent)).toBe(true);
+    expect(callOptionsOf(sent)).not.toBeNull();
+  }
+});
 
 test('headers win over the config, and leave alone what they do not speak of', () => {
   const config = {
@@ -52,7 +47,6 @@ test('headers win over the config, and leave alone what they do not speak of', (
     forwardHeaders: ['x-one', 'x-two'],
     cache: { maxAgeSeconds: 120 },
   });
-  expect(callOptionsOf(headers)).toMatchObject({ cacheNamespace: 'n', cacheForceRefresh: false });
 });
 
 test('a cache is turned off by header, and an age alone turns none on', () => {
@@ -72,7 +66,6 @@ test.each([
   ['x-gateway-strict-open-ai-compliance', 'yes'],
   ['x-gateway-cache', 'semantic'],
   ['x-gateway-cache-ttl', '5'],
-  ['x-gateway-cache-force-refresh', '1'],
 ])('%s: %s is refused by its name', (name, value) => {
   expect(() => callOptionsOf({ [name]: value })).toThrow(
     expect.objectContaining({ kind: 'invalid_request', param: name }),

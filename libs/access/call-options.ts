@@ -3,7 +3,6 @@ import { z } from 'zod';
 import { configLimits } from '#libs/contracts/config.ts';
 import { ForwardHeader } from '#libs/contracts/forward-headers.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
-import { text } from '#libs/contracts/scalars.ts';
 import { cacheMaxAgeSeconds, CacheTtlHeader, type CachePolicy } from '#libs/contracts/response-cache.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Leaf } from '#libs/routing/plan.ts';
@@ -17,8 +16,6 @@ export type CallOptions = {
   /** undefined: as the config says; null: no cache. */
   cache: CachePolicy | null | undefined;
   cacheMaxAgeSeconds: number | null;
-  cacheNamespace: string | null;
-  cacheForceRefresh: boolean;
 };
 
 const whole = (min: number, max: number) =>
@@ -35,7 +32,6 @@ const Names = z
   .string()
   .transform((text) => text.split(',').map((name) => name.trim()))
   .pipe(z.array(ForwardHeader).max(50));
-const Namespace = text({ min: 1, max: 200 });
 const Cache = z.enum(['simple', 'true', 'false']);
 
 /** Whether there is any such header: a few lookups, for every live call. */
@@ -67,10 +63,7 @@ export function callOptionsOf(headers: IncomingHttpHeaders): CallOptions | null 
   const strict = read(headers, 'x-gateway-strict-open-ai-compliance', 'x-portkey-strict-open-ai-compliance');
   const cache = read(headers, 'x-gateway-cache', 'x-portkey-cache');
   const ttl = read(headers, 'x-gateway-cache-ttl', 'x-portkey-cache-ttl');
-  // Of no use alone: they only say how a cache is used.
-  const namespace = read(headers, 'x-gateway-cache-namespace', 'x-portkey-cache-namespace');
-  const refresh = read(headers, 'x-gateway-cache-force-refresh', 'x-portkey-cache-force-refresh');
-  if (!requestTimeout && !retryCount && !forward && !strict && !cache && !ttl && !namespace && !refresh) return null;
+  if (!requestTimeout && !retryCount && !forward && !strict && !cache && !ttl) return null;
   const mode = parse(Cache, cache, 'x-gateway-cache');
   const maxAge = parse(CacheTtlHeader, ttl, 'x-gateway-cache-ttl');
   return {
@@ -81,8 +74,6 @@ export function callOptionsOf(headers: IncomingHttpHeaders): CallOptions | null 
     cache:
       mode === null ? undefined : mode === 'false' ? null : { maxAgeSeconds: maxAge ?? cacheMaxAgeSeconds.default },
     cacheMaxAgeSeconds: maxAge,
-    cacheNamespace: parse(Namespace, namespace, 'x-gateway-cache-namespace'),
-    cacheForceRefresh: parse(flag, refresh, 'x-gateway-cache-force-refresh') ?? false,
   };
 }
 

@@ -13,8 +13,6 @@ export type LeafCall = {
   /** What the provider is asked for. */
   model: string | null;
   policy: RetryPolicy | undefined;
-  /** The call that it is a turn of: what guardrails look at, and whose cache may answer it. */
-  planned: PlanRequest;
 };
 
 export type RunDeps = {
@@ -39,9 +37,6 @@ export type RunDeps = {
   retryBaseMs?: number;
 };
 
-/** Whose answers a call may share, and what its headers say about that. */
-export type CacheUse = { workspaceId: string; namespace: string | null; forceRefresh: boolean };
-
 export type PlanRequest = {
   /** The client's call; `signal` ends the whole plan. Its `headers` are read when a leaf forwards some. */
   request: ForwardRequest;
@@ -50,8 +45,6 @@ export type PlanRequest = {
   deadlineAt?: number;
   /** A leaf as this call wants it: what its headers say over the config. */
   adjust?: (leaf: Leaf) => Leaf;
-  /** Absent: answers are neither looked up nor kept (a batch's lines). */
-  cache?: CacheUse;
   /** Asked for instead of the body's model, where no leaf says otherwise. */
   model?: string | null;
 };
@@ -126,7 +119,7 @@ async function runLeaf(deps: RunDeps, own: Leaf, planned: PlanRequest, attempts:
     model = resolved.model;
     target = model === null ? resolved.target : { ...resolved.target, model };
     const leafRequest = requestOf(request, leaf, edited.edits);
-    outcome = await deps.callLeaf({ leaf, request: leafRequest, target, model, policy, planned });
+    outcome = await deps.callLeaf({ leaf, request: leafRequest, target, model, policy });
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
     outcome = { kind: 'failed', error, attempts: [] };

@@ -35,11 +35,6 @@ export function runLivePlan(
     {
       request,
       call: { params: request.parsed ?? {}, metadata, pathname },
-      cache: {
-        workspaceId,
-        namespace: options?.cacheNamespace ?? null,
-        forceRefresh: options?.cacheForceRefresh ?? false,
-      },
       ...(options === null ? {} : { adjust: (leaf) => withOptions(leaf, options) }),
     },
   );
