@@ -6,7 +6,7 @@ import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
-import { postJson, startScriptedPlatform } from './scripted-provider.ts';
+import { postJson, startScriptedPlatform, storeVirtualKey } from './scripted-provider.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 const secret = 'sk-CANARY-in-a-config-0123';
@@ -17,10 +17,7 @@ let upstream: Upstream;
 beforeAll(async () => {
   scripted = await startScriptedPlatform();
   ({ platform, upstream } = scripted);
-  for (const slug of ['first', 'second']) {
-    const body = { name: slug, slug, provider: 'simulator', key: 'sk-sim', custom_host: platform.simulatorUrl };
-    expect((await postJson(platform, '/virtual-keys', body)).status).toBe(200);
-  }
+  for (const slug of ['first', 'second']) await storeVirtualKey(platform, slug, platform.simulatorUrl);
 });
 afterAll(() => scripted.stop());
 
@@ -119,7 +116,7 @@ test('a call falls back from one virtual key to another, says so, and is recorde
   const response = await byConfig('twice');
   expect(response.status).toBe(200);
   expect(option(response)).toBe('config.targets[1]');
-  expect(response.headers.get('x-gateway-provider')).toBe('simulator');
+  expect(response.headers.get('x-gateway-provider')).toBe('openai-compatible');
   expect(response.headers.get('x-gateway-retry-attempt-count')).toBe('0');
   const trace = response.headers.get('x-gateway-trace-id') ?? '';
   const { body } = await eventually(

@@ -68,6 +68,8 @@ const headers = [
   'strict-open-ai-compliance',
   'cache',
   'cache-ttl',
+  'cache-namespace',
+  'cache-force-refresh',
 ];
 
 /**
