@@ -25,7 +25,28 @@ export type Dialect = {
   usageBesideChoices?: boolean;
   /** One a stream, or one a whole answer. Chunks are parsed only where one of the hints is in their text. */
   answers?: { hints: readonly string[]; open: () => Amend };
+  /** What functions of it do, for people to read. */
+  notes?: readonly string[];
 };
+
+/** The dialect in words, for docs/providers.md. */
+export function describeDialect(dialect: Dialect): string[] {
+  const { developerRole, renames = {}, values = {}, removes = [], finishReasons = {}, notes = [] } = dialect;
+  const arrows = (names: Readonly<Record<string, string>>): string[] =>
+    Object.entries(names).map(([from, to]) => `\`${from}\` → \`${to}\``);
+  const ends = Object.entries(finishReasons).map(([from, to]) =>
+    to === 'failure' ? `end \`${from}\` is an error` : `end \`${from}\` → \`${to}\``,
+  );
+  return [
+    ...(developerRole ? [] : ['`developer` → `system`']),
+    ...arrows(renames),
+    ...Object.entries(values).flatMap(([name, texts]) => arrows(texts).map((arrow) => `\`${name}\` ${arrow}`)),
+    ...removes.map((name) => `no \`${name}\``),
+    ...ends,
+    ...(dialect.usageBesideChoices ? ['usage in a chunk of its own'] : []),
+    ...notes,
+  ];
+}
 
 /**
  * The edits that the dialect asks of a chat request, made on its bytes: a search for the words that matter, and a look at

@@ -17,5 +17,6 @@ export const mistral = openAiCompatible({
     finishReasons: { model_length: 'length', error: 'failure' },
     usageBesideChoices: true,
     answers: { hints: ['"tool_calls"', '"content":[', '"content": [', '"thinking"'], open: openMistralAmend },
+    notes: ['ids of foreign tool calls fit', 'tool calls have index and type', 'thoughts are no content'],
   },
 });
