@@ -17,8 +17,8 @@ export type Dialect = {
   values?: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** Members that the provider refuses, and that say nothing to it. */
   removes?: readonly string[];
-  /** Rewrites the raw text of `messages` where the body holds the hint. */
-  messages?: { hint: string; rewrite: (text: string) => string };
+  /** Each rewrites the raw text of `messages` where the request holds its hint in quotes. */
+  messages?: readonly { hint: string; rewrite: (text: string) => string }[];
   /** Finish reasons that OpenAI does not know; `failure`: the answer is none. */
   finishReasons?: Readonly<Record<string, FinishReason | 'failure'>>;
   /** Tells usage in chunks that hold choices, too: OpenAI's clients expect it in a last chunk without any. */
@@ -53,7 +53,7 @@ export function describeDialect(dialect: Dialect): string[] {
  * the members only where one is found. undefined: nothing to do.
  */
 export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefined {
-  const { developerRole = false, renames = {}, values = {}, removes = [], messages } = dialect;
+  const { developerRole = false, renames = {}, values = {}, removes = [], messages = [] } = dialect;
   const edits: Record<string, string | undefined> = {};
   for (const [name, other] of Object.entries(renames)) {
     const value = written(call, name);
@@ -69,7 +69,7 @@ export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefi
   for (const name of removes) if (written(call, name) !== undefined) edits[name] = undefined;
   const rewrites = [
     ...(!developerRole && mentions(call, 'developer') ? [developerToSystem] : []),
-    ...(messages && mentions(call, messages.hint) ? [messages.rewrite] : []),
+    ...messages.flatMap(({ hint, rewrite }) => (mentions(call, hint) ? [rewrite] : [])),
   ];
   const before = rewrites.length > 0 ? written(call, 'messages') : undefined;
   if (before !== undefined) {
