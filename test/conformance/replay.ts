@@ -35,6 +35,7 @@ export async function replay(translation: Translation, call: Call, buffers: Iter
     pause: () => {},
     resume: () => {},
     abort: () => {},
+    answered: () => {},
     finish: () => {
       finished = true;
     },
