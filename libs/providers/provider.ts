@@ -165,6 +165,8 @@ export type Provider = {
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
   /** Absent: none of the pass-through areas. */
   readonly relay?: Relay;
+  /** What a pass-through changes all the same, for people to read (docs/providers.md). */
+  readonly differences?: readonly string[];
   /**
    * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
    * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.

@@ -19,6 +19,11 @@ const providers: readonly Provider[] = [
     id: 'openai',
     baseUrl: 'https://api.openai.com/v1',
     clientHeaders: ['openai-organization', 'openai-project', 'openai-beta'],
+    settingHeaders: {
+      'openai-organization': 'openai_organization',
+      'openai-project': 'openai_project',
+      'openai-beta': 'openai_beta',
+    },
     relays: ofOpenAi,
     dialect: null,
   }),
@@ -39,7 +44,11 @@ const providers: readonly Provider[] = [
     baseUrl: 'https://api.groq.com/openai/v1',
     operations: ['chat', 'models'],
     relays: ['audio', 'responses'],
-    dialect: { usageBesideChoices: true, answers: { hints: ['"x_groq"'], open: openGroqAmend } },
+    dialect: {
+      usageBesideChoices: true,
+      answers: { hints: ['"x_groq"'], open: openGroqAmend },
+      notes: ['usage of `x_groq`'],
+    },
   }),
   openAiCompatible({
     id: 'together',
