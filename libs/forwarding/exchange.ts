@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
@@ -27,6 +28,9 @@ export type Sink = {
   fail: (error: GatewayError) => void;
 };
 
+/** A body may be a stream; it is then destroyed with the exchange, and the headers should tell its length. */
+export type Sendable = Omit<OutboundRequest, 'body'> & { body: OutboundRequest['body'] | Readable };
+
 const lingerMs = 1_000;
 
 /**
@@ -36,7 +40,7 @@ const lingerMs = 1_000;
  */
 export function startExchange(
   egress: Egress,
-  outbound: OutboundRequest,
+  outbound: Sendable,
   options: { timeouts: Timeouts; signal: AbortSignal; faults: () => Faults },
   sink: Sink,
 ): void {

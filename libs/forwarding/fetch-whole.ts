@@ -1,18 +1,17 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from './answer.ts';
 import type { Egress } from './egress.ts';
-import { startExchange } from './exchange.ts';
+import { startExchange, type Sendable } from './exchange.ts';
 import type { Faults } from './provider-faults.ts';
 
 type Options = { egress: Egress; timeouts: Timeouts; signal: AbortSignal; faults: () => Faults; bytesMax: number };
 
 /**
- * Makes one request beside a call (a token, an image) and reads the answer whole, whatever its status. No retries, no
+ * Makes one request beside the calls (a token, an image, a training file) and reads the answer whole, whatever its status. No retries, no
  * redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`.
  */
 export function fetchWhole(
-  outbound: OutboundRequest,
+  outbound: Sendable,
   { egress, timeouts, signal, faults, bytesMax }: Options,
 ): Promise<{ status: number; headers: IncomingHttpHeaders; body: Buffer }> {
   const { promise, resolve, reject } = Promise.withResolvers<{

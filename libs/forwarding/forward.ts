@@ -1,9 +1,20 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { scrub } from '#libs/kernel/scrub.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
+import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
+import type {
+  Call,
+  OutboundRequest,
+  Provider,
+  ProviderError,
+  Resource,
+  Translation,
+} from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { pickHeaders } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
@@ -16,8 +27,10 @@ import {
   type Limits,
   type Outcome,
   type Target,
+  type Timeouts,
 } from './answer.ts';
 import type { Egress } from './egress.ts';
+import { scrubbed } from './error-body.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
@@ -48,15 +61,45 @@ export type Forwarder = {
   forward: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Answer>;
   /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
+  /**
+   * One request of OpenAI's dialect outside the translated operations (files, fine-tuning): one attempt, no retries, by
+   * the same rules of egress, credential and origin. Whatever the status, the answer comes back whole. Throws GatewayError:
+   * unsupported_operation, invalid_request, provider_failed, provider_timeout, or unavailable.
+   */
+  request: (target: Target, request: PlainRequest) => Promise<PlainAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
+};
+
+export type PlainRequest = {
+  method: OutboundRequest['method'];
+  /** Below the version segment, query included: `/fine_tuning/jobs?limit=20`. */
+  path: string;
+  /** Flat (name, value, …), beside those that address and authorise it. */
+  headers?: readonly string[];
+  /** A stream is destroyed with the request; give its content-length. */
+  body?: Uint8Array | Readable | null;
+  signal: AbortSignal;
+  timeouts?: Partial<Timeouts>;
+  /** Of the answer. Default 4 MiB. */
+  bytesMax?: number;
+};
+
+/** `text` is the body without any trace of the credential; `error` is what a status of 400 or more says, scrubbed. */
+export type PlainAnswer = {
+  status: number;
+  headers: IncomingHttpHeaders;
+  body: Buffer;
+  text: () => string;
+  error: ProviderError | null;
 };
 
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
 const tokenBytesMax = 1_048_576;
+const plainBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
@@ -193,6 +236,34 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
+    async request(target, { method, path, headers = [], body = null, signal, timeouts, bytesMax = plainBytesMax }) {
+      const provider = providers(target.provider);
+      if (!provider?.fineTuning) throw noOperation(target.provider, 'fine-tuning');
+      egress.check(target.baseUrl);
+      const secrets = secretsOf(target);
+      const faults = lazyFaultsOf(target.label, secrets);
+      if (stopping.signal.aborted) throw faults().stopping();
+      const address = provider.fineTuning(path, target);
+      checkOrigin(target, address.origin);
+      const sent = [...address.headers, ...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'];
+      const outbound = { method, origin: address.origin, path: address.path, headers: sent, body };
+      const fetching = { egress, timeouts: { ...defaultTimeouts, ...timeouts }, signal, faults };
+      // Only headers are added: what signs bodies cannot sign one that is a stream.
+      await provider.authorize?.({ ...outbound, body: null }, target, {
+        now: clock.now(),
+        fetch: (token) => fetchWhole(token, { ...fetching, bytesMax: tokenBytesMax }),
+        keepSecret: (text) => void secrets.push(text),
+      });
+      openCalls += 1;
+      try {
+        const answer = await fetchWhole(outbound, { ...fetching, bytesMax });
+        const text = (): string => scrub(answer.body.toString(), secrets, Number.POSITIVE_INFINITY);
+        const error = answer.status < 400 ? null : scrubbed(decodeOpenAiError(answer.status, text()), secrets);
+        return { ...answer, text, error };
+      } finally {
+        openCalls -= 1;
+      }
+    },
     counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
     stop: () => stopping.abort(),
   };
@@ -208,15 +279,16 @@ function findTranslation(
     throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
   }
   const translation = provider.operations[operation];
-  if (!translation) {
-    throw new GatewayError(
-      'unsupported_operation',
-      'unsupported_operation',
-      `The provider ${provider.id} has no ${operation} operation.`,
-    );
-  }
+  if (!translation) throw noOperation(provider.id, operation);
   return { provider, translation };
 }
+
+const noOperation = (provider: string, operation: string): GatewayError =>
+  new GatewayError(
+    'unsupported_operation',
+    'unsupported_operation',
+    `The provider ${provider} has no ${operation} operation.`,
+  );
 
 /** What no text of the provider may repeat. */
 function secretsOf({ apiKey, secrets }: Target): string[] {

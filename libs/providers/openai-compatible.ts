@@ -1,5 +1,5 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
-import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+import type { Addressing, Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
 
 type Options = {
   id: string;
@@ -9,6 +9,8 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** It trains models by OpenAI's fine-tuning API. */
+  fineTuning?: boolean;
 };
 
 const paths: Record<Operation, string> = {
@@ -25,6 +27,7 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  fineTuning = false,
 }: Options): Provider {
   const translation: Translation = {
     encode(call, { baseUrl: base, apiKey }) {
@@ -52,8 +55,20 @@ export function openAiCompatible({
         operation === 'models' ? { ...translation, decode: toModelList } : translation,
       ]),
     ),
+    ...(fineTuning ? { fineTuning: addressOf } : {}),
   };
 }
+
+const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
+  const { origin, folder, search } = partsOf(baseUrl);
+  const [plain = path, query] = path.split('?', 2);
+  const queries = [search.slice(1), query].filter(Boolean).join('&');
+  return {
+    origin,
+    path: `${folder}${plain}${queries === '' ? '' : `?${queries}`}`,
+    headers: apiKey ? ['authorization', `Bearer ${apiKey.reveal()}`] : [],
+  };
+};
 
 type UrlParts = { origin: string; folder: string; search: string };
 const urlParts = new WeakMap<URL, UrlParts>();

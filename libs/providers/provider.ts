@@ -106,6 +106,12 @@ export type AuthorizeTools = {
   keepSecret: (text: string) => void;
 };
 
+/**
+ * Where a request of OpenAI's own dialect goes at a provider and what authorises it. `path` begins below the version
+ * segment (`/fine_tuning/jobs?limit=20`); `headers` is flat.
+ */
+export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
+
 /** An absent operation means "this provider cannot": answered `unsupported_operation` before any network call. */
 export type Provider = {
   readonly id: string;
@@ -121,6 +127,8 @@ export type Provider = {
   /** Response headers that hold the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
+  /** How its files and fine-tuning jobs are reached; absent: it trains nothing, or not in OpenAI's dialect. */
+  readonly fineTuning?: Addressing;
   /**
    * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
    * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.
