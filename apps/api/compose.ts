@@ -2,6 +2,7 @@ import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
+import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
@@ -32,6 +33,12 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
     releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
   });
+  const fineTuningJobs = createFineTuningJobs({
+    db,
+    eventLog,
+    queue,
+    releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
+  });
   let stopping = false;
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
@@ -53,6 +60,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs,
     batches,
+    fineTuningJobs,
     files,
     blobs,
     forwarder,

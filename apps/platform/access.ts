@@ -15,6 +15,7 @@ export type Access = {
   authenticate: Authenticate;
   resolveTarget: ResolveTarget;
   batchTargets: BatchTargets;
+  fineTuningTargets: BatchTargets;
 };
 
 /** Throws ConfigurationError when the master key is malformed or not the one of this database. */
@@ -36,5 +37,6 @@ export async function createAccess(deps: {
     authenticate: createAuthenticate({ snapshot, clock }),
     resolveTarget: createResolveTarget({ snapshot, clock }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock }),
+    fineTuningTargets: createBatchTargets({ db, secrets, snapshot, clock, holder: 'fine-tuning job' }),
   };
 }

@@ -28,6 +28,8 @@ type Deps = {
   secrets: Secrets;
   snapshot: Pick<AccessSnapshot, 'findVirtualKey' | 'findVirtualKeyById' | 'refresh' | 'absent' | 'assertFresh'>;
   clock: Clock;
+  /** What the errors call the thing that lives long. Default `batch`. */
+  holder?: string;
   /** Decrypted keys of running batches that are kept; more batches at a time read theirs again. Default 1,000. */
   cachedSecretsMax?: number;
   /** How long one is kept, at most; a key must not outlive its batch in memory for long. Default 5 min. */
@@ -57,7 +59,7 @@ export type BatchTargets = {
 };
 
 export function createBatchTargets(deps: Deps): BatchTargets {
-  const { db, secrets, snapshot, clock } = deps;
+  const { db, secrets, snapshot, clock, holder = 'batch' } = deps;
   const cache = createSecretCache(deps);
   const resolveTarget = createResolveTarget(deps);
   const noCredentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
@@ -75,13 +77,13 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     };
     const found = find();
     if (found) return found;
-    if (snapshot.absent.has(id)) throw deletedVirtualKey();
+    if (snapshot.absent.has(id)) throw deletedVirtualKey(holder);
     // Created a moment ago by another process, or deleted.
     return snapshot.refresh().then(() => {
       const foundNow = find();
       if (foundNow) return foundNow;
       snapshot.absent.add(id);
-      throw deletedVirtualKey();
+      throw deletedVirtualKey(holder);
     });
   };
 
@@ -157,7 +159,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       throw new GatewayError(
         'invalid_request',
         'batch_credential_released',
-        'The credential of this batch was wiped, because the batch has ended.',
+        `The credential of this ${holder} was wiped, because the ${holder} has ended.`,
       );
     };
     return {
@@ -177,9 +179,9 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   }
 }
 
-const deletedVirtualKey = (): GatewayError =>
+const deletedVirtualKey = (holder: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     'virtual_key_deleted',
-    'The virtual key that this batch was created with has been deleted.',
+    `The virtual key that this ${holder} was created with has been deleted.`,
   );

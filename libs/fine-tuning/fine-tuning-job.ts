@@ -17,10 +17,13 @@ export type FineTuningView = {
   result_files: string[];
 };
 
-/** One event of the provider's. `id` is ours and made from the provider's, so that a repeat has the same one. */
+/**
+ * One event of the provider's; `id` is ours and made from the provider's, so that a repeat has the same one. Or one of our
+ * own, which tells what stands between the job and its provider.
+ */
 export type RecordedFineTuningEvent = {
   id: string;
-  provider_id: string;
+  provider_id: string | null;
   /** Unix seconds. */
   created_at: number;
   level: 'info' | 'warn' | 'error';
@@ -84,8 +87,14 @@ export type FineTuningCommand =
   /** A cancel came before the provider had the job, and it is certain that it does not have it. */
   | { type: 'withdraw' }
   | { type: FineTuningControl }
-  | { type: 'record_answer'; request: FineTuningControl; error: FineTuningError | null }
-  /** What a poll saw. Events and checkpoints are those not recorded yet, oldest first; null: no look at the job itself. */
+  | {
+      type: 'record_answer';
+      request: FineTuningControl;
+      error: FineTuningError | null;
+      /** Tells people of a refusal. */
+      note: RecordedFineTuningEvent | null;
+    }
+  /** What a poll saw. Events and checkpoints are those not recorded yet, oldest first; null: not all that came before it. */
   | {
       type: 'observe';
       view: FineTuningView | null;
@@ -132,9 +141,10 @@ export function decideFineTuning(job: FineTuningState, command: FineTuningComman
     case 'resume':
       return decideResume(job);
     case 'record_answer': {
-      const { request, error } = command;
+      const { request, error, note } = command;
       if (isTerminal(job.status) || job.requested !== request) return [];
-      return [{ type: 'fine_tuning_job.request_answered', data: { request, error } }];
+      const answered: FineTuningEvent = { type: 'fine_tuning_job.request_answered', data: { request, error } };
+      return note ? [answered, { type: 'fine_tuning_job.event_recorded', data: note }] : [answered];
     }
     case 'observe':
       return decideObserve(job, command);
