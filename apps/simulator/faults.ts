@@ -16,6 +16,7 @@ type PlainEffect =
   | 'reset'
   | 'reset-early'
   | 'invalid-json'
+  | 'damaged-frame'
   | 'html'
   | 'empty'
   | 'null'
@@ -127,6 +128,7 @@ const rows: readonly Row[] = [
   plain('reset', 'half of the answer, then RST'),
   plain('reset-early', 'RST instead of any reply'),
   plain('invalid-json', '200 with a body that is not JSON; in a stream the second event is not'),
+  plain('damaged-frame', 'the second event damaged on its way: a wrong checksum (Bedrock); elsewhere as invalid-json'),
   plain('html', '200 with an HTML page, also for a stream'),
   plain('empty', '200 without a body'),
   plain('null', '200 with the JSON value null'),
