@@ -1,20 +1,15 @@
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import type { FineTuningError, FineTuningStatus } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { ClaimedJob } from '#libs/queue/job-queue.ts';
-import {
-  decideFineTuning,
-  isTerminal,
-  type FineTuningEvent,
-  type FineTuningView,
-  type RecordedCheckpoint,
-  type RecordedFineTuningEvent,
-} from './fine-tuning-job.ts';
+import { decideFineTuning, isTerminal, type FineTuningControl, type FineTuningEvent } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
 import { followQueue, type FollowPayload } from './fine-tuning-queues.ts';
 import { findRecorded } from './fine-tuning-records.ts';
-import { readProviderCheckpoint, readProviderEvent, toView } from './read-provider-job.ts';
+import { lookAt, type Look } from './look-at-job.ts';
+import { toView } from './read-provider-job.ts';
 import { noteOf, record, toJobError, type TuningWork } from './start-job.ts';
 import { isPassing, type TuningProvider } from './tuning-provider.ts';
 
@@ -28,20 +23,11 @@ type FollowDeps = TuningWork & {
 const missesMax = 5;
 /** Looks that put the job's end off for a result file that cannot be read now. */
 const postponedMax = 5;
-/** Records that one look holds; there may be more, and they are left to the next one. */
-const recordsMax = 5_000;
-const recordCharsMax = 8_388_608;
 /** Records appended in one transaction; a long job that was not followed for hours has thousands. */
 const recordsPerTransaction = 500;
 
 type ResultFile = { id: string; filename: string; blob: StoredBlob };
-/** `view` is null where not all events before it could be read: they come first. */
-type Look = {
-  view: FineTuningView | null;
-  events: RecordedFineTuningEvent[];
-  checkpoints: RecordedCheckpoint[];
-  results: ResultFile[];
-};
+type Found = Look & { results: ResultFile[] };
 
 /**
  * The job of queue `fine-tuning-follow`: carries out what was requested, looks at the job, its events and checkpoints at
@@ -90,13 +76,15 @@ async function carryOut(
 ): Promise<void> {
   const { requested } = row;
   if (requested === null) return;
-  const answer = await provider.controlJob(providerJobId, requested).then(
-    () => null,
-    (error: unknown) => {
-      if (!(error instanceof GatewayError) || isPassing(error)) throw error;
-      return toJobError(error);
-    },
-  );
+  let answer: FineTuningError | null = null;
+  try {
+    await provider.controlJob(providerJobId, requested);
+  } catch (error) {
+    if (!(error instanceof GatewayError) || isPassing(error)) throw error;
+    // Sent before, by a worker that could not tell of it: the provider refuses what is so already.
+    const { status } = toView(await provider.retrieveJob(providerJobId), row.status);
+    if (!isAsWished(requested, status)) answer = toJobError(error);
+  }
   deps.logger.info(
     { fine_tuning_job_id: row.id, request: requested, refused: answer?.code },
     'fine-tuning request sent',
@@ -106,33 +94,9 @@ async function carryOut(
   await record(deps, row, job.id, [{ type: 'record_answer', request: requested, error: answer, note }]);
 }
 
-/** The state first: when it is the last one, the lists that are read after it are whole. */
-async function lookAt(
-  deps: FollowDeps,
-  row: FineTuningJobRow,
-  providerJobId: string,
-  provider: TuningProvider,
-): Promise<Look> {
-  const view = toView(await provider.retrieveJob(providerJobId), row.status);
-  const toOurs = createIdTranslation(row);
-  const events = await collectNew(deps, row.id, 'event', provider.pagesOf(providerJobId, 'events'), (item) =>
-    readProviderEvent(row.id, item, toOurs),
-  );
-  const checkpoints = await collectNew(
-    deps,
-    row.id,
-    'checkpoint',
-    provider.pagesOf(providerJobId, 'checkpoints'),
-    (item) => readProviderCheckpoint(row.id, item),
-  );
-  const error = view.error && { ...view.error, message: toOurs(view.error.message) };
-  const whole = events.whole && checkpoints.whole;
-  return {
-    view: whole ? { ...view, error } : null,
-    events: events.items,
-    checkpoints: checkpoints.items,
-    results: [],
-  };
+function isAsWished(requested: FineTuningControl, status: FineTuningStatus): boolean {
+  if (requested === 'cancel') return status === 'cancelled';
+  return requested === 'pause' ? status === 'paused' : status === 'queued' || status === 'running';
 }
 
 /**
@@ -145,10 +109,10 @@ async function withResults(
   provider: TuningProvider,
   look: Look,
   patient: boolean,
-): Promise<Look> {
+): Promise<Found> {
   const { view } = look;
-  if (view === null) return look;
-  if (!isTerminal(view.status)) return { ...look, view: { ...view, result_files: [] } };
+  if (view === null) return { ...look, results: [] };
+  if (!isTerminal(view.status)) return { ...look, view: { ...view, result_files: [] }, results: [] };
   const results: ResultFile[] = [];
   const ids: string[] = [];
   for (const [index, fileId] of view.result_files.entries()) {
@@ -164,7 +128,7 @@ async function withResults(
       const passing = isPassing(error) && error.code !== 'upstream_response_too_large';
       if (patient && (passing || error.kind === 'storage_full')) {
         await removeBlobs(deps, results);
-        return { ...look, view: null };
+        return { ...look, view: null, results: [] };
       }
       ids.push(fileId);
     }
@@ -176,70 +140,12 @@ async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
   yield bytes;
 }
 
-/**
- * The records that the log lacks, oldest first. Pages come newest first and are read until one has nothing new: what was
- * appended before was appended oldest first, so nothing older is missing. Of more than are held the newest are let go
- * (`whole` is false), and found again by the next look.
- */
-async function collectNew<Item extends { id: string; created_at: number }>(
-  { db, logger }: FollowDeps,
-  jobId: string,
-  kind: 'event' | 'checkpoint',
-  pages: AsyncIterable<unknown[]>,
-  read: (item: unknown) => Item | null,
-): Promise<{ items: Item[]; whole: boolean }> {
-  const found = new Map<string, { item: Item; chars: number }>();
-  let chars = 0;
-  let whole = true;
-  try {
-    for await (const page of pages) {
-      const items = page.map(read).filter((item) => item !== null);
-      const known = await findRecorded(
-        db,
-        jobId,
-        kind,
-        items.map(({ id }) => id),
-      );
-      const fresh = items.filter(({ id }) => !known.has(id) && !found.has(id));
-      if (fresh.length === 0) break;
-      for (const item of fresh) {
-        const size = JSON.stringify(item).length;
-        found.set(item.id, { item, chars: size });
-        chars += size;
-      }
-      for (const [id, newest] of found) {
-        if (found.size <= recordsMax && chars <= recordCharsMax) break;
-        found.delete(id);
-        chars -= newest.chars;
-        whole = false;
-      }
-    }
-  } catch (error) {
-    // A server of the dialect may keep no such list; its jobs are followed all the same.
-    if (!(error instanceof GatewayError) || error.kind !== 'not_found') throw error;
-    logger.debug({ fine_tuning_job_id: jobId, kind }, 'the provider keeps no such list');
-  }
-  const items = [...found.values()].map(({ item }) => item).toReversed();
-  return { items: items.toSorted((a, b) => a.created_at - b.created_at), whole };
-}
-
-/** Our ids in the place of the provider's, in texts that people read. */
-function createIdTranslation(row: FineTuningJobRow): (text: string) => string {
-  const pairs = [
-    [row.provider_job_id, row.id],
-    [row.provider_training_file_id, row.training_file_id],
-    [row.provider_validation_file_id, row.validation_file_id],
-  ] as const;
-  return (text) =>
-    pairs.reduce((read, [theirs, ours]) => (theirs && ours ? read.replaceAll(theirs, ours) : read), text);
-}
-
 /** Appends what a look found and is not recorded yet; the state goes with the last of it, and the result files with the end. */
 async function recordLook(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
   row: FineTuningJobRow,
-  { view, events, checkpoints, results }: Look,
+  { view, events, checkpoints, results }: Found,
 ): Promise<FineTuningJobRow> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
   const { id, workspace_id: workspaceId } = row;
