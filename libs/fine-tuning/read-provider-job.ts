@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { FineTuningStatus } from '#libs/database/schema.ts';
+import { scrub } from '#libs/kernel/scrub.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 import { recordIdOf } from './fine-tuning-records.ts';
 
@@ -89,7 +90,11 @@ function toError(error: Record<string, unknown> | null): FineTuningView['error']
   const code = text(error?.['code'], 200);
   const message = text(error?.['message'], messageLengthMax);
   if (code === null && message === null) return null;
-  return { code: code ?? 'provider_error', message: message ?? `${code}`, param: text(error?.['param'], 200) };
+  return {
+    code: code ?? 'provider_error',
+    message: scrub(message ?? `${code}`, [], messageLengthMax),
+    param: text(error?.['param'], 200),
+  };
 }
 
 /** `toOurs` turns ids of the provider that a text names into ours. null: not an event. */
@@ -105,7 +110,7 @@ export function readProviderEvent(
     provider_id: cleanText(event.id, 500),
     created_at: event.created_at ?? 0,
     level: event.level,
-    message: toOurs(cleanText(event.message, messageLengthMax)),
+    message: toOurs(cleanText(scrub(event.message, [], messageLengthMax), messageLengthMax)),
     type: event.type,
     data: cleanObject(event.data),
   };

@@ -18,7 +18,7 @@ export type FileToUpload = { filename: string; sizeBytes: number; open: () => Pr
 export type TuningProvider = {
   /** Resolves with the provider's id of the file. */
   uploadFile: (file: FileToUpload) => Promise<string>;
-  /** A fine-tune file of that name that was uploaded since; the id or null. */
+  /** A fine-tune file of that name that was uploaded since; the id or null, also where a provider lists no files. */
   findFile: (filename: string, since: Date) => Promise<string | null>;
   createJob: (body: object, idempotencyKey: string) => Promise<ProviderJob>;
   findJob: (isOurs: (job: ProviderJob) => boolean, since: Date) => Promise<ProviderJob | null>;
@@ -68,7 +68,7 @@ export function connectTuningProvider(
   const json = async (request: Omit<PlainRequest, 'signal'>): Promise<unknown> => {
     const answer = await call({ ...request, headers: [...(request.headers ?? []), 'accept', 'application/json'] });
     try {
-      return JSON.parse(answer.text());
+      return answer.json();
     } catch (cause) {
       throw unreadable(request, 'that is not JSON', cause);
     }
@@ -140,11 +140,17 @@ export function connectTuningProvider(
         source.destroy();
       }
     },
-    findFile: (filename, since) =>
-      findNewer('/files?purpose=fine-tune&order=desc', since, (item) => {
-        const { id, filename: found } = item as { id?: unknown; filename?: unknown };
-        return found === filename && typeof id === 'string' ? id : null;
-      }),
+    async findFile(filename, since) {
+      try {
+        return await findNewer('/files?purpose=fine-tune&order=desc', since, (item) => {
+          const { id, filename: found } = item as { id?: unknown; filename?: unknown };
+          return found === filename && typeof id === 'string' ? id : null;
+        });
+      } catch (error) {
+        if (error instanceof GatewayError && error.kind === 'not_found') return null;
+        throw error;
+      }
+    },
     createJob: (body, idempotencyKey) =>
       job({
         method: 'POST',

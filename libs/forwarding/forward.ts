@@ -4,7 +4,6 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { scrub } from '#libs/kernel/scrub.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
 import type {
@@ -86,12 +85,15 @@ export type PlainRequest = {
   bytesMax?: number;
 };
 
-/** `text` is the body without any trace of the credential; `error` is what a status of 400 or more says, scrubbed. */
+/**
+ * `json` parses the body, throws when it is none, and leaves the credential out; `error` is what a status of 400 or more
+ * says, scrubbed.
+ */
 export type PlainAnswer = {
   status: number;
   headers: IncomingHttpHeaders;
   body: Buffer;
-  text: () => string;
+  json: () => unknown;
   error: ProviderError | null;
 };
 
@@ -257,9 +259,9 @@ export function createForwarder(deps: Deps): Forwarder {
       openCalls += 1;
       try {
         const answer = await fetchWhole(outbound, { ...fetching, bytesMax });
-        const text = (): string => scrub(answer.body.toString(), secrets, Number.POSITIVE_INFINITY);
-        const error = answer.status < 400 ? null : scrubbed(decodeOpenAiError(answer.status, text()), secrets);
-        return { ...answer, text, error };
+        const error =
+          answer.status < 400 ? null : scrubbed(decodeOpenAiError(answer.status, answer.body.toString()), secrets);
+        return { ...answer, json: () => withoutSecrets(JSON.parse(answer.body.toString()), secrets), error };
       } finally {
         openCalls -= 1;
       }
@@ -298,6 +300,17 @@ function secretsOf({ apiKey, secrets }: Target): string[] {
     if (text !== undefined && text !== texts[0]) texts.push(text);
   }
   return texts;
+}
+
+// A shorter key (`simulator`, of a server that asks for none) is no secret, and may be a part of names.
+const secretLengthMin = 16;
+
+/** A JSON value in which no text holds one of the secrets; compared after parsing, so that no escape can hide one. */
+function withoutSecrets(value: unknown, secrets: readonly string[]): unknown {
+  const hidden = secrets.filter((secret) => secret.length >= secretLengthMin);
+  const text = JSON.stringify(value);
+  if (!hidden.some((secret) => text.includes(secret))) return value;
+  return JSON.parse(hidden.reduce((clean, secret) => clean.replaceAll(secret, '[redacted]'), text));
 }
 
 const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>

@@ -1,5 +1,6 @@
 import { Readable } from 'node:stream';
 import { afterEach, expect, test } from 'vitest';
+import { Secret } from '#libs/kernel/secret.ts';
 import { canary, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 
 let rig: ForwardingRig | undefined;
@@ -22,7 +23,7 @@ test('a stream goes out whole with the credential, and the answer comes back wha
   expect(sent).toMatchObject({ method: 'POST', path: '/v1/files?x=1', headers: { authorization: `Bearer ${canary}` } });
   expect(sent?.body.toString()).toBe('helloworld');
   expect(answer).toMatchObject({ status: 201, error: null });
-  expect(answer.text()).toBe('{"id":"file-1","echoed":"[redacted]"}');
+  expect(answer.json()).toEqual({ id: 'file-1', echoed: '[redacted]' });
 });
 
 test('an error is read and holds no trace of the credential', async () => {
@@ -42,6 +43,13 @@ test('nothing is sent to a provider that trains nothing, nor a stored credential
   const elsewhere = { ...rig.target, secretOrigin: 'https://api.openai.com' };
   await expect(rig.forwarder.request(elsewhere, request)).rejects.toMatchObject({ code: 'credential_origin_mismatch' });
   expect(rig.upstream.connections().accepted).toBe(0);
+});
+
+test('a word that stands for a key, where none is asked for, stays in names', async () => {
+  rig = await startForwardingRig((reply) => reply.json(200, { fine_tuned_model: 'ft:sim:sluice-simulator' }));
+  const target = { ...rig.target, apiKey: new Secret('simulator') };
+  const answer = await rig.forwarder.request(target, { method: 'GET', path: '/fine_tuning/jobs/1', signal });
+  expect(answer.json()).toEqual({ fine_tuned_model: 'ft:sim:sluice-simulator' });
 });
 
 test('a stream that breaks off ends the request as failed, and no half of it passes for the whole', async () => {

@@ -155,7 +155,7 @@ describe.each(sdks)('$name', (sdk) => {
       { param: 'method.reinforcement.grader' },
     ],
   ])('%s is refused with 400 and its name', async ([, params, expected]) => {
-    const error = await errorOf(create(params as never));
+    const error = await errorOf(create(params));
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
     expect(error).toMatchObject({ type: 'invalid_request_error', ...expected });
   });
@@ -196,8 +196,14 @@ describe.each(sdks)('$name', (sdk) => {
       [stranger, job.id],
     ] as const) {
       const jobs = who.fineTuning.jobs;
-      for (const call of [jobs.retrieve(id), jobs.cancel(id), jobs.listEvents(id), jobs.checkpoints.list(id)]) {
-        const error = await errorOf(call);
+      const calls = [
+        () => jobs.retrieve(id),
+        () => jobs.cancel(id),
+        () => jobs.listEvents(id),
+        () => jobs.checkpoints.list(id),
+      ];
+      for (const call of calls) {
+        const error = await errorOf(call());
         expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
         expect(error.message).toContain(`Could not find fine tune: ${id}`);
       }

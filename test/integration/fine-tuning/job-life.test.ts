@@ -111,6 +111,9 @@ test('a job is trained at the provider and everything of it can be read here', a
   expect(Buffer.from(await content.text(), 'base64').toString()).toMatch(/^step,train_loss/);
   expect([rig.proxy.count('POST', /\/files$/), rig.proxy.count('POST', /\/jobs$/)]).toEqual([2, 1]);
   const files = (await rig.atProvider('/files?purpose=fine-tune'))['data'] as Json[];
-  expect(files.map(({ filename }) => filename).toSorted()).toEqual([`${id}-training.jsonl`, `${id}-validation.jsonl`]);
+  expect(files.map(({ filename }) => String(filename)).toSorted()).toEqual([
+    `${id}-training.jsonl`,
+    `${id}-validation.jsonl`,
+  ]);
   expect(await rig.difference()).toBeNull();
 });
