@@ -197,6 +197,15 @@ test('a look records what is new, the state last, and nothing when all is as it 
   expect(decide(after, { ...nothing, view: other })).toEqual([]);
 });
 
+test('an estimate that drifts by seconds is no news, one that moves by minutes is', () => {
+  const past = [...there, reached('running', { estimated_finish: 1_000 })];
+  const observe = (estimate: number | null) =>
+    decide(past, { type: 'observe', view: { ...view, estimated_finish: estimate }, events: [], checkpoints: [] });
+  expect(observe(1_059)).toEqual([]);
+  expect(typesOf(observe(1_060))).toEqual(['status_changed']);
+  expect(typesOf(observe(null))).toEqual(['status_changed']);
+});
+
 test('nothing is added to a job that has ended', () => {
   const past = [...there, reached('succeeded', { finished_at: 1_700_000_500 })];
   expect(decide(past, { type: 'observe', view, events: [told('a')], checkpoints: [] })).toEqual([]);

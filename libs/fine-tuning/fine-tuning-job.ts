@@ -195,12 +195,16 @@ function decideObserve(
   return seen;
 }
 
-const viewedMembers = ['fine_tuned_model', 'trained_tokens', 'estimated_finish', 'error', 'result_files'] as const;
+const viewedMembers = ['fine_tuned_model', 'trained_tokens', 'error', 'result_files'] as const;
+/** An estimate that drifts with every look is not worth an event each time. */
+const estimateDriftSeconds = 60;
 
 function differs(job: FineTuningState, view: FineTuningView): boolean {
   if (job.status !== view.status) return true;
   if (view.method !== null && !isSame(job.method, view.method)) return true;
   if (view.hyperparameters !== null && !isSame(job.hyperparameters, view.hyperparameters)) return true;
+  const [before, now] = [job.estimated_finish, view.estimated_finish];
+  if (before === null || now === null ? before !== now : Math.abs(before - now) >= estimateDriftSeconds) return true;
   return viewedMembers.some((name) => !isSame(job[name], view[name]));
 }
 

@@ -10,6 +10,8 @@ const FollowPayload = z.object({
   left: z.number().int().nullable(),
   /** Looks in a row that found no such job at the provider. */
   misses: z.number().int(),
+  /** Looks in a row that failed, for whatever reason. */
+  failures: z.number().int(),
   /** Looks that found the job's end and put it off, because a result file could not be read. */
   postponed: z.number().int(),
 });
@@ -51,5 +53,6 @@ export const firstLook = (jobId: string, left: number | null): FollowPayload => 
   wait_ms: 0,
   left,
   misses: 0,
+  failures: 0,
   postponed: 0,
 });

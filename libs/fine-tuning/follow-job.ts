@@ -10,7 +10,7 @@ import { followQueue, type FollowPayload } from './fine-tuning-queues.ts';
 import { findRecorded } from './fine-tuning-records.ts';
 import { lookAt, type Look } from './look-at-job.ts';
 import { toView } from './read-provider-job.ts';
-import { noteOf, record, toJobError, type TuningWork } from './start-job.ts';
+import { dueAfter, noteOf, record, toJobError, type TuningWork } from './start-job.ts';
 import { isPassing, type TuningProvider } from './tuning-provider.ts';
 
 type FollowDeps = TuningWork & {
@@ -21,6 +21,8 @@ type FollowDeps = TuningWork & {
 
 /** Looks in a row without such a job at the provider, after which it is believed to be gone. */
 const missesMax = 5;
+/** Looks that fail in a row, after which the job tells of it. */
+const failuresBeforeNote = 3;
 /** Looks that put the job's end off for a result file that cannot be read now. */
 const postponedMax = 5;
 /** Records appended in one transaction; a long job that was not followed for hours has thousands. */
@@ -40,14 +42,14 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
   const row = await db.selectFrom('fine_tuning_job').selectAll().where('id', '=', id).executeTakeFirst();
   if (!row || isTerminal(row.status) || row.provider_job_id === null) return;
   const { payload } = job;
-  const next = { changed: false, misses: 0, postponed: payload.postponed, toldMs: 0 };
+  const next = { changed: false, misses: 0, failures: 0, postponed: payload.postponed, toldMs: 0 };
   try {
     const provider = await deps.connect(row, signal);
-    await carryOut(deps, job, row, row.provider_job_id, provider);
-    const seen = await lookAt(deps, row, row.provider_job_id, provider);
-    const look = await withResults(deps, row, provider, seen, payload.postponed < postponedMax);
+    const before = await carryOut(deps, job, row, row.provider_job_id, provider);
+    const seen = await lookAt(deps, before, row.provider_job_id, provider);
+    const look = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
     if (look.view === null && seen.view !== null) next.postponed += 1;
-    const after = await recordLook(deps, job, row, look);
+    const after = await recordLook(deps, job, before, look);
     next.changed = after.version > row.version;
     if (isTerminal(after.status)) {
       logger.info({ fine_tuning_job_id: id, status: after.status }, 'fine-tuning job ended');
@@ -62,20 +64,29 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
     }
     next.toldMs = error.retryAfterMs ?? 0;
     logger.warn({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job could not be looked at');
+    next.failures = payload.failures + 1;
+    if (payload.left === null && next.failures === failuresBeforeNote) {
+      const note = noteOf(
+        id,
+        `lost-${row.version}`,
+        `The provider does not show the job at the moment: ${error.message}`,
+      );
+      await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
+    }
   }
   await lookAgain(deps, job, next);
 }
 
-/** Sends what was requested. A refusal ends the wish and becomes an event of the job; what may pass is thrown. */
+/** Sends what was requested; returns the job as it is then. A refusal ends the wish and becomes an event of the job; what may pass is thrown. */
 async function carryOut(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
   row: FineTuningJobRow,
   providerJobId: string,
   provider: TuningProvider,
-): Promise<void> {
+): Promise<FineTuningJobRow> {
   const { requested } = row;
-  if (requested === null) return;
+  if (requested === null) return row;
   let answer: FineTuningError | null = null;
   try {
     await provider.controlJob(providerJobId, requested);
@@ -91,7 +102,7 @@ async function carryOut(
   );
   const message = `The provider refused to ${requested} the job: ${answer?.message}`;
   const note = answer && noteOf(row.id, `refused-${row.version}`, message);
-  await record(deps, row, job.id, [{ type: 'record_answer', request: requested, error: answer, note }]);
+  return await record(deps, row, job.id, [{ type: 'record_answer', request: requested, error: answer, note }]);
 }
 
 function isAsWished(requested: FineTuningControl, status: FineTuningStatus): boolean {
@@ -150,6 +161,7 @@ async function recordLook(
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
   const { id, workspace_id: workspaceId } = row;
   const rest = [...events];
+  let { version } = row;
   for (;;) {
     const part = rest.splice(0, recordsPerTransaction);
     const last = rest.length === 0;
@@ -165,9 +177,11 @@ async function recordLook(
         ),
         await findRecorded(unit.tx, id, 'checkpoint', last ? checkpoints.map((checkpoint) => checkpoint.id) : []),
       ];
+      // Somebody else has written since: what was seen of the state may be older than what is recorded. Only an end is final.
+      const current = before.version === version || (view !== null && isTerminal(view.status));
       const seen: FineTuningEvent[] = decideFineTuning(before, {
         type: 'observe',
-        view: last ? view : null,
+        view: last && current ? view : null,
         events: part.filter((event) => !knownEvents.has(event.id)),
         checkpoints: last ? checkpoints.filter((checkpoint) => !knownCheckpoints.has(checkpoint.id)) : [],
       });
@@ -179,6 +193,7 @@ async function recordLook(
       }
       return { row: now, ends };
     });
+    version = after.row.version;
     if (!last && !isTerminal(after.row.status)) continue;
     // Another worker recorded the end. (After an error it is not known who did: the sweeper finds what nobody needs.)
     if (!after.ends) await removeBlobs(deps, results);
@@ -190,17 +205,19 @@ async function removeBlobs({ blobs }: FollowDeps, results: readonly ResultFile[]
   for (const { blob } of results) await blobs.remove(blob.blob);
 }
 
+type Pace = { changed: boolean; toldMs: number };
+
 async function lookAgain(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
-  { changed, misses, postponed, toldMs }: { changed: boolean; misses: number; postponed: number; toldMs: number },
+  { changed, toldMs, ...counts }: Pick<FollowPayload, 'misses' | 'failures' | 'postponed'> & Pace,
 ): Promise<void> {
   const { job_id, wait_ms, left } = job.payload;
   const { allowedMs, waitMs } = deps.nextWaitMs(wait_ms, changed);
   await deps.db.transaction().execute(async (tx) => {
     if (!(await deps.queue.complete(tx, followQueue, job))) return;
     if (left !== null && left <= 1) return;
-    const next = { job_id, wait_ms: allowedMs, left: left === null ? null : left - 1, misses, postponed };
-    await deps.queue.enqueue(tx, followQueue, next, { startAfter: new Date(Date.now() + Math.max(waitMs, toldMs)) });
+    const next = { job_id, wait_ms: allowedMs, left: left === null ? null : left - 1, ...counts };
+    await deps.queue.enqueue(tx, followQueue, next, { startAfter: await dueAfter(tx, Math.max(waitMs, toldMs)) });
   });
 }

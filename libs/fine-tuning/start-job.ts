@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { BatchTarget, Database, FineTuningError } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -149,9 +149,18 @@ async function tryAgain(deps: StartDeps, job: ClaimedJob<StartPayload>, toldMs: 
   const { waitMs } = deps.nextWaitMs(2_000 * 2 ** Math.min(attempt, 10), false);
   await deps.db.transaction().execute(async (tx) => {
     if (!(await deps.queue.complete(tx, startQueue, job))) return;
-    const startAfter = new Date(Date.now() + Math.max(waitMs, toldMs));
+    const startAfter = await dueAfter(tx, Math.max(waitMs, toldMs));
     await deps.queue.enqueue(tx, startQueue, { job_id, attempt: attempt + 1 }, { startAfter });
   });
+}
+
+/** So many milliseconds from now by the database's clock, by which the queue looks for what is due. */
+export async function dueAfter(tx: Kysely<Database>, waitMs: number): Promise<Date> {
+  const { rows } = await sql<{ at: Date }>`
+    select clock_timestamp() + ${Math.ceil(waitMs)}::float8 * interval '1 millisecond' as at`.execute(tx);
+  const [row] = rows;
+  if (!row) throw new Error('the clock statement returned no row');
+  return row.at;
 }
 
 /**
