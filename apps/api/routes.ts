@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { ApiKeys } from '#libs/access/api-keys.ts';
+import type { Configs } from '#libs/access/configs.ts';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -23,6 +24,12 @@ import { listVirtualKeys } from './routes/list-virtual-keys.ts';
 import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
 import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
+import { createConfig } from './routes/create-config.ts';
+import { listConfigs } from './routes/list-configs.ts';
+import { retrieveConfig } from './routes/retrieve-config.ts';
+import { updateConfig } from './routes/update-config.ts';
+import { deleteConfig } from './routes/delete-config.ts';
+import { listConfigVersions, retrieveConfigVersion } from './routes/list-config-versions.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
@@ -42,6 +49,7 @@ import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
 import { operationalRoutes } from '../platform/operational-routes.ts';
+import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -52,6 +60,7 @@ export type RouteDeps = {
   access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets' | 'fineTuningTargets'>;
   apiKeys: ApiKeys;
   virtualKeys: VirtualKeys;
+  configs: Configs;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   fineTuningJobs: FineTuningJobs;
@@ -103,6 +112,14 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveVirtualKey(keyDeps),
     updateVirtualKey(keyDeps),
     deleteVirtualKey(keyDeps),
+    ...relayRoutes({ ...deps, ...liveDeps }),
+    createConfig(deps),
+    listConfigs(deps),
+    retrieveConfig(deps),
+    updateConfig(deps),
+    deleteConfig(deps),
+    listConfigVersions(deps),
+    retrieveConfigVersion(deps),
     listLogs(deps),
     retrieveLog(deps),
     ...operationalRoutes({

@@ -63,7 +63,7 @@ export function createCallAnswerer({ options, stats }: { options: SimulatorOptio
           };
           return applyFault(fault.effect, faulty);
         }
-        if (!call.stream) return sendBody(exchange, call.body(behaviour), call.contentType);
+        if (!call.stream) return sendBody(exchange, call.body(behaviour), call);
         const { contentType } = call.form ?? wire.form;
         return sendFrames(exchange, call.frames(behaviour), { contentType, tokensPerSecond });
       };

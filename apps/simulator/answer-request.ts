@@ -43,7 +43,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     const exchange = createExchange(request, response, { route: route?.name ?? 'other', stats, headers, requestId });
 
     const credential = wire.credential(request.headers, query);
-    const refused = checkCredential(wire, credential, options);
+    const refused = credential === undefined ? undefined : checkCredential(wire, credential, options);
     if (refused !== undefined) return refuse(exchange, wire, refused);
     if (route === undefined) return refuse(exchange, wire, unknownUrl(method, path));
     if ('allow' in route) return refuse(exchange, wire, wrongMethod(method, path, route.allow));
@@ -59,12 +59,19 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     if ('resource' in route) {
       return guard(exchange, wire, () => sendBody(exchange, route.resource(received(nothing))));
     }
-    allowance = rateLimit?.take(credential);
+    allowance = rateLimit?.take(credential ?? '');
     if (allowance !== undefined && allowance.retryAfterMs > 0) {
       return refuse(exchange, wire, limited(allowance.retryAfterMs, wire));
     }
     const respond = (call: Call): void => {
-      const work = calls.answer({ call, wire, exchange, credential, headers: request.headers, timing });
+      const work = calls.answer({
+        call,
+        wire,
+        exchange,
+        credential: credential ?? '',
+        headers: request.headers,
+        timing,
+      });
       work?.catch((error: unknown) => settle(exchange, wire, error));
     };
     return readBody(request, options.bodyMaxBytes, (body) => {
@@ -134,7 +141,8 @@ function decode(route: Extract<Route, { call: unknown }>, received: Received, bo
 }
 
 function refuse(exchange: Exchange, wire: WireFormat, failure: Failure): void {
-  exchange.reply(failure.status, 'application/json', wire.errorBody(failure, exchange.requestId), [
+  const body = failure.body ?? wire.errorBody(failure, exchange.requestId);
+  exchange.reply(failure.status, 'application/json', body, [
     ...(failure.headers ?? []),
     ...(wire.errorHeaders?.(failure) ?? []),
   ]);

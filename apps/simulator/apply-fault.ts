@@ -1,6 +1,7 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Exchange } from './exchange.ts';
-import type { Effect, RetryAfter } from './faults.ts';
+import { failureOf, overloaded, retryHeaders, retryMs } from './failures.ts';
+import type { Effect } from './faults.ts';
 import type { Behaviour } from './model/generate.ts';
 import { endOfCharacter } from './model/tokens.ts';
 import { sendBody, sendFrames } from './send-answer.ts';
@@ -22,7 +23,6 @@ export type FaultyCall = {
 // Long enough for what was written to reach a client on the same machine before the RST, which discards what is unread.
 const beforeResetMs = 20;
 const betweenPiecesMs = 2;
-const dateAheadMs = 2_000;
 const html =
   '<!DOCTYPE html>\n<html><head><title>Please wait</title></head><body><h1>Checking your browser</h1></body></html>\n';
 const manyScripts = 'Grüße aus 東京 und Київ 🙂 – naïve cafés, 한국어, עברית, 👩‍🚀 ja.';
@@ -36,11 +36,11 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
   const send = (changed: Behaviour): void | Promise<void> =>
     call.stream
       ? sendFrames(exchange, call.frames(changed), { contentType, tokensPerSecond })
-      : sendBody(exchange, call.body(changed), call.contentType);
+      : sendBody(exchange, call.body(changed), call);
   const sendChanged = (change: (frames: Frame[]) => Iterable<Frame>): void | Promise<void> =>
     call.stream
       ? sendFrames(exchange, change([...call.frames(behaviour)]), { contentType, tokensPerSecond })
-      : sendBody(exchange, call.body(behaviour), call.contentType);
+      : sendBody(exchange, call.body(behaviour), call);
   switch (effect.type) {
     case 'status':
       return sendStatus(effect, faulty);
@@ -84,11 +84,10 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
         ? sendFrames(exchange, call.frames(behaviour), { contentType: 'text/plain', tokensPerSecond })
         : exchange.reply(ok, 'text/plain', call.body(behaviour));
     case 'error-in-stream':
-      return call.stream
-        ? sendChanged(() => [form.errorFrame(overloaded)])
-        : sendBody(exchange, wire.errorBody(overloaded, exchange.requestId));
     case 'error-in-stream-late':
-      return sendChanged((frames) => [...firstHalf(frames), form.errorFrame(overloaded)]);
+      return sendStreamError(faulty, overloaded, effect.type === 'error-in-stream-late');
+    case 'stream-error':
+      return sendStreamError(faulty, failureOf(effect.status, undefined), effect.late);
     case 'error-event':
       return sendChanged((frames) => [...firstHalf(frames), form.strayErrorFrame(overloaded)]);
     case 'json-to-stream':
@@ -120,12 +119,16 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
   }
 }
 
-const overloaded: Failure = {
-  status: 503,
-  message: 'The server had an error while processing your request. Sorry about that!',
-  type: 'server_error',
-  code: 'server_error',
-};
+function sendStreamError(faulty: FaultyCall, failure: Failure, late: boolean): void | Promise<void> {
+  const { exchange, call, wire, behaviour, tokensPerSecond } = faulty;
+  const form = formOf(faulty);
+  if (!call.stream) {
+    return sendBody(exchange, late ? call.body(behaviour) : wire.errorBody(failure, exchange.requestId));
+  }
+  const before = late ? firstHalf([...call.frames(behaviour)]) : [];
+  const { contentType } = form;
+  return sendFrames(exchange, [...before, form.errorFrame(failure, !late)], { contentType, tokensPerSecond });
+}
 
 function sendStatus(effect: Extract<Effect, { type: 'status' }>, faulty: FaultyCall): void {
   const { exchange, wire, attempt, clock } = faulty;
@@ -146,46 +149,6 @@ function sendFailure({ exchange, wire }: FaultyCall, failure: Failure): void {
     ...(failure.headers ?? []),
     ...(wire.errorHeaders?.(failure) ?? []),
   ]);
-}
-
-function retryHeaders(retryAfter: RetryAfter, clock: Clock): string[] {
-  if (retryAfter === 'absent') return [];
-  if (retryAfter === 'ms') return ['retry-after-ms', '50'];
-  if (retryAfter === 'date') return ['retry-after', new Date(clock.now() + dateAheadMs).toUTCString()];
-  return ['retry-after', String(retryAfter.seconds)];
-}
-
-function retryMs(retryAfter: RetryAfter): number | undefined {
-  if (retryAfter === 'absent') return undefined;
-  if (retryAfter === 'ms') return 50;
-  return retryAfter === 'date' ? dateAheadMs : retryAfter.seconds * 1_000;
-}
-
-function failureOf(status: number, code: string | undefined): Failure {
-  if (code === 'insufficient_quota') {
-    const message = 'You exceeded your current quota, please check your plan and billing details.';
-    return { status, message, type: 'insufficient_quota', code };
-  }
-  switch (status) {
-    case 429:
-      return {
-        status,
-        message: 'Rate limit reached for requests. Please try again later.',
-        code: 'rate_limit_exceeded',
-      };
-    case 401:
-      return { status, message: 'Incorrect API key provided.', code: 'invalid_api_key' };
-    case 404:
-      return { status, message: 'The model does not exist or you do not have access to it.', code: 'model_not_found' };
-    case 503:
-      return {
-        status,
-        message: 'The engine is currently overloaded, please try again later.',
-        code: 'server_is_overloaded',
-      };
-    default:
-      return { status, message: `Simulated failure with status ${status}.` };
-  }
 }
 
 function formOf({ call, wire }: FaultyCall): StreamForm {

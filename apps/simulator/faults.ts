@@ -3,6 +3,7 @@ export type Effect =
   | { type: 'status'; statuses: readonly number[]; retryAfter: RetryAfter; code?: string; html?: boolean }
   | { type: 'big'; bytes: number }
   | { type: 'slow-drip'; intervalMs: number | undefined }
+  | { type: 'stream-error'; status: number; late: boolean }
   | { type: PlainEffect };
 
 type PlainEffect =
@@ -135,6 +136,18 @@ const rows: readonly Row[] = [
   plain('wrong-content-type', 'the right answer as text/plain'),
   plain('error-in-stream', 'a stream whose first event is an error; without streaming, 200 with an error body'),
   plain('error-in-stream-late', 'a stream with an error after half of its events, then the end'),
+  {
+    name: 'error-in-stream-NNN',
+    what: 'as error-in-stream, with the error of a status, such as error-in-stream-429',
+    pattern: /^error-in-stream-([45]\d\d)$/,
+    effect: (status) => ({ type: 'stream-error', status, late: false }),
+  },
+  {
+    name: 'error-in-stream-late-NNN',
+    what: 'as error-in-stream-late, with the error of a status',
+    pattern: /^error-in-stream-late-([45]\d\d)$/,
+    effect: (status) => ({ type: 'stream-error', status, late: true }),
+  },
   plain('error-event', 'as error-in-stream-late, in the form `event: error` with a flat body'),
   plain('json-to-stream', 'a whole JSON answer to a request for a stream'),
   plain('stream-to-json', 'a stream to a request for a whole JSON answer'),

@@ -22,6 +22,7 @@ const cache = new Map<string, Traits>();
  * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME may be sim-echo, sim-reflect or a fault (faults.ts)
  * and an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`), a length (`+200tok`), the time of a
  * fine-tuning job (`+training:2s`) or something that the answer has: `+think`, `+cached`, `+preamble`, `+refuse`.
+ * `__` does for `+` where a provider's names may hold no `+`.
  * Options stand in the name because it is the one thing that passes through every gateway and batch file.
  */
 export function readTraits(model: string): Traits {
@@ -35,7 +36,7 @@ export function readTraits(model: string): Traits {
 }
 
 function parse(model: string): Traits {
-  const [name = '', ...options] = model.slice(model.lastIndexOf('/') + 1).split('+');
+  const [name = '', ...options] = model.slice(model.lastIndexOf('/') + 1).split(/\+|__/);
   const behaviour: Behaviour = {
     manner: name === 'sim-echo' ? 'echo' : name === 'sim-reflect' ? 'reflect' : 'write',
     tokens: undefined,

@@ -14,9 +14,15 @@ export type StreamOptions = {
 
 const streamHeaders = ['cache-control', 'no-cache'];
 
+const json = {};
+
 /** A whole answer, JSON unless `contentType` says otherwise, in this tick. */
-export function sendBody(exchange: Exchange, body: Frame, contentType = 'application/json'): void {
-  exchange.reply(200, contentType, body);
+export function sendBody(
+  exchange: Exchange,
+  body: Frame,
+  { contentType = 'application/json', headers }: { contentType?: string; headers?: readonly string[] } = json,
+): void {
+  exchange.reply(200, contentType, body, headers);
 }
 
 /** Streams the frames. An unpaced stream of ordinary size is sent whole in this tick. */

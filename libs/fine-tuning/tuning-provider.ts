@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Target } from '#libs/forwarding/answer.ts';
-import type { Forwarder, PlainAnswer, PlainRequest } from '#libs/forwarding/forward.ts';
+import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { PlainAnswer, PlainRequest } from '#libs/forwarding/plain-request.ts';
 import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
 import { isHopeless } from '#libs/forwarding/retry.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';

@@ -1,5 +1,4 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
@@ -18,6 +17,8 @@ export type Flow = {
    * more, and a provider that does not close within a second is cut off.
    */
   finish: () => void;
+  /** The answer is there, or a stream has begun: `answerMs` counts no more. */
+  answered: () => void;
 };
 
 /** Where an answer goes: `head` once, `data` any number of times, then exactly one of `end` and `fail`, unless finished. */
@@ -28,9 +29,6 @@ export type Sink = {
   fail: (error: GatewayError) => void;
 };
 
-/** A body may be a stream; it is then destroyed with the exchange, and the headers should tell its length. */
-export type Sendable = Omit<OutboundRequest, 'body'> & { body: OutboundRequest['body'] | Readable };
-
 const lingerMs = 1_000;
 
 /**
@@ -40,7 +38,7 @@ const lingerMs = 1_000;
  */
 export function startExchange(
   egress: Egress,
-  outbound: Sendable,
+  outbound: OutboundRequest,
   options: { timeouts: Timeouts; signal: AbortSignal; faults: () => Faults },
   sink: Sink,
 ): void {
@@ -51,6 +49,7 @@ export function startExchange(
   const close = (): void => {
     phase = 'closed';
     clearTimeout(timer);
+    clearTimeout(answerTimer);
     signal.removeEventListener('abort', onAbort);
   };
   const fail = (error: GatewayError): void => {
@@ -72,7 +71,12 @@ export function startExchange(
     timer = setTimeout(() => abort(faults().totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
   }, firstMs);
 
+  const { answerMs } = timeouts;
+  const answerTimer =
+    answerMs === undefined ? undefined : setTimeout(() => abort(faults().answerTimeout(answerMs)), answerMs);
+
   const flow: Flow = {
+    answered: () => clearTimeout(answerTimer),
     pause: () => controller?.pause(),
     resume: () => controller?.resume(),
     abort,

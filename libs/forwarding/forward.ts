@@ -1,21 +1,11 @@
-import type { IncomingHttpHeaders } from 'node:http';
-import type { Readable } from 'node:stream';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
-import type {
-  Call,
-  OutboundRequest,
-  Provider,
-  ProviderError,
-  Resource,
-  Translation,
-} from '#libs/providers/provider.ts';
+import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { pickHeaders } from './answer-headers.ts';
+import { namesForHeader, pickHeaders } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
   defaultLimits,
@@ -26,13 +16,14 @@ import {
   type Limits,
   type Outcome,
   type Target,
-  type Timeouts,
 } from './answer.ts';
+import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
-import { scrubbed } from './error-body.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
+import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
+import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
 
 type Deps = {
@@ -60,54 +51,28 @@ export type Forwarder = {
   forward: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Answer>;
   /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
-  /**
-   * One request of OpenAI's dialect outside the translated operations (files, fine-tuning): one attempt, no retries, by
-   * the same rules of egress, credential and origin. Whatever the status, the answer comes back whole. Throws GatewayError:
-   * unsupported_operation, invalid_request, provider_failed, provider_timeout, or unavailable.
-   */
+  /** One call to a pass-through area; see `relay`. Throws as `forward`. */
+  relay: (request: RelayRequest, target: Target) => Promise<RelayAnswer>;
+  /** One request for files or fine-tuning; see `plainRequest`. Throws as `forward`. */
   request: (target: Target, request: PlainRequest) => Promise<PlainAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
 };
 
-export type PlainRequest = {
-  method: OutboundRequest['method'];
-  /** Below the version segment, query included: `/fine_tuning/jobs?limit=20`. */
-  path: string;
-  /** Flat (name, value, …), beside those that address and authorise it. */
-  headers?: readonly string[];
-  /** A stream is destroyed with the request; give its content-length. */
-  body?: Uint8Array | Readable | null;
-  signal: AbortSignal;
-  timeouts?: Partial<Timeouts>;
-  /** Of the answer. Default 4 MiB. */
-  bytesMax?: number;
-};
-
-/**
- * `json` parses the body, throws when it is none, and leaves the credential out; `error` is what a status of 400 or more
- * says, scrubbed.
- */
-export type PlainAnswer = {
-  status: number;
-  headers: IncomingHttpHeaders;
-  body: Buffer;
-  json: () => unknown;
-  error: ProviderError | null;
-};
-
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
+// A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
+const tokenTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const tokenBytesMax = 1_048_576;
-const plainBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
   const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
+  const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
   let openCalls = 0;
   let openStreams = 0;
@@ -130,13 +95,17 @@ export function createForwarder(deps: Deps): Forwarder {
       if (outbound.dropped?.length && request.unsupportedParams === 'refuse')
         throw cannotTake(target, outbound.dropped);
       outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+      if (request.forwardHeaders) addForwarded(outbound.headers, request);
       const input = { ...base, call: ready, outbound, signal: request.signal };
       if (!provider.authorize) return input;
-      const fetching = { egress, timeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
+      const fetching = { egress, timeouts: tokenTimeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
       return provider
         .authorize(outbound, target, {
           now: clock.now(),
-          fetch: (token) => fetchWhole(token, fetching),
+          fetch: async (token) => {
+            egress.check(new URL(token.origin)); // a key file may name the server
+            return fetchWhole(token, fetching);
+          },
           keepSecret: (text) => void secrets.push(text),
         })
         .then(() => input);
@@ -153,21 +122,26 @@ export function createForwarder(deps: Deps): Forwarder {
     };
   };
 
-  const makeAttempt = async (input: AttemptInput, attempts: Attempt[]): Promise<[Outcome, string | null]> => {
+  const makeAttempt = async (
+    made: AttemptInput | Promise<AttemptInput>,
+    attempts: Attempt[],
+  ): Promise<[Outcome, string | null]> => {
     const startedAt = clock.now();
     const start = performance.now();
     const record = (status: number | null, errorCode: string | null): void => {
       attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
     };
     try {
+      const input = made instanceof Promise ? await made : made;
       const { answer, errorCode } = await attemptCall(input);
       const { dropped } = input.outbound;
-      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = dropped.join(', ');
+      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      record(null, error.code);
+      // A request that was never fit to be sent is no attempt.
+      if (error.kind !== 'invalid_request') record(null, error.code);
       return [{ kind: 'failed', error, attempts }, error.code];
     }
   };
@@ -178,9 +152,7 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const made = nextInput();
-        const input = made instanceof Promise ? await made : made;
-        const [outcome, errorCode] = await makeAttempt(input, attempts);
+        const [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
         if (waitMs === null) return outcome;
@@ -191,8 +163,8 @@ export function createForwarder(deps: Deps): Forwarder {
         waitingRetries += 1;
         await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
         waitingRetries -= 1;
-        if (request.signal.aborted) throw input.faults().callerLeft();
-        if (stopping.signal.aborted) throw input.faults().stopping();
+        if (request.signal.aborted) throw lazyFaultsOf(target.label, [])().callerLeft();
+        if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -238,30 +210,20 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
-    async request(target, { method, path, headers = [], body = null, signal, timeouts, bytesMax = plainBytesMax }) {
-      const provider = providers(target.provider);
-      if (!provider?.fineTuning) throw noOperation(target.provider, 'fine-tuning');
-      egress.check(target.baseUrl);
-      const secrets = secretsOf(target);
-      const faults = lazyFaultsOf(target.label, secrets);
-      if (stopping.signal.aborted) throw faults().stopping();
-      const address = provider.fineTuning(path, target);
-      checkOrigin(target, address.origin);
-      const sent = [...address.headers, ...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'];
-      const outbound = { method, origin: address.origin, path: address.path, headers: sent, body };
-      const fetching = { egress, timeouts: { ...defaultTimeouts, ...timeouts }, signal, faults };
-      // Only headers are added: what signs bodies cannot sign one that is a stream.
-      await provider.authorize?.({ ...outbound, body: null }, target, {
-        now: clock.now(),
-        fetch: (token) => fetchWhole(token, { ...fetching, bytesMax: tokenBytesMax }),
-        keepSecret: (text) => void secrets.push(text),
-      });
+    request: async (target, request) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       openCalls += 1;
       try {
-        const answer = await fetchWhole(outbound, { ...fetching, bytesMax });
-        const error =
-          answer.status < 400 ? null : scrubbed(decodeOpenAiError(answer.status, answer.body.toString()), secrets);
-        return { ...answer, json: () => withoutSecrets(JSON.parse(answer.body.toString()), secrets), error };
+        return await plainRequest({ egress, clock, providers }, request, target);
+      } finally {
+        openCalls -= 1;
+      }
+    },
+    relay: async (request, target) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
+      openCalls += 1;
+      try {
+        return await relay({ egress, clock, providers, ...relayLimits }, request, target);
       } finally {
         openCalls -= 1;
       }
@@ -281,56 +243,35 @@ function findTranslation(
     throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
   }
   const translation = provider.operations[operation];
-  if (!translation) throw noOperation(provider.id, operation);
+  if (!translation) {
+    throw new GatewayError(
+      'unsupported_operation',
+      'unsupported_operation',
+      `The provider ${provider.id} has no ${operation} operation.`,
+    );
+  }
   return { provider, translation };
 }
 
-const noOperation = (provider: string, operation: string): GatewayError =>
-  new GatewayError(
-    'unsupported_operation',
-    'unsupported_operation',
-    `The provider ${provider} has no ${operation} operation.`,
-  );
-
-/** What no text of the provider may repeat. */
-function secretsOf({ apiKey, secrets }: Target): string[] {
-  const texts = apiKey ? [apiKey.reveal()] : [];
-  for (const name in secrets) {
-    const text = secrets[name]?.reveal();
-    if (text !== undefined && text !== texts[0]) texts.push(text);
+/** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
+function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
+  const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
+  for (const name of forwardHeaders) {
+    const value = headers[name];
+    if (value === undefined || taken.has(name)) continue;
+    taken.add(name);
+    out.push(name, value);
   }
-  return texts;
-}
-
-// A shorter key (`simulator`, of a server that asks for none) is no secret, and may be a part of names.
-const secretLengthMin = 16;
-
-/** A JSON value in which no text holds one of the secrets; compared after parsing, so that no escape can hide one. */
-function withoutSecrets(value: unknown, secrets: readonly string[]): unknown {
-  const hidden = secrets.filter((secret) => secret.length >= secretLengthMin);
-  const text = JSON.stringify(value);
-  if (!hidden.some((secret) => text.includes(secret))) return value;
-  return JSON.parse(hidden.reduce((clean, secret) => clean.replaceAll(secret, '[redacted]'), text));
 }
 
 const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
   new GatewayError(
     'invalid_request',
     'unsupported_parameter',
-    `${target.label} (${target.provider}) cannot take ${dropped.join(', ')}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
       "out, or allow parameters to be dropped (the config's unsupported_params).",
     { param: dropped[0] ?? null },
   );
-
-/** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
-function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
-  if (secretOrigin === null || origin === secretOrigin) return;
-  throw new GatewayError(
-    'invalid_request',
-    'credential_origin_mismatch',
-    `The credential of ${label} is stored for ${secretOrigin} and is not sent to ${origin}: store one for that host.`,
-  );
-}
 
 function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
   const { operation, body, stream, includeUsage } = request;

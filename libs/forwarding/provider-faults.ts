@@ -46,12 +46,20 @@ function faultsOf(label: string, secrets: readonly string[]) {
       const { message, code } = scrubbed(told, secrets).error;
       return failed(code ?? 'upstream_error', message);
     },
+    /** An error that a translation found in an answer: its text may be the provider's. */
+    inAnswer: ({ kind, code, message, param }: GatewayError): GatewayError =>
+      new GatewayError(kind, code === null ? null : scrub(code, secrets, 200), scrub(message, secrets), { param }),
     connectTimeout: (ms: number): GatewayError =>
       timedOut('upstream_connect_timeout', `No connection to ${label} within ${ms} ms.`),
     headersTimeout: (ms: number): GatewayError =>
       timedOut('upstream_headers_timeout', `${label} sent no answer within ${ms} ms.`),
     idleTimeout: (ms: number): GatewayError =>
       timedOut('upstream_idle_timeout', `${label} fell silent for ${ms} ms in the middle of its answer.`),
+    answerTimeout: (ms: number): GatewayError =>
+      timedOut(
+        'upstream_answer_timeout',
+        `${label} had not answered after ${ms} ms, the request timeout of this call.`,
+      ),
     totalTimeout: (ms: number): GatewayError =>
       timedOut('upstream_total_timeout', `The call to ${label} took longer than ${ms} ms.`),
     callerLeft: (): GatewayError =>

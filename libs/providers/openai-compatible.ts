@@ -1,5 +1,18 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
-import type { Addressing, Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+import { amendsAnswers, amendWhole, dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
+import type {
+  Addressing,
+  Call,
+  Operation,
+  OutboundRequest,
+  Provider,
+  ProviderError,
+  RelayArea,
+  RelayCall,
+  Translation,
+  Upstream,
+} from './provider.ts';
+import { partsOf } from './url-parts.ts';
 
 type Options = {
   id: string;
@@ -9,9 +22,16 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
+  dialect?: Dialect | null;
+  /** The pass-through areas that it has. Default: none. */
+  relays?: readonly RelayArea[];
   /** It trains models by OpenAI's fine-tuning API. */
   fineTuning?: boolean;
 };
+
+/** Most servers know the roles system, user, assistant and tool only. */
+const common: Dialect = {};
 
 const paths: Record<Operation, string> = {
   chat: '/chat/completions',
@@ -27,6 +47,8 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  dialect = common,
+  relays = [],
   fineTuning = false,
 }: Options): Provider {
   const translation: Translation = {
@@ -38,9 +60,24 @@ export function openAiCompatible({
       const path = folder + paths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin, path, headers, body: bodyOf(call, asksForUsage) };
+      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
     },
     decodeError: decodeOpenAiError,
+    passThrough: true,
+  };
+  const chat: Translation =
+    dialect === null || !amendsAnswers(dialect)
+      ? translation
+      : {
+          ...translation,
+          decode: (body, call) => amendWhole(dialect, body, call),
+          openStream: (call) => openAmendedStream(dialect, call, decodeOpenAiError),
+        };
+  const byOperation = {
+    chat,
+    completions: translation,
+    embeddings: translation,
+    models: { ...translation, decode: toModelList },
   };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
   return {
@@ -49,13 +86,9 @@ export function openAiCompatible({
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
-    operations: Object.fromEntries(
-      operations.map((operation) => [
-        operation,
-        operation === 'models' ? { ...translation, decode: toModelList } : translation,
-      ]),
-    ),
+    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
     ...(fineTuning ? { fineTuning: addressOf } : {}),
+    operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
 
@@ -70,17 +103,21 @@ const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
   };
 };
 
-type UrlParts = { origin: string; folder: string; search: string };
-const urlParts = new WeakMap<URL, UrlParts>();
+/** The client's request below another base address, with the provider's credential. */
+function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {
+  const { origin, folder } = partsOf(baseUrl);
+  const headers = relayHeaders(call);
+  if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
+  return { method: call.method, origin, path: folder + call.path, headers, body: call.body };
+}
 
-/** A URL takes its parts out of its text at each look; the same few are called over and over. */
-function partsOf(url: URL): UrlParts {
-  let parts = urlParts.get(url);
-  if (parts === undefined) {
-    parts = { origin: url.origin, folder: url.pathname.replace(/\/+$/, ''), search: url.search };
-    urlParts.set(url, parts);
-  }
-  return parts;
+/** What of the client's headers goes out with any provider. */
+export function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
+  const headers = ['accept', accept ?? '*/*'];
+  if (contentType !== null) headers.push('content-type', contentType);
+  if (contentLength !== null) headers.push('content-length', String(contentLength));
+  for (const name of Object.keys(admitted)) headers.push(name, admitted[name] ?? '');
+  return headers;
 }
 
 /** Some servers list their models without OpenAI's frame. */
@@ -88,10 +125,12 @@ function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {
+/** The client's bytes, with nothing changed but the members that the target, the dialect or the core's accounting need. */
+export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
-  if (!usage && Object.keys(call.edits).length === 0) return call.body;
-  return spliceMembers(call.body, usage ? { ...call.edits, ...askForUsage(call) } : call.edits);
+  const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
+  if (!usage && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
 /** `include_usage` set inside the client's own `stream_options`, whose other members stay. */

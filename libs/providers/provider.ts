@@ -1,3 +1,4 @@
+import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 
@@ -45,7 +46,8 @@ export type OutboundRequest = {
   origin: string;
   path: string;
   headers: string[];
-  body: Uint8Array | null;
+  /** A stream is sent as it comes, once: such a request is never repeated. */
+  body: Uint8Array | Readable | null;
   /**
    * Names of the client's parameters that this provider cannot take and that were left out, as `param` names them
    * (`logit_bias`, `messages[2].name`). The core tells the client, or refuses the call where the caller asked for that.
@@ -79,6 +81,8 @@ export interface StreamDecoder {
  * scrubbing and accounting; whatever it has no translation for passes byte for byte.
  */
 export interface Translation {
+  /** Bytes go through in both directions, but for what the provider writes otherwise than OpenAI in places. */
+  readonly passThrough?: true;
   /**
    * Throws GatewayError invalid_request with the param at fault for what has no meaning there at all (a message of an
    * unknown role), and `unsupported_parameter` where leaving it out would change the answer's shape (`n` above 1).
@@ -86,7 +90,11 @@ export interface Translation {
   encode(call: Call, upstream: Upstream): OutboundRequest;
   /** URLs (images of messages) whose bytes the request must hold, because the provider fetches none itself. */
   resourcesOf?(call: Call): readonly string[];
-  /** A successful JSON body to OpenAI's shape. Absent: it already is, and its bytes go out untouched. */
+  /**
+   * A successful JSON body to OpenAI's shape; the same object where it already is, so that its bytes go out untouched, as
+   * they do when this is absent. Throws GatewayError provider_failed or provider_timeout (`upstream_error`: may be tried
+   * again) for an answer that is a failure; need not scrub.
+   */
   decode?(body: unknown, call: Call): unknown;
   /** One decoder a stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
   openStream?(call: Call): StreamDecoder;
@@ -95,6 +103,46 @@ export interface Translation {
   /** Never throws: an unreadable body still becomes an error that says what is known. Need not scrub. */
   decodeError(status: number, body: string): ProviderError;
 }
+
+/** Areas of OpenAI's interface that are forwarded whole, with nothing read but the model's name. */
+export const relayAreas = [
+  'moderations',
+  'images',
+  'audio',
+  'responses',
+  'rerank',
+  'assistants',
+  'threads',
+  'vector_stores',
+] as const;
+export type RelayArea = (typeof relayAreas)[number];
+
+/** One call of such an area. `path` is that of OpenAI's interface below `/v1`, with its query: `/audio/speech`. */
+export type RelayCall = {
+  area: RelayArea;
+  method: 'GET' | 'POST' | 'DELETE';
+  path: string;
+  contentType: string | null;
+  /** Of a body that is a stream; null when the client did not say. */
+  contentLength: number | null;
+  accept: string | null;
+  body: Uint8Array | Readable | null;
+  /** Of a JSON body. */
+  model: string | null;
+  headers: Readonly<Record<string, string>>;
+};
+
+/** The areas that a provider has in OpenAI's own shape, and where they are. */
+export type Relay = {
+  areas: readonly RelayArea[];
+  encode(call: RelayCall, upstream: Upstream): OutboundRequest;
+};
+
+/**
+ * Where a request of OpenAI's own dialect goes at a provider and what authorises it. `path` begins below the version
+ * segment (`/fine_tuning/jobs?limit=20`); `headers` is flat.
+ */
+export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
 
 /** What `authorize` may use of the core. */
 export type AuthorizeTools = {
@@ -105,12 +153,6 @@ export type AuthorizeTools = {
   /** Text that no error or log of this call may repeat: a token that was fetched. */
   keepSecret: (text: string) => void;
 };
-
-/**
- * Where a request of OpenAI's own dialect goes at a provider and what authorises it. `path` begins below the version
- * segment (`/fine_tuning/jobs?limit=20`); `headers` is flat.
- */
-export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
 
 /** An absent operation means "this provider cannot": answered `unsupported_operation` before any network call. */
 export type Provider = {
@@ -127,6 +169,8 @@ export type Provider = {
   /** Response headers that hold the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
+  /** Absent: none of the pass-through areas. */
+  readonly relay?: Relay;
   /** How its files and fine-tuning jobs are reached; absent: it trains nothing, or not in OpenAI's dialect. */
   readonly fineTuning?: Addressing;
   /**

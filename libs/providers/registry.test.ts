@@ -10,13 +10,16 @@ test('every provider is found by its id and speaks at least chat', () => {
 
 test('a provider with an address of its own has an https one; the others need a host from their user', () => {
   const withoutHost = providerIds.filter((id) => findProvider(id)?.baseUrlOf({}) === null);
-  expect(withoutHost).toEqual(['openai-compatible', 'vllm', 'ollama', 'simulator']);
+  // Those of Vertex AI and Bedrock are made of a region, Azure's of a resource's name.
+  expect(withoutHost).toEqual(['vertex', 'bedrock', 'azure', 'openai-compatible', 'vllm', 'ollama', 'simulator']);
   const urls = providerIds.flatMap((id) => findProvider(id)?.baseUrlOf({}) ?? []);
   expect(urls.filter((url) => url.protocol !== 'https:' || url.search !== '' || url.username !== '')).toEqual([]);
 });
 
 test('the names that clients of the older interface send are understood; unknown ones are not', () => {
   expect(findProvider('together-ai')?.id).toBe('together');
+  expect(findProvider('google')?.id).toBe('gemini');
+  expect(findProvider('vertex-ai')?.id).toBe('vertex');
   expect(findProvider('nobody')).toBeUndefined();
   expect(findProvider('__proto__')).toBeUndefined();
 });

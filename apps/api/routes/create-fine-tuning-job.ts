@@ -40,8 +40,13 @@ export function createFineTuningJob({
       const named = slugOfModel(body.model);
       const sent = credentialsOf(request.headers);
       const credentials = named ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null } : sent;
-      const credential = await targets.choose({ workspaceId, credentials, defaults });
-      requireFineTuning(credential);
+      // A config routes calls to several places; a job is trained in one, so the config does not count here.
+      const choice = await targets.choose({
+        workspaceId,
+        credentials: { ...credentials, config: null },
+        defaults: { ...defaults, configId: null },
+      });
+      requireFineTuning(choice.caller);
       await requireFile(files, workspaceId, body.training_file, 'training_file');
       if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
       const identity = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
@@ -50,7 +55,7 @@ export function createFineTuningJob({
         trainingFileId: body.training_file,
         validationFileId: body.validation_file ?? null,
         metadata: body.metadata ?? null,
-        target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, credential),
+        target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, choice),
       });
       if (replayed) response.setHeader('idempotent-replayed', 'true');
       response.json(job);

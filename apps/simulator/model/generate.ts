@@ -84,6 +84,11 @@ export function generate(request: GenerateRequest, behaviour: Behaviour): Answer
   return { generations, promptTokens, cachedTokens, completionTokens, reasoningTokens };
 }
 
+/** The one generation of an answer that has one choice. */
+export function onlyGeneration({ generations: [generation] }: Answer): Generation {
+  return generation ?? wholeText('');
+}
+
 /** Thoughts come from a sequence of their own, so that thinking does not change what is answered. */
 function withThought(generation: Generation, hash: number): Generation {
   const text = writeText(createRandom(mixHash(hash, -2)), 24);

@@ -11,6 +11,8 @@ export type Failure = {
   code?: string | null;
   /** When to retry, for formats that say it in the body. */
   retryAfterMs?: number;
+  /** The body as it is, for routes whose errors do not have their format's shape. */
+  body?: string;
   /** Headers that belong to this failure alone, as flat names and values. */
   headers?: readonly string[];
 };
@@ -45,8 +47,8 @@ export type Frame = string | Uint8Array;
 /** How a format's streams look, beside the events of a good answer. */
 export type StreamForm = {
   contentType: string;
-  /** How this provider tells of an error when the status is out already. */
-  errorFrame(failure: Failure): Frame;
+  /** How this provider tells of an error when the status is out already; `first`: nothing came before it. */
+  errorFrame(failure: Failure, first?: boolean): Frame;
   /** An error in a form that other providers use and this format's clients must survive. */
   strayErrorFrame(failure: Failure): Frame;
   /** An event that is framed well and whose payload is not JSON. */
@@ -67,6 +69,8 @@ export type Call = {
   /** The whole answer as one body; `contentType` says of what kind, JSON when absent. May throw Refusal. */
   body(behaviour: Behaviour): Frame;
   contentType?: string;
+  /** Headers of this answer alone, as flat names and values. */
+  headers?: readonly string[];
   /** The answer as the events of a stream, each complete on the wire, the ending (such as `[DONE]`) last. */
   frames(behaviour: Behaviour): Iterable<Frame>;
   /** Where this call's stream differs from the others of its format. */
@@ -85,8 +89,8 @@ export type Route =
 /** One provider's HTTP interface. Knows paths, shapes and headers; nothing of timing, faults or what the model says. */
 export type WireFormat = {
   find(method: string, path: string): Route | undefined;
-  /** The caller's key, '' when there is none. `query` as it arrived. */
-  credential(headers: IncomingHttpHeaders, query: string): string;
+  /** The caller's key, '' when there is none; undefined when none is needed or it is known to be good. */
+  credential(headers: IncomingHttpHeaders, query: string): string | undefined;
   /** The refusal of a request without a key, or (`shown` is what may be repeated of it) with a wrong one. */
   refuseCredential(problem: 'missing' | 'wrong', shown: string): Failure;
   errorBody(failure: Failure, requestId: string): string;

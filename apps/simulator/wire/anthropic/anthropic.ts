@@ -30,7 +30,8 @@ export const anthropic: WireFormat = {
   errorBody: (failure, requestId) => JSON.stringify({ ...errorOf(failure), request_id: requestId }),
   form: {
     contentType: 'text/event-stream; charset=utf-8',
-    errorFrame: (failure) => eventFrame(errorOf({ ...failure, status: 529, message: 'Overloaded' })),
+    errorFrame: (failure) =>
+      eventFrame(errorOf(failure.status === 503 ? { status: 529, message: 'Overloaded' } : failure)),
     strayErrorFrame: (failure) => `data: ${JSON.stringify({ error: errorOf(failure).error })}\n\n`,
     brokenFrame: 'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{\n\n',
     idleFrame: eventFrame({ type: 'ping' }),

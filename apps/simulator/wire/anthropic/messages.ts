@@ -1,4 +1,11 @@
-import { generate, type Answer, type Behaviour, type FinishReason, type Generation } from '../../model/generate.ts';
+import {
+  generate,
+  onlyGeneration,
+  type Answer,
+  type Behaviour,
+  type FinishReason,
+  type Generation,
+} from '../../model/generate.ts';
 import { hexOf, mixHash } from '../../model/hash.ts';
 import { piecesOf } from '../../model/pieces.ts';
 import { splitTokens } from '../../model/tokens.ts';
@@ -28,7 +35,7 @@ export function eventFrame(data: { type: string; [member: string]: unknown }): s
 }
 
 function messageOf(asked: Asked, answer: Answer, behaviour: Behaviour) {
-  const generation = onlyOne(answer);
+  const generation = onlyGeneration(answer);
   const refused = generation.finish === 'refusal';
   return {
     ...startOf(asked, behaviour),
@@ -48,7 +55,7 @@ function startOf({ ask, model }: Asked, behaviour: Behaviour) {
 }
 
 function* messageFrames(asked: Asked, answer: Answer, behaviour: Behaviour): Generator<string> {
-  const generation = onlyOne(answer);
+  const generation = onlyGeneration(answer);
   const refused = generation.finish === 'refusal';
   const usage = behaviour.omitUsage === true ? {} : { usage: usageOf(answer, 1) };
   const begin = { ...startOf(asked, behaviour), content: [], stop_reason: null, stop_sequence: null, ...usage };
@@ -123,7 +130,7 @@ function blocksOf({ text, toolCalls, thought }: Generation, { ask, omitThoughts 
 /** A stop sequence that was met ends the text before it; the model gives no other sign of it. */
 function stopSequence({ finish, text }: Generation, { ask, stop }: Asked, behaviour: Behaviour): string | null {
   if (finish !== 'stop' || stop.length === 0 || text === null) return null;
-  const unlimited = onlyOne(generate({ ...ask, stop: [], tokensMax: undefined }, behaviour)).text ?? '';
+  const unlimited = onlyGeneration(generate({ ...ask, stop: [], tokensMax: undefined }, behaviour)).text ?? '';
   return stop.find((sequence) => unlimited.startsWith(sequence, text.length) && unlimited.length > text.length) ?? null;
 }
 
@@ -161,8 +168,4 @@ function usageOf({ promptTokens, cachedTokens }: Answer, outputTokens: number) {
     service_tier: 'standard',
     inference_geo: 'not_available',
   };
-}
-
-function onlyOne(answer: Answer): Generation {
-  return answer.generations[0] ?? { text: '', toolCalls: [], finish: 'stop', tokens: 0 };
 }
