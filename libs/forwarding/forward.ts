@@ -21,6 +21,7 @@ import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
+import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
@@ -52,6 +53,8 @@ export type Forwarder = {
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
   /** One call to a pass-through area; see `relay`. Throws as `forward`. */
   relay: (request: RelayRequest, target: Target) => Promise<RelayAnswer>;
+  /** One request for files or fine-tuning; see `plainRequest`. Throws as `forward`. */
+  request: (target: Target, request: PlainRequest) => Promise<PlainAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
@@ -207,6 +210,15 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
+    request: async (target, request) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
+      openCalls += 1;
+      try {
+        return await plainRequest({ egress, clock, providers }, request, target);
+      } finally {
+        openCalls -= 1;
+      }
+    },
     relay: async (request, target) => {
       if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       openCalls += 1;

@@ -8,6 +8,7 @@ import {
   type Dialect,
 } from './dialect.ts';
 import type {
+  Addressing,
   Call,
   Operation,
   OutboundRequest,
@@ -35,6 +36,8 @@ type Options = {
   dialect?: Dialect | null;
   /** The pass-through areas that it has. Default: none. */
   relays?: readonly RelayArea[];
+  /** It trains models by OpenAI's fine-tuning API. */
+  fineTuning?: boolean;
 };
 
 /** Most servers know the roles system, user, assistant and tool only. */
@@ -57,6 +60,7 @@ export function openAiCompatible({
   settingHeaders = {},
   dialect = common,
   relays = [],
+  fineTuning = false,
 }: Options): Provider {
   const fromSettings = Object.entries(settingHeaders);
   const pushSettings = (headers: string[], settings: Settings, sent: Readonly<Record<string, string>>): void => {
@@ -109,9 +113,21 @@ export function openAiCompatible({
     requestIdHeaders: ['x-request-id'],
     ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
     ...(differences.length > 0 ? { differences } : {}),
+    ...(fineTuning ? { fineTuning: addressOf } : {}),
     operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
+
+const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
+  const { origin, folder, search } = partsOf(baseUrl);
+  const [plain = path, query] = path.split('?', 2);
+  const queries = [search.slice(1), query].filter(Boolean).join('&');
+  return {
+    origin,
+    path: `${folder}${plain}${queries === '' ? '' : `?${queries}`}`,
+    headers: apiKey ? ['authorization', `Bearer ${apiKey.reveal()}`] : [],
+  };
+};
 
 /** The client's request below another base address, with the provider's credential. */
 function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {

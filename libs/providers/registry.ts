@@ -26,6 +26,7 @@ const providers: readonly Provider[] = [
     },
     relays: ofOpenAi,
     dialect: null,
+    fineTuning: true,
   }),
   anthropic,
   gemini,
@@ -38,7 +39,13 @@ const providers: readonly Provider[] = [
   openAiCompatible({ id: 'openai-compatible', clientHeaders: ['openai-beta'], relays: relayAreas }),
   openAiCompatible({ id: 'vllm', relays: ['audio', 'responses', 'rerank'] }),
   openAiCompatible({ id: 'ollama', dialect: { renames: { max_completion_tokens: 'max_tokens' } } }),
-  openAiCompatible({ id: 'simulator', clientHeaders: ['openai-beta'], relays: relayAreas, dialect: null }),
+  openAiCompatible({
+    id: 'simulator',
+    clientHeaders: ['openai-beta'],
+    relays: relayAreas,
+    dialect: null,
+    fineTuning: true,
+  }),
   openAiCompatible({
     id: 'groq',
     baseUrl: 'https://api.groq.com/openai/v1',
