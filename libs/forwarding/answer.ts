@@ -38,6 +38,8 @@ export type Timeouts = {
   idleMs: number;
   /** The whole attempt. */
   totalMs: number;
+  /** Until the whole answer is there, of a stream until its first event is. Absent: only the other bounds count. */
+  answerMs?: number;
 };
 
 /** Long enough for a reasoning model that thinks ten minutes before it says a word (OpenAI's SDKs wait as long). */
@@ -66,6 +68,8 @@ export type ForwardRequest = {
   unsupportedParams?: 'drop' | 'refuse';
   /** The client's headers, lower case. Only those that the provider's adapter admits go out. */
   headers?: Readonly<Record<string, string>>;
+  /** More of the client's headers that go out, lower case; none that the adapter itself sets is replaced. */
+  forwardHeaders?: readonly string[];
   signal: AbortSignal;
   timeouts?: Partial<Timeouts>;
   /** A circuit breaker for this call's credential and model. Absent: none. */

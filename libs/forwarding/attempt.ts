@@ -64,6 +64,7 @@ export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
       startedAt,
     });
     opened.first.then((first) => {
+      over.answered();
       if (first.kind === 'error') return resolve(asError(input, headers, first.error));
       const head = { ...headOf(input, status, headers), usage: null, model: null, finishReason: null };
       resolve({ answer: { ...head, kind: 'stream', ...first.answer }, errorCode: null });

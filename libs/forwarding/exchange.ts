@@ -17,6 +17,8 @@ export type Flow = {
    * more, and a provider that does not close within a second is cut off.
    */
   finish: () => void;
+  /** The answer is there, or a stream has begun: `answerMs` counts no more. */
+  answered: () => void;
 };
 
 /** Where an answer goes: `head` once, `data` any number of times, then exactly one of `end` and `fail`, unless finished. */
@@ -47,6 +49,7 @@ export function startExchange(
   const close = (): void => {
     phase = 'closed';
     clearTimeout(timer);
+    clearTimeout(answerTimer);
     signal.removeEventListener('abort', onAbort);
   };
   const fail = (error: GatewayError): void => {
@@ -68,7 +71,12 @@ export function startExchange(
     timer = setTimeout(() => abort(faults().totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
   }, firstMs);
 
+  const { answerMs } = timeouts;
+  const answerTimer =
+    answerMs === undefined ? undefined : setTimeout(() => abort(faults().answerTimeout(answerMs)), answerMs);
+
   const flow: Flow = {
+    answered: () => clearTimeout(answerTimer),
     pause: () => controller?.pause(),
     resume: () => controller?.resume(),
     abort,

@@ -85,6 +85,7 @@ export function createForwarder(deps: Deps): Forwarder {
       if (outbound.dropped?.length && request.unsupportedParams === 'refuse')
         throw cannotTake(target, outbound.dropped);
       outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+      if (request.forwardHeaders) addForwarded(outbound.headers, request);
       const input = { ...base, call: ready, outbound, signal: request.signal };
       if (!provider.authorize) return input;
       const fetching = { egress, timeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
@@ -226,6 +227,17 @@ function secretsOf({ apiKey, secrets }: Target): string[] {
     if (text !== undefined && text !== texts[0]) texts.push(text);
   }
   return texts;
+}
+
+/** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
+function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
+  const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
+  for (const name of forwardHeaders) {
+    const value = headers[name];
+    if (value === undefined || taken.has(name)) continue;
+    taken.add(name);
+    out.push(name, value);
+  }
 }
 
 const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>

@@ -52,6 +52,11 @@ function faultsOf(label: string, secrets: readonly string[]) {
       timedOut('upstream_headers_timeout', `${label} sent no answer within ${ms} ms.`),
     idleTimeout: (ms: number): GatewayError =>
       timedOut('upstream_idle_timeout', `${label} fell silent for ${ms} ms in the middle of its answer.`),
+    answerTimeout: (ms: number): GatewayError =>
+      timedOut(
+        'upstream_answer_timeout',
+        `${label} had not answered after ${ms} ms, the request timeout of this call.`,
+      ),
     totalTimeout: (ms: number): GatewayError =>
       timedOut('upstream_total_timeout', `The call to ${label} took longer than ${ms} ms.`),
     callerLeft: (): GatewayError =>

@@ -13,6 +13,14 @@ export type RetryPolicy = {
   deadlineAt: number;
   /** Bound on attempts answered with 429, should a provider never say anything else and the deadline be far. */
   rateLimitedMax?: number;
+  /** true: attempts answered with 429 count like all others. Default false. */
+  countsRateLimited?: boolean;
+  /** false: waits by its own rule, whatever the provider told. Default true. */
+  obeysRetryAfter?: boolean;
+  /** false: the longest wait of each round instead of a random share of it. Default true. */
+  jitter?: boolean;
+  /** Bound on all waits together; a wait that would go over it is the end. Default none. */
+  waitMsMax?: number;
 };
 
 const defaultRateLimitedMax = 1_000;
@@ -63,6 +71,10 @@ function isRetryableStatus(status: number): boolean {
 export function createRetryBudget(policy: RetryPolicy, random: () => number) {
   let counted = 0;
   let rateLimited = 0;
+  let waitedMs = 0;
+  const { obeysRetryAfter = true, waitMsMax = Number.POSITIVE_INFINITY } = policy;
+  const share = policy.jitter === false ? () => 1 : random;
+  const spread = policy.jitter === false ? () => 0 : random;
   return {
     /**
      * The wait before the next attempt in milliseconds, or null when there is none. Never shorter than the provider told;
@@ -70,14 +82,17 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
      */
     next: (verdict: Verdict, outcome: Outcome, now: number): number | null => {
       if (verdict === 'final') return null;
-      if (verdict === 'rate_limited') rateLimited += 1;
+      if (verdict === 'rate_limited' && policy.countsRateLimited !== true) rateLimited += 1;
       else counted += 1;
       if (counted >= policy.attemptsMax || rateLimited >= (policy.rateLimitedMax ?? defaultRateLimitedMax)) return null;
       const ceiling = Math.min(policy.maxDelayMs, policy.baseDelayMs * 2 ** Math.min(counted + rateLimited - 1, 30));
-      const told = outcome.kind === 'failed' ? null : readRetryAfter(outcome.headers, now);
+      const told = outcome.kind === 'failed' || !obeysRetryAfter ? null : readRetryAfter(outcome.headers, now);
+      // Without jitter what was told is waited to the millisecond.
       const wait =
-        told === null ? ceiling / 2 + random() * (ceiling / 2) : told + random() * Math.max(ceiling, told / 4);
-      return now + wait < policy.deadlineAt ? Math.ceil(wait) : null;
+        told === null ? ceiling / 2 + share() * (ceiling / 2) : told + spread() * Math.max(ceiling, told / 4);
+      if (now + wait >= policy.deadlineAt || waitedMs + wait > waitMsMax) return null;
+      waitedMs += wait;
+      return Math.ceil(wait);
     },
   };
 }

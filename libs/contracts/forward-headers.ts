@@ -1,0 +1,44 @@
+import { z } from 'zod';
+import { addBreach } from './scalars.ts';
+
+// What belongs to the connection between client and gateway, or is a credential for the gateway itself. The adapter sets
+// the provider's own.
+const ours: ReadonlySet<string> = new Set([
+  'accept',
+  'accept-encoding',
+  'api-key',
+  'authorization',
+  'connection',
+  'cookie',
+  'expect',
+  'host',
+  'keep-alive',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'user-agent',
+  'x-api-key',
+  'x-goog-api-key',
+]);
+const oursBegin = /^(?:content-|x-gateway-|x-portkey-|x-amz-)/;
+
+/** The name of a client's header that may go on to the provider; in lower case. */
+export const ForwardHeader = z
+  .string()
+  .min(1)
+  .max(100)
+  .regex(/^[a-zA-Z0-9_-]+$/)
+  .transform((name) => name.toLowerCase())
+  .check((context) => {
+    if (!ours.has(context.value) && !oursBegin.test(context.value)) return;
+    addBreach(context, {
+      path: [],
+      code: 'invalid_value',
+      text: (name) =>
+        `Invalid ${name()}: '${context.value}' is the gateway's own and is never forwarded. Credentials go to a ` +
+        'provider as its api_key or in a virtual key.',
+    });
+  });

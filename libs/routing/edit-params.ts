@@ -1,0 +1,49 @@
+import type { PathStep } from '#libs/contracts/param-path.ts';
+import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { Leaf } from './plan.ts';
+
+/**
+ * What a leaf changes of a body, as edits of its top-level members: defaults where the body says nothing, then overrides,
+ * then what is dropped. Members that none of them touches keep their bytes; one that is changed inside is written anew.
+ * `model` is not among the edits: it is the model that the leaf asks for, null when it leaves the caller's. Pure.
+ */
+export function editParams(
+  { defaults, overrides, drops }: Pick<Leaf, 'defaults' | 'overrides' | 'drops'>,
+  params: Readonly<Record<string, unknown>>,
+): { edits: MemberEdits; model: string | null } {
+  const edits = new Map<string, string | undefined>();
+  for (const [name, raw] of defaults) if (!Object.hasOwn(params, name)) edits.set(name, raw);
+  for (const [name, raw] of overrides) edits.set(name, raw);
+  for (const [top, ...rest] of drops) {
+    if (typeof top !== 'string') continue;
+    const set = edits.get(top);
+    const isThere = edits.has(top) ? set !== undefined : Object.hasOwn(params, top);
+    if (!isThere) continue;
+    if (rest.length === 0) {
+      // What only a default or an override would have added is simply not added.
+      if (Object.hasOwn(params, top)) edits.set(top, undefined);
+      else edits.delete(top);
+      continue;
+    }
+    const value: unknown = set === undefined ? structuredClone(params[top]) : JSON.parse(set);
+    if (removeAt(value, rest)) edits.set(top, JSON.stringify(value));
+  }
+  const raw = edits.get('model');
+  const model: unknown = raw === undefined ? null : JSON.parse(raw);
+  edits.delete('model');
+  return { edits: Object.fromEntries(edits), model: typeof model === 'string' ? model : null };
+}
+
+/** Removes what the steps lead to, in place; whether there was any such thing. */
+function removeAt(value: unknown, [step, ...rest]: readonly PathStep[]): boolean {
+  if (typeof value !== 'object' || value === null || step === undefined) return false;
+  if (step === '*') {
+    if (!Array.isArray(value)) return false;
+    if (rest.length === 0) return value.splice(0).length > 0;
+    return value.map((item) => removeAt(item, rest)).includes(true);
+  }
+  if (!Object.hasOwn(value, step)) return false;
+  if (rest.length > 0) return removeAt((value as Record<PathStep, unknown>)[step], rest);
+  if (Array.isArray(value)) return typeof step === 'number' && value.splice(step, 1).length > 0;
+  return Reflect.deleteProperty(value, step);
+}

@@ -1,0 +1,11 @@
+import type { PlanRun } from './run-plan.ts';
+
+/** What an answer says about the way that it came (interface-and-providers.md 3, "Response headers"). */
+export function planHeaders({ leaf, target, retryAttempts }: PlanRun): Record<string, string> {
+  const headers: Record<string, string> = {
+    'x-gateway-last-used-option-index': leaf.path,
+    'x-gateway-retry-attempt-count': String(retryAttempts),
+  };
+  if (target !== null) headers['x-gateway-provider'] = target.provider;
+  return headers;
+}

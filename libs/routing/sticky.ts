@@ -1,0 +1,37 @@
+import { hash } from 'node:crypto';
+import type { PlanCall, Sticky, WeightedOption } from './plan.ts';
+
+/**
+ * The option that a caller stays with: rendezvous hashing by weight, so that every process chooses the same without a
+ * word between them, and a target that comes or goes moves only the callers that it takes or had. null when the call has
+ * none of the fields: then there is nobody to be loyal to.
+ *
+ * With a `ttl` the choice is drawn anew in each period, which begins at another moment for each caller.
+ */
+export function chooseSticky(
+  options: readonly WeightedOption[],
+  { fields, ttlMs }: Sticky,
+  call: PlanCall,
+  now: number,
+): WeightedOption | null {
+  const values = fields.map((read) => read(call) ?? null);
+  if (values.every((value) => value === null)) return null;
+  const caller = hash('sha256', JSON.stringify(values));
+  const period = ttlMs === null ? 0 : Math.floor((now + (Number.parseInt(caller.slice(0, 12), 16) % ttlMs)) / ttlMs);
+  let best: WeightedOption | null = null;
+  let bestScore = Number.NEGATIVE_INFINITY;
+  for (const option of options) {
+    // -w / ln(u), u uniform in (0, 1): the highest score falls to each option in proportion to its weight.
+    const score = -option.weight / Math.log(toUnit(hash('sha256', `${caller}:${period}:${option.key}`)));
+    if (score > bestScore) {
+      best = option;
+      bestScore = score;
+    }
+  }
+  return best;
+}
+
+const unitSteps = 2 ** 52;
+
+/** 52 bits of a digest as a number between 0 and 1, neither included. */
+const toUnit = (digest: string): number => (Number.parseInt(digest.slice(0, 13), 16) + 0.5) / unitSteps;
