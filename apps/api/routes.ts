@@ -35,6 +35,7 @@ import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
 import { operationalRoutes } from '../platform/operational-routes.ts';
+import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -89,6 +90,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveVirtualKey(keyDeps),
     updateVirtualKey(keyDeps),
     deleteVirtualKey(keyDeps),
+    ...relayRoutes({ ...deps, ...liveDeps }),
     listLogs(deps),
     retrieveLog(deps),
     ...operationalRoutes({

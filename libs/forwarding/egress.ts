@@ -170,8 +170,12 @@ function portOf(url: URL): number {
   return url.protocol === 'https:' ? 443 : 80;
 }
 
-/** The address that a URL's host is, without the brackets of IPv6; null for a name. */
+/**
+ * The address that a URL's host is, without the brackets of IPv6; null for a name. `localhost` and the names below it are
+ * this machine by definition (RFC 6761 6.3), whatever a name server says.
+ */
 function literalOf(hostname: string): string | null {
+  if (/(^|\.)localhost\.?$/.test(hostname)) return '127.0.0.1';
   const bare = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
   return isIP(bare) === 0 ? null : bare;
 }

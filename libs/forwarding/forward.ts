@@ -17,10 +17,12 @@ import {
   type Outcome,
   type Target,
 } from './answer.ts';
+import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
+import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
 
 type Deps = {
@@ -48,6 +50,8 @@ export type Forwarder = {
   forward: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Answer>;
   /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
+  /** One call to a pass-through area; see `relay`. Throws as `forward`. */
+  relay: (request: RelayRequest, target: Target) => Promise<RelayAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
@@ -63,6 +67,7 @@ const noResources: ReadonlyMap<string, Resource> = new Map();
 export function createForwarder(deps: Deps): Forwarder {
   const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
+  const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
   let openCalls = 0;
   let openStreams = 0;
@@ -194,6 +199,15 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
+    relay: async (request, target) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
+      openCalls += 1;
+      try {
+        return await relay({ egress, clock, providers, ...relayLimits }, request, target);
+      } finally {
+        openCalls -= 1;
+      }
+    },
     counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
     stop: () => stopping.abort(),
   };
@@ -219,16 +233,6 @@ function findTranslation(
   return { provider, translation };
 }
 
-/** What no text of the provider may repeat. */
-function secretsOf({ apiKey, secrets }: Target): string[] {
-  const texts = apiKey ? [apiKey.reveal()] : [];
-  for (const name in secrets) {
-    const text = secrets[name]?.reveal();
-    if (text !== undefined && text !== texts[0]) texts.push(text);
-  }
-  return texts;
-}
-
 /** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
 function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
   const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
@@ -248,16 +252,6 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
       "out, or allow parameters to be dropped (the config's unsupported_params).",
     { param: dropped[0] ?? null },
   );
-
-/** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
-function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
-  if (secretOrigin === null || origin === secretOrigin) return;
-  throw new GatewayError(
-    'invalid_request',
-    'credential_origin_mismatch',
-    `The credential of ${label} is stored for ${secretOrigin} and is not sent to ${origin}: store one for that host.`,
-  );
-}
 
 function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
   const { operation, body, stream, includeUsage } = request;

@@ -134,7 +134,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   const body = route.request?.body;
   const limits = { ...defaultJsonBodyLimits, ...deps.jsonBody };
   if (route.request?.bodySizeBytesMax !== undefined) limits.sizeBytesMax = route.request.bodySizeBytesMax;
-  const readsJson = body !== undefined && body !== 'multipart';
+  const readsJson = body !== undefined && body !== 'multipart' && body !== 'relayed';
 
   const proceed: RequestHandler = (request, response, next) => {
     if (body === undefined && hasBody(request)) discardBody(request);

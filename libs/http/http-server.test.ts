@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createHttpServer } from './http-server.ts';
 import { exchange, serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
 
@@ -128,4 +128,26 @@ test('a port in use is an error of listen, and a server that never listened stop
   const second = createHttpServer(() => {});
   await expect(second.listen({ port: server.port, host: '127.0.0.1' })).rejects.toMatchObject({ code: 'EADDRINUSE' });
   await second.stop(0);
+});
+
+test('after answers out of order, exactly the responses still open are told that the connection closes', async () => {
+  const open: { path: string; end: () => void }[] = [];
+  const own = createHttpServer((request, response) => {
+    open.push({ path: request.url ?? '', end: () => response.end() });
+  });
+  const { port } = await own.listen({ port: 0, host: '127.0.0.1' });
+  const paths = ['/a', '/b', '/c', '/d'];
+  const answers = new Map(paths.map((path) => [path, fetch(`http://127.0.0.1:${port}${path}`)]));
+  await vi.waitFor(() => expect(open).toHaveLength(paths.length));
+  const answer = async (path: string): Promise<string | null> => {
+    open.find((each) => each.path === path)?.end();
+    const response = await answers.get(path);
+    await response?.text();
+    return response?.headers.get('connection') ?? null;
+  };
+  expect(await answer('/b')).toBe('keep-alive');
+  expect(await answer('/a')).toBe('keep-alive');
+  const stopped = own.stop(5_000);
+  expect([await answer('/d'), await answer('/c')]).toEqual(['close', 'close']);
+  await stopped;
 });

@@ -103,6 +103,8 @@ function toRequestBody({ request }: Route, schemas: Json): Json | null {
   if (request?.body === undefined) return null;
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
   const contentType = request.body === 'multipart' ? 'multipart/form-data' : 'application/json';
+  // What goes on untouched is the provider's to judge.
+  if (request.body === 'relayed') return { required: false, content: { '*/*': {} } };
   return {
     required: true,
     content: {

@@ -9,12 +9,12 @@ export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
  * What a route takes. `body`: a zod schema or `json-bytes` make the application read a JSON body (`jsonBodyOf`);
- * `multipart` leaves the stream to `receiveUpload`. `bodySchema` documents a body that is not checked by the table.
+ * `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler, whatever its content type. `bodySchema` documents a body that is not checked by the table.
  */
 export type RouteRequest = {
   params?: ZodType;
   query?: ZodType;
-  body?: ZodType | 'multipart' | 'json-bytes';
+  body?: ZodType | 'multipart' | 'json-bytes' | 'relayed';
   bodySchema?: ZodType;
   /** Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document. */
   headers?: readonly string[];

@@ -104,7 +104,7 @@ function toFrames(payloads: readonly string[]): string {
 }
 
 /** Resolves true when the client has taken what was written; false when it left, or did not within the time. */
-function drained(response: ServerResponse, timeoutMs: number): Promise<boolean> {
+export function drained(response: ServerResponse, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (isDrained: boolean): void => {
       clearTimeout(timer);

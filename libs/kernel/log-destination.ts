@@ -9,11 +9,14 @@ type Options = {
 };
 
 const retryMs = 50;
+/** Between two writes. Each costs a thread a wake-up: one a turn was 3 % of an API under full load. */
+const gatherMs = 20;
 /** At the end of the process: longer than any reader that is alive needs to make room. */
 const lastTriesMax = 20;
 
 /**
- * Where log lines go: to a file descriptor, in the background, all lines of one turn of the event loop in one write.
+ * Where log lines go: to a file descriptor, in the background, all lines of one turn of the event loop in one write, and
+ * while they keep coming, all lines of twenty milliseconds.
  * A line that is followed by process.exit at once is still written. A reader that is gone, a full disk or a reader that
  * stands still costs log lines, never the process: their number is in a line of its own once there is room again.
  *
@@ -26,6 +29,7 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
   let dropped = 0;
   let isGone = false;
   let isWriting = false;
+  let writtenAtMs = Number.NEGATIVE_INFINITY;
   /** What a reader that stands still has not taken yet. */
   let waiting: Buffer | undefined;
 
@@ -62,10 +66,14 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
 
   const schedule = (): void => {
     isWriting = true;
-    setImmediate(() => {
-      if (isGone || pending.length === 0) isWriting = false;
-      else writeOut(Buffer.from(take()));
-    });
+    if (performance.now() - writtenAtMs < gatherMs) setTimeout(flush, gatherMs);
+    else setImmediate(flush);
+  };
+
+  const flush = (): void => {
+    writtenAtMs = performance.now();
+    if (isGone || pending.length === 0) isWriting = false;
+    else writeOut(Buffer.from(take()));
   };
 
   process.on('exit', () => {

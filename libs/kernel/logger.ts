@@ -18,7 +18,7 @@ export function createLogger(
       name: options.name,
       level: options.level,
       base: { process: options.name, pid: process.pid },
-      timestamp: pino.stdTimeFunctions.isoTime,
+      timestamp: timestampMember,
       formatters: { log: withoutSecrets },
       serializers: {
         err: (error: unknown) => {
@@ -32,6 +32,19 @@ export function createLogger(
     },
     destination,
   );
+}
+
+let timeMs = Number.NaN;
+let timeMember = '';
+
+/** As pino's isoTime, but lines of the same millisecond share the text: formatting a date costs more than a field. */
+function timestampMember(): string {
+  const nowMs = Date.now();
+  if (nowMs !== timeMs) {
+    timeMs = nowMs;
+    timeMember = `,"time":"${new Date(nowMs).toISOString()}"`;
+  }
+  return timeMember;
 }
 
 const secretNames = new Set(['authorization', 'password', 'secret', 'api_key', 'key', 'headers']);

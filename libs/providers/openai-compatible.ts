@@ -1,5 +1,15 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
-import type { Call, Operation, Provider, ProviderError, Translation } from './provider.ts';
+import type {
+  Call,
+  Operation,
+  OutboundRequest,
+  Provider,
+  ProviderError,
+  RelayArea,
+  RelayCall,
+  Translation,
+  Upstream,
+} from './provider.ts';
 
 type Options = {
   id: string;
@@ -9,6 +19,8 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** The pass-through areas that it has. Default: none. */
+  relays?: readonly RelayArea[];
 };
 
 const paths: Record<Operation, string> = {
@@ -25,6 +37,7 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  relays = [],
 }: Options): Provider {
   const translation: Translation = {
     encode(call, { baseUrl: base, apiKey }) {
@@ -46,6 +59,7 @@ export function openAiCompatible({
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
+    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
     operations: Object.fromEntries(
       operations.map((operation) => [
         operation,
@@ -53,6 +67,23 @@ export function openAiCompatible({
       ]),
     ),
   };
+}
+
+/** The client's request below another base address, with the provider's credential. */
+function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {
+  const { origin, folder } = partsOf(baseUrl);
+  const headers = relayHeaders(call);
+  if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
+  return { method: call.method, origin, path: folder + call.path, headers, body: call.body };
+}
+
+/** What of the client's headers goes out with any provider. */
+export function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
+  const headers = ['accept', accept ?? '*/*'];
+  if (contentType !== null) headers.push('content-type', contentType);
+  if (contentLength !== null) headers.push('content-length', String(contentLength));
+  for (const name of Object.keys(admitted)) headers.push(name, admitted[name] ?? '');
+  return headers;
 }
 
 type UrlParts = { origin: string; folder: string; search: string };

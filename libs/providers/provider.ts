@@ -1,3 +1,4 @@
+import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 
@@ -45,7 +46,8 @@ export type OutboundRequest = {
   origin: string;
   path: string;
   headers: string[];
-  body: Uint8Array | null;
+  /** A stream is sent as it comes, once: such a request is never repeated. */
+  body: Uint8Array | Readable | null;
   /**
    * Names of the client's parameters that this provider cannot take and that were left out, as `param` names them
    * (`logit_bias`, `messages[2].name`). The core tells the client, or refuses the call where the caller asked for that.
@@ -96,6 +98,40 @@ export interface Translation {
   decodeError(status: number, body: string): ProviderError;
 }
 
+/** Areas of OpenAI's interface that are forwarded whole, with nothing read but the model's name. */
+export const relayAreas = [
+  'moderations',
+  'images',
+  'audio',
+  'responses',
+  'rerank',
+  'assistants',
+  'threads',
+  'vector_stores',
+] as const;
+export type RelayArea = (typeof relayAreas)[number];
+
+/** One call of such an area. `path` is that of OpenAI's interface below `/v1`, with its query: `/audio/speech`. */
+export type RelayCall = {
+  area: RelayArea;
+  method: 'GET' | 'POST' | 'DELETE';
+  path: string;
+  contentType: string | null;
+  /** Of a body that is a stream; null when the client did not say. */
+  contentLength: number | null;
+  accept: string | null;
+  body: Uint8Array | Readable | null;
+  /** Of a JSON body. */
+  model: string | null;
+  headers: Readonly<Record<string, string>>;
+};
+
+/** The areas that a provider has in OpenAI's own shape, and where they are. */
+export type Relay = {
+  areas: readonly RelayArea[];
+  encode(call: RelayCall, upstream: Upstream): OutboundRequest;
+};
+
 /** What `authorize` may use of the core. */
 export type AuthorizeTools = {
   /** Epoch milliseconds. */
@@ -121,6 +157,8 @@ export type Provider = {
   /** Response headers that hold the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
+  /** Absent: none of the pass-through areas. */
+  readonly relay?: Relay;
   /**
    * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
    * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.

@@ -5,8 +5,9 @@ import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { ChatCompletionRequest } from '#libs/contracts/chat.ts';
 import { CompletionRequest } from '#libs/contracts/completions.ts';
 import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
-import { tryParse } from '#libs/contracts/parse.ts';
-import { checkBody } from './check-body.ts';
+import { parseWith, tryParse } from '#libs/contracts/parse.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { checkBody, createBodyCheck } from './check-body.ts';
 
 type Tree = Record<string, unknown>;
 
@@ -134,6 +135,36 @@ test.each(Object.keys(schemas) as BatchEndpoint[])(
     );
     expect(seen.good).toBeGreaterThan(200);
     expect(seen.bad).toBeGreaterThan(500);
+  },
+);
+
+const refusalOf = (check: () => unknown): unknown => {
+  try {
+    check();
+    return null;
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    const { kind, code, message, param } = error;
+    return { kind, code, message, param };
+  }
+};
+
+test.each(Object.keys(schemas) as BatchEndpoint[])(
+  'the compiled check of %s refuses as the schema does',
+  (endpoint) => {
+    const check = createBodyCheck(endpoint);
+    const seen = { good: 0, bad: 0 };
+    fc.assert(
+      fc.property(fc.oneof({ weight: 9, arbitrary: body(endpoint) }, odd), (value) => {
+        const parsed: unknown = JSON.parse(JSON.stringify(value));
+        const refusal = refusalOf(() => parseWith(schemas[endpoint], parsed));
+        expect(refusalOf(() => check(parsed))).toEqual(refusal);
+        seen[refusal === null ? 'good' : 'bad'] += 1;
+      }),
+      { numRuns: 1_000 },
+    );
+    expect(seen.good).toBeGreaterThan(80);
+    expect(seen.bad).toBeGreaterThan(200);
   },
 );
 

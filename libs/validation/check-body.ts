@@ -8,6 +8,7 @@ import { describeBreach, type Breach, type Problem } from '#libs/contracts/descr
 import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
 import { toJsonSchema } from '#libs/contracts/json-schema.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
@@ -34,11 +35,28 @@ function validatorFor(endpoint: BatchEndpoint): ValidateFunction {
  * the route's own schema says what is wrong (and if it finds nothing wrong, nothing is).
  */
 export function checkBody(endpoint: BatchEndpoint, body: unknown): Problem | null {
+  return findProblem(endpoint, body, 'body');
+}
+
+/**
+ * The check of a live route's bodies: throws what `parseWith` of the route's schema would throw, at a quarter of its
+ * cost for a good body, and makes no copy of it. Compiles when it is created.
+ */
+export function createBodyCheck(endpoint: BatchEndpoint): (body: unknown) => void {
+  validatorFor(endpoint);
+  return (body) => {
+    const problem = findProblem(endpoint, body, '');
+    if (problem === null) return;
+    throw new GatewayError('invalid_request', problem.code, problem.message, { param: problem.param });
+  };
+}
+
+function findProblem(endpoint: BatchEndpoint, body: unknown, at: string): Problem | null {
   const { schema, breach } = contracts[endpoint];
   if (validatorFor(endpoint)(body)) {
     const broken = breach(body as never);
-    return broken === null ? null : describeBreach(broken, 'body');
+    return broken === null ? null : describeBreach(broken, at);
   }
-  const parsed = tryParse(schema, body, 'body');
+  const parsed = tryParse(schema, body, at);
   return parsed.ok ? null : parsed.problem;
 }

@@ -251,6 +251,18 @@ describe.each(sdks)('$name', (sdk) => {
   });
 });
 
+test('a provider that hangs does not hide the models of the others, nor hold them up for long', async () => {
+  upstream.script(() => {});
+  const response = await fetch(`${platform.baseUrl}/models`, {
+    headers: { authorization: `Bearer ${platform.adminKey}` },
+    // Well below the ten seconds that a single provider is given.
+    signal: AbortSignal.timeout(8_000),
+  });
+  const { data } = (await response.json()) as { data: { id: string }[] };
+  expect(data.map(({ id }) => id)).toContain('@simulator/sim-echo');
+  expect(data.filter(({ id }) => id.startsWith('@scripted/'))).toEqual([]);
+});
+
 test('check 57: doubled slashes in the path are forgiven', async () => {
   const { origin } = new URL(platform.baseUrl);
   const post = async (path: string): Promise<number> =>

@@ -60,12 +60,9 @@ export async function measureLive(
       // The first round of each also compiles its code.
       const warmUpSeconds = round === 0 ? size.warmUpSeconds * 3 : size.warmUpSeconds;
       const order = { ...orderFor(target), perSecond: null, warmUpSeconds, seconds: size.seconds };
-      let before = readUsage(target.process.pid);
-      const figures = await runLoad(generator, order, () => {
-        before = readUsage(target.process.pid);
-      });
+      const { figures, atWarm } = await runLoad(generator, order, () => readUsage(target.process.pid));
       const after = await readUsage(target.process.pid);
-      cpu[target.name].push(((after.cpuSeconds - (await before).cpuSeconds) / figures.requests) * 1_000_000);
+      cpu[target.name].push(((after.cpuSeconds - atWarm.cpuSeconds) / figures.requests) * 1_000_000);
       saturated[target.name].push(figures);
     }
     for (const target of targets) {
@@ -76,7 +73,7 @@ export async function measureLive(
         warmUpSeconds: size.warmUpSeconds / 2,
         seconds: size.modestSeconds,
       };
-      modest[target.name].push(await runLoad(generator, order, () => {}));
+      modest[target.name].push((await runLoad(generator, order, async () => {})).figures);
     }
   }
   const figures = {} as Record<TargetName, TargetFigures>;

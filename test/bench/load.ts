@@ -16,16 +16,21 @@ export type LoadOrder = {
 
 export type LoadFigures = { perSecond: number; requests: number; failures: number; p50Ms: number; p99Ms: number };
 
-/** Has the load generator run one round; `onWarm` is called between its warm-up and what is measured. */
-export async function runLoad(generator: BenchProcess, order: LoadOrder, onWarm: () => void): Promise<LoadFigures> {
+/** Has the load generator run one round; `atWarm` is what `onWarm` read between its warm-up and what is measured. */
+export async function runLoad<Reading>(
+  generator: BenchProcess,
+  order: LoadOrder,
+  onWarm: () => Promise<Reading>,
+): Promise<{ figures: LoadFigures; atWarm: Reading }> {
   generator.child.send(order);
   await nextMessage(generator);
-  onWarm();
-  const figures = (await nextMessage(generator)) as LoadFigures;
+  // The round goes on meanwhile: its figures are listened for before the reading is waited for.
+  const [atWarm, message] = await Promise.all([onWarm(), nextMessage(generator)]);
+  const figures = message as LoadFigures;
   if (figures.failures > 0) {
     throw new Error(`${figures.failures} of ${figures.requests + figures.failures} requests to ${order.origin} failed`);
   }
-  return figures;
+  return { figures, atWarm };
 }
 
 function nextMessage({ child, name }: BenchProcess): Promise<unknown> {

@@ -1,6 +1,7 @@
+import { isAscii } from 'node:buffer';
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
-import { parseWith } from '#libs/contracts/parse.ts';
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import type {
   Failure,
   ForwardRequest,
@@ -19,10 +20,11 @@ import type { Route } from '#libs/http/route.ts';
 import { sendEventStream } from '#libs/http/sse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { Operation, RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { metadataOf } from '../call-metadata.ts';
 
 export type LiveDeps = {
@@ -41,8 +43,10 @@ type LiveBody = {
 
 type LiveOperation = {
   operation: Extract<Operation, 'chat' | 'completions' | 'embeddings'>;
+  /** For the document; bodies are checked by the contract of `path`, which is this one. */
   request: z.ZodType<LiveBody>;
-} & Pick<Route, 'path' | 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
+  path: BatchEndpoint;
+} & Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
 // The tracing and cache headers of gateway-api.md and the credentials of its "Authentication".
 const headers = [
@@ -62,13 +66,15 @@ const headers = [
  * own bytes, and answers with the provider's. One provider call; clients retry by themselves.
  */
 export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route }: LiveOperation): Route {
+  const requireGoodBody = createBodyCheck(route.path);
   return {
     method: 'POST',
     ...route,
     request: { body: 'json-bytes', bodySchema: schema, headers },
     handler: async (request, response) => {
       const { bytes, value } = jsonBodyOf(request);
-      const body = parseWith(schema, value);
+      requireGoodBody(value);
+      const body = value as LiveBody;
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
@@ -109,16 +115,22 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
 const waitMsMax = 60_000;
 
 /** A provider's headers with no Retry-After beyond a minute. */
-function withShortWait(headers: Record<string, string>): Record<string, string> {
+export function withShortWait(headers: Record<string, string>): Record<string, string> {
   const waitMs = readRetryAfter(headers, Date.now());
   if (waitMs === null || waitMs <= waitMsMax) return headers;
   return { ...headers, 'retry-after': String(waitMsMax / 1_000), 'retry-after-ms': String(waitMsMax) };
 }
 
-type Call = { operation: Operation; stream: boolean; model: string | null; target: Target; startedAt: number };
+export type Call = {
+  operation: Operation | RelayArea;
+  stream: boolean;
+  model: string | null;
+  target: Target;
+  startedAt: number;
+};
 
 /** A call whose record could not be kept is refused before it costs anything. */
-function refuseWhenUnlogged(requestLog: RequestLog): void {
+export function refuseWhenUnlogged(requestLog: RequestLog): void {
   if (!requestLog.isFull()) return;
   const message = 'The request log cannot be written now, and calls are not made without a record. Try again shortly.';
   throw new GatewayError('unavailable', 'request_log_full', message, { retryAfterMs: 2_000 });
@@ -140,11 +152,17 @@ function failed(
   throw error;
 }
 
+// Beyond this the second copy of the body costs more than it saves.
+const textBytesMax = 16_384;
+
 function sendJson(deps: LiveDeps, request: Request, response: Response, call: Call, answer: JsonAnswer): void {
   response.statusCode = answer.status;
   response.setHeader('content-type', answer.contentType);
   response.setHeader('content-length', answer.body.length);
-  response.end(answer.body);
+  // Head and body leave as one piece of text: as two pieces they cost the system call and its bookkeeping more.
+  if (answer.body.length <= textBytesMax && isAscii(answer.body))
+    response.end(answer.body.toString('latin1'), 'latin1');
+  else response.end(answer.body);
   const { status, usage, model, finishReason, providerRequestId, attempts } = answer;
   record(deps, request, call, {
     status,
@@ -192,7 +210,7 @@ type Recorded = {
 };
 
 /** After the answer: the row of the request log, and the fields of the request's one log line. */
-function record(deps: LiveDeps, request: Request, call: Call, ended: Recorded): void {
+export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, call: Call, ended: Recorded): void {
   const context = contextOf(request);
   const { workspaceId, keyId } = callerOf(request);
   const { provider, label } = call.target;

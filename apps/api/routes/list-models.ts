@@ -20,6 +20,9 @@ type Deps = {
 };
 type Model = z.output<typeof ModelObject>;
 
+/** Model lists come within a second from whoever is well. */
+const listedWaitMs = 3_000;
+
 /**
  * GET /v1/models. A call that names a provider lists that provider's models; one that does not lists those of all the
  * workspace's virtual keys, as `@virtual-key/model`, the form that a request's `model` takes.
@@ -62,8 +65,10 @@ export function retrieveModel(deps: Deps): Route {
 }
 
 async function modelsOf({ forwarder, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
-  const { signal } = abortWhenClientLeaves(response);
+  const left = abortWhenClientLeaves(response).signal;
   const targets = await targetsOf(deps, request);
+  // Who asked for one provider waits for it; in a list, one that hangs must not hold up all the others.
+  const signal = targets.length > 1 ? AbortSignal.any([left, AbortSignal.timeout(listedWaitMs)]) : left;
   const lists = await Promise.allSettled(
     targets.map(async ({ target, prefix }) => {
       const models = await listOf(forwarder, target, signal);

@@ -1,0 +1,222 @@
+import { PassThrough } from 'node:stream';
+import type { Request, Response } from 'express';
+import { credentialsOf } from '#libs/access/request-credentials.ts';
+import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { RelayAnswer } from '#libs/forwarding/relay.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { defaultJsonBodyLimits } from '#libs/http/create-http-app.ts';
+import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
+import { statusOf } from '#libs/http/error-response.ts';
+import { jsonBodyOf, readJsonBody } from '#libs/http/json-body.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import type { HttpMethod, Route } from '#libs/http/route.ts';
+import { drained } from '#libs/http/sse.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { spliceMembers } from '#libs/kernel/json-members.ts';
+import type { RelayArea, RelayCall } from '#libs/providers/provider.ts';
+import type { RequestLog } from '#libs/request-log/request-log.ts';
+import { record, refuseWhenUnlogged, withShortWait, type Call } from './forward-live-call.ts';
+
+export type RelayDeps = {
+  forwarder: Pick<Forwarder, 'relay'>;
+  resolveTarget: ResolveTarget;
+  requestLog: RequestLog;
+  /** Of a body that is not JSON: audio, images, forms. */
+  uploadBytesMax: number;
+};
+
+/** One operation of a pass-through area; `path` is the route's, in Express form. */
+export type RelayOperation = {
+  area: RelayArea;
+  method: Exclude<HttpMethod, 'PUT'>;
+  path: string;
+  operationId: string;
+  summary: string;
+};
+
+const stallTimeoutMs = 30_000;
+
+/**
+ * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body is read, for the
+ * model's name. The credential comes from the headers, or from a JSON body's `@virtual-key/model`.
+ */
+export function relayRoute(deps: RelayDeps, { area, method, path, operationId, summary }: RelayOperation): Route {
+  return {
+    method,
+    path,
+    operationId,
+    summary,
+    tag: area,
+    scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
+    request: {
+      ...(method === 'POST' ? { body: 'relayed' as const } : {}),
+      headers: ['virtual-key', 'provider', 'config', 'custom-host'],
+    },
+    responses: { 200: { description: "The provider's answer, as it is." } },
+    handler: async (request, response) => {
+      refuseWhenUnlogged(deps.requestLog);
+      const providerPath = pathAtProvider(path, request);
+      const controller = abortWhenClientLeaves(response);
+      const json = await readJson(request, response);
+      const { workspaceId, defaults } = callerOf(request);
+      const credentials = credentialsOf(request.headers);
+      const model = modelOf(json?.value);
+      const resolved = await deps.resolveTarget({ workspaceId, credentials, model, defaults });
+      const call: Call = {
+        operation: area,
+        stream: false,
+        model: resolved.model,
+        target: resolved.target,
+        startedAt: Date.now(),
+      };
+      const { signal } = controller;
+      const renamed = resolved.model !== null && resolved.model !== model;
+      const body =
+        json && renamed ? spliceMembers(json.bytes, { model: JSON.stringify(resolved.model) }) : (json?.bytes ?? null);
+      let answer: RelayAnswer;
+      try {
+        answer = await deps.forwarder.relay(
+          {
+            area,
+            method,
+            path: providerPath,
+            accept: request.headers.accept ?? null,
+            headers: request.headers as Record<string, string>,
+            model: resolved.model,
+            signal,
+            ...(body || !hasBody(request)
+              ? { body, contentType: body ? 'application/json' : null, contentLength: null }
+              : streamedBody(request, response, deps.uploadBytesMax)),
+          },
+          resolved.target,
+        );
+      } catch (error) {
+        if (error instanceof GatewayError) recordFailure(deps, request, call, error, signal.aborted);
+        throw error;
+      }
+      await sendRelayed(request, response, answer, controller);
+      await recordAnswer(deps, request, response, call, answer);
+    },
+  };
+}
+
+// Ids of resources as providers make them; nothing that could lead to another path of the provider than the route's.
+const idShape = /^(?!\.{1,2}$)[\w.:-]{1,200}$/;
+
+/** The path below the provider's base address: the route's own words, with the ids of the request, and its query. */
+function pathAtProvider(path: string, request: Request): string {
+  const segments = path.split('/').slice(2);
+  const filled = segments.map((segment) => {
+    if (!segment.startsWith(':')) return segment;
+    const name = segment.slice(1);
+    const value = String(request.params[name] ?? '');
+    if (idShape.test(value)) return value;
+    const message = `Nothing has an id like the '${name}' of this request.`;
+    throw new GatewayError('not_found', null, message, { param: name });
+  });
+  const query = request.originalUrl.indexOf('?');
+  return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
+}
+
+async function readJson(request: Request, response: Response): Promise<{ bytes: Buffer; value: unknown } | null> {
+  const isJson = /^application\/json\b/i.test(request.headers['content-type'] ?? '');
+  if (request.method !== 'POST' || !isJson || !hasBody(request)) return null;
+  await readJsonBody(request, response, defaultJsonBodyLimits);
+  return jsonBodyOf(request);
+}
+
+function modelOf(value: unknown): string | null {
+  const model = typeof value === 'object' && value !== null && 'model' in value ? value.model : null;
+  return typeof model === 'string' ? model : null;
+}
+
+/** The request's body as a stream of its own: a call that is cancelled must not destroy the socket of its answer. */
+function streamedBody(
+  request: Request,
+  response: Response,
+  bytesMax: number,
+): Pick<RelayCall, 'body' | 'contentType' | 'contentLength'> {
+  const length = request.headers['content-length'];
+  const tooLarge = (): GatewayError =>
+    new GatewayError('payload_too_large', 'request_too_large', `The body is too large: at most ${bytesMax} bytes.`);
+  if (Number(length ?? 0) > bytesMax) throw tooLarge();
+  if (request.headers.expect !== undefined) response.writeContinue();
+  const body = new PassThrough();
+  let bytes = 0;
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > bytesMax) body.destroy(tooLarge());
+  });
+  request.once('close', () => {
+    if (!request.complete) body.destroy(new Error('the client left in the middle of its body'));
+  });
+  body.on('error', () => request.unpipe(body));
+  request.pipe(body);
+  return {
+    body,
+    contentType: request.headers['content-type'] ?? 'application/octet-stream',
+    contentLength: length === undefined ? null : Number(length),
+  };
+}
+
+/** Writes the answer as it comes. One that breaks off in the middle breaks the client's connection off as well. */
+async function sendRelayed(
+  request: Request,
+  response: Response,
+  answer: RelayAnswer,
+  controller: AbortController,
+): Promise<void> {
+  const headers = withShortWait(answer.headers);
+  for (const name in headers) response.setHeader(name, headers[name] as string);
+  response.statusCode = answer.status;
+  if (answer.status >= 400 && !request.complete && hasBody(request)) {
+    // Refused before the whole body was there.
+    const chunks: Buffer[] = await answer.body.toArray();
+    return drainThenEnd(request, response, Buffer.concat(chunks), { isSlow: false });
+  }
+  try {
+    for await (const chunk of answer.body as AsyncIterable<Buffer>) {
+      if (response.destroyed) break;
+      if (!response.write(chunk) && !(await drained(response, stallTimeoutMs))) break;
+    }
+    if (answer.body.readableEnded && !response.destroyed) response.end();
+  } catch {
+    // Recorded by what `done` says.
+  }
+  if (response.writableEnded) return;
+  controller.abort(new Error('the client left or stopped reading'));
+  response.destroy();
+}
+
+function recordFailure(deps: RelayDeps, request: Request, call: Call, error: GatewayError, left: boolean): void {
+  record(deps, request, call, {
+    status: left ? 499 : statusOf(error),
+    errorCode: left ? 'client_closed_request' : error.code,
+    attempts: 1,
+  });
+}
+
+async function recordAnswer(
+  deps: RelayDeps,
+  request: Request,
+  response: Response,
+  call: Call,
+  answer: RelayAnswer,
+): Promise<void> {
+  const { usage, model, error } = await answer.done;
+  const isBroken = error !== null;
+  const isWhole = response.writableEnded;
+  record(deps, request, call, {
+    status: isWhole ? answer.status : isBroken && error.code !== 'call_aborted' ? 502 : 499,
+    errorCode: isWhole
+      ? answer.status >= 400
+        ? `http_${answer.status}`
+        : null
+      : (error?.code ?? 'client_disconnected'),
+    attempts: 1,
+    usage,
+    responseModel: model,
+    providerRequestId: answer.providerRequestId,
+  });
+}
