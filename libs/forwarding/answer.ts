@@ -73,7 +73,9 @@ export type ForwardRequest = {
   signal: AbortSignal;
   timeouts?: Partial<Timeouts>;
   /** A circuit breaker for this call's credential and model. Absent: none. */
-  breaker?: BreakerPolicy | undefined;
+  breaker?: BreakerPolicy;
+  /** A batch line: where a live call is refused it waits, until this moment (epoch milliseconds). Absent: a live call. */
+  backgroundUntil?: number;
 };
 
 /** Input tokens include cached ones, output tokens include reasoning. */

@@ -24,6 +24,7 @@ import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
+import type { Pass, Traffic } from '#libs/resilience/traffic.ts';
 
 type Deps = {
   egress: Egress;
@@ -35,6 +36,8 @@ type Deps = {
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Tests bring providers of their own. */
   providers?: (id: string) => Provider | undefined;
+  /** Who may call when; of targets with a `credentialId`. Absent: everybody, always. */
+  traffic?: Pick<Traffic, 'enter' | 'stop'>;
 };
 
 export type Forwarder = {
@@ -65,7 +68,7 @@ const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
-  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
+  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider, traffic } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
   const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
@@ -139,9 +142,19 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const made = nextInput();
-        const input = made instanceof Promise ? await made : made;
-        const [outcome, errorCode] = await makeAttempt(input, attempts);
+        const entered =
+          target.credentialId === undefined ? undefined : traffic?.enter(request, target, policy?.obeysRetryAfter);
+        const pass = entered instanceof Promise ? await entered : entered;
+        let input: AttemptInput;
+        let outcome: Outcome | null = null;
+        let errorCode: string | null = null;
+        try {
+          const made = nextInput();
+          input = made instanceof Promise ? await made : made;
+          [outcome, errorCode] = await makeAttempt(input, attempts);
+        } finally {
+          if (pass !== undefined) leave(pass, outcome, errorCode);
+        }
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
         if (waitMs === null) return outcome;
@@ -209,8 +222,19 @@ export function createForwarder(deps: Deps): Forwarder {
       }
     },
     counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
-    stop: () => stopping.abort(),
+    stop: () => {
+      stopping.abort();
+      traffic?.stop();
+    },
   };
+}
+
+/** Gives a place back; that of a stream when it has ended. */
+function leave(pass: Pass, outcome: Outcome | null, errorCode: string | null): void {
+  if (outcome?.kind !== 'stream') return pass.leave(outcome, errorCode);
+  pass.begun?.();
+  const { attempts } = outcome;
+  void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error, attempts } : outcome, null));
 }
 
 function findTranslation(

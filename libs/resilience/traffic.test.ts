@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { JsonAnswer, Outcome, Target } from '#libs/forwarding/answer.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createTraffic, type Pass, type Traffic, type TrafficCall } from './traffic.ts';
+import { createTraffic, type Pass, type Traffic, type TrafficRequest } from './traffic.ts';
 
 let now: number;
 let waits: number[];
@@ -33,15 +33,10 @@ const target = (credentialId: string): Target => ({
   workspaceId: 'ws',
 });
 
-const call = (more: Partial<TrafficCall> & { key?: string } = {}): TrafficCall => ({
-  target: target(more.key ?? 'vk_1'),
-  model: 'm',
-  breaker: undefined,
-  background: null,
-  heedsPauses: true,
-  signal: new AbortController().signal,
-  ...more,
-});
+type Call = Partial<TrafficRequest> & { key?: string; heedsPauses?: boolean };
+
+const enter = ({ key = 'vk_1', heedsPauses = true, ...more }: Call = {}): Pass | Promise<Pass> =>
+  traffic.enter({ model: 'm', signal: new AbortController().signal, ...more }, target(key), heedsPauses);
 
 const answer = (status: number, headers: Record<string, string> = {}): JsonAnswer => ({
   kind: 'json',
@@ -62,14 +57,14 @@ const failed = (kind: 'provider_failed' | 'provider_timeout' | 'unavailable' | '
 });
 
 /** Enters and leaves with an outcome. */
-async function make(outcome: Outcome | null, more: Parameters<typeof call>[0] = {}): Promise<void> {
-  const pass = await traffic.enter(call(more));
+async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
+  const pass = await enter(more);
   pass.leave(outcome, null);
 }
 /** Why a call is turned away; undefined when it is let through (and left again). */
-async function refusalOf(more: Parameters<typeof call>[0] = {}): Promise<GatewayError | undefined> {
+async function refusalOf(more: Call = {}): Promise<GatewayError | undefined> {
   try {
-    (await traffic.enter(call(more))).leave(null, null);
+    (await enter(more)).leave(null, null);
     return undefined;
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
@@ -87,8 +82,8 @@ const breaker: BreakerPolicy = Object.freeze({
 
 describe('a plain call', () => {
   test('is let through at once, without a pass of its own', () => {
-    const first = traffic.enter(call());
-    const second = traffic.enter(call());
+    const first = enter();
+    const second = enter();
     expect(first).not.toBeInstanceOf(Promise);
     expect(second).toBe(first);
     (first as Pass).leave(answer(200), null);
@@ -123,9 +118,9 @@ describe('a pause', () => {
   test('is not made of a 429 that says nothing, of an exhausted quota, or of a shorter time later', async () => {
     await make(answer(429));
     expect(await refusalOf()).toBeUndefined();
-    (await traffic.enter(call())).leave(answer(429, { 'retry-after': '60' }), 'insufficient_quota');
+    (await enter()).leave(answer(429, { 'retry-after': '60' }), 'insufficient_quota');
     expect(await refusalOf()).toBeUndefined();
-    const [long, short] = [await traffic.enter(call()), await traffic.enter(call())];
+    const [long, short] = [await enter(), await enter()];
     long.leave(answer(429, { 'retry-after': '60' }), null);
     short.leave(answer(429, { 'retry-after': '1' }), null);
     expect((await refusalOf())?.retryAfterMs).toBe(60_000);
@@ -133,10 +128,10 @@ describe('a pause', () => {
 
   test('is waited out by a batch line, never shorter, but not beyond its deadline', async () => {
     await make(answer(429, { 'retry-after': '60' }));
-    expect(await refusalOf({ background: { deadlineAt: now + 60_000 } })).toMatchObject({
+    expect(await refusalOf({ backgroundUntil: now + 60_000 })).toMatchObject({
       code: 'provider_rate_limited',
     });
-    expect(await refusalOf({ background: { deadlineAt: now + 60_001 } })).toBeUndefined();
+    expect(await refusalOf({ backgroundUntil: now + 60_001 })).toBeUndefined();
     expect(waits).toEqual([60_000]);
   });
 
@@ -148,17 +143,17 @@ describe('a pause', () => {
 
 describe('a queue', () => {
   test('is served in order, live calls before batch lines, and refuses what is beyond', async () => {
-    const passes = [await traffic.enter(call()), await traffic.enter(call())];
+    const passes = [await enter(), await enter()];
     const order: string[] = [];
-    const wait = (name: string, more: Partial<TrafficCall> = {}): Promise<Pass> => {
-      const entered = Promise.resolve(traffic.enter(call(more)));
+    const wait = (name: string, more: Call = {}): Promise<Pass> => {
+      const entered = Promise.resolve(enter(more));
       return entered.then((pass) => {
         order.push(name);
         return pass;
       });
     };
-    const background = { deadlineAt: Number.POSITIVE_INFINITY };
-    const waiting = [wait('line', { background }), wait('first'), wait('second')];
+    const backgroundUntil = Number.POSITIVE_INFINITY;
+    const waiting = [wait('line', { backgroundUntil }), wait('first'), wait('second')];
     expect(traffic.stats()).toMatchObject({ inFlight: 2, waitingLive: 2, waitingBackground: 1 });
     expect(await refusalOf()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
     expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
@@ -173,10 +168,10 @@ describe('a queue', () => {
   });
 
   test('forgets a caller who leaves, and nobody behind him loses his turn', async () => {
-    const held = [await traffic.enter(call()), await traffic.enter(call())];
+    const held = [await enter(), await enter()];
     const controller = new AbortController();
-    const leaving = Promise.resolve(traffic.enter(call({ signal: controller.signal })));
-    const staying = Promise.resolve(traffic.enter(call()));
+    const leaving = Promise.resolve(enter({ signal: controller.signal }));
+    const staying = Promise.resolve(enter());
     controller.abort();
     await expect(leaving).rejects.toMatchObject({ code: 'call_aborted' });
     for (const pass of held) pass.leave(answer(200), null);
@@ -186,14 +181,14 @@ describe('a queue', () => {
 
   test('lets nobody wait for ever', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1, waitMsMax: 5 });
-    await traffic.enter(call());
+    await enter();
     expect(await refusalOf()).toMatchObject({ code: 'provider_busy' });
     expect(traffic.stats()).toMatchObject({ inFlight: 1, waitingLive: 0 });
   });
 
   test('ends its waits when the process stops', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
-    await traffic.enter(call());
+    await enter();
     const waiting = refusalOf();
     traffic.stop();
     expect(await waiting).toMatchObject({ code: 'shutting_down' });
@@ -201,7 +196,7 @@ describe('a queue', () => {
 
   test('does not send a call that waited into a pause that began meanwhile', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
-    const held = await traffic.enter(call());
+    const held = await enter();
     const waiting = refusalOf();
     held.leave(answer(429, { 'retry-after': '5' }), null);
     expect(await waiting).toMatchObject({ code: 'provider_rate_limited', retryAfterMs: 5_000 });
@@ -245,7 +240,7 @@ describe('a circuit', () => {
     await fail(3);
     now += 30_000;
     expect(traffic.isOpen(target('vk_1'), 'm', breaker)).toBe(false);
-    const probe = await traffic.enter(call({ breaker }));
+    const probe = await enter({ breaker });
     expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
     probe.leave(answer(200), null);
     expect(await refusalOf({ breaker })).toBeUndefined();
@@ -264,7 +259,7 @@ describe('a circuit', () => {
   test('a probe that streams closes it when its stream begins', async () => {
     await fail(3);
     now += 30_000;
-    const probe = await traffic.enter(call({ breaker }));
+    const probe = await enter({ breaker });
     probe.begun?.();
     expect(await refusalOf({ breaker })).toBeUndefined();
     probe.leave(failed('provider_failed'), null);
@@ -296,8 +291,8 @@ describe('a circuit', () => {
 
   test('a batch line waits for it to be half open', async () => {
     await fail(3);
-    const background = { deadlineAt: now + 100_000 };
-    expect(await refusalOf({ breaker, background })).toBeUndefined();
+    const backgroundUntil = now + 100_000;
+    expect(await refusalOf({ breaker, backgroundUntil })).toBeUndefined();
     expect(waits).toEqual([30_000]);
   });
 

@@ -1,5 +1,5 @@
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
-import type { Outcome, Target } from '#libs/forwarding/answer.ts';
+import type { ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
 import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
 import { isHopeless } from '#libs/forwarding/retry.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
@@ -11,17 +11,10 @@ import { forgetOne } from './forget-one.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
 import { refusals } from './traffic-refusals.ts';
 
-/** What a call shows of itself to be let through. */
-export type TrafficCall = {
-  target: Target;
-  model: string;
-  breaker: BreakerPolicy | undefined;
-  /** A batch line: waits instead of being turned away, after live calls, and no longer than until `deadlineAt`. */
-  background: { deadlineAt: number } | null;
-  /** Whether a pause that the provider asked for counts for this call. */
-  heedsPauses: boolean;
-  signal: AbortSignal;
-};
+/** A call's request and where it goes; the request is the forwarder's own, so that nothing is made for asking. */
+export type TrafficRequest = Pick<ForwardRequest, 'model' | 'breaker' | 'backgroundUntil' | 'signal'>;
+
+type TrafficCall = { request: TrafficRequest; target: Target; model: string; heedsPauses: boolean };
 
 /** A place among the calls of a credential; every one is left exactly once. */
 export type Pass = {
@@ -35,9 +28,10 @@ export type Traffic = {
   /**
    * Lets a call through, at once wherever that is possible. A live call is refused, with the time after which it is worth
    * trying again: `rate_limited` while the provider asked for a pause of this model, `unavailable` while the circuit is
-   * open (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits.
+   * open (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, after live ones and
+   * not beyond its time. `heedsPauses` false: a pause that the provider asked for does not count for this call.
    */
-  enter: (call: TrafficCall) => Pass | Promise<Pass>;
+  enter: (request: TrafficRequest, target: Target, heedsPauses?: boolean) => Pass | Promise<Pass>;
   /** Whether a call with this breaker would be turned away now; for choosing among targets. */
   isOpen: (target: Target, model: string, breaker: BreakerPolicy) => boolean;
   circuits: Circuits;
@@ -82,8 +76,7 @@ export function createTraffic(deps: Deps): Traffic {
   const channels = new Map<string, Channel>();
   const circuits = createCircuits(clock);
 
-  const laneOf = ({ target, model }: TrafficCall): Lane => {
-    const credentialId = target.credentialId ?? '';
+  const laneOf = (credentialId: string, model: string): Lane => {
     let channel = channels.get(credentialId);
     if (!channel) {
       channel = { queue: createCallQueue({ inFlightMax, waitingMax }), lanes: new Map() };
@@ -129,28 +122,31 @@ export function createTraffic(deps: Deps): Traffic {
     return { ms: Math.max(pausedMs, openMs, 0), isPause: pausedMs >= openMs };
   };
 
-  const aborted = (call: TrafficCall) => (call.signal.aborted ? refusals.callerLeft(call) : refusals.stopping());
+  const aborted = (call: TrafficCall) =>
+    call.request.signal.aborted ? refusals.callerLeft(call) : refusals.stopping();
 
   /** Waits out a pause or an open circuit; returns when it is worth asking again. */
   const waitUntilUnblocked = async (call: TrafficCall, { ms, isPause }: ReturnType<typeof blockOf>): Promise<void> => {
-    if (call.background === null || clock.now() + ms >= call.background.deadlineAt) {
+    const { backgroundUntil, signal } = call.request;
+    if (backgroundUntil === undefined || clock.now() + ms >= backgroundUntil) {
       throw isPause ? refusals.paused(call, ms) : refusals.open(call, ms);
     }
     // Never sooner; each a little later, so that those who waited for the same moment do not all come at it.
     const spreadMs = random() * Math.min(2_000, ms / 4);
-    await sleep(Math.ceil(ms + spreadMs), AbortSignal.any([call.signal, stopping.signal]));
-    if (call.signal.aborted || stopping.signal.aborted) throw aborted(call);
+    await sleep(Math.ceil(ms + spreadMs), AbortSignal.any([signal, stopping.signal]));
+    if (signal.aborted || stopping.signal.aborted) throw aborted(call);
   };
 
   const waitForPlace = async (call: TrafficCall, queue: CallQueue): Promise<void> => {
-    const isLive = call.background === null;
+    const { backgroundUntil, signal } = call.request;
+    const isLive = backgroundUntil === undefined;
     if (isLive && queue.isFull()) throw refusals.busy(call);
-    const signals = [call.signal, stopping.signal];
+    const signals = [signal, stopping.signal];
     if (isLive) signals.push(AbortSignal.timeout(waitMsMax));
     try {
       await queue.wait(isLive, AbortSignal.any(signals));
     } catch {
-      throw call.signal.aborted || stopping.signal.aborted ? aborted(call) : refusals.busy(call);
+      throw signal.aborted || stopping.signal.aborted ? aborted(call) : refusals.busy(call);
     }
   };
 
@@ -162,7 +158,7 @@ export function createTraffic(deps: Deps): Traffic {
         if (!queue.tryEnter()) await waitForPlace(call, queue);
         // Others may have failed, or been told to pause, while this one waited for its place.
         block = blockOf(lane, call, known);
-        if (block.ms === 0) return known ? ticketOf(lane, known, call.breaker?.statuses ?? null) : lane.pass;
+        if (block.ms === 0) return known ? ticketOf(lane, known, call.request.breaker?.statuses ?? null) : lane.pass;
         queue.leave();
       }
       await waitUntilUnblocked(call, block);
@@ -192,12 +188,16 @@ export function createTraffic(deps: Deps): Traffic {
   };
 
   return {
-    enter: (call) => {
-      const lane = laneOf(call);
-      const { breaker, target, model } = call;
-      if (breaker) return enterSlowly(call, lane, circuits.of(target, model, breaker));
-      const isFree = lane.pausedUntilMs === 0 || blockOf(lane, call, undefined).ms === 0;
-      return isFree && lane.queue.tryEnter() ? lane.pass : enterSlowly(call, lane, undefined);
+    enter: (request, target, heedsPauses = true) => {
+      const model = target.model ?? request.model ?? '';
+      const lane = laneOf(target.credentialId ?? '', model);
+      const { breaker } = request;
+      if (breaker === undefined) {
+        const isFree = lane.pausedUntilMs === 0 || !heedsPauses || lane.pausedUntilMs <= clock.now();
+        if (isFree && lane.queue.tryEnter()) return lane.pass;
+      }
+      const known = breaker && circuits.of(target, model, breaker);
+      return enterSlowly({ request, target, model, heedsPauses }, lane, known);
     },
     isOpen: (target, model, breaker) => circuits.of(target, model, breaker).circuit.blockedMs(clock.now()) > 0,
     circuits,

@@ -68,30 +68,37 @@ export function recordStream(
   { charsMax, includeUsage }: { charsMax: number; includeUsage: boolean },
   onComplete: (head: EntryHead, body: Buffer) => void,
 ): StreamAnswer {
-  async function* events(): AsyncGenerator<readonly string[]> {
-    let kept: string[] | null = [];
-    let chars = 0;
-    for await (const payloads of answer.events) {
-      for (const payload of payloads) chars += payload.length;
-      if (chars > charsMax) kept = null;
-      else kept?.push(...payloads);
-      yield payloads;
-    }
+  const source = answer.events[Symbol.asyncIterator]();
+  let kept: string[] | null = [];
+  let chars = 0;
+  const end = async (): Promise<void> => {
     const { complete, error, model, finishReason, usage } = await answer.done;
     const last = kept?.at(-1);
     if (!complete || error !== null || kept === null || last === undefined) return;
     const hasUsageChunk = includeUsage && isUsageChunk(last);
-    const head: EntryHead = {
-      kind: 'stream',
-      hasUsageChunk,
-      contentType: 'text/event-stream',
-      model,
-      finishReason,
-      usage,
-    };
+    const contentType = 'text/event-stream';
+    const head: EntryHead = { kind: 'stream', hasUsageChunk, contentType, model, finishReason, usage };
     onComplete(head, Buffer.from(JSON.stringify(kept)));
-  }
-  return { ...answer, events: events() };
+  };
+  // No generator: one that is left before it was started would not tell its source.
+  const events: AsyncIterator<readonly string[]> = {
+    next: async () => {
+      const step = await source.next();
+      if (step.done === true) await end();
+      else {
+        for (const payload of step.value) chars += payload.length;
+        if (chars > charsMax) kept = null;
+        else kept?.push(...step.value);
+      }
+      return step;
+    },
+    return: async () => {
+      kept = null;
+      await source.return?.();
+      return { done: true, value: undefined };
+    },
+  };
+  return { ...answer, events: { [Symbol.asyncIterator]: () => events } };
 }
 
 function isUsageChunk(payload: string): boolean {

@@ -36,14 +36,7 @@ function startProcess(aheadMs: number) {
   const traffic = createTraffic({ clock, random: () => 0 });
   const shared = createSharedCircuits({ db: database.db, circuits: traffic.circuits, clock, logger });
   const call = async (succeeds: boolean): Promise<void> => {
-    const pass = await traffic.enter({
-      target,
-      model: 'm',
-      breaker,
-      background: null,
-      heedsPauses: true,
-      signal: new AbortController().signal,
-    });
+    const pass = await traffic.enter({ model: 'm', breaker, signal: new AbortController().signal }, target);
     const error = new GatewayError('provider_failed', 'upstream_unreachable', 'x');
     if (!succeeds) return pass.leave({ kind: 'failed', error, attempts: [] }, null);
     const { done } = {
