@@ -24,6 +24,7 @@ import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
+import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -93,6 +94,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...relayRoutes({ ...deps, ...liveDeps }),
     listLogs(deps),
     retrieveLog(deps),
+    listCircuits({ ...deps, clock: systemClock }),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),

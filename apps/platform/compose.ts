@@ -10,12 +10,17 @@ import { createFiles, type Files } from '#libs/files/files.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
+import { createGuardrails, type Guardrails } from '#libs/guardrails/guardrails.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
+import { createSharedCircuits } from '#libs/resilience/shared-circuits.ts';
+import { createTraffic, type Traffic } from '#libs/resilience/traffic.ts';
+import { createResponseCache, type ResponseCache } from '#libs/response-cache/response-cache.ts';
+import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import type { z } from 'zod';
 import { createAccess, type Access } from './access.ts';
 import { blobFolder, type platformFields } from './config.ts';
@@ -34,6 +39,9 @@ export type Platform = {
   files: Files;
   egress: Egress;
   forwarder: Forwarder;
+  traffic: Traffic;
+  guardrails: Guardrails;
+  responseCache: ResponseCache;
   requestLog: RequestLog;
   timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
   parts: Part[];
@@ -67,12 +75,29 @@ export async function createPlatform(
     connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
     connectionsPerOrigin: config.SLUICE_CONNECTIONS_PER_ORIGIN,
   });
+  const traffic = createTraffic({
+    clock: systemClock,
+    random: Math.random,
+    // A call has a socket.
+    inFlightMax: config.SLUICE_CONNECTIONS_PER_ORIGIN,
+    waitingMax: config.SLUICE_PROVIDER_QUEUE,
+    waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
+  });
+  const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: systemClock, logger });
   const forwarder = createForwarder({
+    traffic,
     egress,
     clock: systemClock,
     random: Math.random,
     limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
     logger,
+  });
+  const guardrails = createGuardrails({ egress, clock: systemClock, logger });
+  const responseCache = createResponseCache({
+    stored: createStoredAnswers(db),
+    clock: systemClock,
+    logger,
+    memoryBytesMax: config.SLUICE_CACHE_MEMORY,
   });
   const requestLog = createRequestLog({
     db,
@@ -92,6 +117,9 @@ export async function createPlatform(
     files,
     egress,
     forwarder,
+    traffic,
+    guardrails,
+    responseCache,
     requestLog,
     timeouts: {
       connectMs: config.SLUICE_CONNECT_TIMEOUT,
@@ -104,6 +132,8 @@ export async function createPlatform(
       { name: 'egress', stop: () => egress.stop() },
       queue,
       requestLog,
+      { name: 'response cache', stop: () => responseCache.stop() },
+      sharedCircuits,
       access.snapshot,
       { name: 'forwarder', stop: () => forwarder.stop() },
     ],

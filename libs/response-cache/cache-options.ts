@@ -1,4 +1,4 @@
-import { CacheTtlHeader, cacheMaxAgeSeconds, type CachePolicy } from '#libs/contracts/response-cache.ts';
+import type { CachePolicy } from '#libs/contracts/response-cache.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** How one call uses the cache. */
@@ -16,29 +16,22 @@ type Headers = Readonly<Record<string, string | string[] | undefined>>;
 const namespaceLengthMax = 128;
 
 /**
- * What the config and the caller's headers say together; null when neither asks for the cache. Headers:
- * `x-gateway-cache: simple` (or `none` against a config's cache), `-cache-ttl` in seconds, `-cache-namespace`, and
- * `-cache-force-refresh`, which counts only as `true`. Each may be spelt `x-portkey-…`. Throws invalid_request.
+ * How a call under this policy (the config's, or that of `x-gateway-cache`) uses the cache, by its headers:
+ * `x-gateway-cache-namespace`, and `-cache-force-refresh`, which counts only as `true`; each may be spelt `x-portkey-…`.
+ * Throws invalid_request.
  */
-export function cacheOptionsOf(policy: CachePolicy | null, headers: Headers): CacheOptions | null {
-  const mode = read(headers, 'cache');
-  if (mode === undefined && policy === null) return null;
-  if (mode !== undefined && mode !== 'simple' && mode !== 'none') {
-    throw invalid('cache', "expected 'simple', the one mode there is, or 'none'");
-  }
-  if (mode === 'none') return null;
-  const ttl = read(headers, 'cache-ttl');
-  const parsed = ttl === undefined ? undefined : CacheTtlHeader.safeParse(ttl);
-  if (parsed?.success === false) {
-    throw invalid('cache-ttl', `expected whole seconds from ${cacheMaxAgeSeconds.min} to ${cacheMaxAgeSeconds.max}`);
-  }
+export function cacheOptionsOf(policy: CachePolicy, headers: Headers): CacheOptions {
   const namespace = read(headers, 'cache-namespace') ?? '';
   if (namespace.length > namespaceLengthMax) {
-    throw invalid('cache-namespace', `expected at most ${namespaceLengthMax} characters`);
+    throw new GatewayError(
+      'invalid_request',
+      'string_above_max_length',
+      `Invalid 'x-gateway-cache-namespace': expected at most ${namespaceLengthMax} characters.`,
+      { param: 'x-gateway-cache-namespace' },
+    );
   }
-  const seconds = parsed?.data ?? policy?.maxAgeSeconds ?? cacheMaxAgeSeconds.default;
   return {
-    maxAgeMs: seconds * 1_000,
+    maxAgeMs: policy.maxAgeSeconds * 1_000,
     namespace,
     refresh: read(headers, 'cache-force-refresh') === 'true',
     disabled: read(headers, 'debug') === 'false',
@@ -49,8 +42,3 @@ function read(headers: Headers, name: string): string | undefined {
   const value = headers[`x-gateway-${name}`] ?? headers[`x-portkey-${name}`];
   return typeof value === 'string' ? value.trim() : undefined;
 }
-
-const invalid = (name: string, expected: string): GatewayError =>
-  new GatewayError('invalid_request', 'invalid_value', `Invalid 'x-gateway-${name}': ${expected}.`, {
-    param: `x-gateway-${name}`,
-  });

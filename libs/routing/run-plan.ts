@@ -13,6 +13,8 @@ export type LeafCall = {
   /** What the provider is asked for. */
   model: string | null;
   policy: RetryPolicy | undefined;
+  /** The caller's, as conditions see it. */
+  metadata: PlanCall['metadata'];
 };
 
 export type RunDeps = {
@@ -114,7 +116,14 @@ async function runLeaf(deps: RunDeps, leaf: Leaf, planned: PlanRequest, attempts
     model = resolved.model;
     target = model === null ? resolved.target : { ...resolved.target, model };
     const leafRequest = requestOf(request, leaf, edited.edits);
-    outcome = await deps.callLeaf({ leaf, request: leafRequest, target, model, policy });
+    outcome = await deps.callLeaf({
+      leaf,
+      request: leafRequest,
+      target,
+      model,
+      policy,
+      metadata: planned.call.metadata,
+    });
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
     outcome = { kind: 'failed', error, attempts: [] };
