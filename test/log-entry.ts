@@ -32,6 +32,7 @@ export function logEntry(given: Partial<RequestLogEntry> = {}): RequestLogEntry 
     reasoning_tokens: null,
     batch_id: null,
     batch_line: null,
+    last_used_option: null,
     ...given,
   };
 }

@@ -1,4 +1,5 @@
 import { createApiKeys } from '#libs/access/api-keys.ts';
+import { createConfigs } from '#libs/access/configs.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
@@ -50,6 +51,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     db,
     access,
     apiKeys: createApiKeys({ db, eventLog, snapshot }),
+    configs: createConfigs({ db, eventLog, snapshot, checkDestination: egress.check }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs,
     batches,
@@ -61,6 +63,9 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     liveDeps: {
       forward: (request, target) => forwarder.settle({ ...request, timeouts }, target),
       resolveTarget: access.resolveTarget,
+      routing: access.routing,
+      callLeaf: ({ request, target, policy }) =>
+        forwarder.settle({ ...request, timeouts: { ...timeouts, ...request.timeouts } }, target, policy),
       requestLog,
       logger,
     },

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { ApiKeys } from '#libs/access/api-keys.ts';
+import type { Configs } from '#libs/access/configs.ts';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -22,6 +23,12 @@ import { listVirtualKeys } from './routes/list-virtual-keys.ts';
 import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
 import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
+import { createConfig } from './routes/create-config.ts';
+import { listConfigs } from './routes/list-configs.ts';
+import { retrieveConfig } from './routes/retrieve-config.ts';
+import { updateConfig } from './routes/update-config.ts';
+import { deleteConfig } from './routes/delete-config.ts';
+import { listConfigVersions, retrieveConfigVersion } from './routes/list-config-versions.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { listCircuits } from './routes/list-circuits.ts';
@@ -47,6 +54,7 @@ export type RouteDeps = {
   access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets'>;
   apiKeys: ApiKeys;
   virtualKeys: VirtualKeys;
+  configs: Configs;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   files: Files;
@@ -92,6 +100,13 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     updateVirtualKey(keyDeps),
     deleteVirtualKey(keyDeps),
     ...relayRoutes({ ...deps, ...liveDeps }),
+    createConfig(deps),
+    listConfigs(deps),
+    retrieveConfig(deps),
+    updateConfig(deps),
+    deleteConfig(deps),
+    listConfigVersions(deps),
+    retrieveConfigVersion(deps),
     listLogs(deps),
     retrieveLog(deps),
     listCircuits({ ...deps, clock: systemClock }),

@@ -4,6 +4,7 @@ import { createAuthenticate, type Authenticate } from '#libs/access/authenticate
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
 import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
 import { createResolveTarget, type ResolveTarget } from '#libs/access/resolve-target.ts';
+import { createRouting, type Routing } from '#libs/access/routing.ts';
 import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
@@ -14,6 +15,7 @@ export type Access = {
   snapshot: AccessSnapshot;
   authenticate: Authenticate;
   resolveTarget: ResolveTarget;
+  routing: Routing;
   batchTargets: BatchTargets;
 };
 
@@ -23,8 +25,10 @@ export async function createAccess(deps: {
   connectionString: string;
   masterKey: string;
   logger: Logger;
+  /** Throws for a URL that could never be called. */
+  checkDestination: (url: URL) => void;
 }): Promise<Access> {
-  const { db, logger } = deps;
+  const { db, logger, checkDestination } = deps;
   const masterKey = parseMasterKey(deps.masterKey);
   await checkMasterKey(db, masterKey);
   const secrets = createSecrets({ masterKey });
@@ -34,7 +38,8 @@ export async function createAccess(deps: {
     secrets,
     snapshot,
     authenticate: createAuthenticate({ snapshot, clock }),
-    resolveTarget: createResolveTarget({ snapshot, clock }),
-    batchTargets: createBatchTargets({ db, secrets, snapshot, clock }),
+    resolveTarget: createResolveTarget({ snapshot, clock, checkDestination }),
+    routing: createRouting({ snapshot, clock, checkDestination }),
+    batchTargets: createBatchTargets({ db, secrets, snapshot, clock, checkDestination }),
   };
 }

@@ -105,7 +105,13 @@ export async function createPlatform(
     clock: systemClock,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
   });
-  const access = await createAccess({ db, connectionString, masterKey: config.SLUICE_MASTER_KEY, logger });
+  const access = await createAccess({
+    db,
+    connectionString,
+    masterKey: config.SLUICE_MASTER_KEY,
+    logger,
+    checkDestination: egress.check,
+  });
   const files = createFiles({ db, eventLog, blobs, clock: systemClock });
   return {
     pool,

@@ -1,4 +1,5 @@
 import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { configModel, configVersionModel } from '#libs/access/config-model.ts';
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
@@ -10,6 +11,8 @@ export const inlineModels = [
   workspaceModel,
   apiKeyModel,
   virtualKeyModel,
+  configModel,
+  configVersionModel,
   fileModel,
   batchModel,
 ] as unknown as readonly AnyInlineModel[];

@@ -11,6 +11,7 @@ import { validateBatch } from '#libs/batches/validate-batch.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -22,6 +23,7 @@ import { createBatchFileValidator } from '#libs/validation/batch-file-validator.
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
 import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
+import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
 
@@ -51,15 +53,22 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   };
   const { SLUICE_WORKER_PORT: port, HOST: host } = config;
   const operations = createWorkerOperations({ platform, slots, logger, port, host });
+  const policy = (batch: BatchRow): RetryPolicy => ({
+    attemptsMax: config.SLUICE_LINE_ATTEMPTS,
+    baseDelayMs: config.SLUICE_RETRY_BASE,
+    maxDelayMs: config.SLUICE_RETRY_MAX,
+    deadlineAt: batch.expires_at.getTime(),
+  });
   const callLine = createCallLine({
     forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
     resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
-    policy: (batch) => ({
-      attemptsMax: config.SLUICE_LINE_ATTEMPTS,
-      baseDelayMs: config.SLUICE_RETRY_BASE,
-      maxDelayMs: config.SLUICE_RETRY_MAX,
-      deadlineAt: batch.expires_at.getTime(),
+    runByPlan: createLineRunner({
+      batchTargets: access.batchTargets,
+      callLeaf: ({ request, target, policy }) =>
+        forwarder.settle({ ...request, timeouts: { ...timeouts, ...request.timeouts } }, target, policy),
+      policy,
     }),
+    policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
       logBatchLine(requestLog, called);

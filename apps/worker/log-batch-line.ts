@@ -36,11 +36,12 @@ export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
     reasoning_tokens: usage?.reasoningTokens ?? null,
     batch_id: batch.id,
     batch_line: called.line,
+    last_used_option: called.option,
   });
 }
 
 /** The batch's own metadata, and over it what the call that made the batch was tagged with. */
-function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
+export function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
   const inherited = options['metadata'] as Record<string, string> | undefined;
   return inherited === undefined ? metadata : { ...metadata, ...inherited };
 }

@@ -5,7 +5,14 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createAccessListener } from './access-listener.ts';
-import { emptyAccess, loadAccess, type AccessState, type LiveApiKey, type LiveVirtualKey } from './load-access.ts';
+import {
+  emptyAccess,
+  loadAccess,
+  type AccessState,
+  type LiveApiKey,
+  type LiveConfig,
+  type LiveVirtualKey,
+} from './load-access.ts';
 import type { Secrets } from './secrets.ts';
 
 export type AccessSnapshotOptions = {
@@ -28,6 +35,8 @@ export type AccessSnapshot = Part & {
   findApiKey(digest: string): LiveApiKey | undefined;
   findVirtualKey(workspaceId: string, slug: string): LiveVirtualKey | undefined;
   findVirtualKeyById(id: string): LiveVirtualKey | undefined;
+  /** By slug or id. */
+  findConfig(workspaceId: string, name: string): LiveConfig | undefined;
   /** Throws GatewayError `unavailable` when the snapshot was not confirmed for `staleAfterMs`. */
   assertFresh(): void;
   /**
@@ -132,6 +141,10 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
     findApiKey: (digest) => state.apiKeysByDigest.get(digest),
     findVirtualKey: (workspaceId, slug) => state.virtualKeysBySlug.get(workspaceId)?.get(slug),
     findVirtualKeyById: (id) => state.virtualKeys.get(id),
+    findConfig(workspaceId, name) {
+      const byId = state.configs.get(name);
+      return byId?.workspaceId === workspaceId ? byId : state.configsBySlug.get(workspaceId)?.get(name);
+    },
     assertFresh() {
       if (monotonicMs() - confirmedMs <= staleAfterMs) return;
       throw new GatewayError(

@@ -14,7 +14,8 @@ import type { AccessSnapshot } from './access-snapshot.ts';
 import { apiKeyModel, type ApiKeyEvent, type ApiKeyRow } from './api-key-model.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
 import { listPage, type PageRequest } from './list-page.ts';
-import { noSuchConfig } from './target-config.ts';
+import { findConfig } from './configs.ts';
+import { noSuchConfig } from './no-such-config.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog; snapshot: Pick<AccessSnapshot, 'catchUp'> };
 
@@ -52,12 +53,13 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
     async create(call, caller, metadata, request) {
       assertWithinScopes(caller, request.scopes ?? null);
       const configId = request.defaults?.config_id;
-      if (configId !== undefined) throw noSuchConfig(configId, 'defaults.config_id');
+      const config = configId === undefined ? null : await findConfig(db, call.workspaceId, configId);
+      if (config === undefined) throw noSuchConfig(configId ?? '', 'defaults.config_id');
       const key = createGatewayKey();
       const id = newId('key_');
       const command = { workspaceId: call.workspaceId, streams: [id], metadata };
       const result = await transactOnce<ApiKeyObject>(eventLog, call, command, async (unit) => {
-        const row = await unit.append(apiKeyModel, id, [toCreated(request, key)]);
+        const row = await unit.append(apiKeyModel, id, [toCreated(request, key, config?.id ?? null)]);
         await announceAccessChange(unit);
         return { status: 200, body: toApiKeyObject(row, unit.now.getTime()) };
       });
@@ -79,7 +81,8 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
   };
 }
 
-function toCreated(request: CreateApiKeyRequest, key: Secret): ApiKeyEvent {
+/** A default config is kept by its id: its slug may name another one some day. */
+function toCreated(request: CreateApiKeyRequest, key: Secret, configId: string | null): ApiKeyEvent {
   const metadata = request.defaults?.metadata;
   return {
     type: 'api_key.created',
@@ -88,7 +91,7 @@ function toCreated(request: CreateApiKeyRequest, key: Secret): ApiKeyEvent {
       digest: digestOf(key.reveal()),
       last_four: key.lastFour(),
       scopes: request.scopes ? [...new Set(request.scopes)] : null,
-      defaults: metadata ? { metadata } : {},
+      defaults: { ...(configId === null ? {} : { config_id: configId }), ...(metadata ? { metadata } : {}) },
       expires_at: request.expires_at?.toISOString() ?? null,
     },
   };

@@ -1,45 +1,61 @@
-import type { CallerDefaults } from '#libs/http/caller.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import { findProvider, providerIds } from '#libs/providers/registry.ts';
+import { findProvider } from '#libs/providers/registry.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import type { LiveVirtualKey } from './load-access.ts';
 import type { RequestCredentials } from './request-credentials.ts';
-import { applyConfig } from './target-config.ts';
+import { authenticates, settingsOf, type ProviderSettings } from './provider-settings.ts';
+import { unknownProvider } from './unknown-provider.ts';
 
 /** Which of the four combinations a request has; `none`: it says nothing. */
 export type Credential =
   | { type: 'none' }
   | { type: 'virtual_key'; key: LiveVirtualKey }
-  | { type: 'provider'; provider: string; baseUrl: URL; customHost: string | null; apiKey: Secret | null };
+  | ({
+      type: 'provider';
+      provider: string;
+      baseUrl: URL;
+      customHost: string | null;
+      apiKey: Secret | null;
+    } & ProviderSettings);
+
+const noSettings: ProviderSettings = { settings: {}, secrets: {} };
+
+/** How the parts of a credential are called in messages. */
+export type Places = { provider: string; customHost: string; key: string };
+
+const headerPlaces: Places = {
+  provider: 'x-gateway-provider',
+  customHost: 'x-gateway-custom-host',
+  key: 'authorization',
+};
 
 type Deps = { snapshot: Pick<AccessSnapshot, 'findVirtualKey'>; clock: Clock };
 
 /**
- * Judges the credentials of a request (gateway-api.md "Authentication" 2): a virtual key, or a provider with the
- * caller's key, each perhaps through a config and with a custom host. `modelSlug` is the virtual key of `@slug/model`,
+ * Judges the credentials of a call (gateway-api.md "Authentication" 2): a virtual key, or a provider with the caller's
+ * key, each perhaps with a custom host; a config was applied before. `modelSlug` is the virtual key of `@slug/model`,
  * which wins over the headers. Throws invalid_request, naming the header or parameter.
  */
 export function chooseCredential(
   deps: Deps,
   workspaceId: string,
-  sent: RequestCredentials,
-  defaults: Pick<CallerDefaults, 'configId'>,
+  credentials: RequestCredentials,
   modelSlug: string | null,
+  at: Places = headerPlaces,
 ): Credential {
-  const credentials = sent.config || defaults.configId !== null ? applyConfig(sent, defaults.configId) : sent;
   const { virtualKey, customHost, provider } = credentials;
   if (modelSlug !== null) {
-    return { type: 'virtual_key', key: usableVirtualKey(deps, workspaceId, modelSlug, 'model', customHost) };
+    return { type: 'virtual_key', key: usableVirtualKey(deps, workspaceId, modelSlug, 'model', customHost, at) };
   }
   if (virtualKey) {
-    const key = usableVirtualKey(deps, workspaceId, virtualKey.slug, virtualKey.param, customHost);
-    if (provider !== null) assertSameProvider(key, provider);
+    const key = usableVirtualKey(deps, workspaceId, virtualKey.slug, virtualKey.param, customHost, at);
+    if (provider !== null) assertSameProvider(key, provider, at);
     return { type: 'virtual_key', key };
   }
-  return provider === null ? { type: 'none' } : chooseProvider(provider, credentials);
+  return provider === null ? { type: 'none' } : chooseProvider(provider, credentials, at);
 }
 
 function usableVirtualKey(
@@ -48,11 +64,12 @@ function usableVirtualKey(
   slug: string,
   param: string,
   customHost: string | null,
+  at: Places,
 ): LiveVirtualKey {
   const key = snapshot.findVirtualKey(workspaceId, slug);
   if (!key) throw unknownVirtualKey(slug, param);
   assertUsable(key, clock, param);
-  if (customHost !== null) assertStoredHost(key, customHost);
+  if (customHost !== null) assertStoredHost(key, customHost, at.customHost);
   return key;
 }
 
@@ -78,20 +95,19 @@ const unknownVirtualKey = (slug: string, param: string): GatewayError =>
     { param },
   );
 
-function assertSameProvider(key: LiveVirtualKey, name: string): void {
+function assertSameProvider(key: LiveVirtualKey, name: string, at: Places): void {
   if (findProvider(name)?.id === key.provider) return;
   throw new GatewayError(
     'invalid_request',
     'provider_mismatch',
     `The virtual key '${key.slug}' is for the provider '${key.provider}', not for '${name.slice(0, 100)}'. ` +
       'Leave the provider out.',
-    { param: 'x-gateway-provider' },
+    { param: at.provider },
   );
 }
 
 /** A stored credential goes to the host that it was stored for and nowhere else (CVE-2024-6587). */
-function assertStoredHost(key: LiveVirtualKey, customHost: string): void {
-  const param = 'x-gateway-custom-host';
+function assertStoredHost(key: LiveVirtualKey, customHost: string, param: string): void {
   const given = canonicalHost(parseCustomHost(customHost, param));
   if (key.baseUrl && canonicalHost(key.baseUrl) === given) return;
   throw new GatewayError(
@@ -103,27 +119,30 @@ function assertStoredHost(key: LiveVirtualKey, customHost: string): void {
   );
 }
 
-function chooseProvider(name: string, { customHost, providerKey }: RequestCredentials): Credential {
+function chooseProvider(name: string, credentials: RequestCredentials, at: Places): Credential {
+  const { customHost, providerKey, headers } = credentials;
   const provider = findProvider(name);
-  if (!provider) throw unknownProvider(name, 'x-gateway-provider');
-  const host = customHost === null ? null : parseCustomHost(customHost, 'x-gateway-custom-host');
-  const baseUrl = host ?? provider.baseUrlOf({});
+  if (!provider) throw unknownProvider(name, at.provider);
+  const own = credentials.own ?? (headers === undefined ? noSettings : settingsOf(headers));
+  const host = customHost === null ? null : parseCustomHost(customHost, at.customHost);
+  const baseUrl = host ?? provider.baseUrlOf(own.settings);
   if (!baseUrl) {
     throw new GatewayError(
       'invalid_request',
       'missing_custom_host',
-      `The provider '${provider.id}' has no address of its own: say where it is in x-gateway-custom-host.`,
-      { param: 'x-gateway-custom-host' },
+      `The provider '${provider.id}' has no address of its own, or its settings do not tell it: say where it is in ` +
+        `${at.customHost}, or give the settings that its address is made of.`,
+      { param: at.customHost },
     );
   }
   // A server of one's own may ask for no key; a hosted provider always does.
-  if (!providerKey && provider.needsCredential) {
+  if (!providerKey && provider.needsCredential && !authenticates(own)) {
     throw new GatewayError(
       'invalid_request',
       'missing_credentials',
       `The provider '${provider.id}' needs a key: send yours as Authorization: Bearer, with the gateway key in ` +
         'x-gateway-api-key, or use a virtual key.',
-      { param: 'authorization' },
+      { param: at.key },
     );
   }
   return {
@@ -132,16 +151,9 @@ function chooseProvider(name: string, { customHost, providerKey }: RequestCreden
     baseUrl,
     customHost: host && canonicalHost(host),
     apiKey: providerKey,
+    ...own,
   };
 }
-
-export const unknownProvider = (name: string, param: string): GatewayError =>
-  new GatewayError(
-    'invalid_request',
-    'invalid_value',
-    `There is no provider '${name.slice(0, 100)}'. Known providers: ${providerIds.join(', ')}.`,
-    { param },
-  );
 
 /** The refusal of a request that names no provider. */
 export const missingCredentials = (): GatewayError =>

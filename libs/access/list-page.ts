@@ -5,17 +5,17 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 export type PageRequest = { workspaceId: string; after: string | null; limit: number };
 
 /**
- * A page of a workspace's keys, newest first, after the one with the id `after`: up to `limit + 1` rows, the one too many
- * only says that there are more. Deleted keys are left out, revoked ones are not.
+ * A page of a workspace's keys or configs, newest first, after the one with the id `after`: up to `limit + 1` rows, the one too many
+ * only says that there are more. Deleted ones are left out, revoked ones are not.
  * Throws invalid_request when the workspace has no such id.
  */
 export async function listPage<Row>(
   db: Kysely<Database>,
-  table: 'api_key' | 'virtual_key',
+  table: 'api_key' | 'virtual_key' | 'config',
   { workspaceId, after, limit }: PageRequest,
 ): Promise<Row[]> {
   const source = sql.table(table);
-  const isListed = table === 'virtual_key' ? sql`deleted_at is null` : sql`true`;
+  const isListed = table === 'api_key' ? sql`true` : sql`deleted_at is null`;
   const isAfter =
     after === null ? sql`true` : sql`(created_at, id) < (${await createdAt(db, table, workspaceId, after)}, ${after})`;
   const { rows } = await sql<Row>`
@@ -26,7 +26,7 @@ export async function listPage<Row>(
 
 async function createdAt(
   db: Kysely<Database>,
-  table: 'api_key' | 'virtual_key',
+  table: 'api_key' | 'virtual_key' | 'config',
   workspaceId: string,
   id: string,
 ): Promise<Date> {

@@ -4,6 +4,8 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
+import type { Plan } from '#libs/routing/plan.ts';
+import { planOfStored } from './read-config.ts';
 import type { SecretMembers, Secrets } from './secrets.ts';
 
 export type LiveApiKey = {
@@ -33,6 +35,16 @@ export type LiveVirtualKey = {
   readonly expiresAtMs: number;
 };
 
+export type LiveConfig = {
+  readonly id: string;
+  readonly version: number;
+  readonly workspaceId: string;
+  readonly slug: string;
+  readonly configVersion: number;
+  /** Compiled when first asked for; null when this process cannot read it (a newer release stored it). */
+  readonly plan: () => Plan | null;
+};
+
 /** Everything that authenticates and routes a request, as of one version of the access tables. Never changed. */
 export type AccessState = {
   readonly version: number;
@@ -41,6 +53,9 @@ export type AccessState = {
   readonly virtualKeys: ReadonlyMap<string, LiveVirtualKey>;
   /** By workspace, then slug. */
   readonly virtualKeysBySlug: ReadonlyMap<string, ReadonlyMap<string, LiveVirtualKey>>;
+  readonly configs: ReadonlyMap<string, LiveConfig>;
+  /** By workspace, then slug. */
+  readonly configsBySlug: ReadonlyMap<string, ReadonlyMap<string, LiveConfig>>;
 };
 
 export const emptyAccess: AccessState = {
@@ -49,6 +64,8 @@ export const emptyAccess: AccessState = {
   apiKeysByDigest: new Map(),
   virtualKeys: new Map(),
   virtualKeysBySlug: new Map(),
+  configs: new Map(),
+  configsBySlug: new Map(),
 };
 
 type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'open'>; logger: Logger };
@@ -75,16 +92,33 @@ export async function loadAccess(deps: Deps, version: number, previous: AccessSt
     .execute();
   const apiKeys = await renew(previous.apiKeys, apiKeyVersions, (ids) => fetchApiKeys(deps, ids));
   const virtualKeys = await renew(previous.virtualKeys, virtualKeyVersions, (ids) => fetchVirtualKeys(deps, ids));
-  const bySlug = Map.groupBy(virtualKeys.values(), (key) => key.workspaceId);
+  const configVersions = await deps.db
+    .selectFrom('config')
+    .select(['id', 'version'])
+    .where('deleted_at', 'is', null)
+    .execute();
+  const configs = await renew(previous.configs, configVersions, (ids) => fetchConfigs(deps, ids));
   return {
     version,
     apiKeys,
     apiKeysByDigest: new Map([...apiKeys.values()].map((key) => [key.digest, key])),
     virtualKeys,
-    virtualKeysBySlug: new Map(
-      [...bySlug].map(([workspaceId, keys]) => [workspaceId, new Map(keys.map((key) => [key.slug, key]))]),
-    ),
+    virtualKeysBySlug: bySlug(virtualKeys.values()),
+    configs,
+    configsBySlug: bySlug(configs.values()),
   };
+}
+
+function bySlug<Entry extends { workspaceId: string; slug: string }>(
+  entries: Iterable<Entry>,
+): Map<string, Map<string, Entry>> {
+  const grouped = Map.groupBy(entries, ({ workspaceId }) => workspaceId);
+  return new Map(
+    [...grouped].map(([workspaceId, ofWorkspace]) => [
+      workspaceId,
+      new Map(ofWorkspace.map((entry) => [entry.slug, entry])),
+    ]),
+  );
 }
 
 /** The listed entries: those of an unchanged version as they are, the others fetched in slices. */
@@ -159,6 +193,25 @@ async function fetchVirtualKeys({ db, secrets, logger }: Deps, ids: readonly str
       secrets: members,
       expiresAtMs: row.expires_at?.getTime() ?? Number.POSITIVE_INFINITY,
     };
+  });
+}
+
+async function fetchConfigs({ db, logger }: Deps, ids: readonly string[]): Promise<LiveConfig[]> {
+  const rows = await db
+    .selectFrom('config')
+    .selectAll()
+    .where('id', '=', sql<string>`any(${ids}::text[])`)
+    .where('deleted_at', 'is', null)
+    .execute();
+  return rows.map(({ id, version, workspace_id, slug, config, config_version }) => {
+    let made: Plan | null | undefined;
+    const plan = (): Plan | null => {
+      if (made !== undefined) return made;
+      made = planOfStored(config);
+      if (made === null) logger.error({ config_id: id, config_version }, 'a stored config cannot be read');
+      return made;
+    };
+    return { id, version, workspaceId: workspace_id, slug, configVersion: config_version, plan };
   });
 }
 

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import type { ProviderSettings } from './provider-settings.ts';
 import { looksLikeGatewayKey } from './gateway-key.ts';
 
 /**
@@ -14,8 +15,12 @@ export type RequestCredentials = {
   /** The caller's own key of the provider. */
   providerKey: Secret | null;
   customHost: string | null;
-  /** Slug of a stored config, the text of one, or (in a batch's options) one as an object. */
+  /** Slug or id of a stored config, the text of one, or (in a batch's options) one as an object. */
   config: { value: string | object; param: string } | null;
+  /** The provider's own settings, where they are known already; otherwise they are looked for in `headers`. */
+  own?: ProviderSettings;
+  /** Where the provider's own settings are looked for, once it is known that they are needed. */
+  headers?: IncomingHttpHeaders;
 };
 
 /** The gateway key's own header, null when it is absent or empty. */
@@ -55,6 +60,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials 
     providerKey: isProviderKey ? new Secret(bearer) : null,
     customHost: headerOf(headers, 'custom-host'),
     config: config === null ? null : { value: config, param: 'x-gateway-config' },
+    headers,
   };
 }
 

@@ -5,7 +5,8 @@ import { Secret } from '#libs/kernel/secret.ts';
 import { createGatewayKey } from './gateway-key.ts';
 import type { LiveVirtualKey } from './load-access.ts';
 import { credentialsOf } from './request-credentials.ts';
-import { createResolveTarget, type ResolvedTarget } from './resolve-target.ts';
+import { createResolveTarget } from './resolve-target.ts';
+import type { ResolvedTarget } from './target-of-credential.ts';
 
 const nowMs = 1_000_000;
 
@@ -44,11 +45,19 @@ let refreshes = 0;
 const snapshot = {
   findVirtualKey: (workspaceId: string, slug: string) =>
     keys.find((key) => key.workspaceId === workspaceId && key.slug === slug),
+  findConfig: () => undefined,
   refresh: async () => {
     refreshes += 1;
   },
 };
-const resolveTarget = createResolveTarget({ snapshot, clock: { now: () => nowMs } });
+const resolveTarget = createResolveTarget({
+  snapshot,
+  clock: { now: () => nowMs },
+  checkDestination: (url) => {
+    if (url.hostname === 'forbidden.example')
+      throw new GatewayError('invalid_request', 'destination_not_allowed', 'no');
+  },
+});
 
 const gatewayKey = createGatewayKey().reveal();
 const own = { 'x-gateway-api-key': gatewayKey };
@@ -232,7 +241,7 @@ test.each<[string, IncomingHttpHeaders, { code: string; param: string | null; me
   [
     'a stored key to another host by config',
     { ...own, 'x-gateway-config': '{"virtual_key":"mine","custom_host":"https://evil.example"}' },
-    { code: 'custom_host_mismatch', param: 'x-gateway-custom-host', message: /stored/ },
+    { code: 'custom_host_mismatch', param: 'x-gateway-config.custom_host', message: /stored/ },
   ],
   [
     'a custom host with credentials',
@@ -250,19 +259,81 @@ test.each<[string, IncomingHttpHeaders, { code: string; param: string | null; me
     { code: 'invalid_value', param: 'x-gateway-config', message: /not valid JSON/ },
   ],
   [
-    'a config with members that are not supported',
-    { ...own, 'x-gateway-config': '{"virtual_key":"mine","retry":{"attempts":3}}' },
-    { code: 'unknown_parameter', param: 'x-gateway-config.retry', message: /retry/ },
+    'a config with a member that is misspelt',
+    { ...own, 'x-gateway-config': '{"virtual_key":"mine","retry":{"attempt":3}}' },
+    { code: 'missing_required_parameter', param: 'x-gateway-config.retry.attempts', message: /attempts/ },
+  ],
+  [
+    'a target that would send the key of another provider',
+    { ...withProviderKey, 'x-gateway-provider': 'openai', 'x-gateway-config': '{"targets":[{"provider":"groq"}]}' },
+    { code: 'missing_credentials', param: 'x-gateway-config.targets[0].api_key', message: /'groq'/ },
+  ],
+  [
+    'an unknown provider of a target that might never have its turn',
+    {
+      ...own,
+      'x-gateway-config': '{"strategy":{"mode":"fallback"},"targets":[{"virtual_key":"mine"},{"provider":"opennai"}]}',
+    },
+    { code: 'invalid_value', param: 'x-gateway-config.targets[1].provider', message: /Known providers/ },
+  ],
+  [
+    'a host of a target that might never have its turn',
+    {
+      ...own,
+      'x-gateway-config':
+        '{"strategy":{"mode":"fallback"},"targets":[{"virtual_key":"mine"},{"provider":"openai","custom_host":"http://forbidden.example"}]}',
+    },
+    { code: 'destination_not_allowed', param: 'x-gateway-config.targets[1].custom_host', message: /no/ },
+  ],
+  [
+    'a secret setting with a line break',
+    { ...own, 'x-gateway-provider': 'openai', 'x-gateway-aws-secret-access-key': 'a\tb' },
+    { code: 'invalid_value', param: 'x-gateway-aws-secret-access-key', message: /printable ASCII/ },
   ],
   [
     'a config with two credentials',
     { ...own, 'x-gateway-config': '{"virtual_key":"mine","api_key":"sk"}' },
-    { code: 'invalid_value', param: 'x-gateway-config.api_key', message: /both/ },
+    { code: 'invalid_value', param: 'x-gateway-config.api_key', message: /one of them/ },
   ],
 ])('%s is refused, saying where and what', async (_what, headers, { code, param, message }) => {
   const error = await refusal(() => resolve(headers));
   expect({ kind: error.kind, code: error.code, param: error.param }).toEqual({ kind: 'invalid_request', code, param });
   expect(error.message).toMatch(message);
+});
+
+test("a provider's own settings come by header, for the caller's own credential alone", async () => {
+  const settings = {
+    'x-gateway-aws-region': 'eu-west-1',
+    'x-portkey-azure-resource-name': 'res',
+    'x-gateway-aws-secret-access-key': 'hush-hush',
+    'x-gateway-vertex-service-account-json': '{"type": "service_account"}',
+  };
+  const { target } = await resolve({ ...withProviderKey, 'x-gateway-provider': 'openai', ...settings });
+  expect(target.settings).toEqual({ aws_region: 'eu-west-1', azure_resource_name: 'res' });
+  expect(Object.entries(target.secrets).map(([name, secret]) => [name, secret.reveal()])).toEqual([
+    ['aws_secret_access_key', 'hush-hush'],
+    ['vertex_service_account_json', '{"type": "service_account"}'],
+  ]);
+  // A secret setting is a credential: no bearer is needed.
+  expect((await resolve({ ...own, 'x-gateway-provider': 'openai', ...settings })).target.apiKey).toBeNull();
+  const config = { 'x-gateway-config': '{"provider":"openai","aws_region":"of-config","api_version":"v1"}' };
+  const merged = await resolve({ ...withProviderKey, ...settings, ...config });
+  expect(merged.target.settings).toEqual({
+    aws_region: 'of-config',
+    azure_resource_name: 'res',
+    azure_api_version: 'v1',
+  });
+  const stored = await resolve({ ...own, ...settings, 'x-gateway-virtual-key': 'mine' });
+  expect(stored.target.settings).toEqual({});
+  expect(stored.target.secrets['aws_secret_access_key']).toBeUndefined();
+});
+
+test('a virtual key in the model is used by a target that says nothing itself, and is only taken off elsewhere', async () => {
+  const slug = '@own-host/llama';
+  const bare = await resolve({ ...own, 'x-gateway-config': '{"retry":{"attempts":1}}' }, slug);
+  expect(shown(bare)).toMatchObject({ label: 'own-host', model: 'llama' });
+  const own1 = await resolve({ ...own, 'x-gateway-config': '{"virtual_key":"mine"}' }, slug);
+  expect(shown(own1)).toMatchObject({ label: 'mine', model: 'llama' });
 });
 
 test('a key that no header can carry is refused, unquoted', async () => {

@@ -15,7 +15,7 @@ import { newId } from '#libs/kernel/ids.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { unknownProvider } from './choose-credential.ts';
+import { unknownProvider } from './unknown-provider.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { listPage, type PageRequest } from './list-page.ts';
 import { missingHost } from './missing-host.ts';

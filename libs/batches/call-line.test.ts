@@ -29,6 +29,7 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs
   const callLine = createCallLine({
     forward,
     resolveTarget: options.resolve as never,
+    runByPlan: () => null,
     policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
     onCalled: () => {},
     now: () => options.nowMs ?? 0,

@@ -5,6 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import type { PlanRun } from '#libs/routing/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
@@ -26,6 +27,8 @@ export type CalledLine = {
   answer: Answer | null;
   errorCode: string | null;
   attempts: number;
+  /** The config's target that answered; null without a config. */
+  option: string | null;
   startedAtMs: number;
   durationMs: number;
 };
@@ -38,21 +41,38 @@ const operations: Record<string, Operation> = {
 
 const retryResolveMs = 500;
 
+/** Runs `work` until the database answers, as long as the batch may wait. */
+export type WhenPossible = <Result>(work: () => Result | Promise<Result>) => Promise<Result>;
+
 export function createCallLine(deps: {
   forward: (request: ForwardRequest, target: Target, policy: RetryPolicy) => Promise<Outcome>;
   /** The target of this attempt. Throws GatewayError, which becomes the line's error. */
   resolveTarget: (batch: BatchRow, model: string | null) => Promise<{ target: Target; model: string | null }>;
+  /**
+   * Runs a line by the batch's config, within the batch's own retries; null for a batch without one. `model` is what the
+   * batch asks for in the place of the line's. `whenPossible` waits out a database that is away.
+   */
+  runByPlan: (
+    batch: BatchRow,
+    request: ForwardRequest,
+    model: string | null,
+    whenPossible: WhenPossible,
+  ) => Promise<PlanRun> | null;
   policy: (batch: BatchRow) => RetryPolicy;
   onCalled: (called: CalledLine) => void;
   now: () => number;
 }): CallLine {
-  const { forward, resolveTarget, policy, onCalled, now } = deps;
+  const { forward, resolveTarget, runByPlan, policy, onCalled, now } = deps;
 
   /** That the database is away says nothing about the line: it waits, as long as the batch does. */
-  async function resolveWhenPossible(batch: BatchRow, model: string | null, signal: AbortSignal) {
+  async function whenPossible<Result>(
+    batch: BatchRow,
+    signal: AbortSignal,
+    work: () => Result | Promise<Result>,
+  ): Promise<Result> {
     for (;;) {
       try {
-        return await resolveTarget(batch, model);
+        return await work();
       } catch (error) {
         const passes = isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
         if (!passes || now() >= batch.expires_at.getTime()) throw error;
@@ -71,12 +91,20 @@ export function createCallLine(deps: {
     const requestId = resultId(batch.id, line);
     // Validation has read them all: the batch has a model when it is that of every line.
     const bodyModel = batch.model ?? modelOf(body);
-    const called = { batch, line, operation, requestId, startedAtMs, target: null as Target | null, model: bodyModel };
+    const called = {
+      batch,
+      line,
+      operation,
+      requestId,
+      startedAtMs,
+      target: null as Target | null,
+      model: bodyModel,
+      option: null as string | null,
+    };
     let result: Outcome;
+    let attempts: number | null = null;
     try {
-      const { target, model } = await resolveWhenPossible(batch, replacedModel(batch) ?? bodyModel, signal);
-      called.target = model === null ? target : { ...target, model };
-      called.model = model;
+      const wantedModel = replacedModel(batch);
       const request: ForwardRequest = {
         operation,
         body,
@@ -85,7 +113,22 @@ export function createCallLine(deps: {
         includeUsage: false,
         signal,
       };
-      result = await forward(request, called.target, policy(batch));
+      const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, signal, work));
+      if (running !== null) {
+        const run = await running;
+        called.target = run.target;
+        called.model = run.model ?? bodyModel;
+        called.option = run.leaf.path;
+        attempts = run.attempts.length;
+        result = run.outcome;
+      } else {
+        const { target, model } = await whenPossible(batch, signal, () =>
+          resolveTarget(batch, wantedModel ?? bodyModel),
+        );
+        called.target = model === null ? target : { ...target, model };
+        called.model = model;
+        result = await forward(request, called.target, policy(batch));
+      }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       result = { kind: 'failed', error, attempts: [] };
@@ -93,7 +136,13 @@ export function createCallLine(deps: {
     if (result.kind === 'failed') signal.throwIfAborted();
     const { outcome, errorCode } = toOutcome(result, requestId);
     const answer = result.kind === 'failed' ? null : result;
-    onCalled({ ...called, answer, errorCode, attempts: result.attempts.length, durationMs: now() - startedAtMs });
+    onCalled({
+      ...called,
+      answer,
+      errorCode,
+      attempts: attempts ?? result.attempts.length,
+      durationMs: now() - startedAtMs,
+    });
     return { outcome, usage: usageOf(called, answer) };
   };
 }

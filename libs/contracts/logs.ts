@@ -70,6 +70,7 @@ export const LogRecord = z.object({
     .describe('as the provider counted; null when it did not say'),
   batch_id: z.string().nullable(),
   batch_line: z.int().nullable(),
+  last_used_option: z.string().nullable().describe("the config's target that answered, such as config.targets[1]"),
   process_id: z.string().describe('the process of the gateway that recorded it'),
   sequence: z.int().describe('counts the records of that process from 1; a missing number is a record that was lost'),
 });

@@ -50,6 +50,23 @@ export type VirtualKeyTable = StreamFold & {
   deleted_at: Date | null;
 };
 
+export type ConfigTable = StreamFold & {
+  slug: string;
+  name: string;
+  config: Json<Record<string, unknown>>;
+  config_version: number;
+  created_at: Date;
+  deleted_at: Date | null;
+};
+
+/** `id` is `<config>@<config_version>`; `version` is that of the config's stream when it was written. */
+export type ConfigVersionTable = StreamFold & {
+  config_id: string;
+  config_version: number;
+  config: Json<Record<string, unknown>>;
+  created_at: Date;
+};
+
 export type SecretTable = {
   id: string;
   workspace_id: string;
@@ -83,11 +100,30 @@ export type BatchStatus =
 
 export type BatchError = { code: string; message: string; param: string | null; line: number | null };
 
-/** What a batch may use for its whole life (DESIGN, "A batch's target"). `none`: each line names its virtual key. */
-export type BatchTarget =
+/**
+ * One place that the lines of a batch may go to. `none`: each line names its virtual key. `settings` are the provider's
+ * own; batches from before they were kept have none. `secret_id` holds the key and the secret settings.
+ */
+export type BatchPlace =
   | { type: 'none' }
   | { type: 'virtual_key'; virtual_key_id: string }
-  | { type: 'provider'; provider: string; custom_host: string | null; secret_id: string | null };
+  | {
+      type: 'provider';
+      provider: string;
+      custom_host: string | null;
+      secret_id: string | null;
+      settings?: Record<string, string>;
+    };
+
+/**
+ * What a batch may use for its whole life (DESIGN, "A batch's target"). With a config, `caller` is what its targets
+ * without credentials take: a stored config stays at the version of the batch's creation, one that came with the call is
+ * kept whole, its secrets encrypted.
+ */
+export type BatchTarget =
+  | BatchPlace
+  | { type: 'config'; config_id: string; config_version: number; caller: BatchPlace }
+  | { type: 'inline_config'; config: Record<string, unknown>; secret_id: string | null; caller: BatchPlace };
 
 export type BatchUsage = {
   input_tokens: number;
@@ -176,6 +212,7 @@ export type RequestLogTable = {
   reasoning_tokens: number | null;
   batch_id: string | null;
   batch_line: number | null;
+  last_used_option: string | null;
   process_id: string;
   sequence: number;
 };
@@ -234,6 +271,8 @@ export type Database = {
   workspace: WorkspaceTable;
   api_key: ApiKeyTable;
   virtual_key: VirtualKeyTable;
+  config: ConfigTable;
+  config_version: ConfigVersionTable;
   secret: SecretTable;
   access_version: { id: ColumnType<boolean, never, never>; version: number };
   file: FileTable;

@@ -15,6 +15,11 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
   jsonColumns: readonly (keyof Row & string)[];
   /** Pure and total: no clock, no randomness; accepts every event ever written, in order. */
   evolve(row: Row | undefined, event: RecordedEvent<Event>): Omit<Row, keyof StreamRow>;
+  /**
+   * Absent: one row a stream. Present: a row for each event of another model's streams that it gives an id; the command
+   * that appends such an event inserts the row, and `evolve` gets no row.
+   */
+  perEvent?: { noun: string; rowId: (event: RecordedEvent<Event>) => string | null };
 };
 
 // `evolve` is contravariant in Event, so a collection of models of different events needs the widest form.
@@ -29,10 +34,20 @@ export function foldEvent<Row extends StreamRow, Event extends NewEvent>(
   row: Row | undefined,
   event: RecordedEvent<Event>,
 ): Row {
+  const rowId = model.perEvent?.rowId(event);
+  if (typeof rowId === 'string') return { ...rowOf(model, undefined, event), id: rowId };
   const expected = (row?.version ?? 0) + 1;
   if (event.streamVersion !== expected) {
     throw new Error(`stream ${event.streamId}: expected version ${expected}, the log has ${event.streamVersion}`);
   }
+  return rowOf(model, row, event);
+}
+
+function rowOf<Row extends StreamRow, Event extends NewEvent>(
+  model: InlineModel<Row, Event>,
+  row: Row | undefined,
+  event: RecordedEvent<Event>,
+): Row {
   return {
     ...model.evolve(row, event),
     id: event.streamId,

@@ -97,7 +97,7 @@ async function foldLog(
   models: readonly AnyInlineModel[],
   onProgress: (events: number) => void,
 ): Promise<{ folded: Folded; events: number }> {
-  const byNoun = new Map(models.map((model) => [model.name as string, model]));
+  const byNoun = Map.groupBy(models, (model) => model.perEvent?.noun ?? (model.name as string));
   const folded: Folded = new Map(models.map((model) => [model, new Map()]));
   let events = 0;
   let position = 0;
@@ -109,10 +109,14 @@ async function foldLog(
     );
     for (const raw of page.rows) {
       const event = toEvent(raw);
-      const model = byNoun.get(event.type.slice(0, event.type.indexOf('.')));
-      if (!model) throw new Error(`event ${event.position} has type ${event.type}, which no model folds`);
-      const rows = folded.get(model) as Map<string, StreamRow & Record<string, unknown>>;
-      rows.set(event.streamId, foldEvent(model, rows.get(event.streamId), event as never));
+      const folding = byNoun.get(event.type.slice(0, event.type.indexOf('.')));
+      if (!folding) throw new Error(`event ${event.position} has type ${event.type}, which no model folds`);
+      for (const model of folding) {
+        const id = model.perEvent ? model.perEvent.rowId(event as never) : event.streamId;
+        if (id === null) continue;
+        const rows = folded.get(model) as Map<string, StreamRow & Record<string, unknown>>;
+        rows.set(id, foldEvent(model, rows.get(id), event as never));
+      }
       position = event.position;
     }
     events += page.rows.length;

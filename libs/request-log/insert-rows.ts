@@ -67,6 +67,7 @@ const columns = Object.keys({
   reasoning_tokens: true,
   batch_id: true,
   batch_line: true,
+  last_used_option: true,
   sequence: true,
 } satisfies Record<keyof LogRow, true>);
 

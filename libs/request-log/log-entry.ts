@@ -30,6 +30,7 @@ const textColumns = [
   'provider_request_id',
   'error_code',
   'finish_reason',
+  'last_used_option',
 ] as const satisfies (keyof RequestLogEntry)[];
 
 const integerColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>([

@@ -35,6 +35,7 @@ export function toLogRecord(row: LogListRow): LogRecord {
     usage: Object.values(usage).every((tokens) => tokens === null) ? null : usage,
     batch_id: row.batch_id,
     batch_line: row.batch_line,
+    last_used_option: row.last_used_option,
     process_id: row.process_id,
     sequence: row.sequence,
   };

@@ -45,6 +45,10 @@ export type PlanRequest = {
   call: PlanCall;
   /** No attempt starts after this moment: a batch's expiry. Default: retries are bounded by `retryWaitMsMax` alone. */
   deadlineAt?: number;
+  /** A leaf as this call wants it: what its headers say over the config. */
+  adjust?: (leaf: Leaf) => Leaf;
+  /** Asked for instead of the body's model, where no leaf says otherwise. */
+  model?: string | null;
 };
 
 export type PlanRun = {
@@ -103,15 +107,16 @@ async function runNode(deps: RunDeps, node: PlanNode, planned: PlanRequest, atte
   }
 }
 
-async function runLeaf(deps: RunDeps, leaf: Leaf, planned: PlanRequest, attempts: Attempt[]): Promise<PlanRun> {
+async function runLeaf(deps: RunDeps, own: Leaf, planned: PlanRequest, attempts: Attempt[]): Promise<PlanRun> {
   const { request } = planned;
+  const leaf = planned.adjust?.(own) ?? own;
   let target: Target | null = null;
   let model: string | null = null;
   let outcome: Outcome;
   const policy = leaf.retry === null ? undefined : toPolicy(leaf.retry, planned, deps.retryBaseMs ?? 1_000);
   try {
     const edited = editParams(leaf, planned.call.params);
-    const found = deps.resolve(leaf, edited.model ?? request.model, edited.model !== null);
+    const found = deps.resolve(leaf, edited.model ?? planned.model ?? request.model, edited.model !== null);
     const resolved = found instanceof Promise ? await found : found;
     model = resolved.model;
     target = model === null ? resolved.target : { ...resolved.target, model };

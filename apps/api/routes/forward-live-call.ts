@@ -22,12 +22,15 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Operation, RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
+import { hasCallOptions } from '#libs/access/call-options.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import { planHeaders } from '#libs/routing/plan-headers.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { metadataOf } from '../call-metadata.ts';
+import { runLivePlan, type LivePlanDeps } from './run-live-plan.ts';
 
-export type LiveDeps = {
+export type LiveDeps = LivePlanDeps & {
   forward: (request: ForwardRequest, target: Target) => Promise<Outcome>;
   resolveTarget: ResolveTarget;
   requestLog: RequestLog;
@@ -59,11 +62,17 @@ const headers = [
   'provider',
   'config',
   'custom-host',
+  'request-timeout',
+  'retry-count',
+  'forward-headers',
+  'strict-open-ai-compliance',
+  'cache',
+  'cache-ttl',
 ];
 
 /**
  * A route of a live call: checks the body against the specification's bounds, finds the target, forwards the client's
- * own bytes, and answers with the provider's. One provider call; clients retry by themselves.
+ * own bytes, and answers with the provider's. Without a config one provider call; clients retry by themselves.
  */
 export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route }: LiveOperation): Route {
   const requireGoodBody = createBodyCheck(route.path);
@@ -72,43 +81,85 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
     ...route,
     request: { body: 'json-bytes', bodySchema: schema, headers },
     handler: async (request, response) => {
-      const { bytes, value } = jsonBodyOf(request);
+      const { value } = jsonBodyOf(request);
       requireGoodBody(value);
       const body = value as LiveBody;
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
+      const stream = body.stream === true;
+      if (credentials.config !== null || defaults.configId !== null || hasCallOptions(request.headers)) {
+        const plan = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
+        if (plan !== null) {
+          const startedAt = Date.now();
+          const controller = abortWhenClientLeaves(response);
+          const run = await runLivePlan(deps, plan, {
+            workspaceId,
+            credentials,
+            metadata: metadataOf(request),
+            pathname: route.path,
+            request: toForward(operation, request, body, controller.signal),
+          });
+          const told = planHeaders(run);
+          for (const name in told) response.setHeader(name, told[name] as string);
+          const { target, model, leaf, attempts, outcome } = run;
+          const call: Call = {
+            operation,
+            stream,
+            model: model ?? body.model,
+            target,
+            startedAt,
+            option: leaf.path,
+            attempts: attempts.length,
+          };
+          return answer(deps, request, response, call, outcome, controller);
+        }
+      }
       const found = deps.resolveTarget({ workspaceId, credentials, model: body.model, defaults });
       // In the usual case it is there at once, and a turn of the event loop is saved.
       const resolved = found instanceof Promise ? await found : found;
-      const call: Call = {
-        operation,
-        stream: body.stream === true,
-        model: resolved.model,
-        target: resolved.target,
-        startedAt: Date.now(),
-      };
+      const { target, model } = resolved;
+      const call: Call = { operation, stream, model, target, startedAt: Date.now(), option: null, attempts: null };
       const controller = abortWhenClientLeaves(response);
-      const outcome = await deps.forward(
-        {
-          operation,
-          body: bytes,
-          parsed: value as Record<string, unknown>,
-          model: body.model,
-          stream: call.stream,
-          includeUsage: body.stream_options?.include_usage === true,
-          headers: request.headers as Record<string, string>,
-          signal: controller.signal,
-        },
-        resolved.target,
-      );
-      if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
-      const answered = withShortWait(outcome.headers);
-      for (const name in answered) response.setHeader(name, answered[name] as string);
-      if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome);
-      return await sendStream(deps, request, response, call, outcome, controller);
+      const outcome = await deps.forward(toForward(operation, request, body, controller.signal), target);
+      return answer(deps, request, response, call, outcome, controller);
     },
   };
+}
+
+function toForward(
+  operation: LiveOperation['operation'],
+  request: Request,
+  body: LiveBody,
+  signal: AbortSignal,
+): ForwardRequest {
+  const { bytes, value } = jsonBodyOf(request);
+  return {
+    operation,
+    body: bytes,
+    parsed: value as Record<string, unknown>,
+    model: body.model,
+    stream: body.stream === true,
+    includeUsage: body.stream_options?.include_usage === true,
+    headers: request.headers as Record<string, string>,
+    signal,
+  };
+}
+
+/** Sends what came of a call and records it; a promise only where there is something to wait for. */
+function answer(
+  deps: LiveDeps,
+  request: Request,
+  response: Response,
+  call: Call,
+  outcome: Outcome,
+  controller: AbortController,
+): void | Promise<void> {
+  if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
+  const answered = withShortWait(outcome.headers);
+  for (const name in answered) response.setHeader(name, answered[name] as string);
+  if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome);
+  return sendStream(deps, request, response, call, outcome, controller);
 }
 
 // openai-python gives up on a longer wait, and openai-node 6 obeys any, however long (openai-semantics.md 4.3).
@@ -125,8 +176,13 @@ export type Call = {
   operation: Operation | RelayArea;
   stream: boolean;
   model: string | null;
-  target: Target;
+  /** null: refused before it was known. */
+  target: Target | null;
   startedAt: number;
+  /** The config's target that answered. */
+  option: string | null;
+  /** Calls to all of the config's targets; null: those of the outcome. */
+  attempts: number | null;
 };
 
 /** A call whose record could not be kept is refused before it costs anything. */
@@ -213,7 +269,7 @@ type Recorded = {
 export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, call: Call, ended: Recorded): void {
   const context = contextOf(request);
   const { workspaceId, keyId } = callerOf(request);
-  const { provider, label } = call.target;
+  const provider = call.target?.provider ?? null;
   const usage = ended.usage ?? null;
   deps.requestLog.record({
     workspace_id: workspaceId,
@@ -227,7 +283,7 @@ export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, cal
     span_name: context.spanName,
     metadata: metadataOf(request),
     provider,
-    virtual_key: label,
+    virtual_key: call.target?.label ?? null,
     model: call.model,
     response_model: ended.responseModel ?? null,
     provider_request_id: ended.providerRequestId ?? null,
@@ -235,7 +291,7 @@ export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, cal
     status: ended.status,
     error_code: ended.errorCode,
     finish_reason: ended.finishReason ?? null,
-    attempts: ended.attempts,
+    attempts: call.attempts ?? ended.attempts,
     started_at: new Date(call.startedAt),
     duration_ms: performance.now() - context.startedMs,
     first_event_ms: ended.firstEventMs ?? null,
@@ -245,6 +301,7 @@ export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, cal
     reasoning_tokens: usage?.reasoningTokens ?? null,
     batch_id: null,
     batch_line: null,
+    last_used_option: call.option,
   });
   addLogFields(request, {
     provider,

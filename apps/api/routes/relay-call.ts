@@ -69,6 +69,8 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         model: resolved.model,
         target: resolved.target,
         startedAt: Date.now(),
+        option: null,
+        attempts: null,
       };
       const { signal } = controller;
       const renamed = resolved.model !== null && resolved.model !== model;

@@ -7,6 +7,8 @@ import { createBatchTargets } from '#libs/access/batch-target.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import { parseMasterKey } from '#libs/access/master-key.ts';
 import { createResolveTarget } from '#libs/access/resolve-target.ts';
+import { createRouting } from '#libs/access/routing.ts';
+import { createConfigs } from '#libs/access/configs.ts';
 import { createSecrets } from '#libs/access/secrets.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
@@ -45,8 +47,10 @@ export function createProcess({ db, connectionString }: Source, options: Options
     apiKeys: createApiKeys({ db, eventLog, snapshot }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination }),
     authenticate: createAuthenticate({ snapshot, clock: systemClock }),
-    resolveTarget: createResolveTarget({ snapshot, clock: systemClock }),
-    batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock }),
+    resolveTarget: createResolveTarget({ snapshot, clock: systemClock, checkDestination }),
+    routing: createRouting({ snapshot, clock: systemClock, checkDestination }),
+    configs: createConfigs({ db, eventLog, snapshot, checkDestination }),
+    batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock, checkDestination }),
   };
 }
 

@@ -1,0 +1,58 @@
+import type { BatchTargets } from '#libs/access/batch-target.ts';
+import type { BatchRow } from '#libs/batches/batch-model.ts';
+import type { WhenPossible } from '#libs/batches/call-line.ts';
+import type { ForwardRequest, Outcome } from '#libs/forwarding/answer.ts';
+import type { RetryPolicy } from '#libs/forwarding/retry.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { runPlanWithin } from '#libs/routing/run-plan-within.ts';
+import type { LeafCall, PlanRun } from '#libs/routing/run-plan.ts';
+import { tagsOf } from './log-batch-line.ts';
+
+type Deps = {
+  batchTargets: Pick<BatchTargets, 'planOf' | 'resolveLeaf'>;
+  callLeaf: (call: LeafCall) => Promise<Outcome>;
+  policy: (batch: BatchRow) => RetryPolicy;
+};
+
+/**
+ * Runs the lines of batches that were created with a config, as live calls are run; conditions see the line's own
+ * parameters, the batch's metadata and its endpoint. The batch's retries are around it: another pass, from the top.
+ */
+export function createLineRunner({ batchTargets, callLeaf, policy }: Deps) {
+  return (
+    batch: BatchRow,
+    request: ForwardRequest,
+    model: string | null,
+    whenPossible: WhenPossible,
+  ): Promise<PlanRun> | null => {
+    const { workspace_id: workspaceId, target } = batch;
+    if (!('caller' in target)) return null;
+    const run = async (): Promise<PlanRun> => {
+      const { plan } = await whenPossible(() => foundPlan(batchTargets.planOf(workspaceId, target)));
+      const parsed = JSON.parse(request.body.toString()) as Record<string, unknown>;
+      return await runPlanWithin(
+        {
+          resolve: (leaf, leafModel, isLeafsModel) =>
+            whenPossible(() => batchTargets.resolveLeaf(workspaceId, target, leaf, leafModel, isLeafsModel)),
+          callLeaf,
+          random: Math.random,
+          now: Date.now,
+          sleep,
+        },
+        plan,
+        {
+          request: { ...request, parsed },
+          call: { params: parsed, metadata: tagsOf(batch), pathname: batch.endpoint },
+          model,
+        },
+        policy(batch),
+      );
+    };
+    return run();
+  };
+}
+
+function foundPlan<Found>(found: Found | null): Found {
+  if (found === null) throw new Error('a batch with a config has no plan');
+  return found;
+}

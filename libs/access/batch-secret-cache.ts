@@ -1,0 +1,49 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { SecretMembers, Secrets } from './secrets.ts';
+
+type Deps = {
+  db: Kysely<Database>;
+  secrets: Secrets;
+  clock: Clock;
+  cachedSecretsMax?: number;
+  cachedSecretsMs?: number;
+};
+
+/** Decrypted secrets of running batches, kept for a while: a batch has a million lines and one key. */
+export function createBatchSecretCache({
+  db,
+  secrets,
+  clock,
+  cachedSecretsMax = 1_000,
+  cachedSecretsMs = 300_000,
+}: Deps) {
+  const entries = new Map<string, { workspaceId: string; members: Promise<SecretMembers>; untilMs: number }>();
+
+  const fetch = async (workspaceId: string, id: string): Promise<SecretMembers> => {
+    const members = await secrets.read(db, workspaceId, id);
+    if (members) return members;
+    throw new GatewayError(
+      'invalid_request',
+      'batch_credential_released',
+      'The credential of this batch was wiped, because the batch has ended.',
+    );
+  };
+
+  return {
+    /** One query for all the lines that ask at the same time. */
+    read(workspaceId: string, id: string): Promise<SecretMembers> {
+      const cached = entries.get(id);
+      if (cached?.workspaceId === workspaceId && cached.untilMs > clock.now()) return cached.members;
+      entries.delete(id);
+      if (entries.size >= cachedSecretsMax) entries.delete(entries.keys().next().value ?? '');
+      const members = fetch(workspaceId, id);
+      entries.set(id, { workspaceId, members, untilMs: clock.now() + cachedSecretsMs });
+      members.catch(() => entries.delete(id));
+      return members;
+    },
+    forget: (id: string): void => void entries.delete(id),
+  };
+}

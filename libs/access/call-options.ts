@@ -1,0 +1,107 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { z } from 'zod';
+import { configLimits } from '#libs/contracts/config.ts';
+import { ForwardHeader } from '#libs/contracts/forward-headers.ts';
+import { tryParse } from '#libs/contracts/parse.ts';
+import { cacheMaxAgeSeconds, CacheTtlHeader, type CachePolicy } from '#libs/contracts/response-cache.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Leaf } from '#libs/routing/plan.ts';
+
+/** What the headers of one call say over its config: for every target (interface-and-providers.md 3). */
+export type CallOptions = {
+  requestTimeoutMs: number | null;
+  retryCount: number | null;
+  forwardHeaders: readonly string[] | null;
+  strict: boolean | null;
+  /** undefined: as the config says; null: no cache. */
+  cache: CachePolicy | null | undefined;
+  cacheMaxAgeSeconds: number | null;
+};
+
+const whole = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d{1,9}$/)
+    .transform(Number)
+    .pipe(z.int('integer').min(min, 'integer').max(max, 'integer'));
+// Presence alone means nothing: the ancestor took "false" for a yes.
+const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
+const Timeout = whole(1, configLimits.timeoutMsMax);
+const RetryCount = whole(0, 5);
+const Names = z
+  .string()
+  .transform((text) => text.split(',').map((name) => name.trim()))
+  .pipe(z.array(ForwardHeader).max(50));
+const Cache = z.enum(['simple', 'true', 'false']);
+
+/** Whether there is any such header: a few lookups, for every live call. */
+export function hasCallOptions(headers: IncomingHttpHeaders): boolean {
+  return (
+    headers['x-gateway-request-timeout'] !== undefined ||
+    headers['x-gateway-retry-count'] !== undefined ||
+    headers['x-gateway-forward-headers'] !== undefined ||
+    headers['x-gateway-strict-open-ai-compliance'] !== undefined ||
+    headers['x-gateway-cache'] !== undefined ||
+    headers['x-gateway-cache-ttl'] !== undefined ||
+    headers['x-portkey-request-timeout'] !== undefined ||
+    headers['x-portkey-retry-count'] !== undefined ||
+    headers['x-portkey-forward-headers'] !== undefined ||
+    headers['x-portkey-strict-open-ai-compliance'] !== undefined ||
+    headers['x-portkey-cache'] !== undefined ||
+    headers['x-portkey-cache-ttl'] !== undefined
+  );
+}
+
+/**
+ * The options in a call's headers; null when it has none. Throws invalid_request with the
+ * header as param.
+ */
+export function callOptionsOf(headers: IncomingHttpHeaders): CallOptions | null {
+  const requestTimeout = read(headers, 'x-gateway-request-timeout', 'x-portkey-request-timeout');
+  const retryCount = read(headers, 'x-gateway-retry-count', 'x-portkey-retry-count');
+  const forward = read(headers, 'x-gateway-forward-headers', 'x-portkey-forward-headers');
+  const strict = read(headers, 'x-gateway-strict-open-ai-compliance', 'x-portkey-strict-open-ai-compliance');
+  const cache = read(headers, 'x-gateway-cache', 'x-portkey-cache');
+  const ttl = read(headers, 'x-gateway-cache-ttl', 'x-portkey-cache-ttl');
+  if (!requestTimeout && !retryCount && !forward && !strict && !cache && !ttl) return null;
+  const mode = parse(Cache, cache, 'x-gateway-cache');
+  const maxAge = parse(CacheTtlHeader, ttl, 'x-gateway-cache-ttl');
+  return {
+    requestTimeoutMs: parse(Timeout, requestTimeout, 'x-gateway-request-timeout'),
+    retryCount: parse(RetryCount, retryCount, 'x-gateway-retry-count'),
+    forwardHeaders: parse(Names, forward, 'x-gateway-forward-headers'),
+    strict: parse(flag, strict, 'x-gateway-strict-open-ai-compliance'),
+    cache:
+      mode === null ? undefined : mode === 'false' ? null : { maxAgeSeconds: maxAge ?? cacheMaxAgeSeconds.default },
+    cacheMaxAgeSeconds: maxAge,
+  };
+}
+
+function read(headers: IncomingHttpHeaders, name: string, alias: string): string | null {
+  const value = headers[name] ?? headers[alias];
+  return typeof value === 'string' && value !== '' ? value : null;
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, text: string | null, header: string): z.output<Schema> | null {
+  if (text === null) return null;
+  const result = tryParse(schema, text, header);
+  if (result.ok) return result.value;
+  const { code, message } = result.problem;
+  throw new GatewayError('invalid_request', code, message, { param: header });
+}
+
+/** A leaf as one call wants it. */
+export function withOptions(leaf: Leaf, options: CallOptions): Leaf {
+  const changed: Leaf = { ...leaf };
+  const { requestTimeoutMs, retryCount, forwardHeaders, strict, cache, cacheMaxAgeSeconds: maxAge } = options;
+  if (requestTimeoutMs !== null) changed.timeouts = { ...leaf.timeouts, answerMs: requestTimeoutMs };
+  if (retryCount !== null) {
+    const rest = leaf.retry ?? { statuses: null, obeysRetryAfter: true, jitter: true };
+    changed.retry = { ...rest, attempts: retryCount };
+  }
+  if (forwardHeaders !== null) changed.forwardHeaders = forwardHeaders;
+  if (strict !== null) changed.strict = strict;
+  if (cache !== undefined) changed.cache = cache;
+  else if (maxAge !== null && leaf.cache !== null) changed.cache = { ...leaf.cache, maxAgeSeconds: maxAge };
+  return changed;
+}

@@ -1,0 +1,116 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { CallerDefaults } from '#libs/http/caller.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { compileConfig } from '#libs/routing/compile-config.ts';
+import type { Leaf, Plan } from '#libs/routing/plan.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import { callOptionsOf, type CallOptions } from './call-options.ts';
+import { chooseCredential, missingCredentials } from './choose-credential.ts';
+import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
+import { noSuchConfig, unreadableConfig } from './no-such-config.ts';
+import { atLeaf, createInlineConfigs, readConfig } from './read-config.ts';
+import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
+import { targetOfCredential, withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
+
+export type RoutingDeps = {
+  snapshot: Pick<AccessSnapshot, 'findVirtualKey' | 'findConfig' | 'refresh'>;
+  clock: Clock;
+  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  checkDestination: (url: URL) => void;
+};
+
+/** A call's config, found and made ready. `param` is how messages call it. */
+export type FoundPlan = {
+  plan: Plan;
+  param: string;
+  options: CallOptions | null;
+  /** null of a config that came with the call. */
+  stored: { id: string; version: number } | null;
+};
+
+export type PlanQuery = {
+  workspaceId: string;
+  credentials: RequestCredentials;
+  /** null: the headers hold no options (a batch's lines). */
+  headers: IncomingHttpHeaders | null;
+  defaults: Pick<CallerDefaults, 'configId'>;
+};
+
+export type Routing = {
+  /**
+   * The config that a call goes by: its own, or else the one that its key defaults to; headers alone (a timeout, a retry
+   * count) make one of a single target. null: none, the call is a plain one. Synchronous unless a stored config has to be
+   * looked for once more. Throws invalid_request with the header or the member at fault.
+   */
+  planOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
+  /**
+   * Where the calls of one target go, with the caller's credentials where it has none of its own. A virtual key in
+   * `model` (`@slug/model`) is used when the config chose the model or the target says nothing itself; otherwise only the
+   * name after the slash counts. Throws as `resolveTarget`.
+   */
+  resolveLeaf(query: LeafQuery): ResolvedTarget | Promise<ResolvedTarget>;
+};
+
+export type LeafQuery = {
+  workspaceId: string;
+  credentials: RequestCredentials;
+  leaf: Leaf;
+  /** Of the config. */
+  param: string;
+  model: string | null;
+  isLeafsModel: boolean;
+};
+
+// Of a call that has options in its headers and no config.
+const bare = compileConfig({});
+
+export function createRouting(deps: RoutingDeps): Routing {
+  const { snapshot } = deps;
+  const inline = createInlineConfigs(deps.checkDestination);
+
+  const find = (query: PlanQuery, options: CallOptions | null): FoundPlan | null => {
+    const { config } = query.credentials;
+    if (config === null) {
+      const { configId } = query.defaults;
+      if (configId !== null) return findStored(query.workspaceId, configId, null, options);
+      return options && { plan: bare, param: 'config', options, stored: null };
+    }
+    const { value, param } = config;
+    if (typeof value !== 'string') {
+      return { ...readConfig(value, param, deps.checkDestination), param, options, stored: null };
+    }
+    if (!value.trimStart().startsWith('{')) return findStored(query.workspaceId, value, param, options);
+    return { plan: inline(value, param), param, options, stored: null };
+  };
+
+  const findStored = (
+    workspaceId: string,
+    name: string,
+    param: string | null,
+    options: CallOptions | null,
+  ): FoundPlan => {
+    const config = snapshot.findConfig(workspaceId, name);
+    if (!config) throw noSuchConfig(name, param);
+    const plan = config.plan();
+    if (plan === null) throw unreadableConfig(config.slug, param);
+    return { plan, param: param ?? 'config', options, stored: { id: config.id, version: config.configVersion } };
+  };
+
+  const resolveLeaf = ({ workspaceId, credentials, leaf, param, model, isLeafsModel }: LeafQuery): ResolvedTarget => {
+    const use = useLeaf(credentials, leaf, atLeaf(leaf, param));
+    const named = slugOfModel(model);
+    const moves = named !== null && (isLeafsModel || !hasOwnPlace(leaf));
+    const credential = chooseCredential(deps, workspaceId, use.credentials, moves ? named.slug : null, use.at);
+    if (credential.type === 'none') throw missingCredentials();
+    return targetOfCredential(credential, model);
+  };
+
+  return {
+    planOf(query) {
+      const options = query.headers === null ? null : callOptionsOf(query.headers);
+      if (query.credentials.config === null && query.defaults.configId === null && options === null) return null;
+      return withSecondLook(snapshot, () => find(query, options));
+    },
+    resolveLeaf: (query) => withSecondLook(snapshot, () => resolveLeaf(query)),
+  };
+}
