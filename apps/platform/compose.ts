@@ -10,7 +10,7 @@ import { createFiles, type Files } from '#libs/files/files.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
-import { createGuardrails, type Guardrails } from '#libs/guardrails/guardrails.ts';
+import { createGuardrails } from '#libs/guardrails/guardrails.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -22,6 +22,9 @@ import { createTraffic, type Traffic } from '#libs/resilience/traffic.ts';
 import { createResponseCache, type ResponseCache } from '#libs/response-cache/response-cache.ts';
 import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import type { z } from 'zod';
+import type { Outcome } from '#libs/forwarding/answer.ts';
+import type { LeafCall } from '#libs/routing/run-plan.ts';
+import { createCallLeaf } from './call-leaf.ts';
 import { createAccess, type Access } from './access.ts';
 import { blobFolder, type platformFields } from './config.ts';
 import { allQueues } from './queues.ts';
@@ -40,10 +43,11 @@ export type Platform = {
   egress: Egress;
   forwarder: Forwarder;
   traffic: Traffic;
-  guardrails: Guardrails;
   responseCache: ResponseCache;
   requestLog: RequestLog;
   timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
+  /** Calls one target of a config, with all that the config puts around it. */
+  callLeaf: (call: LeafCall) => Promise<Outcome>;
   parts: Part[];
 };
 
@@ -113,6 +117,12 @@ export async function createPlatform(
     checkDestination: egress.check,
   });
   const files = createFiles({ db, eventLog, blobs, clock: systemClock });
+  const timeouts = {
+    connectMs: config.SLUICE_CONNECT_TIMEOUT,
+    headersMs: config.SLUICE_HEADERS_TIMEOUT,
+    idleMs: config.SLUICE_IDLE_TIMEOUT,
+    totalMs: config.SLUICE_TOTAL_TIMEOUT,
+  };
   return {
     pool,
     db,
@@ -124,15 +134,10 @@ export async function createPlatform(
     egress,
     forwarder,
     traffic,
-    guardrails,
     responseCache,
     requestLog,
-    timeouts: {
-      connectMs: config.SLUICE_CONNECT_TIMEOUT,
-      headersMs: config.SLUICE_HEADERS_TIMEOUT,
-      idleMs: config.SLUICE_IDLE_TIMEOUT,
-      totalMs: config.SLUICE_TOTAL_TIMEOUT,
-    },
+    timeouts,
+    callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
       { name: 'egress', stop: () => egress.stop() },

@@ -64,8 +64,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
     runByPlan: createLineRunner({
       batchTargets: access.batchTargets,
-      callLeaf: ({ request, target, policy }) =>
-        forwarder.settle({ ...request, timeouts: { ...timeouts, ...request.timeouts } }, target, policy),
+      callLeaf: platform.callLeaf,
       policy,
     }),
     policy,
