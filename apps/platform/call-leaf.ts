@@ -22,6 +22,8 @@ export function createCallLeaf({ forwarder, guardrails, responseCache, timeouts 
   const settle = ({ leaf, target, policy }: LeafCall, request: ForwardRequest): Promise<Outcome> => {
     const timed: ForwardRequest = { ...request, timeouts: { ...timeouts, ...request.timeouts } };
     if (leaf.breaker !== null) timed.breaker = leaf.breaker;
+    // A batch line is turned away as a live call is, so that another target may take it; who runs its plan waits.
+    delete timed.backgroundUntil;
     return forwarder.settle(timed, target, policy);
   };
 

@@ -4,7 +4,7 @@ import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { hang, startUpstream, type Upstream } from '#test/upstream.ts';
-import { createGuardrails, type Guardrails } from './guardrails.ts';
+import { createGuardrails, prepareGuardrails, type Guardrails } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });
@@ -127,7 +127,7 @@ describe('local checks', () => {
 });
 
 describe('what a tenant may write', () => {
-  const prepare = (check: object) => () => guardrails.prepare(GuardrailList.parse([check]));
+  const prepare = (check: object) => () => prepareGuardrails(egress, GuardrailList.parse([check]));
 
   test.each([
     [{ regexMatch: { rule: '(?=x)' } }, /RE2/],

@@ -33,15 +33,24 @@ export type HookResult = {
 /** `denied`: a guardrail that may refuse did; `failed`: one failed that only tells. */
 export type GuardrailVerdict = { outcome: 'passed' | 'failed' | 'denied'; results: HookResult[] };
 
+/**
+ * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not know, a schema out of
+ * bounds, a webhook at a forbidden address. For when a config is stored, or comes with a call.
+ */
+export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: readonly Guardrail[]): void {
+  for (const { checks } of guardrails) {
+    for (const check of checks) {
+      if (isTextCheck(check)) prepareTextCheck(check);
+      else if (check.name === 'webhook') prepareWebhook(egress, check);
+    }
+  }
+}
+
 export type Guardrails = {
   /**
-   * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not know, a schema out of
-   * bounds, a webhook at a forbidden address. For when a config is stored, or comes with a call.
-   */
-  prepare: (guardrails: readonly Guardrail[]) => void;
-  /**
    * Evaluates the guardrails of one phase, in order, all of them (a denial does not hide what else failed). Guardrails
-   * with `async` run beside the call and are only logged. Rejects when the caller leaves, and as `prepare`.
+   * with `async` run beside the call and are only logged. Rejects when the caller leaves, and as
+   * `prepareGuardrails`.
    */
   evaluate: (guardrails: readonly Guardrail[], subject: GuardrailSubject) => Promise<GuardrailVerdict>;
   /** Resolves when no `async` guardrail runs any more. */
@@ -58,15 +67,6 @@ const asyncMax = 200;
 export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: Logger }): Guardrails {
   const { egress, clock, logger } = deps;
   const running = new Set<Promise<void>>();
-
-  const prepare = (guardrails: readonly Guardrail[]): void => {
-    for (const { checks } of guardrails) {
-      for (const check of checks) {
-        if (isTextCheck(check)) prepareTextCheck(check);
-        else if (check.name === 'webhook') prepareWebhook(egress, check);
-      }
-    }
-  };
 
   const evaluateCheck = async (
     check: GuardrailCheck,
@@ -128,7 +128,6 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
   };
 
   return {
-    prepare,
     settled: async () => {
       await Promise.all(running);
     },
