@@ -92,6 +92,7 @@ describe.each(sdks)('$name', (sdk) => {
         },
         batch_id: null,
         batch_line: null,
+        last_used_option: null,
         process_id: expect.any(String),
         sequence: expect.any(Number),
       },
