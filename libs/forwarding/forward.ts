@@ -216,7 +216,15 @@ export function createForwarder(deps: Deps): Forwarder {
       if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       openCalls += 1;
       try {
-        return await relay({ egress, clock, providers, ...relayLimits }, request, target);
+        const pass = target.credentialId === undefined ? undefined : await traffic?.enter(request, target);
+        try {
+          const answer = await relay({ egress, clock, providers, ...relayLimits }, request, target);
+          void answer.done.then(() => pass?.leave(answer, answer.attempt.errorCode));
+          return answer;
+        } catch (error) {
+          pass?.leave(null, null);
+          throw error;
+        }
       } finally {
         openCalls -= 1;
       }
@@ -233,8 +241,7 @@ export function createForwarder(deps: Deps): Forwarder {
 function leave(pass: Pass, outcome: Outcome | null, errorCode: string | null): void {
   if (outcome?.kind !== 'stream') return pass.leave(outcome, errorCode);
   pass.begun?.();
-  const { attempts } = outcome;
-  void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error, attempts } : outcome, null));
+  void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error } : outcome, null));
 }
 
 function findTranslation(

@@ -102,10 +102,14 @@ describe('a pause', () => {
     await make(answer(429, headers));
     const refusal = await refusalOf();
     expect(refusal).toMatchObject({ kind: 'rate_limited', code: 'provider_rate_limited', retryAfterMs: toldMs });
-    now += toldMs - 1;
-    expect((await refusalOf())?.retryAfterMs).toBe(1);
-    now += 1;
+    now += toldMs - 101;
+    expect((await refusalOf())?.retryAfterMs).toBe(101);
+    // Who comes a moment too early waits that moment.
+    now += 100;
     expect(await refusalOf()).toBeUndefined();
+    expect(waits).toEqual([1]);
+    expect(await refusalOf()).toBeUndefined();
+    expect(waits).toHaveLength(1);
   });
 
   test('touches no other model and no other credential', async () => {

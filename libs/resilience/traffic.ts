@@ -1,10 +1,10 @@
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
-import type { ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
+import type { ForwardRequest, Target } from '#libs/forwarding/answer.ts';
 import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
 import { isHopeless } from '#libs/forwarding/retry.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import { reasonOf, resultOf } from './call-result.ts';
+import { reasonOf, resultOf, type Ended } from './call-result.ts';
 import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
 import { forgetOne } from './forget-one.ts';
@@ -18,8 +18,8 @@ type TrafficCall = { request: TrafficRequest; target: Target; model: string; hee
 
 /** A place among the calls of a credential; every one is left exactly once. */
 export type Pass = {
-  /** The call is over with this outcome (null: it was never made); of a stream, when it has ended. */
-  leave: (outcome: Outcome | null, errorCode: string | null) => void;
+  /** The call is over; of a stream, when it has ended. */
+  leave: (ended: Ended, errorCode: string | null) => void;
   /** A stream has begun: what a probe waited for. */
   begun?: () => void;
 };
@@ -65,6 +65,9 @@ type Channel = { queue: CallQueue; lanes: Map<string, Lane> };
 // What is remembered of credentials and models; of more, idle ones are forgotten first.
 const channelsMax = 10_000;
 const lanesMax = 200;
+// A live call that comes this much too early waits instead of being refused: a client that comes back as it was told
+// must not fail for a tick of its clock.
+const earlyMsMax = 100;
 // A provider that asks for more is asked again after a day.
 const pauseMsMax = 86_400_000;
 
@@ -97,8 +100,8 @@ export function createTraffic(deps: Deps): Traffic {
       queue,
       pausedUntilMs: 0,
       pass: {
-        leave: (outcome, errorCode) => {
-          heedRateLimit(lane, outcome, errorCode);
+        leave: (ended, errorCode) => {
+          heedRateLimit(lane, ended, errorCode);
           queue.leave();
         },
       },
@@ -107,10 +110,10 @@ export function createTraffic(deps: Deps): Traffic {
   };
 
   /** A 429 that says for how long stops this model for so long, and no other. */
-  const heedRateLimit = (lane: Lane, outcome: Outcome | null, errorCode: string | null): void => {
-    if (outcome === null || outcome.kind === 'failed' || outcome.status !== 429 || isHopeless(errorCode)) return;
+  const heedRateLimit = (lane: Lane, ended: Ended, errorCode: string | null): void => {
+    if (ended === null || 'error' in ended || ended.status !== 429 || isHopeless(errorCode)) return;
     const now = clock.now();
-    const told = readRetryAfter(outcome.headers, now);
+    const told = readRetryAfter(ended.headers, now);
     if (told !== null) lane.pausedUntilMs = Math.max(lane.pausedUntilMs, now + Math.min(told, pauseMsMax));
   };
 
@@ -126,11 +129,16 @@ export function createTraffic(deps: Deps): Traffic {
     call.request.signal.aborted ? refusals.callerLeft(call) : refusals.stopping();
 
   /** Waits out a pause or an open circuit; returns when it is worth asking again. */
-  const waitUntilUnblocked = async (call: TrafficCall, { ms, isPause }: ReturnType<typeof blockOf>): Promise<void> => {
+  const waitUntilUnblocked = async (
+    call: TrafficCall,
+    { ms, isPause }: ReturnType<typeof blockOf>,
+    sinceMs: number,
+  ): Promise<void> => {
     const { backgroundUntil, signal } = call.request;
-    if (backgroundUntil === undefined || clock.now() + ms >= backgroundUntil) {
-      throw isPause ? refusals.paused(call, ms) : refusals.open(call, ms);
-    }
+    const now = clock.now();
+    const isEarly = isPause && ms <= earlyMsMax && now - sinceMs < waitMsMax;
+    const waits = backgroundUntil === undefined ? isEarly : now + ms < backgroundUntil;
+    if (!waits) throw isPause ? refusals.paused(call, ms) : refusals.open(call, ms);
     // Never sooner; each a little later, so that those who waited for the same moment do not all come at it.
     const spreadMs = random() * Math.min(2_000, ms / 4);
     await sleep(Math.ceil(ms + spreadMs), AbortSignal.any([signal, stopping.signal]));
@@ -152,6 +160,7 @@ export function createTraffic(deps: Deps): Traffic {
 
   const enterSlowly = async (call: TrafficCall, lane: Lane, known: KnownCircuit | undefined): Promise<Pass> => {
     const { queue } = lane;
+    const sinceMs = clock.now();
     for (;;) {
       let block = blockOf(lane, call, known);
       if (block.ms === 0) {
@@ -161,7 +170,7 @@ export function createTraffic(deps: Deps): Traffic {
         if (block.ms === 0) return known ? ticketOf(lane, known, call.request.breaker?.statuses ?? null) : lane.pass;
         queue.leave();
       }
-      await waitUntilUnblocked(call, block);
+      await waitUntilUnblocked(call, block, sinceMs);
     }
   };
 
@@ -176,12 +185,12 @@ export function createTraffic(deps: Deps): Traffic {
     };
     return {
       ...(isProbe ? { begun: () => judge('success') } : {}),
-      leave: (outcome, errorCode) => {
-        const result = resultOf(outcome, statuses);
-        if (result === 'failure') known.reason = reasonOf(outcome);
+      leave: (ended, errorCode) => {
+        const result = resultOf(ended, statuses);
+        if (result === 'failure') known.reason = reasonOf(ended);
         // Of a probe that began to stream only its death is news.
         if (!isJudged || result === 'failure') judge(result);
-        heedRateLimit(lane, outcome, errorCode);
+        heedRateLimit(lane, ended, errorCode);
         lane.queue.leave();
       },
     };

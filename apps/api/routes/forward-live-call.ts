@@ -68,6 +68,9 @@ const headers = [
   'strict-open-ai-compliance',
   'cache',
   'cache-ttl',
+  'cache-namespace',
+  'cache-force-refresh',
+  'debug',
 ];
 
 /**

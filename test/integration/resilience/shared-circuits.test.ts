@@ -38,11 +38,7 @@ function startProcess(aheadMs: number) {
   const call = async (succeeds: boolean): Promise<void> => {
     const pass = await traffic.enter({ model: 'm', breaker, signal: new AbortController().signal }, target);
     const error = new GatewayError('provider_failed', 'upstream_unreachable', 'x');
-    if (!succeeds) return pass.leave({ kind: 'failed', error, attempts: [] }, null);
-    const { done } = {
-      done: { kind: 'json', status: 200, headers: {}, body: Buffer.alloc(0), contentType: '' } as const,
-    };
-    pass.leave({ ...done, providerRequestId: null, attempts: [], usage: null, model: null, finishReason: null }, null);
+    pass.leave(succeeds ? { status: 200, headers: {} } : { kind: 'failed', error }, null);
   };
   return {
     call,
