@@ -72,8 +72,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       forward: (request, target) => forwarder.settle({ ...request, timeouts }, target),
       resolveTarget: access.resolveTarget,
       routing: access.routing,
-      callLeaf: ({ request, target, policy }) =>
-        forwarder.settle({ ...request, timeouts: { ...timeouts, ...request.timeouts } }, target, policy),
+      callLeaf: platform.callLeaf,
       requestLog,
       logger,
     },

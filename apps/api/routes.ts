@@ -32,6 +32,7 @@ import { deleteConfig } from './routes/delete-config.ts';
 import { listConfigVersions, retrieveConfigVersion } from './routes/list-config-versions.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
+import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
@@ -122,6 +123,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveConfigVersion(deps),
     listLogs(deps),
     retrieveLog(deps),
+    listCircuits({ ...deps, clock: systemClock }),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),

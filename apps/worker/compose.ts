@@ -17,6 +17,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
+import { sweepCircuits } from '#libs/resilience/shared-circuits.ts';
+import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
@@ -63,8 +65,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
     runByPlan: createLineRunner({
       batchTargets: access.batchTargets,
-      callLeaf: ({ request, target, policy }) =>
-        forwarder.settle({ ...request, timeouts: { ...timeouts, ...request.timeouts } }, target, policy),
+      callLeaf: platform.callLeaf,
       policy,
     }),
     policy,
@@ -101,6 +102,12 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         run: () =>
           dropRequestLogPartitions(db, Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000), Date.now()),
       },
+      {
+        name: 'sweep response cache',
+        everyMs: 60_000,
+        run: () => createStoredAnswers(db).sweep(config.SLUICE_CACHE_WORKSPACE_MAX),
+      },
+      { name: 'sweep circuits', everyMs: 3_600_000, run: () => sweepCircuits(db) },
       {
         name: 'sweep blobs',
         everyMs: 3_600_000,

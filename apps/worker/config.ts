@@ -39,6 +39,8 @@ export const WorkerConfig = z.object({
   SLUICE_RESULTS_RETENTION: duration('3d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
   /** Rows of the request log are dropped, a day at a time, after this. */
   SLUICE_REQUEST_LOG_RETENTION: duration('30d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
+  /** Answers of the response cache in the database, of one workspace; beyond, the oldest are dropped every minute. */
+  SLUICE_CACHE_WORKSPACE_MAX: byteSize('1GiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** How long lines in flight may finish after SIGTERM. */
   SLUICE_DRAIN: duration('20s', { minMs: 0, maxMs: 3_600_000 }),
 });

@@ -7,6 +7,7 @@ import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { Leaf } from '#libs/routing/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
+import { callerCredentialId } from './caller-credential-id.ts';
 import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
@@ -123,15 +124,14 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     const baseUrl = custom_host === null ? provider?.baseUrlOf(settings) : new URL(custom_host);
     if (!provider || !baseUrl) throw unknownProvider(id, 'x-gateway-provider');
     const { key: apiKey = null, ...others } = secret_id === null ? {} : await cache.read(workspaceId, secret_id);
+    const own = { provider: provider.id, baseUrl, apiKey, settings, secrets: others };
     return {
       target: {
-        provider: provider.id,
-        baseUrl,
-        apiKey,
-        settings,
-        secrets: others,
+        ...own,
         secretOrigin: baseUrl.origin,
         label: provider.id,
+        credentialId: callerCredentialId(workspaceId, own),
+        workspaceId,
       },
       model,
     };

@@ -275,6 +275,40 @@ export type CommandResultTable = {
   recorded_at: Date;
 };
 
+/** Kept answers of providers (libs/response-cache); `head` is its EntryHead. */
+export type ResponseCacheTable = {
+  workspace_id: string;
+  key: Buffer;
+  head: Json<CachedAnswerHead>;
+  body: Buffer;
+  size_bytes: number;
+  created_at: Date;
+  expires_at: Date;
+};
+
+export type CachedAnswerHead = {
+  kind: 'json' | 'stream';
+  hasUsageChunk: boolean;
+  contentType: string;
+  model: string | null;
+  finishReason: string | null;
+  usage: { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number } | null;
+};
+
+/** Open circuits, so that every process hears of them (libs/resilience). */
+export type ProviderCircuitTable = {
+  id: string;
+  workspace_id: string;
+  credential_id: string;
+  label: string;
+  provider: string;
+  model: string;
+  opened_at: Date;
+  open_until: Date;
+  failures: number;
+  reason: string;
+};
+
 /** The tables of `migrations/`, as Kysely sees them. */
 export type Database = {
   event: EventTable;
@@ -294,4 +328,6 @@ export type Database = {
   batch_result: BatchResultTable;
   fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable;
+  response_cache: ResponseCacheTable;
+  provider_circuit: ProviderCircuitTable;
 };

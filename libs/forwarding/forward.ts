@@ -25,6 +25,7 @@ import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-reque
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
+import type { Pass, Traffic } from '#libs/resilience/traffic.ts';
 
 type Deps = {
   egress: Egress;
@@ -36,6 +37,8 @@ type Deps = {
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Tests bring providers of their own. */
   providers?: (id: string) => Provider | undefined;
+  /** Who may call when; of targets with a `credentialId`. Absent: everybody, always. */
+  traffic?: Pick<Traffic, 'enter' | 'stop'>;
 };
 
 export type Forwarder = {
@@ -70,7 +73,7 @@ const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
-  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
+  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider, traffic } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
   const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
@@ -152,7 +155,16 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
+        const entered =
+          target.credentialId === undefined ? undefined : traffic?.enter(request, target, policy?.obeysRetryAfter);
+        const pass = entered instanceof Promise ? await entered : entered;
+        let outcome: Outcome | null = null;
+        let errorCode: string | null = null;
+        try {
+          [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
+        } finally {
+          if (pass !== undefined) leave(pass, outcome, errorCode);
+        }
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
         if (waitMs === null) return outcome;
@@ -223,14 +235,32 @@ export function createForwarder(deps: Deps): Forwarder {
       if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       openCalls += 1;
       try {
-        return await relay({ egress, clock, providers, ...relayLimits }, request, target);
+        const pass = target.credentialId === undefined ? undefined : await traffic?.enter(request, target);
+        try {
+          const answer = await relay({ egress, clock, providers, ...relayLimits }, request, target);
+          void answer.done.then(() => pass?.leave(answer, answer.attempt.errorCode));
+          return answer;
+        } catch (error) {
+          pass?.leave(null, null);
+          throw error;
+        }
       } finally {
         openCalls -= 1;
       }
     },
     counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
-    stop: () => stopping.abort(),
+    stop: () => {
+      stopping.abort();
+      traffic?.stop();
+    },
   };
+}
+
+/** Gives a place back; that of a stream when it has ended. */
+function leave(pass: Pass, outcome: Outcome | null, errorCode: string | null): void {
+  if (outcome?.kind !== 'stream') return pass.leave(outcome, errorCode);
+  pass.begun?.();
+  void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error } : outcome, null));
 }
 
 function findTranslation(
