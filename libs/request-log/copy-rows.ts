@@ -1,4 +1,5 @@
 import type pg from 'pg';
+import { isConnectionLost } from '#libs/database/database-error.ts';
 import { acquireClient } from '#libs/database/pool.ts';
 import { logColumns, NotEncodableError, type WriteRows } from './insert-rows.ts';
 import type { LogRow } from './log-entry.ts';
@@ -12,10 +13,14 @@ export function createCopyRows(pool: pg.Pool, processId: string): WriteRows {
   return async (rows) => {
     const messages = toCopyMessages(encodeRows(rows, processId));
     const client = await acquireClient(pool);
+    let isLost = false;
     try {
       await copy(client, statement, messages);
+    } catch (error) {
+      isLost = isConnectionLost(error); // a session that is being ended says so before its socket does
+      throw error;
     } finally {
-      client.release(); // the pool itself leaves out one whose connection is lost
+      client.release(isLost);
     }
   };
 }

@@ -68,7 +68,7 @@ type Waiting = { sequence: number; recordedAtMs: number; sizeBytes: number; entr
 const partitionCheckMs = 3_600_000;
 
 /**
- * The writer of the request log, one per process. Entries are written after the answer in groups, one insert at a time,
+ * The writer of the request log, one per process. Entries are written after the answer in groups, one write at a time,
  * in the order of `sequence`, which counts from 1 without a gap: a gap among a process's rows is a loss.
  *
  * While the database is away the rows wait here, and when `queueRowsMax` do, `isFull` tells the process to begin no
@@ -140,7 +140,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       await writer.prepareDay(today);
       await writer.prepareDay(nextDay(today));
     } catch (error) {
-      logger.warn({ err: error }, 'partitions of the request log not prepared'); // the first insert makes its own
+      logger.warn({ err: error }, 'partitions of the request log not prepared'); // the first write makes its own
     }
   };
 
