@@ -10,13 +10,21 @@ import { createFiles, type Files } from '#libs/files/files.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
+import { createGuardrails } from '#libs/guardrails/guardrails.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
+import { createSharedCircuits } from '#libs/resilience/shared-circuits.ts';
+import { createTraffic, type Traffic } from '#libs/resilience/traffic.ts';
+import { createResponseCache, type ResponseCache } from '#libs/response-cache/response-cache.ts';
+import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import type { z } from 'zod';
+import type { Outcome } from '#libs/forwarding/answer.ts';
+import type { LeafCall } from '#libs/routing/run-plan.ts';
+import { createCallLeaf } from './call-leaf.ts';
 import { createAccess, type Access } from './access.ts';
 import { blobFolder, type platformFields } from './config.ts';
 import { allQueues } from './queues.ts';
@@ -34,8 +42,12 @@ export type Platform = {
   files: Files;
   egress: Egress;
   forwarder: Forwarder;
+  traffic: Traffic;
+  responseCache: ResponseCache;
   requestLog: RequestLog;
   timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
+  /** Calls one target of a config, with all that the config puts around it. */
+  callLeaf: (call: LeafCall) => Promise<Outcome>;
   parts: Part[];
 };
 
@@ -67,15 +79,33 @@ export async function createPlatform(
     connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
     connectionsPerOrigin: config.SLUICE_CONNECTIONS_PER_ORIGIN,
   });
+  const traffic = createTraffic({
+    clock: systemClock,
+    random: Math.random,
+    // A call has a socket.
+    inFlightMax: config.SLUICE_CONNECTIONS_PER_ORIGIN,
+    waitingMax: config.SLUICE_PROVIDER_QUEUE,
+    waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
+  });
+  const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: systemClock, logger });
   const forwarder = createForwarder({
+    traffic,
     egress,
     clock: systemClock,
     random: Math.random,
     limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
     logger,
   });
+  const guardrails = createGuardrails({ egress, clock: systemClock, logger });
+  const responseCache = createResponseCache({
+    stored: createStoredAnswers(db),
+    clock: systemClock,
+    logger,
+    memoryBytesMax: config.SLUICE_CACHE_MEMORY,
+  });
   const requestLog = createRequestLog({
     db,
+    pool,
     logger,
     clock: systemClock,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
@@ -88,6 +118,12 @@ export async function createPlatform(
     checkDestination: egress.check,
   });
   const files = createFiles({ db, eventLog, blobs, clock: systemClock });
+  const timeouts = {
+    connectMs: config.SLUICE_CONNECT_TIMEOUT,
+    headersMs: config.SLUICE_HEADERS_TIMEOUT,
+    idleMs: config.SLUICE_IDLE_TIMEOUT,
+    totalMs: config.SLUICE_TOTAL_TIMEOUT,
+  };
   return {
     pool,
     db,
@@ -98,18 +134,18 @@ export async function createPlatform(
     files,
     egress,
     forwarder,
+    traffic,
+    responseCache,
     requestLog,
-    timeouts: {
-      connectMs: config.SLUICE_CONNECT_TIMEOUT,
-      headersMs: config.SLUICE_HEADERS_TIMEOUT,
-      idleMs: config.SLUICE_IDLE_TIMEOUT,
-      totalMs: config.SLUICE_TOTAL_TIMEOUT,
-    },
+    timeouts,
+    callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
       { name: 'egress', stop: () => egress.stop() },
       queue,
       requestLog,
+      { name: 'response cache', stop: () => responseCache.stop() },
+      sharedCircuits,
       access.snapshot,
       { name: 'forwarder', stop: () => forwarder.stop() },
     ],

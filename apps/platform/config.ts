@@ -32,6 +32,15 @@ export const platformFields = {
   SLUICE_TOTAL_TIMEOUT: duration('30m', { minMs: 100, maxMs: 86_400_000 }),
   /** Sockets to one provider origin from one process. */
   SLUICE_CONNECTIONS_PER_ORIGIN: wholeNumber(256, { min: 1, max: 10_000 }),
+  /**
+   * Live calls that wait while as many calls with one credential are under way as there may be sockets: as many again.
+   * More are refused at once (503), because a caller who waits long has left by the time it is his turn.
+   */
+  SLUICE_PROVIDER_QUEUE: wholeNumber(256, { min: 0, max: 100_000 }),
+  /** How long such a call waits. */
+  SLUICE_PROVIDER_QUEUE_WAIT: duration('10s', { minMs: 1, maxMs: 600_000 }),
+  /** Answers of the response cache in the memory of one process; some ten thousand usual ones. */
+  SLUICE_CACHE_MEMORY: byteSize('64MiB', { minBytes: 65_536, maxBytes: 64 * 1_073_741_824 }),
   /** Rows that may wait while the database is away, before new calls are refused instead of going unlogged. */
   SLUICE_REQUEST_LOG_QUEUE: wholeNumber(20_000, { min: 100, max: 1_000_000 }),
   /** The largest answer that is read whole (not streamed). */

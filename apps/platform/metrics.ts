@@ -7,7 +7,7 @@ import type { Platform } from './compose.ts';
  * does not answer; /metrics itself always does.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
-  const { db, queue, forwarder, egress, requestLog, pool } = platform;
+  const { db, queue, forwarder, egress, requestLog, pool, traffic, responseCache } = platform;
   const registers = [registry];
   gauge('sluice_forwarding_open_calls', 'Calls to providers under way.', () => forwarder.counters().openCalls);
   gauge('sluice_forwarding_open_streams', 'Of these, streams.', () => forwarder.counters().openStreams);
@@ -33,6 +33,44 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   gauge('sluice_event_log_lag_seconds', 'Age of the oldest event that subscribers cannot read yet.', () =>
     closedLagSeconds(db),
   );
+  gauge(
+    'sluice_provider_paused',
+    'Credentials and models that a provider asked not to call for a while.',
+    () => traffic.stats().paused,
+  );
+  labelled(
+    'sluice_provider_queue',
+    'Calls with a place at their provider, and calls that wait for one.',
+    'what',
+    () => {
+      const { inFlight, waitingLive, waitingBackground } = traffic.stats();
+      return { in_flight: inFlight, waiting_live: waitingLive, waiting_background: waitingBackground };
+    },
+  );
+  labelled('sluice_response_cache', 'The response cache of this process, since the start.', 'what', () => {
+    const { hits, misses, memoryBytes, memoryEntries, waitingRows, droppedRows } = responseCache.stats();
+    return {
+      hits,
+      misses,
+      memory_bytes: memoryBytes,
+      memory_entries: memoryEntries,
+      waiting_rows: waitingRows,
+      dropped_rows: droppedRows,
+    };
+  });
+  // Providers are few; a series for each key and model would be as many as callers care to name. GET /v1/admin/circuits
+  // names them.
+  const circuits: Gauge = new Gauge({
+    name: 'gateway_provider_circuit_state',
+    help: 'Circuit breakers of credentials and models by state, as this process sees them.',
+    labelNames: ['provider', 'state'],
+    registers,
+    collect() {
+      circuits.reset();
+      const now = Date.now();
+      for (const { provider, circuit } of traffic.circuits.all()) circuits.inc({ provider, state: circuit.state(now) });
+    },
+  });
   const jobs = new Gauge({
     name: 'sluice_queue_jobs',
     help: 'Jobs by queue and state, as of the last monitor pass.',
@@ -48,6 +86,35 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
       }
     },
   });
+
+  const fineTuningJobs: Gauge = new Gauge({
+    name: 'sluice_fine_tuning_jobs',
+    help: 'Fine-tuning jobs by status.',
+    labelNames: ['status'],
+    registers,
+    async collect() {
+      const counts = await db
+        .selectFrom('fine_tuning_job')
+        .select(({ fn }) => ['status', fn.countAll<number>().as('jobs')])
+        .groupBy('status')
+        .execute()
+        .catch(() => []);
+      fineTuningJobs.reset();
+      for (const { status, jobs: count } of counts) fineTuningJobs.set({ status }, count);
+    },
+  });
+
+  function labelled(name: string, help: string, label: string, read: () => Record<string, number>): void {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      labelNames: [label],
+      registers,
+      collect() {
+        for (const [value, count] of Object.entries(read())) made.set({ [label]: value }, count);
+      },
+    });
+  }
 
   function gauge(name: string, help: string, read: () => number | Promise<number>): void {
     const made: Gauge = new Gauge({

@@ -6,7 +6,7 @@ import { anthropic } from './wire/anthropic/anthropic.ts';
 import { createBedrock } from './wire/bedrock/bedrock.ts';
 import { cohere } from './wire/cohere/cohere.ts';
 import { gemini } from './wire/gemini/gemini.ts';
-import { createOpenAi } from './wire/openai/openai.ts';
+import { createOpenAi } from './wire/openai/create-openai.ts';
 import { createTokenServer } from './wire/vertex/token.ts';
 import { createVertex } from './wire/vertex/vertex.ts';
 import type { WireFormat } from './wire/wire-format.ts';

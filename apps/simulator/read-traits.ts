@@ -10,6 +10,8 @@ export type Traits = {
   fault: Fault | 'unknown' | undefined;
   /** How long a fine-tuning job of this model takes (`+training:2s`). */
   trainingMs: number | undefined;
+  /** How large a sound is (`+3000000bytes`). */
+  sizeBytes: number | undefined;
 };
 
 const tokensMax = 100_000;
@@ -51,12 +53,14 @@ function parse(model: string): Traits {
     tokensPerSecond: undefined,
     fault: parseFaultName(name),
     trainingMs: undefined,
+    sizeBytes: undefined,
   };
   for (const option of options) {
     const amount = /^(\d{1,6})(tok|tps)$/.exec(option);
     const training = option.startsWith('training:') ? parseLatency(option.slice('training:'.length)) : undefined;
     if (amount?.[2] === 'tok') behaviour.tokens = Math.min(Number(amount[1]), tokensMax);
     else if (amount?.[2] === 'tps') traits.tokensPerSecond = Number(amount[1]);
+    else if (/^\d{1,9}bytes$/.test(option)) traits.sizeBytes = Number.parseInt(option, 10);
     else if (training?.type === 'fixed') traits.trainingMs = training.ms;
     else traits.latency = parseLatency(option) ?? traits.latency;
   }

@@ -17,9 +17,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
+import { sweepCircuits } from '#libs/resilience/shared-circuits.ts';
+import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
+import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
 import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
@@ -62,8 +65,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
     runByPlan: createLineRunner({
       batchTargets: access.batchTargets,
-      callLeaf: ({ request, target, policy }) =>
-        forwarder.settle({ ...request, timeouts: { ...timeouts, ...request.timeouts } }, target, policy),
+      callLeaf: platform.callLeaf,
       policy,
     }),
     policy,
@@ -100,6 +102,12 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         run: () =>
           dropRequestLogPartitions(db, Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000), Date.now()),
       },
+      {
+        name: 'sweep response cache',
+        everyMs: 60_000,
+        run: () => createStoredAnswers(db).sweep(config.SLUICE_CACHE_WORKSPACE_MAX),
+      },
+      { name: 'sweep circuits', everyMs: 3_600_000, run: () => sweepCircuits(db) },
       {
         name: 'sweep blobs',
         everyMs: 3_600_000,
@@ -176,6 +184,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
       await queue.work(chunkQueue, { concurrency: config.SLUICE_CHUNKS_MAX }, (job) => runner.run(job));
+      await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
       await queue.work(maintenanceQueue, { concurrency: 1 }, chores);
       await queue.schedule(maintenanceQueue, '* * * * *');
     },

@@ -7,6 +7,7 @@ import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { Leaf } from '#libs/routing/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
+import { callerCredentialId } from './caller-credential-id.ts';
 import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
@@ -31,6 +32,8 @@ type Deps = {
   >;
   clock: Clock;
   checkDestination: (url: URL) => void;
+  /** What the errors call the thing that lives long. Default `batch`. */
+  holder?: string;
   /** Decrypted keys of running batches that are kept; more batches at a time read theirs again. Default 1,000. */
   cachedSecretsMax?: number;
   /** How long one is kept, at most; a key must not outlive its batch in memory for long. Default 5 min. */
@@ -88,7 +91,7 @@ const noCredentials: RequestCredentials = {
 };
 
 export function createBatchTargets(deps: Deps): BatchTargets {
-  const { secrets, snapshot, clock } = deps;
+  const { secrets, snapshot, clock, holder = 'batch' } = deps;
   const cache = createBatchSecretCache(deps);
   const resolveTarget = createResolveTarget(deps);
   const routing = createRouting(deps);
@@ -102,13 +105,13 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   const virtualKeyOf = (workspaceId: string, id: string): LiveVirtualKey | Promise<LiveVirtualKey> => {
     const key = findById(workspaceId, id);
     if (key) return key;
-    if (snapshot.absent.has(id)) throw deletedVirtualKey();
+    if (snapshot.absent.has(id)) throw deletedVirtualKey(holder);
     // Created a moment ago by another process, or deleted.
     return snapshot.refresh().then(() => {
       const found = findById(workspaceId, id);
       if (found) return found;
       snapshot.absent.add(id);
-      throw deletedVirtualKey();
+      throw deletedVirtualKey(holder);
     });
   };
 
@@ -121,15 +124,14 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     const baseUrl = custom_host === null ? provider?.baseUrlOf(settings) : new URL(custom_host);
     if (!provider || !baseUrl) throw unknownProvider(id, 'x-gateway-provider');
     const { key: apiKey = null, ...others } = secret_id === null ? {} : await cache.read(workspaceId, secret_id);
+    const own = { provider: provider.id, baseUrl, apiKey, settings, secrets: others };
     return {
       target: {
-        provider: provider.id,
-        baseUrl,
-        apiKey,
-        settings,
-        secrets: others,
+        ...own,
         secretOrigin: baseUrl.origin,
         label: provider.id,
+        credentialId: callerCredentialId(workspaceId, own),
+        workspaceId,
       },
       model,
     };
@@ -250,9 +252,9 @@ function modelOf({ overrides }: Leaf): string | null {
   return raw === undefined ? null : (JSON.parse(raw) as string);
 }
 
-const deletedVirtualKey = (): GatewayError =>
+const deletedVirtualKey = (holder: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     'virtual_key_deleted',
-    'The virtual key that this batch was created with has been deleted.',
+    `The virtual key that this ${holder} was created with has been deleted.`,
   );

@@ -1,6 +1,8 @@
 import { LRUCache } from 'lru-cache';
 import { configLimits, ConfigInput, type Config } from '#libs/contracts/config.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
+import type { Guardrail } from '#libs/contracts/guardrails.ts';
+import { prepareGuardrails } from '#libs/guardrails/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { compileConfig } from '#libs/routing/compile-config.ts';
@@ -36,7 +38,10 @@ export function readConfig(
 /** Where a leaf stands in what the caller sent: `x-gateway-config.targets[0]`. */
 export const atLeaf = ({ path }: Pick<Leaf, 'path'>, param: string): string => param + path.slice('config'.length);
 
-function checkLeaf({ credentials }: Leaf, at: string, checkDestination: CheckDestination): void {
+function checkLeaf(leaf: Leaf, at: string, checkDestination: CheckDestination): void {
+  const { credentials, inputGuardrails, outputGuardrails } = leaf;
+  checkGuardrails(inputGuardrails, `${at}.input_guardrails`, checkDestination);
+  checkGuardrails(outputGuardrails, `${at}.output_guardrails`, checkDestination);
   const { provider, customHost, apiKey, secrets } = credentials;
   if (provider !== null && !findProvider(provider)) throw unknownProvider(provider, `${at}.provider`);
   if (customHost !== null) {
@@ -51,6 +56,15 @@ function checkLeaf({ credentials }: Leaf, at: string, checkDestination: CheckDes
   if (apiKey !== null) assertSendable(apiKey.reveal(), `${at}.api_key`);
   for (const [name, secret] of Object.entries(secrets)) {
     if (name !== 'vertex_service_account_json') assertSendable(secret.reveal(), `${at}.${name}`);
+  }
+}
+
+function checkGuardrails(guardrails: readonly Guardrail[], param: string, check: CheckDestination): void {
+  try {
+    prepareGuardrails({ check }, guardrails);
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    throw new GatewayError(error.kind, error.code, error.message, { param, cause: error });
   }
 }
 

@@ -27,7 +27,7 @@ export function createResolveTarget(deps: RoutingDeps): ResolveTarget {
     const named = slugOfModel(model);
     const credential = chooseCredential(deps, workspaceId, credentials, named?.slug ?? null);
     if (credential.type === 'none') throw missingCredentials();
-    return targetOfCredential(credential, model);
+    return targetOfCredential(credential, model, workspaceId);
   };
 
   const resolveFirst = (request: TargetRequest): ResolvedTarget | Promise<ResolvedTarget> => {

@@ -102,7 +102,7 @@ export function createRouting(deps: RoutingDeps): Routing {
     const moves = named !== null && (isLeafsModel || !hasOwnPlace(leaf));
     const credential = chooseCredential(deps, workspaceId, use.credentials, moves ? named.slug : null, use.at);
     if (credential.type === 'none') throw missingCredentials();
-    return targetOfCredential(credential, model);
+    return targetOfCredential(credential, model, workspaceId);
   };
 
   return {

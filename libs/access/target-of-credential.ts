@@ -1,6 +1,7 @@
 import type { Target } from '#libs/forwarding/answer.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
+import { callerCredentialId } from './caller-credential-id.ts';
 import { unknownVirtualKeyCode, type Credential } from './choose-credential.ts';
 import { unknownConfigCode } from './no-such-config.ts';
 import type { LiveVirtualKey } from './load-access.ts';
@@ -13,10 +14,13 @@ export type ResolvedTarget = { target: Target; model: string | null };
 export function targetOfCredential(
   credential: Exclude<Credential, { type: 'none' }>,
   model: string | null,
+  workspaceId: string,
 ): ResolvedTarget {
   if (credential.type === 'virtual_key') return targetOfVirtualKey(credential.key, model);
   const { provider, baseUrl, apiKey, settings, secrets } = credential;
-  const target: Target = { provider, baseUrl, apiKey, settings, secrets, secretOrigin: null, label: provider };
+  const own = { provider, baseUrl, apiKey, settings, secrets };
+  const credentialId = callerCredentialId(workspaceId, own);
+  const target: Target = { ...own, secretOrigin: null, label: provider, credentialId, workspaceId };
   return { target, model: slugOfModel(model)?.model ?? model };
 }
 
@@ -66,6 +70,8 @@ export function targetOfVirtualKey(key: LiveVirtualKey, model: string | null): R
     secrets: key.secrets,
     secretOrigin: key.baseUrl.origin,
     label: key.slug,
+    credentialId: key.id,
+    workspaceId: key.workspaceId,
   };
   const named = slugOfModel(model);
   if (!named) return { target, model };

@@ -112,6 +112,7 @@ export function createCallLine(deps: {
         stream: false,
         includeUsage: false,
         signal,
+        backgroundUntil: batch.expires_at.getTime(),
       };
       const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, signal, work));
       if (running !== null) {

@@ -19,6 +19,7 @@ const scopeAreas = [
   'logs',
   'audit',
   'workspaces',
+  'providers',
 ] as const;
 
 type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;

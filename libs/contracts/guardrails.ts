@@ -30,14 +30,16 @@ const not = z.boolean().default(false);
 const anyAllNone = z.enum(['any', 'all', 'none']);
 const count = () => integer({ min: 0, max: 1_000_000_000 }).optional();
 
+type CountRange = { min: number | undefined; max: number | undefined; not: boolean };
+
 /** A range under the ancestor's own names, or as `min` and `max`; at least one bound, in order. */
 const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
   const [minName, maxName] = [`min${noun}`, `max${noun}`] as const;
   return z
     .strictObject({ min: count(), max: count(), [minName]: count(), [maxName]: count(), not })
-    .transform((given) => {
-      const bounds = given as Record<string, number | undefined>;
-      return { min: given.min ?? bounds[minName], max: given.max ?? bounds[maxName], not: given.not };
+    .transform((given): CountRange => {
+      const { min, max, not, ...named } = given as CountRange & Record<string, number | undefined>;
+      return { min: min ?? named[minName], max: max ?? named[maxName], not };
     })
     .check((context) => {
       const { min, max } = context.value;
@@ -61,7 +63,7 @@ const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
 const requestTypes = { complete: 'completions', chatComplete: 'chat', embed: 'embeddings' } as const;
 const requestType = z
   .enum(['chat', 'completions', 'embeddings', 'complete', 'chatComplete', 'embed'])
-  .transform((name) => (name in requestTypes ? requestTypes[name as keyof typeof requestTypes] : name));
+  .transform((name): string => (name in requestTypes ? requestTypes[name as keyof typeof requestTypes] : name));
 
 const headers = z.record(
   z

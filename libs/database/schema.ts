@@ -180,6 +180,53 @@ export type BatchChunkTable = {
 
 export type BatchResultTable = { bucket: string; batch_id: string; line: number; succeeded: boolean; data: Buffer };
 
+export type FineTuningStatus =
+  | 'validating_files'
+  | 'queued'
+  | 'running'
+  | 'paused'
+  | 'succeeded'
+  | 'failed'
+  | 'cancelled';
+
+/** What a job was created with, as it goes to the provider; files and metadata are put in when it does. */
+export type FineTuningRequest = {
+  model: string;
+  seed: number;
+  suffix?: string;
+  method?: Record<string, unknown>;
+  hyperparameters?: Record<string, unknown>;
+  integrations?: Record<string, unknown>[];
+};
+
+export type FineTuningError = { code: string; message: string; param: string | null };
+
+export type FineTuningJobTable = StreamFold & {
+  request: Json<FineTuningRequest>;
+  training_file_id: string;
+  validation_file_id: string | null;
+  metadata: NullableJson<Record<string, string>>;
+  target: Json<BatchTarget>;
+  status: FineTuningStatus;
+  /** Accepted here and not yet answered by the provider. */
+  requested: 'cancel' | 'pause' | 'resume' | null;
+  /** The provider's ids; once the files' are there, a create call may have been sent. */
+  provider_training_file_id: string | null;
+  provider_validation_file_id: string | null;
+  provider_job_id: string | null;
+  method: Json<Record<string, unknown>>;
+  hyperparameters: Json<Record<string, unknown>>;
+  fine_tuned_model: string | null;
+  trained_tokens: number | null;
+  /** Unix seconds. */
+  estimated_finish: number | null;
+  result_files: Json<string[]>;
+  error: NullableJson<FineTuningError>;
+  created_at: Date;
+  accepted_at: Date | null;
+  finished_at: Date | null;
+};
+
 export type RequestLogTable = {
   recorded_on: string;
   id: string;
@@ -228,6 +275,40 @@ export type CommandResultTable = {
   recorded_at: Date;
 };
 
+/** Kept answers of providers (libs/response-cache); `head` is its EntryHead. */
+export type ResponseCacheTable = {
+  workspace_id: string;
+  key: Buffer;
+  head: Json<CachedAnswerHead>;
+  body: Buffer;
+  size_bytes: number;
+  created_at: Date;
+  expires_at: Date;
+};
+
+export type CachedAnswerHead = {
+  kind: 'json' | 'stream';
+  hasUsageChunk: boolean;
+  contentType: string;
+  model: string | null;
+  finishReason: string | null;
+  usage: { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number } | null;
+};
+
+/** Open circuits, so that every process hears of them (libs/resilience). */
+export type ProviderCircuitTable = {
+  id: string;
+  workspace_id: string;
+  credential_id: string;
+  label: string;
+  provider: string;
+  model: string;
+  opened_at: Date;
+  open_until: Date;
+  failures: number;
+  reason: string;
+};
+
 /** The tables of `migrations/`, as Kysely sees them. */
 export type Database = {
   event: EventTable;
@@ -245,5 +326,8 @@ export type Database = {
   batch: BatchTable;
   batch_chunk: BatchChunkTable;
   batch_result: BatchResultTable;
+  fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable;
+  response_cache: ResponseCacheTable;
+  provider_circuit: ProviderCircuitTable;
 };

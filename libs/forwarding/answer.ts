@@ -1,3 +1,4 @@
+import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
@@ -19,6 +20,12 @@ export type Target = {
   /** Replaces the model of the body. */
   model?: string;
   label: string;
+  /**
+   * What pauses, circuit breakers and queues know the credential by: the virtual key's id, or a digest of a key that came
+   * with the call. Absent: none of them counts.
+   */
+  credentialId?: string;
+  workspaceId?: string;
 };
 
 /** Each bounds one phase of one attempt, in milliseconds. */
@@ -65,6 +72,10 @@ export type ForwardRequest = {
   forwardHeaders?: readonly string[];
   signal: AbortSignal;
   timeouts?: Partial<Timeouts>;
+  /** A circuit breaker for this call's credential and model. Absent: none. */
+  breaker?: BreakerPolicy;
+  /** A batch line: where a live call is refused it waits, until this moment (epoch milliseconds). Absent: a live call. */
+  backgroundUntil?: number;
 };
 
 /** Input tokens include cached ones, output tokens include reasoning. */

@@ -21,9 +21,11 @@ import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
+import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
+import type { Pass, Traffic } from '#libs/resilience/traffic.ts';
 
 type Deps = {
   egress: Egress;
@@ -35,6 +37,8 @@ type Deps = {
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Tests bring providers of their own. */
   providers?: (id: string) => Provider | undefined;
+  /** Who may call when; of targets with a `credentialId`. Absent: everybody, always. */
+  traffic?: Pick<Traffic, 'enter' | 'stop'>;
 };
 
 export type Forwarder = {
@@ -52,6 +56,8 @@ export type Forwarder = {
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
   /** One call to a pass-through area; see `relay`. Throws as `forward`. */
   relay: (request: RelayRequest, target: Target) => Promise<RelayAnswer>;
+  /** One request for files or fine-tuning; see `plainRequest`. Throws as `forward`. */
+  request: (target: Target, request: PlainRequest) => Promise<PlainAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
@@ -67,7 +73,7 @@ const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
-  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider } = deps;
+  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider, traffic } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
   const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
@@ -149,7 +155,16 @@ export function createForwarder(deps: Deps): Forwarder {
       const nextInput = prepare(request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
-        const [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
+        const entered =
+          target.credentialId === undefined ? undefined : traffic?.enter(request, target, policy?.obeysRetryAfter);
+        const pass = entered instanceof Promise ? await entered : entered;
+        let outcome: Outcome | null = null;
+        let errorCode: string | null = null;
+        try {
+          [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
+        } finally {
+          if (pass !== undefined) leave(pass, outcome, errorCode);
+        }
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
         if (waitMs === null) return outcome;
@@ -207,18 +222,45 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
+    request: async (target, request) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
+      openCalls += 1;
+      try {
+        return await plainRequest({ egress, clock, providers }, request, target);
+      } finally {
+        openCalls -= 1;
+      }
+    },
     relay: async (request, target) => {
       if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       openCalls += 1;
       try {
-        return await relay({ egress, clock, providers, ...relayLimits }, request, target);
+        const pass = target.credentialId === undefined ? undefined : await traffic?.enter(request, target);
+        try {
+          const answer = await relay({ egress, clock, providers, ...relayLimits }, request, target);
+          void answer.done.then(() => pass?.leave(answer, answer.attempt.errorCode));
+          return answer;
+        } catch (error) {
+          pass?.leave(null, null);
+          throw error;
+        }
       } finally {
         openCalls -= 1;
       }
     },
     counters: () => ({ openCalls, openStreams, waitingRetries, sockets: egress.stats().sockets }),
-    stop: () => stopping.abort(),
+    stop: () => {
+      stopping.abort();
+      traffic?.stop();
+    },
   };
+}
+
+/** Gives a place back; that of a stream when it has ended. */
+function leave(pass: Pass, outcome: Outcome | null, errorCode: string | null): void {
+  if (outcome?.kind !== 'stream') return pass.leave(outcome, errorCode);
+  pass.begun?.();
+  void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error } : outcome, null));
 }
 
 function findTranslation(

@@ -42,6 +42,9 @@ const passing: ReadonlySet<string | null> = new Set([
   'upstream_error', // the provider says in a 200 that it failed
 ]);
 
+// Not asked at all, for a while (libs/resilience): worth another try when that is over, and no try of those that count.
+const turnedAway: ReadonlySet<string | null> = new Set(['circuit_open', 'provider_rate_limited', 'provider_busy']);
+
 /** How an outcome counts for retries. */
 export type Verdict = 'final' | 'retryable' | 'rate_limited';
 
@@ -49,6 +52,7 @@ export type Verdict = 'final' | 'retryable' | 'rate_limited';
 export function judge(outcome: Outcome, errorCode: string | null, statuses?: readonly number[]): Verdict {
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
+    if (turnedAway.has(code)) return 'rate_limited';
     return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
   }
   if (outcome.status < 400) return 'final';
@@ -66,6 +70,10 @@ export function isHopeless(errorCode: string | null): boolean {
 
 function isRetryableStatus(status: number): boolean {
   return status === 408 || status === 409 || status === 429 || status >= 500;
+}
+
+function toldBy(outcome: Outcome, now: number): number | null {
+  return outcome.kind === 'failed' ? (outcome.error.retryAfterMs ?? null) : readRetryAfter(outcome.headers, now);
 }
 
 /** Counts one call's attempts against its policy. */
@@ -87,7 +95,7 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
       else counted += 1;
       if (counted >= policy.attemptsMax || rateLimited >= (policy.rateLimitedMax ?? defaultRateLimitedMax)) return null;
       const ceiling = Math.min(policy.maxDelayMs, policy.baseDelayMs * 2 ** Math.min(counted + rateLimited - 1, 30));
-      const told = outcome.kind === 'failed' || !obeysRetryAfter ? null : readRetryAfter(outcome.headers, now);
+      const told = obeysRetryAfter ? toldBy(outcome, now) : null;
       // Without jitter what was told is waited to the millisecond.
       const wait =
         told === null ? ceiling / 2 + share() * (ceiling / 2) : told + spread() * Math.max(ceiling, told / 4);

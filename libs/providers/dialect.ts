@@ -17,22 +17,43 @@ export type Dialect = {
   values?: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** Members that the provider refuses, and that say nothing to it. */
   removes?: readonly string[];
-  /** Rewrites the raw text of `messages` where the body holds the hint. */
-  messages?: { hint: string; rewrite: (text: string) => string };
+  /** Each rewrites the raw text of `messages` where the request holds its hint in quotes. */
+  messages?: readonly { hint: string; rewrite: (text: string) => string }[];
   /** Finish reasons that OpenAI does not know; `failure`: the answer is none. */
   finishReasons?: Readonly<Record<string, FinishReason | 'failure'>>;
   /** Tells usage in chunks that hold choices, too: OpenAI's clients expect it in a last chunk without any. */
   usageBesideChoices?: boolean;
   /** One a stream, or one a whole answer. Chunks are parsed only where one of the hints is in their text. */
   answers?: { hints: readonly string[]; open: () => Amend };
+  /** What functions of it do, for people to read. */
+  notes?: readonly string[];
 };
+
+/** The dialect in words, for docs/providers.md. */
+export function describeDialect(dialect: Dialect): string[] {
+  const { developerRole, renames = {}, values = {}, removes = [], finishReasons = {}, notes = [] } = dialect;
+  const arrows = (names: Readonly<Record<string, string>>): string[] =>
+    Object.entries(names).map(([from, to]) => `\`${from}\` → \`${to}\``);
+  const ends = Object.entries(finishReasons).map(([from, to]) =>
+    to === 'failure' ? `end \`${from}\` is an error` : `end \`${from}\` → \`${to}\``,
+  );
+  return [
+    ...(developerRole ? [] : ['`developer` → `system`']),
+    ...arrows(renames),
+    ...Object.entries(values).flatMap(([name, texts]) => arrows(texts).map((arrow) => `\`${name}\` ${arrow}`)),
+    ...removes.map((name) => `no \`${name}\``),
+    ...ends,
+    ...(dialect.usageBesideChoices ? ['usage in a chunk of its own'] : []),
+    ...notes,
+  ];
+}
 
 /**
  * The edits that the dialect asks of a chat request, made on its bytes: a search for the words that matter, and a look at
  * the members only where one is found. undefined: nothing to do.
  */
 export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefined {
-  const { developerRole = false, renames = {}, values = {}, removes = [], messages } = dialect;
+  const { developerRole = false, renames = {}, values = {}, removes = [], messages = [] } = dialect;
   const edits: Record<string, string | undefined> = {};
   for (const [name, other] of Object.entries(renames)) {
     const value = written(call, name);
@@ -48,7 +69,7 @@ export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefi
   for (const name of removes) if (written(call, name) !== undefined) edits[name] = undefined;
   const rewrites = [
     ...(!developerRole && mentions(call, 'developer') ? [developerToSystem] : []),
-    ...(messages && mentions(call, messages.hint) ? [messages.rewrite] : []),
+    ...messages.flatMap(({ hint, rewrite }) => (mentions(call, hint) ? [rewrite] : [])),
   ];
   const before = rewrites.length > 0 ? written(call, 'messages') : undefined;
   if (before !== undefined) {

@@ -1,6 +1,14 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
-import { amendsAnswers, amendWhole, dialectEdits, openAmendedStream, type Dialect } from './dialect.ts';
+import {
+  amendsAnswers,
+  amendWhole,
+  describeDialect,
+  dialectEdits,
+  openAmendedStream,
+  type Dialect,
+} from './dialect.ts';
 import type {
+  Addressing,
   Call,
   Operation,
   OutboundRequest,
@@ -8,6 +16,7 @@ import type {
   ProviderError,
   RelayArea,
   RelayCall,
+  Settings,
   Translation,
   Upstream,
 } from './provider.ts';
@@ -21,10 +30,14 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** Headers that a setting of the target gives where the client sends none. */
+  settingHeaders?: Readonly<Record<string, string>>;
   /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
   dialect?: Dialect | null;
   /** The pass-through areas that it has. Default: none. */
   relays?: readonly RelayArea[];
+  /** It trains models by OpenAI's fine-tuning API. */
+  fineTuning?: boolean;
 };
 
 /** Most servers know the roles system, user, assistant and tool only. */
@@ -44,14 +57,24 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  settingHeaders = {},
   dialect = common,
   relays = [],
+  fineTuning = false,
 }: Options): Provider {
+  const fromSettings = Object.entries(settingHeaders);
+  const pushSettings = (headers: string[], settings: Settings, sent: Readonly<Record<string, string>>): void => {
+    for (const [header, setting] of fromSettings) {
+      const value = settings[setting];
+      if (value !== undefined && sent[header] === undefined) headers.push(header, value);
+    }
+  };
   const translation: Translation = {
-    encode(call, { baseUrl: base, apiKey }) {
+    encode(call, { baseUrl: base, apiKey, settings }) {
       const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
       if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
       for (const name of Object.keys(call.headers)) headers.push(name, call.headers[name] ?? '');
+      pushSettings(headers, settings, call.headers);
       const { origin, folder, search } = partsOf(base);
       const path = folder + paths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
@@ -75,17 +98,36 @@ export function openAiCompatible({
     embeddings: translation,
     models: { ...translation, decode: toModelList },
   };
+  const encodeRelayed = (call: RelayCall, upstream: Upstream): OutboundRequest => {
+    const request = encodeRelay(call, upstream);
+    pushSettings(request.headers, upstream.settings, call.headers);
+    return request;
+  };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
+  const differences = dialect === null ? [] : describeDialect(dialect);
   return {
     id,
     baseUrlOf: () => address,
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
-    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
+    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
+    ...(differences.length > 0 ? { differences } : {}),
+    ...(fineTuning ? { fineTuning: addressOf } : {}),
     operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
+
+const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
+  const { origin, folder, search } = partsOf(baseUrl);
+  const [plain = path, query] = path.split('?', 2);
+  const queries = [search.slice(1), query].filter(Boolean).join('&');
+  return {
+    origin,
+    path: `${folder}${plain}${queries === '' ? '' : `?${queries}`}`,
+    headers: apiKey ? ['authorization', `Bearer ${apiKey.reveal()}`] : [],
+  };
+};
 
 /** The client's request below another base address, with the provider's credential. */
 function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {

@@ -138,6 +138,12 @@ export type Relay = {
   encode(call: RelayCall, upstream: Upstream): OutboundRequest;
 };
 
+/**
+ * Where a request of OpenAI's own dialect goes at a provider and what authorises it. `path` begins below the version
+ * segment (`/fine_tuning/jobs?limit=20`); `headers` is flat.
+ */
+export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
+
 /** What `authorize` may use of the core. */
 export type AuthorizeTools = {
   /** Epoch milliseconds. */
@@ -165,6 +171,10 @@ export type Provider = {
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
   /** Absent: none of the pass-through areas. */
   readonly relay?: Relay;
+  /** What a pass-through changes all the same, for people to read (docs/providers.md). */
+  readonly differences?: readonly string[];
+  /** How its files and fine-tuning jobs are reached; absent: it trains nothing, or not in OpenAI's dialect. */
+  readonly fineTuning?: Addressing;
   /**
    * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
    * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.

@@ -23,3 +23,21 @@ test('the names that clients of the older interface send are understood; unknown
   expect(findProvider('nobody')).toBeUndefined();
   expect(findProvider('__proto__')).toBeUndefined();
 });
+
+test('an organisation of the virtual key goes out, unless the client names another one', () => {
+  const call = {
+    operation: 'models' as const,
+    body: Buffer.alloc(0),
+    edits: {},
+    json: () => ({}),
+    stream: false,
+    includeUsage: false,
+    strict: true,
+    resources: new Map(),
+    headers: { 'openai-project': 'theirs' },
+  };
+  const settings = { openai_organization: 'org-1', openai_project: 'proj-1' };
+  const upstream = { baseUrl: new URL('https://api.openai.com/v1'), apiKey: null, settings, secrets: {} };
+  const sent = findProvider('openai')?.operations.models?.encode(call, upstream).headers;
+  expect(sent).toEqual(['accept', 'application/json', 'openai-project', 'theirs', 'openai-organization', 'org-1']);
+});

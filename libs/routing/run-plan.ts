@@ -13,6 +13,8 @@ export type LeafCall = {
   /** What the provider is asked for. */
   model: string | null;
   policy: RetryPolicy | undefined;
+  /** The caller's, as conditions see it. */
+  metadata: PlanCall['metadata'];
 };
 
 export type RunDeps = {
@@ -74,6 +76,8 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
  * first event: after that it is the answer. It does not go on when the gateway itself refused the call (a destination
  * that is not allowed, an unknown virtual key, a parameter that the provider cannot take): that is a mistake in the
  * request or the config, and would only be hidden. Nor when the caller left. The last outcome is the answer.
+ *
+ * A target whose circuit breaker is open is passed over: by a fallback always, by a loadbalance for one of the others.
  */
 export async function runPlan(deps: RunDeps, plan: Plan, planned: PlanRequest): Promise<PlanRun> {
   const attempts: Attempt[] = [];
@@ -90,7 +94,15 @@ async function runNode(deps: RunDeps, node: PlanNode, planned: PlanRequest, atte
     }
     case 'loadbalance': {
       const sticky = node.sticky && chooseSticky(node.options, node.sticky, planned.call, deps.now());
-      return runNode(deps, (sticky ?? chooseByWeight(node.options, deps.random())).node, planned, attempts);
+      let chosen = sticky ?? chooseByWeight(node.options, deps.random());
+      let { options } = node;
+      for (;;) {
+        const run = await runNode(deps, chosen.node, planned, attempts);
+        if (!isOpen(run.outcome) || options.length === 1) return run;
+        const open = chosen;
+        options = options.filter((option) => option !== open);
+        chosen = chooseByWeight(options, deps.random());
+      }
     }
     case 'fallback': {
       const [first, ...others] = node.options;
@@ -119,7 +131,14 @@ async function runLeaf(deps: RunDeps, own: Leaf, planned: PlanRequest, attempts:
     model = resolved.model;
     target = model === null ? resolved.target : { ...resolved.target, model };
     const leafRequest = requestOf(request, leaf, edited.edits);
-    outcome = await deps.callLeaf({ leaf, request: leafRequest, target, model, policy });
+    outcome = await deps.callLeaf({
+      leaf,
+      request: leafRequest,
+      target,
+      model,
+      policy,
+      metadata: planned.call.metadata,
+    });
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
     outcome = { kind: 'failed', error, attempts: [] };
@@ -163,7 +182,11 @@ function chooseByWeight(options: readonly WeightedOption[], random: number): Wei
   return last;
 }
 
+/** A target whose circuit breaker is open is passed over, whatever statuses are listed: it was not asked. */
+const isOpen = (outcome: Outcome): boolean => outcome.kind === 'failed' && outcome.error.code === 'circuit_open';
+
 function leadsOn(outcome: Outcome, statuses: ReadonlySet<number> | null): boolean {
+  if (isOpen(outcome)) return true;
   if (outcome.kind === 'failed') {
     const counted = statusesOf(outcome.error);
     return counted.length > 0 && (statuses === null || counted.some((status) => statuses.has(status)));

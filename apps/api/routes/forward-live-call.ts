@@ -70,6 +70,7 @@ const headers = [
   'cache-ttl',
   'cache-namespace',
   'cache-force-refresh',
+  'debug',
 ];
 
 /**

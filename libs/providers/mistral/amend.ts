@@ -56,8 +56,9 @@ function withText(message: Json, strict: boolean, streamed: boolean): Json {
   });
   const text = parts.map(([type, said]) => (type === 'text' ? said : '')).join('');
   const { content: _parts, ...rest } = message;
-  const blocks = parts.map(([type, said]) =>
-    streamed ? { index: type === 'thinking' ? 0 : 1, delta: { [type]: said } } : { type, [type]: said },
+  // Text alone is told as it comes, without a list: of both forms only thoughts need a place of their own.
+  const blocks = parts.flatMap(([type, said]) =>
+    type === 'text' ? [] : [streamed ? { index: 0, delta: { thinking: said } } : { type, thinking: said }],
   );
   return {
     ...rest,

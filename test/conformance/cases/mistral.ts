@@ -43,7 +43,12 @@ export const cases: readonly ConformanceCase[] = [
           { content: [thoughts('and two.')] },
           { content: '4' },
         ),
-        says: { text: '4', finishReason: 'stop', usage: counts },
+        says: {
+          text: '4',
+          finishReason: 'stop',
+          usage: counts,
+          contentBlocks: [{ type: 'thinking', thinking: 'Two and two.' }],
+        },
       },
       {
         name: 'the end of the model’s own window',
@@ -143,6 +148,21 @@ export const cases: readonly ConformanceCase[] = [
           tool_choice: 'any',
           stream: true,
           stream_options: undefined,
+        },
+      },
+      {
+        name: 'thoughts go back as content',
+        request: {
+          messages: [
+            { role: 'user', content: '2 + 2?' },
+            { role: 'assistant', content: '4', content_blocks: [{ type: 'thinking', thinking: 'Two and two.' }] },
+          ],
+        },
+        body: {
+          messages: [
+            { role: 'user', content: '2 + 2?' },
+            { role: 'assistant', content: [thoughts('Two and two.'), { type: 'text', text: '4' }] },
+          ],
         },
       },
       {

@@ -1,7 +1,5 @@
 import { chatCall } from './chat.ts';
 import { embeddingsCall } from './embeddings.ts';
-import { findFileRoute } from './files.ts';
-import { findTuningRoute, type Tuning } from './fine-tuning.ts';
 import { findModel, listModels } from './models.ts';
 import { frame } from './shapes.ts';
 import { textCall } from './text-completions.ts';
@@ -63,18 +61,6 @@ export const openai: WireFormat = {
         ]),
   ],
 };
-
-/** The whole interface, with the files and fine-tuning jobs of one simulator. */
-export function createOpenAi(tuning: Tuning): WireFormat {
-  return {
-    ...openai,
-    find: (method, path) =>
-      openai.find(method, path) ??
-      (path.startsWith('/v1/fi')
-        ? (findTuningRoute(tuning, method, path) ?? findFileRoute(tuning.files, method, path))
-        : undefined),
-  };
-}
 
 function findModels(path: string): Route | undefined {
   if (path === '/v1/models') return { name: 'GET /v1/models', resource: listModels };

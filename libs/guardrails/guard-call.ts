@@ -1,0 +1,140 @@
+import type { Guardrail } from '#libs/contracts/guardrails.ts';
+import type { Attempt, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/forwarding/answer.ts';
+import { asRecord } from '#libs/forwarding/usage.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { spliceMembers } from '#libs/kernel/json-members.ts';
+import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
+import type { GuardrailSubject } from './subject.ts';
+
+/** What clients see of guardrails, with the statuses and the error body of the ancestor (interface-and-providers.md 1.7). */
+export const guardrailStatus = { failed: 246, denied: 446 } as const;
+
+export type GuardedCall = {
+  input: readonly Guardrail[];
+  output: readonly Guardrail[];
+  request: ForwardRequest;
+  target: Target;
+  model: string | null;
+  metadata: Readonly<Record<string, string>> | null;
+  /** The call is made again while an output check ends it with one of these statuses, `attempts` times in all. */
+  repeat?: { statuses: readonly number[]; attempts: number };
+  /** `isRepeat`: the answer before was not good enough, so one that was kept is not either. */
+  make: (isRepeat: boolean) => Promise<Outcome>;
+};
+
+const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
+
+/**
+ * Makes a call between its guardrails. A denial is an answer of status 446 with `hook_results`; a failure that does not
+ * deny makes a success 246, and so do both of the input when the answer is a stream. Output guardrails do not see
+ * streams: what has been said cannot be taken back. An answer that is an error stays as it is. With strict compliance,
+ * `hook_results` are in a body only beside 246 and 446. Never rejects but for bugs.
+ */
+export async function guardCall(guardrails: Guardrails, call: GuardedCall): Promise<Outcome> {
+  const { input, output, request, repeat } = call;
+  const subject = toSubject(call);
+  const attempts: Attempt[] = [];
+  try {
+    const before = input.length === 0 ? passed : await guardrails.evaluate(input, subject);
+    if (before.outcome === 'denied') return denied(before.results, [], null);
+    for (let made = 1; ; made += 1) {
+      const outcome = await call.make(made > 1);
+      attempts.push(...outcome.attempts);
+      if (outcome.kind === 'failed') return { ...outcome, attempts };
+      if (outcome.status < 200 || outcome.status > 299) return { ...outcome, attempts };
+      if (outcome.kind === 'stream') {
+        return { ...outcome, attempts, status: before.outcome === 'failed' ? guardrailStatus.failed : outcome.status };
+      }
+      const after = output.length === 0 ? passed : await evaluateOutput(guardrails, output, subject, outcome);
+      const answer = withVerdicts({ ...outcome, attempts }, before, after, request.strict ?? true);
+      const isBad = after.outcome !== 'passed' && repeat?.statuses.includes(answer.status) === true;
+      if (!isBad || made >= repeat.attempts) return answer;
+    }
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    return { kind: 'failed', error, attempts };
+  }
+}
+
+function evaluateOutput(
+  guardrails: Guardrails,
+  output: readonly Guardrail[],
+  subject: GuardrailSubject,
+  { status, body }: JsonAnswer,
+): Promise<GuardrailVerdict> {
+  return guardrails.evaluate(output, { ...subject, response: { status, body: asRecord(JSON.parse(body.toString())) } });
+}
+
+function withVerdicts(
+  answer: JsonAnswer,
+  before: GuardrailVerdict,
+  after: GuardrailVerdict,
+  strict: boolean,
+): JsonAnswer {
+  if (after.outcome === 'denied') return denied(before.results, after.results, answer);
+  const failed = before.outcome === 'failed' || after.outcome === 'failed';
+  const seen = before.results.length + after.results.length;
+  if (!failed && (strict || seen === 0)) return answer;
+  const results = hookResults(before.results, after.results);
+  return {
+    ...answer,
+    status: failed ? guardrailStatus.failed : answer.status,
+    body: spliceMembers(answer.body, { hook_results: JSON.stringify(results) }),
+  };
+}
+
+/** The refusal; `answer` is what was refused, and paid for all the same. */
+function denied(before: HookResult[], after: HookResult[], answer: JsonAnswer | null): JsonAnswer {
+  const phase = answer === null ? 'input' : 'output';
+  const error = {
+    message: `The ${phase} guardrail checks defined in the config failed. You can find more information in the \`hook_results\` object.`,
+    type: 'hooks_failed',
+    param: null,
+    code: null,
+  };
+  return {
+    kind: 'json',
+    status: guardrailStatus.denied,
+    // The same call would be refused again; SDKs repeat none of the 4xx but a few.
+    headers: answer?.headers ?? {},
+    providerRequestId: answer?.providerRequestId ?? null,
+    attempts: answer?.attempts ?? [],
+    usage: answer?.usage ?? null,
+    model: answer?.model ?? null,
+    finishReason: answer?.finishReason ?? null,
+    body: Buffer.from(JSON.stringify({ error, hook_results: hookResults(before, after) })),
+    contentType: 'application/json',
+  };
+}
+
+const hookResults = (before: HookResult[], after: HookResult[]): object => ({
+  before_request_hooks: before,
+  after_request_hooks: after,
+});
+
+function toSubject({ request, target, model, metadata }: GuardedCall): GuardrailSubject {
+  const { operation, stream, signal } = request;
+  return {
+    operation,
+    model,
+    provider: target.provider,
+    metadata,
+    stream,
+    request: editedBody(request),
+    response: null,
+    signal,
+  };
+}
+
+/** The body as the provider gets it. */
+function editedBody({ body, parsed, edits = {} }: ForwardRequest): Readonly<Record<string, unknown>> {
+  const given = parsed ?? (JSON.parse(body.toString()) as Record<string, unknown>);
+  const changes = Object.entries(edits);
+  if (changes.length === 0) return given;
+  const members = new Map(Object.entries(given));
+  for (const [name, raw] of changes) {
+    if (raw === undefined) members.delete(name);
+    else members.set(name, JSON.parse(raw));
+  }
+  return Object.fromEntries(members);
+}

@@ -1,0 +1,262 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { GuardrailList } from '#libs/contracts/guardrails.ts';
+import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
+import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { hang, startUpstream, type Upstream } from '#test/upstream.ts';
+import { createGuardrails, prepareGuardrails, type Guardrails } from './guardrails.ts';
+import type { GuardrailSubject } from './subject.ts';
+
+const logger = createLogger({ name: 'test', level: 'silent' });
+let upstream: Upstream;
+let egress: Egress;
+let guardrails: Guardrails;
+
+beforeEach(async () => {
+  upstream = await startUpstream((reply) => reply.json(200, { verdict: true }));
+  egress = createEgress({ allow: parseEgressAllow(`127.0.0.1:${upstream.port}`), connectTimeoutMs: 1_000 });
+  guardrails = createGuardrails({
+    egress,
+    clock: { now: () => 0 },
+    logger,
+  });
+});
+afterEach(async () => {
+  await egress.stop();
+  await upstream.stop();
+});
+
+const subject = (text: string, more: Partial<GuardrailSubject> = {}): GuardrailSubject => ({
+  operation: 'chat',
+  model: 'gpt-test',
+  provider: 'openai',
+  metadata: { team: 'a' },
+  stream: false,
+  request: { messages: [{ role: 'user', content: text }] },
+  response: null,
+  signal: new AbortController().signal,
+  ...more,
+});
+
+const answered = (...contents: string[]): Partial<GuardrailSubject> => ({
+  response: {
+    status: 200,
+    body: { choices: contents.map((content) => ({ message: { role: 'assistant', content } })) },
+  },
+});
+
+/** The verdict of one check on a subject. */
+async function verdictOf(check: object, on: GuardrailSubject): Promise<boolean | undefined> {
+  const { results } = await guardrails.evaluate(GuardrailList.parse([check]), on);
+  return results[0]?.verdict;
+}
+
+describe('local checks', () => {
+  test.each([
+    [{ regexMatch: { rule: '^\\d{3}$' } }, '123', '1234'],
+    [{ regexMatch: { rule: 'secret', not: true } }, 'open', 'a secret'],
+    [{ contains: { words: ['x', 'y'] } }, 'only y', 'neither'.replace('y', '')],
+    [{ contains: { words: ['x', 'y'], operator: 'all' } }, 'y and x', 'x alone'],
+    [{ contains: { words: ['Apple'], operator: 'none' } }, 'pears', 'an Apple'],
+    [{ contains: { words: ['Apple'], not: true } }, 'pears', 'an Apple'],
+    [{ wordCount: { minWords: 2, maxWords: 3 } }, ' two  words\n', 'one'],
+    [{ wordCount: { max: 2, not: true } }, 'one two three', 'one two'],
+    [{ sentenceCount: { minSentences: 2, maxSentences: 2 } }, 'Pi is 3.14. Really?!', 'One. Two. Three'],
+    [{ characterCount: { maxCharacters: 3 } }, 'é😀x', 'four'],
+    [{ jsonKeys: { keys: ['a', 'b.c'], operator: 'all' } }, '{"a":1,"b":{"c":2}}', '{"a":1,"b":{}}'],
+    [{ jsonKeys: { keys: ['a'], operator: 'none' } }, '{"b":1}', '{"a":1}'],
+    [{ jsonSchema: { schema: { type: 'object', required: ['a'] } } }, '```json\n{"a":1}\n```', '{"b":1}'],
+    [{ jsonSchema: { schema: { type: 'object' }, not: true } }, 'no JSON at all', 'Here: {"a":1}.'],
+    [{ validUrls: {} }, 'see https://example.com/a?b=c. and http://8.8.8.8', 'see https://localhost/ or http://a..b'],
+    [{ validUrls: { not: true } }, 'http://nodot', 'https://example.com'],
+  ])('%j passes %j and fails %j', async (check, good, bad) => {
+    expect(await verdictOf(check, subject(good))).toBe(true);
+    expect(await verdictOf(check, subject(bad))).toBe(false);
+  });
+
+  test('models, metadata and request types are judged on the call itself', async () => {
+    const on = subject('x');
+    expect(await verdictOf({ modelWhitelist: { models: ['gpt-test'] } }, on)).toBe(true);
+    expect(await verdictOf({ modelWhitelist: { models: ['other'] } }, on)).toBe(false);
+    expect(await verdictOf({ modelWhitelist: { models: ['gpt-test'], not: true } }, on)).toBe(false);
+    expect(await verdictOf({ requiredMetadataKeys: { metadataKeys: ['team'] } }, on)).toBe(true);
+    expect(await verdictOf({ requiredMetadataKeys: { metadataKeys: ['team', 'toString'] } }, on)).toBe(false);
+    expect(await verdictOf({ allowedRequestTypes: { allowedTypes: ['chatComplete'] } }, on)).toBe(true);
+    expect(await verdictOf({ allowedRequestTypes: { allowedTypes: ['embed'] } }, on)).toBe(false);
+    expect(await verdictOf({ allowedRequestTypes: { blockedTypes: ['chat'] } }, on)).toBe(false);
+  });
+
+  test('forbidden words are found in earlier messages, and not in the words of the system', async () => {
+    const check = { contains: { words: ['Apple'], operator: 'none' } };
+    const say = (role: string) => ({
+      request: {
+        messages: [
+          { role, content: [{ type: 'text', text: 'Apple' }] },
+          { role: 'user', content: 'go on' },
+        ],
+      },
+    });
+    expect(await verdictOf(check, subject('', say('user')))).toBe(false);
+    expect(await verdictOf(check, subject('', say('system')))).toBe(true);
+  });
+
+  test('counts are of the last message only', async () => {
+    const request = {
+      messages: [
+        { role: 'user', content: 'many many words' },
+        { role: 'user', content: 'one' },
+      ],
+    };
+    expect(await verdictOf({ wordCount: { max: 1 } }, subject('', { request }))).toBe(true);
+  });
+
+  test('an output passes when each of its choices does', async () => {
+    const check = { contains: { words: ['ok'] } };
+    expect(await verdictOf(check, subject('', answered('ok', 'also ok')))).toBe(true);
+    expect(await verdictOf(check, subject('', answered('ok', 'no')))).toBe(false);
+  });
+
+  test('token ids cannot be read and do not pass; embeddings have no text and do', async () => {
+    const check = { contains: { words: ['x'], operator: 'none' } };
+    expect(await verdictOf(check, subject('', { operation: 'completions', request: { prompt: [[1, 2]] } }))).toBe(
+      false,
+    );
+    const embedding = { operation: 'embeddings' as const, response: { status: 200, body: { data: [] } } };
+    expect(await verdictOf(check, subject('', embedding))).toBe(true);
+  });
+});
+
+describe('what a tenant may write', () => {
+  const prepare = (check: object) => () => prepareGuardrails(egress, GuardrailList.parse([check]));
+
+  test.each([
+    [{ regexMatch: { rule: '(?=x)' } }, /RE2/],
+    [{ regexMatch: { rule: '(a)\\1' } }, /RE2/],
+    [{ jsonSchema: { schema: { $ref: 'http://169.254.169.254/x' } } }, /another document/],
+    [{ jsonSchema: { schema: { properties: { a: { pattern: '(a+)+$' } } } } }, /regexMatch/],
+    [{ webhook: { webhookURL: 'http://169.254.169.254/' } }, /not allowed/],
+    [{ webhook: { webhookURL: 'http://10.0.0.1/x' } }, /not allowed/],
+    [{ webhook: { webhookURL: 'https://example.com', headers: { Host: 'x' } } }, /header 'Host'/],
+  ])('%j is refused', (check, message) => {
+    expect(prepare(check)).toThrow(
+      expect.objectContaining({ kind: 'invalid_request', message: expect.stringMatching(message) as string }),
+    );
+  });
+
+  test('a schema that nests without end or is too large is refused', () => {
+    let deep: object = {};
+    for (let depth = 0; depth < 40; depth += 1) deep = { items: deep };
+    expect(prepare({ jsonSchema: { schema: deep } })).toThrow(/nests deeper/);
+    const large = { properties: { a: { const: 'x'.repeat(70_000) } } };
+    expect(prepare({ jsonSchema: { schema: large } })).toThrow(/larger than/);
+  });
+
+  test('properties may be named like keywords', () => {
+    expect(prepare({ jsonSchema: { schema: { properties: { pattern: { type: 'string' } } } } })).not.toThrow();
+  });
+
+  test('an expression that explodes elsewhere is judged at once, on a long text', async () => {
+    const text = `${'a'.repeat(100_000)}!`;
+    expect(await verdictOf({ regexMatch: { rule: '^(a+)+$' } }, subject(text))).toBe(false);
+    expect(await verdictOf({ regexMatch: { rule: '^(a|a)*!$' } }, subject(text))).toBe(true);
+  });
+
+  test('a schema that takes for ever is stopped, does not pass, and is not tried again', async () => {
+    const $defs: Record<string, object> = { d0: { type: 'object' } };
+    for (let n = 1; n < 40; n += 1)
+      $defs[`d${n}`] = { allOf: [{ $ref: `#/$defs/d${n - 1}` }, { $ref: `#/$defs/d${n - 1}` }] };
+    const check = { jsonSchema: { schema: { $defs, $ref: '#/$defs/d39' } } };
+    const first = await guardrails.evaluate(GuardrailList.parse([check]), subject('{}'));
+    expect(first.results[0]?.checks[0]?.data['explanation']).toMatch(/too long to evaluate/);
+    const again = await guardrails.evaluate(GuardrailList.parse([check]), subject('{}'));
+    expect(again.results[0]?.verdict).toBe(false);
+    expect(again.results[0]?.checks[0]?.execution_time).toBeLessThan(40);
+  });
+});
+
+describe('webhooks', () => {
+  const hook = (more: object = {}) => ({
+    webhook: { webhookURL: new URL('/check?a=b', upstream.url).href, headers: { 'x-token': 't' }, ...more },
+  });
+
+  test('a webhook gets the call and decides', async () => {
+    expect(await verdictOf(hook(), subject('hello'))).toBe(true);
+    const [request] = upstream.requests;
+    expect(request).toMatchObject({ method: 'POST', path: '/check?a=b' });
+    expect(request?.headers['x-token']).toBe('t');
+    expect(JSON.parse(request?.body.toString() ?? '')).toEqual({
+      eventType: 'beforeRequestHook',
+      request: { json: { messages: [{ role: 'user', content: 'hello' }] }, text: 'hello', isStreamingRequest: false },
+      response: null,
+      provider: 'openai',
+      requestType: 'chat',
+      metadata: { team: 'a' },
+    });
+    upstream.script((reply) => reply.json(200, { verdict: false, data: { why: 'no' } }));
+    const { results } = await guardrails.evaluate(GuardrailList.parse([hook()]), subject('hello'));
+    expect(results[0]?.checks[0]).toMatchObject({ verdict: false, data: { data: { why: 'no' } } });
+  });
+
+  test.each([
+    ['an error', { status: 500, body: '{"verdict":true}', headers: {} }],
+    ['a redirect', { status: 302, body: '', headers: { location: 'http://127.0.0.1/' } }],
+    ['no JSON', { status: 200, body: '<html>', headers: {} }],
+    ['no verdict', { status: 200, body: '{"verdict":"true"}', headers: {} }],
+    ['an answer without end', { status: 200, body: `{"verdict":true,"data":"${'x'.repeat(300_000)}"}`, headers: {} }],
+  ])('%s fails the check only with failOnError', async (_what, { status, body, headers }) => {
+    upstream.script((reply) => reply.respond(status, body, headers));
+    expect(await verdictOf(hook(), subject('x'))).toBe(true);
+    expect(await verdictOf(hook({ failOnError: true }), subject('x'))).toBe(false);
+  });
+
+  test('a webhook that hangs is given up after its timeout', async () => {
+    upstream.script(hang);
+    expect(await verdictOf(hook({ failOnError: true, timeout: 30 }), subject('x'))).toBe(false);
+  });
+
+  test('a caller who leaves ends the wait', async () => {
+    upstream.script(hang);
+    const controller = new AbortController();
+    const asking = guardrails.evaluate(GuardrailList.parse([hook()]), subject('x', { signal: controller.signal }));
+    await upstream.until(() => upstream.requests.length === 1);
+    controller.abort();
+    await expect(asking).rejects.toMatchObject({ code: 'call_aborted' });
+  });
+});
+
+describe('verdicts', () => {
+  const no = { contains: { words: ['never said'] } };
+
+  test('a guardrail that denies wins over one that only tells, and all results are there', async () => {
+    const list = GuardrailList.parse([
+      { ...no, id: 'mine', on_fail: { feedback: { value: -5 } } },
+      { ...no, deny: true },
+      { characterCount: { min: 1 }, deny: true, name: 'counted' },
+    ]);
+    const { outcome, results } = await guardrails.evaluate(list, subject('hello'));
+    expect(outcome).toBe('denied');
+    expect(results.map(({ id, verdict, deny }) => [id, verdict, deny])).toEqual([
+      ['mine', false, false],
+      ['input_guardrail_2', false, true],
+      ['input_guardrail_3', true, true],
+    ]);
+    expect(results[0]?.feedback).toEqual({ value: -5 });
+    expect(results[2]?.name).toBe('counted');
+  });
+
+  test('without deny a failure is told, and nothing failed is passed', async () => {
+    expect((await guardrails.evaluate(GuardrailList.parse([no]), subject('hello'))).outcome).toBe('failed');
+    expect((await guardrails.evaluate([], subject('hello'))).outcome).toBe('passed');
+  });
+
+  test('an async guardrail decides nothing, and the answer does not wait for it', async () => {
+    upstream.script(hang);
+    const webhookURL = upstream.url.href;
+    const list = GuardrailList.parse([
+      { webhook: { webhookURL, timeout: 50, failOnError: true }, deny: true, async: true },
+    ]);
+    expect(await guardrails.evaluate(list, subject('hello'))).toEqual({ outcome: 'passed', results: [] });
+    await guardrails.settled();
+    expect(upstream.requests).toHaveLength(1);
+  });
+});

@@ -1,0 +1,16 @@
+import type { Operation } from '#libs/providers/provider.ts';
+
+/** What guardrails look at: a call before it is made, and its whole answer after it. */
+export type GuardrailSubject = {
+  operation: Operation;
+  /** What the provider is asked for. */
+  model: string | null;
+  provider: string;
+  metadata: Readonly<Record<string, string>> | null;
+  stream: boolean;
+  /** The body that the provider gets: overrides and defaults applied. */
+  request: Readonly<Record<string, unknown>>;
+  /** null before the call. */
+  response: { status: number; body: Readonly<Record<string, unknown>> } | null;
+  signal: AbortSignal;
+};

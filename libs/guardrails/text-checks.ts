@@ -1,0 +1,161 @@
+import type { GuardrailCheck } from '#libs/contracts/guardrails.ts';
+import { compileSchema, countKeys, jsonOfText } from './json-checks.ts';
+import { compilePattern } from './patterns.ts';
+
+/** What a check found; `data` is shown in the results and never repeats the text that was checked. */
+export type Finding = { verdict: boolean; data: Readonly<Record<string, unknown>> };
+
+type TextCheckName =
+  | 'regexMatch'
+  | 'contains'
+  | 'wordCount'
+  | 'sentenceCount'
+  | 'characterCount'
+  | 'jsonSchema'
+  | 'jsonKeys'
+  | 'validUrls';
+export type TextCheck = Extract<GuardrailCheck, { name: TextCheckName }>;
+
+const names: ReadonlySet<string> = new Set<TextCheckName>([
+  'regexMatch',
+  'contains',
+  'wordCount',
+  'sentenceCount',
+  'characterCount',
+  'jsonSchema',
+  'jsonKeys',
+  'validUrls',
+]);
+const searching: ReadonlySet<string> = new Set<TextCheckName>(['regexMatch', 'contains']);
+
+export const isTextCheck = (check: GuardrailCheck): check is TextCheck => names.has(check.name);
+
+/** Whether the check looks for something (in all texts as one) instead of judging each text. */
+export const isSearch = (check: TextCheck): boolean => searching.has(check.name);
+
+/** Judges one text. Pure; throws invalid_request for a pattern or schema that cannot be used. */
+export function checkText(check: TextCheck, text: string): Finding {
+  switch (check.name) {
+    case 'regexMatch': {
+      const { rule, not } = check.parameters;
+      const matched = compilePattern(rule).test(text);
+      return { verdict: matched !== not, data: { rule, not, matched } };
+    }
+    case 'contains': {
+      const { words, operator, not } = check.parameters;
+      const found = words.filter((word) => text.includes(word));
+      const verdict = holds(operator, found.length, words.length);
+      return { verdict: verdict !== not, data: { operator, not, found, missing: words.length - found.length } };
+    }
+    case 'wordCount':
+      return inRange(countWords(text), check.parameters);
+    case 'sentenceCount':
+      return inRange(countSentences(text), check.parameters);
+    case 'characterCount':
+      return inRange(countCharacters(text), check.parameters);
+    case 'jsonSchema': {
+      const { schema, not } = check.parameters;
+      const validate = compileSchema(schema);
+      const value = jsonOfText(text);
+      if (value === undefined) return { verdict: not, data: { not, explanation: 'The text holds no JSON.' } };
+      const valid = validate(value);
+      if (valid === 'too_slow')
+        return { verdict: false, data: { not, explanation: 'The schema takes too long to evaluate.' } };
+      return { verdict: valid !== not, data: { not, valid } };
+    }
+    case 'jsonKeys': {
+      const { keys, operator } = check.parameters;
+      const value = jsonOfText(text);
+      const present = value === undefined ? 0 : countKeys(value, keys);
+      const data = { operator, present, missing: keys.length - present };
+      if (value === undefined) return { verdict: false, data: { ...data, explanation: 'The text holds no JSON.' } };
+      return { verdict: holds(operator, present, keys.length), data };
+    }
+    case 'validUrls': {
+      const { not } = check.parameters;
+      const urls = urlsOf(text);
+      const invalid = urls.filter((url) => !isPublicUrl(url)).length;
+      // As with the ancestor, a text without a URL has no valid ones.
+      const valid = urls.length > 0 && invalid === 0;
+      return { verdict: valid !== not, data: { not, urls: urls.length, invalid } };
+    }
+  }
+}
+
+/** Throws invalid_request for a pattern or schema that cannot be used. */
+export function prepareTextCheck(check: TextCheck): void {
+  if (check.name === 'regexMatch') compilePattern(check.parameters.rule);
+  if (check.name === 'jsonSchema') compileSchema(check.parameters.schema);
+}
+
+/** `any`, `all` or `none` of a list. */
+export function holds(operator: 'any' | 'all' | 'none', found: number, total: number): boolean {
+  if (operator === 'any') return found > 0;
+  return operator === 'all' ? found === total : found === 0;
+}
+
+function inRange(
+  count: number,
+  { min, max, not }: { min: number | undefined; max: number | undefined; not: boolean },
+): Finding {
+  const inside = count >= (min ?? 0) && count <= (max ?? Number.POSITIVE_INFINITY);
+  return { verdict: inside !== not, data: { count, min: min ?? null, max: max ?? null, not } };
+}
+
+// Counting by hand: a pattern with /g would make a list of all the words of a long text.
+function countWords(text: string): number {
+  let count = 0;
+  let inWord = false;
+  for (const character of text) {
+    const space = /\s/u.test(character);
+    if (!space && !inWord) count += 1;
+    inWord = !space;
+  }
+  return count;
+}
+
+/** A sentence ends with `.`, `!` or `?` before white space, or with the text; `3.14` ends none. */
+function countSentences(text: string): number {
+  let count = 0;
+  let open = false;
+  let ending = false;
+  for (const character of text) {
+    if (/\s/u.test(character)) {
+      if (ending) count += 1;
+      if (ending) open = false;
+      ending = false;
+    } else {
+      ending = open && /[.!?。！？]/u.test(character);
+      open = true;
+    }
+  }
+  return open ? count + 1 : count;
+}
+
+function countCharacters(text: string): number {
+  let count = 0;
+  for (const _ of text) count += 1;
+  return count;
+}
+
+const urlsMax = 1_000;
+
+function urlsOf(text: string): string[] {
+  const urls: string[] = [];
+  for (const match of text.matchAll(/\bhttps?:\/\/[^\s<>"'`)\]}]{1,2048}/giu)) {
+    urls.push(match[0].replace(/[.,;:!?]+$/u, ''));
+    if (urls.length === urlsMax) break;
+  }
+  return urls;
+}
+
+/** By its syntax only: a host with a dot and a last part of letters, or an address; nothing is resolved. */
+function isPublicUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { hostname } = new URL(text);
+  return (
+    hostname.startsWith('[') ||
+    /^\d+(\.\d+){3}$/.test(hostname) ||
+    /^[^.]+(\.[^.]+)*\.(\p{L}{2,}|xn--[a-z0-9-]+)$/iu.test(hostname)
+  );
+}

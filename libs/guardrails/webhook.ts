@@ -1,0 +1,101 @@
+import type { GuardrailCheck } from '#libs/contracts/guardrails.ts';
+import type { Egress } from '#libs/forwarding/egress.ts';
+import { fetchWhole } from '#libs/forwarding/fetch-whole.ts';
+import { lazyFaultsOf } from '#libs/forwarding/provider-faults.ts';
+import { asRecord } from '#libs/forwarding/usage.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { GuardrailSubject } from './subject.ts';
+import type { Finding } from './text-checks.ts';
+
+export type WebhookCheck = Extract<GuardrailCheck, { name: 'webhook' }>;
+
+/** A verdict and a few words about it. */
+const answerBytesMax = 262_144;
+const dataBytesMax = 8_192;
+
+// They frame the request, or name its connection.
+const reserved: ReadonlySet<string> = new Set([
+  'host',
+  'connection',
+  'content-length',
+  'content-type',
+  'transfer-encoding',
+  'accept-encoding',
+  'expect',
+  'te',
+  'trailer',
+  'upgrade',
+  'user-agent',
+  'keep-alive',
+]);
+
+/** Throws invalid_request when the webhook may not be called: its address is private, or its headers are not its own. */
+export function prepareWebhook(egress: Pick<Egress, 'check'>, { parameters }: WebhookCheck): void {
+  egress.check(new URL(parameters.webhookURL));
+  const header = Object.keys(parameters.headers).find((name) => reserved.has(name.toLowerCase()));
+  if (header === undefined) return;
+  throw new GatewayError('invalid_request', 'invalid_value', `A webhook cannot set the header '${header}'.`, {
+    param: 'headers',
+  });
+}
+
+/**
+ * Asks a webhook: POST of the call, in the ancestor's shape, through the one egress, without redirects. The answer is
+ * `{"verdict": boolean, "data"?: any}` with a status of 200 to 299; anything else is an error, and `failOnError` says
+ * what that means. Never rejects, unless the caller left (`call_aborted`).
+ */
+export async function askWebhook(
+  egress: Egress,
+  { parameters }: WebhookCheck,
+  subject: GuardrailSubject,
+  texts: { request: string; response: string },
+): Promise<Finding> {
+  const { webhookURL, headers, timeout, failOnError } = parameters;
+  const failed = (explanation: string): Finding => ({ verdict: !failOnError, data: { failOnError, explanation } });
+  const url = new URL(webhookURL);
+  const timeouts = { connectMs: timeout, headersMs: timeout, idleMs: timeout, totalMs: timeout };
+  const { signal } = subject;
+  try {
+    prepareWebhook(egress, { name: 'webhook', id: 'default.webhook', parameters });
+    const { status, body } = await fetchWhole(
+      {
+        method: 'POST',
+        origin: url.origin,
+        path: url.pathname + url.search,
+        headers: [
+          'content-type',
+          'application/json',
+          'accept-encoding',
+          'identity',
+          'user-agent',
+          'sluice',
+          ...Object.entries(headers).flat(),
+        ],
+        body: Buffer.from(JSON.stringify(payloadOf(subject, texts))),
+      },
+      { egress, timeouts, signal, faults: lazyFaultsOf('The webhook', []), bytesMax: answerBytesMax },
+    );
+    if (status < 200 || status > 299) return failed(`The webhook answered ${status}.`);
+    const { verdict, data } = asRecord(JSON.parse(body.toString()));
+    if (typeof verdict !== 'boolean') return failed('The webhook answered without a boolean "verdict".');
+    const shown = data !== undefined && JSON.stringify(data).length <= dataBytesMax ? { data } : {};
+    return { verdict, data: shown };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    if (error instanceof SyntaxError) return failed('The webhook answered with something else than JSON.');
+    if (error instanceof GatewayError) return failed(error.message);
+    throw error;
+  }
+}
+
+function payloadOf(subject: GuardrailSubject, texts: { request: string; response: string }): object {
+  const { response, stream, provider, operation, metadata, request } = subject;
+  return {
+    eventType: response === null ? 'beforeRequestHook' : 'afterRequestHook',
+    request: { json: request, text: texts.request, isStreamingRequest: stream },
+    response: response && { json: response.body, text: texts.response, statusCode: response.status },
+    provider,
+    requestType: operation,
+    metadata: metadata ?? {},
+  };
+}

@@ -1,0 +1,64 @@
+/** Calls under way with one credential, and those that wait for a place. Live ones go first, each kind in its order. */
+export type CallQueue = {
+  /** Takes a place when there is one at once. */
+  tryEnter: () => boolean;
+  /**
+   * Waits for a place: resolves when it is taken. Rejects with the signal's reason when it aborts. Ask `isFull` before,
+   * for live calls.
+   */
+  wait: (isLive: boolean, signal: AbortSignal) => Promise<void>;
+  leave: () => void;
+  isFull: () => boolean;
+  stats: () => { inFlight: number; waitingLive: number; waitingBackground: number };
+};
+
+type Waiter = { go: () => void };
+
+/** `waitingMax` bounds live calls; who sends background calls bounds them himself. */
+export function createCallQueue({ inFlightMax, waitingMax }: { inFlightMax: number; waitingMax: number }): CallQueue {
+  let inFlight = 0;
+  const live = new Set<Waiter>();
+  const background = new Set<Waiter>();
+
+  return {
+    tryEnter: () => {
+      if (inFlight >= inFlightMax) return false;
+      inFlight += 1;
+      return true;
+    },
+    wait: (isLive, signal) => {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      if (signal.aborted) {
+        reject(signal.reason as Error);
+        return promise;
+      }
+      const line = isLive ? live : background;
+      const waiter: Waiter = {
+        go: () => {
+          signal.removeEventListener('abort', onAbort);
+          resolve();
+        },
+      };
+      const onAbort = (): void => {
+        line.delete(waiter);
+        reject(signal.reason as Error);
+      };
+      signal.addEventListener('abort', onAbort, { once: true });
+      line.add(waiter);
+      return promise;
+    },
+    leave: () => {
+      const line = live.size > 0 ? live : background;
+      const [next] = line;
+      if (next === undefined) {
+        inFlight -= 1;
+        return;
+      }
+      // The place is handed on: nobody who comes later can take it first.
+      line.delete(next);
+      next.go();
+    },
+    isFull: () => live.size >= waitingMax,
+    stats: () => ({ inFlight, waitingLive: live.size, waitingBackground: background.size }),
+  };
+}

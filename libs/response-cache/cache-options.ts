@@ -1,0 +1,44 @@
+import type { CachePolicy } from '#libs/contracts/response-cache.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/** How one call uses the cache. */
+export type CacheOptions = {
+  maxAgeMs: number;
+  namespace: string;
+  /** Do not look, but keep the new answer. */
+  refresh: boolean;
+  /** The caller wants nothing of this call kept or shown (`x-gateway-debug: false`). */
+  disabled: boolean;
+};
+
+type Headers = Readonly<Record<string, string | string[] | undefined>>;
+
+const namespaceLengthMax = 128;
+
+/**
+ * How a call under this policy (the config's, or that of `x-gateway-cache`) uses the cache, by its headers:
+ * `x-gateway-cache-namespace`, and `-cache-force-refresh`, which counts only as `true`; each may be spelt `x-portkey-…`.
+ * Throws invalid_request.
+ */
+export function cacheOptionsOf(policy: CachePolicy, headers: Headers): CacheOptions {
+  const namespace = read(headers, 'cache-namespace') ?? '';
+  if (namespace.length > namespaceLengthMax) {
+    throw new GatewayError(
+      'invalid_request',
+      'string_above_max_length',
+      `Invalid 'x-gateway-cache-namespace': expected at most ${namespaceLengthMax} characters.`,
+      { param: 'x-gateway-cache-namespace' },
+    );
+  }
+  return {
+    maxAgeMs: policy.maxAgeSeconds * 1_000,
+    namespace,
+    refresh: read(headers, 'cache-force-refresh') === 'true',
+    disabled: read(headers, 'debug') === 'false',
+  };
+}
+
+function read(headers: Headers, name: string): string | undefined {
+  const value = headers[`x-gateway-${name}`] ?? headers[`x-portkey-${name}`];
+  return typeof value === 'string' ? value.trim() : undefined;
+}

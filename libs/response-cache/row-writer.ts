@@ -1,0 +1,73 @@
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { KeptRow, StoredAnswers } from './stored-answers.ts';
+
+export type RowWriter = {
+  /** Takes a row to be written soon. Never waits and never fails: what cannot be written is not kept. */
+  add: (row: KeptRow) => void;
+  /** Writes what waits; resolves when it is written or given up. */
+  flush: () => Promise<void>;
+  stats: () => { waitingRows: number; droppedRows: number };
+};
+
+const groupRowsMax = 64;
+const groupBytesMax = 4_194_304;
+const groupMs = 250;
+// While the database is away or slow: beyond, new rows are dropped, because a cache may forget.
+const waitingBytesMax = 16_777_216;
+
+/** Groups rows into few statements, off the path of the calls that made them. */
+export function createRowWriter({ stored, logger }: { stored: StoredAnswers; logger: Logger }): RowWriter {
+  let waiting: KeptRow[] = [];
+  let waitingBytes = 0;
+  let droppedRows = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let writing: Promise<void> | undefined;
+
+  const takeGroup = (): KeptRow[] => {
+    let bytes = 0;
+    let rows = 0;
+    for (const { entry } of waiting) {
+      if (rows > 0 && (rows === groupRowsMax || bytes + entry.body.length > groupBytesMax)) break;
+      bytes += entry.body.length;
+      rows += 1;
+    }
+    waitingBytes -= bytes;
+    return waiting.splice(0, rows);
+  };
+
+  const writeAll = async (): Promise<void> => {
+    while (waiting.length > 0) {
+      const group = takeGroup();
+      try {
+        await stored.keep(group);
+      } catch (error) {
+        droppedRows += group.length;
+        logger.warn({ err: error, rows: group.length }, 'answers are not kept in the database');
+      }
+    }
+  };
+
+  const flush = (): Promise<void> => {
+    clearTimeout(timer);
+    timer = undefined;
+    writing ??= writeAll().finally(() => {
+      writing = undefined;
+    });
+    return writing;
+  };
+
+  return {
+    add: (row) => {
+      if (waitingBytes + row.entry.body.length > waitingBytesMax) {
+        droppedRows += 1;
+        return;
+      }
+      waiting.push(row);
+      waitingBytes += row.entry.body.length;
+      if (waiting.length >= groupRowsMax || waitingBytes >= groupBytesMax) void flush();
+      else timer ??= setTimeout(() => void flush(), groupMs).unref();
+    },
+    flush,
+    stats: () => ({ waitingRows: waiting.length, droppedRows }),
+  };
+}

@@ -1,0 +1,94 @@
+import { sql } from 'kysely';
+import { beforeEach, expect, test } from 'vitest';
+import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { Target } from '#libs/forwarding/answer.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { createSharedCircuits, listCircuits, sweepCircuits } from '#libs/resilience/shared-circuits.ts';
+import { createTraffic } from '#libs/resilience/traffic.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+
+const database = useTestDatabase();
+const logger = createLogger({ name: 'test', level: 'silent' });
+const breaker: BreakerPolicy = {
+  failuresInRow: 1,
+  failureShare: null,
+  callsMin: 10,
+  cooldownMs: 30_000,
+  statuses: null,
+};
+const target: Target = {
+  provider: 'openai',
+  baseUrl: new URL('https://api.openai.com/v1'),
+  apiKey: null,
+  settings: {},
+  secrets: {},
+  secretOrigin: null,
+  label: 'my-openai',
+  credentialId: 'vk_1',
+  workspaceId: 'ws_1',
+};
+
+/** One process; its clock may be far from the database's. */
+function startProcess(aheadMs: number) {
+  let now = Date.now() + aheadMs;
+  const clock = { now: () => now };
+  const traffic = createTraffic({ clock, random: () => 0 });
+  const shared = createSharedCircuits({ db: database.db, circuits: traffic.circuits, clock, logger });
+  const call = async (succeeds: boolean): Promise<void> => {
+    const pass = await traffic.enter({ model: 'm', breaker, signal: new AbortController().signal }, target);
+    const error = new GatewayError('provider_failed', 'upstream_unreachable', 'x');
+    pass.leave(succeeds ? { status: 200, headers: {} } : { kind: 'failed', error }, null);
+  };
+  return {
+    call,
+    shared,
+    sync: () => shared.sync(),
+    isOpen: () => traffic.isOpen(target, 'm', breaker),
+    pass: (ms: number) => {
+      now += ms;
+    },
+  };
+}
+
+beforeEach(() => sql`truncate provider_circuit`.execute(database.db));
+
+test('a circuit that one process opens is open in another, whose clock differs, and closes there too', async () => {
+  const [one, two] = [startProcess(0), startProcess(-3_600_000)];
+  await one.call(false);
+  await one.sync();
+  expect(two.isOpen()).toBe(false);
+  await two.sync();
+  expect(two.isOpen()).toBe(true);
+  expect(await listCircuits(database.db, 'ws_1')).toMatchObject([
+    { provider: 'openai', label: 'my-openai', model: 'm', failures: 1, reason: 'upstream_unreachable' },
+  ]);
+  expect(await listCircuits(database.db, 'ws_2')).toEqual([]);
+  one.pass(30_001);
+  await one.call(true);
+  await one.sync();
+  await two.sync();
+  expect(two.isOpen()).toBe(false);
+  expect(await listCircuits(database.db, 'ws_1')).toEqual([]);
+});
+
+test('a database that is away changes nothing in the process, and is told when it is back', async () => {
+  const [one, two] = [startProcess(0), startProcess(0)];
+  await sql`alter table provider_circuit rename to hidden`.execute(database.db);
+  await one.call(false);
+  await one.sync();
+  expect(one.isOpen()).toBe(true);
+  await sql`alter table hidden rename to provider_circuit`.execute(database.db);
+  await one.sync();
+  await two.sync();
+  expect(two.isOpen()).toBe(true);
+});
+
+test('a circuit that nobody asks about any more is swept', async () => {
+  const one = startProcess(0);
+  await one.call(false);
+  await one.sync();
+  expect(await sweepCircuits(database.db)).toBe(0);
+  await sql`update provider_circuit set open_until = now() - interval '2 hours'`.execute(database.db);
+  expect(await sweepCircuits(database.db)).toBe(1);
+});
