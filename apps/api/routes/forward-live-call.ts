@@ -28,7 +28,7 @@ import type { ResolveTarget } from '#libs/access/resolve-target.ts';
 import { planHeaders } from '#libs/routing/plan-headers.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { metadataOf } from '../call-metadata.ts';
-import { runLivePlan, type LivePlanDeps } from './run-live-plan.ts';
+import { runLivePlan, type LivePlanDeps } from '../run-live-plan.ts';
 
 export type LiveDeps = LivePlanDeps & {
   forward: (request: ForwardRequest, target: Target) => Promise<Outcome>;
