@@ -6,11 +6,11 @@ export default defineConfig({
     // Two also on two cores, where vitest would take one: these tests wait more than they compute.
     maxWorkers: 2,
     projects: [
-      { test: { name: 'unit', include: ['apps/**/*.test.ts', 'libs/**/*.test.ts', 'test/*.test.ts'] } },
+      { test: { name: 'unit', include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/conformance/*.test.ts'] } },
       {
         test: {
           name: 'integration',
-          include: ['test/{integration,api,conformance,faults}/**/*.test.ts'],
+          include: ['test/{integration,api,faults}/**/*.test.ts'],
           globalSetup: ['test/postgres-server.ts'],
           testTimeout: 60_000,
           hookTimeout: 120_000,

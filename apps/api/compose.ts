@@ -3,6 +3,7 @@ import { createConfigs } from '#libs/access/configs.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
+import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
@@ -33,6 +34,12 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
     releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
   });
+  const fineTuningJobs = createFineTuningJobs({
+    db,
+    eventLog,
+    queue,
+    releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
+  });
   let stopping = false;
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
@@ -55,6 +62,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs,
     batches,
+    fineTuningJobs,
     files,
     blobs,
     forwarder,

@@ -6,6 +6,7 @@ import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
+import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
@@ -35,8 +36,14 @@ import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
+import { controlFineTuningJob } from './routes/control-fine-tuning-job.ts';
 import { createCompletion } from './routes/create-completion.ts';
 import { createEmbedding } from './routes/create-embedding.ts';
+import { createFineTuningJob } from './routes/create-fine-tuning-job.ts';
+import { listFineTuningCheckpoints } from './routes/list-fine-tuning-checkpoints.ts';
+import { listFineTuningEvents } from './routes/list-fine-tuning-events.ts';
+import { listFineTuningJobs } from './routes/list-fine-tuning-jobs.ts';
+import { retrieveFineTuningJob } from './routes/retrieve-fine-tuning-job.ts';
 import { deleteFile } from './routes/delete-file.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
 import { listBatches } from './routes/list-batches.ts';
@@ -51,12 +58,13 @@ import { uploadFile } from './routes/upload-file.ts';
 
 export type RouteDeps = {
   db: Kysely<Database>;
-  access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets'>;
+  access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets' | 'fineTuningTargets'>;
   apiKeys: ApiKeys;
   virtualKeys: VirtualKeys;
   configs: Configs;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
+  fineTuningJobs: FineTuningJobs;
   files: Files;
   blobs: BlobStore;
   forwarder: Forwarder;
@@ -90,6 +98,12 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listBatches(deps),
     retrieveBatch(deps),
     cancelBatch(deps),
+    createFineTuningJob({ ...deps, targets: access.fineTuningTargets }),
+    listFineTuningJobs(deps),
+    retrieveFineTuningJob(deps),
+    ...controlFineTuningJob(deps),
+    listFineTuningEvents(deps),
+    listFineTuningCheckpoints(deps),
     createApiKey(keyDeps),
     listApiKeys(keyDeps),
     retrieveApiKey(keyDeps),

@@ -3,6 +3,8 @@ import { migrate } from '#libs/database/migrate.ts';
 import { limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
 import { createLogDestination } from '#libs/kernel/log-destination.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { describeProvider, providersToMarkdown } from '#libs/providers/describe-providers.ts';
+import { findProvider, providerIds } from '#libs/providers/registry.ts';
 import { explain } from '../standalone/explain.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
@@ -44,6 +46,26 @@ program
       for (const line of json ? [toJson(report, check)] : describeCheck(report, check)) print(line);
       if (check && report.difference !== null) process.exitCode = 1;
     });
+  });
+
+program
+  .command('providers')
+  .description('what each provider can, where it is, and which settings it knows')
+  .option('--markdown', 'print docs/providers.md')
+  .option('--json', 'print one JSON object a line')
+  .action(({ markdown = false, json = false }: { markdown?: boolean; json?: boolean }) => {
+    const described = providerIds.flatMap((id) => {
+      const provider = findProvider(id);
+      return provider ? [describeProvider(provider)] : [];
+    });
+    if (markdown) process.stdout.write(providersToMarkdown(described));
+    else if (json) for (const each of described) print(JSON.stringify(each));
+    else {
+      for (const { id, operations } of described) {
+        const can = Object.entries(operations).filter(([, form]) => form !== 'cannot');
+        print(`${id.padEnd(18)} ${can.map(([name, form]) => `${name} (${form})`).join(', ')}`);
+      }
+    }
   });
 
 function print(line: string): void {

@@ -17,6 +17,7 @@ export type Access = {
   resolveTarget: ResolveTarget;
   routing: Routing;
   batchTargets: BatchTargets;
+  fineTuningTargets: BatchTargets;
 };
 
 /** Throws ConfigurationError when the master key is malformed or not the one of this database. */
@@ -41,5 +42,13 @@ export async function createAccess(deps: {
     resolveTarget: createResolveTarget({ snapshot, clock, checkDestination }),
     routing: createRouting({ snapshot, clock, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock, checkDestination }),
+    fineTuningTargets: createBatchTargets({
+      db,
+      secrets,
+      snapshot,
+      clock,
+      checkDestination,
+      holder: 'fine-tuning job',
+    }),
   };
 }

@@ -105,6 +105,7 @@ export async function createPlatform(
   });
   const requestLog = createRequestLog({
     db,
+    pool,
     logger,
     clock: systemClock,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,

@@ -87,6 +87,23 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     },
   });
 
+  const fineTuningJobs: Gauge = new Gauge({
+    name: 'sluice_fine_tuning_jobs',
+    help: 'Fine-tuning jobs by status.',
+    labelNames: ['status'],
+    registers,
+    async collect() {
+      const counts = await db
+        .selectFrom('fine_tuning_job')
+        .select(({ fn }) => ['status', fn.countAll<number>().as('jobs')])
+        .groupBy('status')
+        .execute()
+        .catch(() => []);
+      fineTuningJobs.reset();
+      for (const { status, jobs: count } of counts) fineTuningJobs.set({ status }, count);
+    },
+  });
+
   function labelled(name: string, help: string, label: string, read: () => Record<string, number>): void {
     const made: Gauge = new Gauge({
       name,

@@ -5,6 +5,7 @@ import { workspaceModel } from '#libs/access/workspace-model.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { fileModel } from '#libs/files/file-model.ts';
+import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
 /** Every inline read model; what `sluice rebuild` folds the log into. */
 export const inlineModels = [
@@ -15,4 +16,5 @@ export const inlineModels = [
   configVersionModel,
   fileModel,
   batchModel,
+  fineTuningJobModel,
 ] as unknown as readonly AnyInlineModel[];

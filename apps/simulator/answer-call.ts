@@ -7,7 +7,7 @@ import { drawLatencyMs, latencyForm, parseLatency, type Latency } from './latenc
 import { createRandom, hashText, hexOf } from './model/hash.ts';
 import type { SimulatorOptions } from './options.ts';
 import { readTraits } from './read-traits.ts';
-import { sendFrames, sendJson } from './send-answer.ts';
+import { sendBody, sendFrames } from './send-answer.ts';
 import type { Stats } from './stats.ts';
 import { Refusal, type Call, type WireFormat } from './wire/wire-format.ts';
 
@@ -46,7 +46,7 @@ export function createCallAnswerer({ options, stats }: { options: SimulatorOptio
       }
       const attempt = fault && attempts.strike(fault.occasion, promptKey(call, faultHeader));
       const tokensPerSecond = traits.tokensPerSecond ?? options.tokensPerSecond;
-      const behaviour = { manner: traits.manner, tokens: traits.tokens };
+      const { behaviour } = traits;
       const respond = (): void | Promise<void> => {
         if (fault !== undefined && attempt !== undefined) {
           const { dripIntervalMs, clock } = options;
@@ -63,8 +63,9 @@ export function createCallAnswerer({ options, stats }: { options: SimulatorOptio
           };
           return applyFault(fault.effect, faulty);
         }
-        if (!call.stream) return sendJson(exchange, call.body(behaviour));
-        return sendFrames(exchange, call.frames(behaviour), { contentType: wire.streamContentType, tokensPerSecond });
+        if (!call.stream) return sendBody(exchange, call.body(behaviour), call);
+        const { contentType } = call.form ?? wire.form;
+        return sendFrames(exchange, call.frames(behaviour), { contentType, tokensPerSecond });
       };
       timing.processingMs = drawLatencyMs(latency, random);
       if (timing.processingMs === 0) return respond();

@@ -1,21 +1,21 @@
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createCallAnswerer } from './answer-call.ts';
+import { createWireFinder } from './choose-wire.ts';
 import { describeSimulator } from './describe-simulator.ts';
 import { createExchange, type Exchange } from './exchange.ts';
 import type { SimulatorOptions } from './options.ts';
 import { createRateLimit, type Allowance } from './rate-limit.ts';
-import { readBody } from './read-body.ts';
-import { sendJson } from './send-answer.ts';
+import { parseForm, parseJsonBody, readBody } from './read-body.ts';
+import { sendBody } from './send-answer.ts';
 import type { Stats } from './stats.ts';
 import { openai } from './wire/openai/openai.ts';
-import { Refusal, type Failure, type WireFormat } from './wire/wire-format.ts';
-
-const wires: readonly WireFormat[] = [openai];
+import { Refusal, type Call, type Failure, type Received, type Route, type WireFormat } from './wire/wire-format.ts';
 
 /** Answers every request of one simulator: the route, the key, the limit; then the call itself (answer-call.ts). */
 export function createRequestAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
   const calls = createCallAnswerer({ options, stats });
+  const wireOf = createWireFinder(options);
   const { requestsPerMinute, clock } = options;
   const rateLimit = requestsPerMinute > 0 ? createRateLimit({ requestsPerMinute, clock }) : undefined;
   const requestIdPrefix = `req_${randomBytes(10).toString('hex')}`;
@@ -27,53 +27,75 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
   };
 
   const answer = (request: IncomingMessage, response: ServerResponse): void => {
-    const path = pathOf(request.url ?? '/');
+    const url = request.url ?? '/';
+    const queryAt = url.indexOf('?');
+    const path = queryAt === -1 ? url : url.slice(0, queryAt);
+    const query = queryAt === -1 ? '' : url.slice(queryAt + 1);
     const method = request.method ?? 'GET';
-    const wire = wires.find((format) => format.owns(path));
+    const wire = wireOf(path, query, request.headers);
     if (wire === undefined) return answerOwn(request, response, method, path);
 
-    const decode = wire.operations.get(path);
-    const resource = decode === undefined ? wire.read(path) : undefined;
-    const route = decode === undefined ? (resource?.route ?? 'other') : `POST ${path}`;
+    const route = wire.find(method, path);
     const requestId = `${requestIdPrefix}${(requestCount++).toString(16).padStart(12, '0')}`;
     const timing = { processingMs: 0 };
     let allowance: Allowance | undefined;
     const headers = (): string[] => wire.headers({ requestId, processingMs: timing.processingMs, allowance });
-    const exchange = createExchange(request, response, { route, stats, headers });
+    const exchange = createExchange(request, response, { route: route?.name ?? 'other', stats, headers, requestId });
 
-    const credential = wire.credential(request.headers);
-    const refused = checkCredential(credential, options);
+    const credential = wire.credential(request.headers, query);
+    const refused = credential === undefined ? undefined : checkCredential(wire, credential, options);
     if (refused !== undefined) return refuse(exchange, wire, refused);
-    if (decode === undefined) {
-      if (resource === undefined || method !== 'GET') return refuse(exchange, wire, unknownUrl(method, path));
-      return guard(exchange, wire, () => sendJson(exchange, resource.body()));
+    if (route === undefined) return refuse(exchange, wire, unknownUrl(method, path));
+    if ('allow' in route) return refuse(exchange, wire, wrongMethod(method, path, route.allow));
+    const received = (bytes: Uint8Array): Received => ({
+      method,
+      path,
+      query,
+      headers: request.headers,
+      bytes,
+      text: '',
+      json: {},
+    });
+    if ('resource' in route) {
+      return guard(exchange, wire, () => sendBody(exchange, route.resource(received(nothing))));
     }
-    if (method !== 'POST') return refuse(exchange, wire, wrongMethod(method, path), ['allow', 'POST']);
-    allowance = rateLimit?.take(credential);
+    allowance = rateLimit?.take(credential ?? '');
     if (allowance !== undefined && allowance.retryAfterMs > 0) {
-      return refuse(exchange, wire, limited, retryHeaders(allowance.retryAfterMs));
+      return refuse(exchange, wire, limited(allowance.retryAfterMs, wire));
     }
+    const respond = (call: Call): void => {
+      const work = calls.answer({
+        call,
+        wire,
+        exchange,
+        credential: credential ?? '',
+        headers: request.headers,
+        timing,
+      });
+      work?.catch((error: unknown) => settle(exchange, wire, error));
+    };
     return readBody(request, options.bodyMaxBytes, (body) => {
       guard(exchange, wire, () => {
         if (body instanceof Refusal) throw body;
-        const call = decode({ method, path, headers: request.headers, text: body.text, json: body.json });
-        const work = calls.answer({ call, wire, exchange, credential, headers: request.headers, timing });
-        work?.catch((error: unknown) => giveUp(exchange, error));
+        const call = decode(route, received(body), body);
+        if (!(call instanceof Promise)) return respond(call);
+        call.then(respond).catch((error: unknown) => settle(exchange, wire, error));
       });
     });
   };
 
-  /** Runs what may refuse the request; anything else that is thrown is a bug of ours. */
+  /** Runs what may refuse the request. */
   const guard = (exchange: Exchange, wire: WireFormat, run: () => void): void => {
     try {
       run();
     } catch (error) {
-      if (error instanceof Refusal) refuse(exchange, wire, error.failure);
-      else giveUp(exchange, error);
+      settle(exchange, wire, error);
     }
   };
 
-  const giveUp = (exchange: Exchange, error: unknown): void => {
+  /** Whatever is thrown and is no Refusal is a bug of ours. */
+  const settle = (exchange: Exchange, wire: WireFormat, error: unknown): void => {
+    if (error instanceof Refusal) return refuse(exchange, wire, error.failure);
     options.logger?.error({ err: error }, 'answer failed');
     exchange.reset();
   };
@@ -88,7 +110,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
       headers: () => [],
     });
     if (own === undefined) return refuse(exchange, openai, unknownUrl(method, path));
-    return sendJson(exchange, own());
+    return sendBody(exchange, own());
   };
   const ownRoutes = new Map<string, () => string>([
     ['GET /', () => JSON.stringify(describeSimulator(), null, 2)],
@@ -109,44 +131,48 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
 
 /** Where the fault `redirect` leads: whoever follows it is counted under this route. */
 const redirectedPath = '/redirected';
+const nothing = Buffer.alloc(0);
 
-function pathOf(url: string): string {
-  const query = url.indexOf('?');
-  return query === -1 ? url : url.slice(0, query);
+/** Reads the body as the route wants it. A promise only for multipart bodies and for routes that check signatures. */
+function decode(route: Extract<Route, { call: unknown }>, received: Received, body: Buffer): Call | Promise<Call> {
+  if (route.reads === 'json') Object.assign(received, parseJsonBody(body));
+  if (route.reads !== 'form') return route.call(received);
+  return parseForm(body, received.headers['content-type']).then((form) => route.call({ ...received, form }));
 }
 
-function refuse(exchange: Exchange, wire: WireFormat, failure: Failure, own: readonly string[] = []): void {
-  exchange.reply(failure.status, 'application/json', wire.errorBody(failure), own);
+function refuse(exchange: Exchange, wire: WireFormat, failure: Failure): void {
+  const body = failure.body ?? wire.errorBody(failure, exchange.requestId);
+  exchange.reply(failure.status, 'application/json', body, [
+    ...(failure.headers ?? []),
+    ...(wire.errorHeaders?.(failure) ?? []),
+  ]);
 }
 
 /** Any key will do but none, `invalid`, and all others when one is required. */
-function checkCredential(credential: string, { requiredKey }: SimulatorOptions): Failure | undefined {
-  if (credential === '') {
-    const message =
-      "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).";
-    return { status: 401, message };
-  }
+function checkCredential(wire: WireFormat, credential: string, { requiredKey }: SimulatorOptions): Failure | undefined {
+  if (credential === '') return wire.refuseCredential('missing', '');
   if (credential !== 'invalid' && (requiredKey === undefined || credential === requiredKey.reveal())) return undefined;
-  const message = `Incorrect API key provided: ${'*'.repeat(8)}${credential.length >= 12 ? credential.slice(-4) : ''}.`;
-  return { status: 401, message, code: 'invalid_api_key' };
+  const shown = `${'*'.repeat(8)}${credential.length >= 12 ? credential.slice(-4) : ''}`;
+  return wire.refuseCredential('wrong', shown);
 }
 
-const limited: Failure = {
-  status: 429,
-  message: 'Rate limit reached for requests: this key has used its requests per minute.',
-  type: 'requests',
-  code: 'rate_limit_exceeded',
-};
-
-function retryHeaders(ms: number): string[] {
-  return ['retry-after', String(Math.ceil(ms / 1_000)), 'retry-after-ms', String(ms)];
+function limited(retryAfterMs: number, wire: WireFormat): Failure {
+  const headers = ['retry-after', String(Math.ceil(retryAfterMs / 1_000)), 'retry-after-ms', String(retryAfterMs)];
+  return {
+    status: 429,
+    message: 'Rate limit reached for requests: this key has used its requests per minute.',
+    type: 'requests',
+    code: 'rate_limit_exceeded',
+    retryAfterMs,
+    headers: wire.retryInBody === true ? [] : headers,
+  };
 }
 
 function unknownUrl(method: string, path: string): Failure {
   return { status: 404, message: `Invalid URL (${method} ${path})`, code: 'unknown_url' };
 }
 
-function wrongMethod(method: string, path: string): Failure {
+function wrongMethod(method: string, path: string, allow: string): Failure {
   const message = `Not allowed to ${method} on ${path}. (HINT: Perhaps you meant to use a different HTTP method?)`;
-  return { status: 405, message, code: 'method_not_supported' };
+  return { status: 405, message, code: 'method_not_supported', headers: ['allow', allow] };
 }

@@ -1,10 +1,11 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Exchange } from './exchange.ts';
-import type { Effect, RetryAfter } from './faults.ts';
+import { failureOf, overloaded, retryHeaders, retryMs } from './failures.ts';
+import type { Effect } from './faults.ts';
 import type { Behaviour } from './model/generate.ts';
 import { endOfCharacter } from './model/tokens.ts';
-import { sendFrames, sendJson } from './send-answer.ts';
-import type { Call, Failure, WireFormat } from './wire/wire-format.ts';
+import { sendBody, sendFrames } from './send-answer.ts';
+import type { Call, Failure, Frame, StreamForm, WireFormat } from './wire/wire-format.ts';
 
 export type FaultyCall = {
   exchange: Exchange;
@@ -30,22 +31,23 @@ const ok = 200;
 /** Answers a call as its fault says (the table in faults.ts). Resolves when nothing more will be sent. */
 export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<void> {
   const { exchange, call, wire, behaviour, tokensPerSecond } = faulty;
-  const contentType = wire.streamContentType;
+  const form = formOf(faulty);
+  const { contentType } = form;
   const send = (changed: Behaviour): void | Promise<void> =>
     call.stream
       ? sendFrames(exchange, call.frames(changed), { contentType, tokensPerSecond })
-      : sendJson(exchange, call.body(changed));
-  const sendChanged = (change: (frames: string[]) => Iterable<string>): void | Promise<void> =>
+      : sendBody(exchange, call.body(changed), call);
+  const sendChanged = (change: (frames: Frame[]) => Iterable<Frame>): void | Promise<void> =>
     call.stream
       ? sendFrames(exchange, change([...call.frames(behaviour)]), { contentType, tokensPerSecond })
-      : sendJson(exchange, call.body(behaviour));
+      : sendBody(exchange, call.body(behaviour), call);
   switch (effect.type) {
     case 'status':
       return sendStatus(effect, faulty);
     case 'hang':
       return undefined;
     case 'headers-then-hang':
-      exchange.head(ok, ['content-type', call.stream ? contentType : 'application/json']);
+      exchange.head(ok, ['content-type', call.stream ? contentType : wholeType(call)]);
       return exchange.write('').then(() => undefined);
     case 'stall':
     case 'cut':
@@ -56,39 +58,40 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
     case 'slow-drip':
       return drip(faulty, effect.intervalMs ?? faulty.dripIntervalMs);
     case 'truncated-stream':
-      return call.stream ? sendChanged(firstHalf) : sendJson(exchange, halfOf(call.body(behaviour)));
+      return call.stream ? sendChanged(firstHalf) : sendBody(exchange, halfOf(call.body(behaviour)));
     case 'no-done':
-      return sendChanged((frames) => frames.filter((frame) => frame !== wire.endFrame));
+      return sendChanged((frames) => frames.slice(0, -1));
     case 'hold-open':
       return sendFrames(exchange, partsOf(call, behaviour), {
-        contentType: call.stream ? contentType : 'application/json',
+        contentType: call.stream ? contentType : wholeType(call),
         tokensPerSecond,
         holdOpen: true,
       });
     case 'invalid-json':
       return call.stream
-        ? sendChanged((frames) => frames.with(1, 'data: {"id":"broken","choices":[{\n\n'))
-        : sendJson(exchange, halfOf(call.body(behaviour)));
+        ? sendChanged((frames) => replaceSecond(frames, () => form.brokenFrame))
+        : sendBody(exchange, halfOf(call.body(behaviour)));
+    case 'damaged-frame':
+      return sendChanged((frames) => replaceSecond(frames, (frame) => form.damage?.(frame) ?? form.brokenFrame));
     case 'html':
       return exchange.reply(ok, 'text/html; charset=utf-8', html);
     case 'empty':
       return exchange.reply(ok, undefined, '');
     case 'null':
-      return sendJson(exchange, 'null');
+      return sendBody(exchange, 'null');
     case 'wrong-content-type':
       return call.stream
         ? sendFrames(exchange, call.frames(behaviour), { contentType: 'text/plain', tokensPerSecond })
         : exchange.reply(ok, 'text/plain', call.body(behaviour));
     case 'error-in-stream':
-      return call.stream
-        ? sendChanged(() => [wire.errorFrame(overloaded)])
-        : sendJson(exchange, wire.errorBody(overloaded));
     case 'error-in-stream-late':
-      return sendChanged((frames) => [...firstHalf(frames), wire.errorFrame(overloaded)]);
+      return sendStreamError(faulty, overloaded, effect.type === 'error-in-stream-late');
+    case 'stream-error':
+      return sendStreamError(faulty, failureOf(effect.status, undefined), effect.late);
     case 'error-event':
-      return sendChanged((frames) => [...firstHalf(frames), wire.strayErrorFrame(overloaded)]);
+      return sendChanged((frames) => [...firstHalf(frames), form.strayErrorFrame(overloaded)]);
     case 'json-to-stream':
-      return sendJson(exchange, call.body(behaviour));
+      return sendBody(exchange, call.body(behaviour));
     case 'stream-to-json':
       return sendFrames(exchange, call.frames(behaviour), { contentType, tokensPerSecond });
     case 'content-filter':
@@ -100,87 +103,95 @@ export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<v
     case 'big':
       return send({ ...behaviour, text: 'x'.repeat(effect.bytes), inOnePiece: true });
     case 'crlf':
-      return sendChanged((frames) => frames.map((frame) => frame.replaceAll('\n', '\r\n')));
+      return sendChanged((frames) => frames.map((frame) => withCrlf(frame)));
     case 'comments':
-      return sendChanged((frames) => frames.map((frame) => `: keep-alive\n\n${frame}`));
+      return sendChanged((frames) =>
+        frames.flatMap((frame) => (form.idleFrame === undefined ? [frame] : [form.idleFrame, frame])),
+      );
     case 'split-utf8':
       return sendSplit(faulty);
     case 'redirect':
       return exchange.reply(302, undefined, '', ['location', '/redirected']);
     case 'echo-key': {
-      const message = `Incorrect API key provided: ${faulty.credential}.`;
-      return exchange.reply(401, 'application/json', wire.errorBody({ status: 401, message, code: 'invalid_api_key' }));
+      const failure = wire.refuseCredential('wrong', faulty.credential);
+      return sendFailure(faulty, { ...failure, message: `${failure.message} (${faulty.credential})` });
     }
   }
 }
 
-const overloaded: Failure = {
-  status: 503,
-  message: 'The server had an error while processing your request. Sorry about that!',
-  type: 'server_error',
-  code: 'server_error',
-};
+function sendStreamError(faulty: FaultyCall, failure: Failure, late: boolean): void | Promise<void> {
+  const { exchange, call, wire, behaviour, tokensPerSecond } = faulty;
+  const form = formOf(faulty);
+  if (!call.stream) {
+    return sendBody(exchange, late ? call.body(behaviour) : wire.errorBody(failure, exchange.requestId));
+  }
+  const before = late ? firstHalf([...call.frames(behaviour)]) : [];
+  const { contentType } = form;
+  return sendFrames(exchange, [...before, form.errorFrame(failure, !late)], { contentType, tokensPerSecond });
+}
 
-function sendStatus(effect: Extract<Effect, { type: 'status' }>, { exchange, wire, attempt, clock }: FaultyCall): void {
+function sendStatus(effect: Extract<Effect, { type: 'status' }>, faulty: FaultyCall): void {
+  const { exchange, wire, attempt, clock } = faulty;
   const status = effect.statuses[(attempt - 1) % effect.statuses.length] ?? 500;
   if (effect.html === true) return exchange.reply(status, 'text/html; charset=utf-8', html);
-  const own = retryHeaders(effect.retryAfter, clock);
-  if (effect.code === 'insufficient_quota') own.push('x-should-retry', 'false');
-  return exchange.reply(status, 'application/json', wire.errorBody(failureOf(status, effect.code)), own);
+  const headers = wire.retryInBody === true ? [] : retryHeaders(effect.retryAfter, clock);
+  if (effect.code === 'insufficient_quota') headers.push('x-should-retry', 'false');
+  const retryAfterMs = retryMs(effect.retryAfter);
+  return sendFailure(faulty, {
+    ...failureOf(status, effect.code),
+    headers,
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  });
 }
 
-function retryHeaders(retryAfter: RetryAfter, clock: Clock): string[] {
-  if (retryAfter === 'absent') return [];
-  if (retryAfter === 'ms') return ['retry-after-ms', '50'];
-  if (retryAfter === 'date') return ['retry-after', new Date(clock.now() + 2_000).toUTCString()];
-  return ['retry-after', String(retryAfter.seconds)];
+function sendFailure({ exchange, wire }: FaultyCall, failure: Failure): void {
+  exchange.reply(failure.status, 'application/json', wire.errorBody(failure, exchange.requestId), [
+    ...(failure.headers ?? []),
+    ...(wire.errorHeaders?.(failure) ?? []),
+  ]);
 }
 
-function failureOf(status: number, code: string | undefined): Failure {
-  if (code === 'insufficient_quota') {
-    const message = 'You exceeded your current quota, please check your plan and billing details.';
-    return { status, message, type: 'insufficient_quota', code };
-  }
-  switch (status) {
-    case 429:
-      return {
-        status,
-        message: 'Rate limit reached for requests. Please try again later.',
-        code: 'rate_limit_exceeded',
-      };
-    case 401:
-      return { status, message: 'Incorrect API key provided.', code: 'invalid_api_key' };
-    case 404:
-      return { status, message: 'The model does not exist or you do not have access to it.', code: 'model_not_found' };
-    case 503:
-      return {
-        status,
-        message: 'The engine is currently overloaded, please try again later.',
-        code: 'server_is_overloaded',
-      };
-    default:
-      return { status, message: `Simulated failure with status ${status}.` };
-  }
+function formOf({ call, wire }: FaultyCall): StreamForm {
+  return call.form ?? wire.form;
 }
 
-function partsOf(call: Call, behaviour: Behaviour): string[] {
+function wholeType(call: Call): string {
+  return call.contentType ?? 'application/json';
+}
+
+function partsOf(call: Call, behaviour: Behaviour): Frame[] {
   return call.stream ? [...call.frames(behaviour)] : [call.body(behaviour)];
 }
 
-function firstHalf(frames: readonly string[]): string[] {
+function bytesOf(parts: readonly Frame[]): Buffer {
+  return Buffer.concat(parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part)));
+}
+
+function firstHalf(frames: readonly Frame[]): Frame[] {
   return frames.slice(0, Math.max(1, Math.floor(frames.length / 2)));
 }
 
-function halfOf(body: string): string {
-  return body.slice(0, endOfCharacter(body, Math.ceil(body.length / 2)));
+/** The second of the frames replaced, or the only one. */
+function replaceSecond(frames: readonly Frame[], change: (frame: Frame) => Frame): Frame[] {
+  const at = Math.min(1, frames.length - 1);
+  return frames.map((frame, index) => (index === at ? change(frame) : frame));
+}
+
+function withCrlf(frame: Frame): Frame {
+  return typeof frame === 'string' ? frame.replaceAll(/\r?\n/g, '\r\n') : frame;
+}
+
+function halfOf(body: Frame): Frame {
+  const half = Math.ceil(body.length / 2);
+  return typeof body === 'string' ? body.slice(0, endOfCharacter(body, half)) : body.subarray(0, half);
 }
 
 /** Headers that promise the whole answer, half of it, and then the given end. */
 async function sendHalf(end: 'stall' | 'cut' | 'reset', faulty: FaultyCall): Promise<void> {
   const { exchange, call, behaviour } = faulty;
   const parts = partsOf(call, behaviour);
-  headFor(faulty, parts.join(''));
-  const sent = await exchange.write(call.stream ? firstHalf(parts).join('') : halfOf(parts[0] ?? ''));
+  headFor(faulty, bytesOf(parts));
+  const sent = await exchange.write(call.stream ? bytesOf(firstHalf(parts)) : halfOf(parts[0] ?? ''));
   if (!sent || end === 'stall') return;
   if (end === 'cut') exchange.cut();
   else if (await exchange.pause(beforeResetMs)) exchange.reset();
@@ -188,7 +199,7 @@ async function sendHalf(end: 'stall' | 'cut' | 'reset', faulty: FaultyCall): Pro
 
 async function drip(faulty: FaultyCall, intervalMs: number): Promise<void> {
   const { exchange, call, behaviour } = faulty;
-  const bytes = Buffer.from(partsOf(call, behaviour).join(''));
+  const bytes = bytesOf(partsOf(call, behaviour));
   headFor(faulty, bytes);
   for (let at = 0; at < bytes.length; at++) {
     if (!(await exchange.write(bytes.subarray(at, at + 1))) || !(await exchange.pause(intervalMs))) return;
@@ -199,7 +210,7 @@ async function drip(faulty: FaultyCall, intervalMs: number): Promise<void> {
 /** Cuts after the first byte of each character that has more than one. */
 async function sendSplit(faulty: FaultyCall): Promise<void> {
   const { exchange, call, behaviour } = faulty;
-  const bytes = Buffer.from(partsOf(call, { ...behaviour, text: manyScripts }).join(''));
+  const bytes = bytesOf(partsOf(call, { ...behaviour, text: manyScripts }));
   headFor(faulty, bytes);
   let from = 0;
   for (const [at, byte] of bytes.entries()) {
@@ -210,11 +221,12 @@ async function sendSplit(faulty: FaultyCall): Promise<void> {
   if (await exchange.write(bytes.subarray(from))) exchange.end();
 }
 
-function headFor({ exchange, call, wire }: FaultyCall, whole: string | Uint8Array): void {
+function headFor(faulty: FaultyCall, whole: Uint8Array): void {
+  const { exchange, call } = faulty;
   exchange.head(
     ok,
     call.stream
-      ? ['content-type', wire.streamContentType, 'cache-control', 'no-cache']
-      : ['content-type', 'application/json', 'content-length', String(Buffer.byteLength(whole))],
+      ? ['content-type', formOf(faulty).contentType, 'cache-control', 'no-cache']
+      : ['content-type', wholeType(call), 'content-length', String(whole.length)],
   );
 }

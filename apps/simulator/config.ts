@@ -31,6 +31,8 @@ const schema = z
     // Above the largest body that the gateway itself accepts.
     SIMULATOR_BODY_MAX: byteSize('64MiB', { minBytes: 1, maxBytes: 268_435_456 }),
     SIMULATOR_DRIP_INTERVAL: duration('1s', { minMs: 1, maxMs: 60_000 }),
+    // Long enough to watch a fine-tuning job, short enough to wait for it.
+    SIMULATOR_TRAINING: duration('10s', { minMs: 10, maxMs: 3_600_000 }),
     // Answers under way get this long when the process is told to stop.
     SIMULATOR_DRAIN: duration('2s', { minMs: 0, maxMs: 60_000 }),
   })
@@ -47,6 +49,7 @@ const schema = z
       countedKeysMax: env.SIMULATOR_COUNTED_KEYS_MAX,
       bodyMaxBytes: env.SIMULATOR_BODY_MAX,
       dripIntervalMs: env.SIMULATOR_DRIP_INTERVAL,
+      trainingMs: env.SIMULATOR_TRAINING,
       drainMs: env.SIMULATOR_DRAIN,
     },
   }));

@@ -4,6 +4,8 @@ import type { Stats } from './stats.ts';
 /** One request with its reply: the only place that writes to the socket. */
 export type Exchange = ReturnType<typeof createExchange>;
 
+type Told = { route: string; stats: Stats; headers: () => string[]; requestId?: string };
+
 /**
  * Follows one request to its end. `headers` (flat names and values) go with every status. When the client leaves, or
  * the simulator stops, pauses end early and nothing more is written; a client that left before the end is counted.
@@ -11,7 +13,7 @@ export type Exchange = ReturnType<typeof createExchange>;
 export function createExchange(
   request: IncomingMessage,
   response: ServerResponse,
-  { route, stats, headers }: { route: string; stats: Stats; headers: () => string[] },
+  { route, stats, headers, requestId = '' }: Told,
 ) {
   let closed = false;
   let brokenByUs = false;
@@ -30,11 +32,17 @@ export function createExchange(
     response.writeHead(status, [...headers(), ...own]);
   };
   return {
+    requestId,
     isClosed: () => closed,
     /** Sends status and headers; the body follows by `write` and `end`. */
     head,
     /** A whole reply, sent in this very tick. */
-    reply(status: number, contentType: string | undefined, body: string, own: readonly string[] = []): void {
+    reply(
+      status: number,
+      contentType: string | undefined,
+      body: string | Uint8Array,
+      own: readonly string[] = [],
+    ): void {
       if (closed) return;
       const type = contentType === undefined ? [] : ['content-type', contentType];
       head(status, [...type, 'content-length', String(Buffer.byteLength(body)), ...own]);

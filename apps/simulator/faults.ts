@@ -3,6 +3,7 @@ export type Effect =
   | { type: 'status'; statuses: readonly number[]; retryAfter: RetryAfter; code?: string; html?: boolean }
   | { type: 'big'; bytes: number }
   | { type: 'slow-drip'; intervalMs: number | undefined }
+  | { type: 'stream-error'; status: number; late: boolean }
   | { type: PlainEffect };
 
 type PlainEffect =
@@ -16,6 +17,7 @@ type PlainEffect =
   | 'reset'
   | 'reset-early'
   | 'invalid-json'
+  | 'damaged-frame'
   | 'html'
   | 'empty'
   | 'null'
@@ -127,12 +129,25 @@ const rows: readonly Row[] = [
   plain('reset', 'half of the answer, then RST'),
   plain('reset-early', 'RST instead of any reply'),
   plain('invalid-json', '200 with a body that is not JSON; in a stream the second event is not'),
+  plain('damaged-frame', 'the second event damaged on its way: a wrong checksum (Bedrock); elsewhere as invalid-json'),
   plain('html', '200 with an HTML page, also for a stream'),
   plain('empty', '200 without a body'),
   plain('null', '200 with the JSON value null'),
   plain('wrong-content-type', 'the right answer as text/plain'),
   plain('error-in-stream', 'a stream whose first event is an error; without streaming, 200 with an error body'),
   plain('error-in-stream-late', 'a stream with an error after half of its events, then the end'),
+  {
+    name: 'error-in-stream-NNN',
+    what: 'as error-in-stream, with the error of a status, such as error-in-stream-429',
+    pattern: /^error-in-stream-([45]\d\d)$/,
+    effect: (status) => ({ type: 'stream-error', status, late: false }),
+  },
+  {
+    name: 'error-in-stream-late-NNN',
+    what: 'as error-in-stream-late, with the error of a status',
+    pattern: /^error-in-stream-late-([45]\d\d)$/,
+    effect: (status) => ({ type: 'stream-error', status, late: true }),
+  },
   plain('error-event', 'as error-in-stream-late, in the form `event: error` with a flat body'),
   plain('json-to-stream', 'a whole JSON answer to a request for a stream'),
   plain('stream-to-json', 'a stream to a request for a whole JSON answer'),

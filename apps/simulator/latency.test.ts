@@ -40,14 +40,19 @@ test('other texts are no latency', () => {
   }
 });
 
-test('a model name carries manner, latency, speed, length and fault, behind any prefix', () => {
-  expect(readTraits('@slug/sim-echo+lognormal:300ms:2s+40tps+200tok')).toEqual({
-    manner: 'echo',
+test('a model name carries manner, latency, speed, length, training time and fault, behind any prefix', () => {
+  expect(readTraits('@slug/sim-echo+lognormal:300ms:2s+40tps+200tok+think+training:2s+9bytes')).toEqual({
+    behaviour: { manner: 'echo', tokens: 200, think: true, cached: false, preamble: false, refuse: false },
     latency: { type: 'lognormal', p50Ms: 300, p99Ms: 2_000 },
     tokensPerSecond: 40,
-    tokens: 200,
     fault: undefined,
+    trainingMs: 2_000,
+    sizeBytes: 9,
   });
   expect(readTraits('sim-fault-503+5ms')).toMatchObject({ latency: { ms: 5 }, fault: { effect: { statuses: [503] } } });
-  expect(readTraits('c4ai-command-r+')).toMatchObject({ manner: 'write', latency: undefined, fault: undefined });
+  expect(readTraits('c4ai-command-r+')).toMatchObject({
+    behaviour: { manner: 'write' },
+    latency: undefined,
+    fault: undefined,
+  });
 });

@@ -20,6 +20,8 @@ export type SimulatorOptions = {
   bodyMaxBytes: number;
   /** Between the bytes of the fault slow-drip. */
   dripIntervalMs: number;
+  /** How long a fine-tuning job takes that says nothing of it. */
+  trainingMs: number;
   /** How long `stop` waits for answers under way before it closes their connections. */
   drainMs: number;
   clock: Clock;
@@ -37,6 +39,7 @@ export const defaultOptions: SimulatorOptions = {
   countedKeysMax: 100_000,
   bodyMaxBytes: 67_108_864,
   dripIntervalMs: 1_000,
+  trainingMs: 10_000,
   drainMs: 0,
   clock: systemClock,
   logger: undefined,

@@ -2,17 +2,18 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './wire/wire-format.ts';
 
-/** A body of which no byte was altered: `text` is exactly what was sent. */
+/** A JSON body of which no byte was altered: `text` is exactly what was sent. */
 export type Body = { text: string; json: Record<string, unknown> };
 
 // How long a client may go on sending a body that was refused, so that it gets to read the refusal.
 const drainMs = 1_000;
+const nothing = Buffer.alloc(0);
 
 /**
- * Reads and parses a JSON body of at most `maxBytes`; calls back in the tick of the last byte, with the body or with a
- * Refusal (413, or 400 for what is not a JSON object in UTF-8). Calls back never when the client leaves.
+ * Reads a body of at most `maxBytes`; calls back in the tick of the last byte, with the bytes or with a Refusal (413).
+ * Calls back never when the client leaves.
  */
-export function readBody(request: IncomingMessage, maxBytes: number, done: (body: Body | Refusal) => void): void {
+export function readBody(request: IncomingMessage, maxBytes: number, done: (body: Buffer | Refusal) => void): void {
   let first: Buffer | undefined;
   let more: Buffer[] | undefined;
   let sizeBytes = 0;
@@ -34,25 +35,43 @@ export function readBody(request: IncomingMessage, maxBytes: number, done: (body
     else (more ??= [first]).push(chunk);
   });
   request.on('end', () => {
-    if (!refused) done(parse(more === undefined ? first : Buffer.concat(more)));
+    if (!refused) done(more === undefined ? (first ?? nothing) : Buffer.concat(more));
   });
   request.on('error', () => {}); // the client left while it was sending: the exchange sees the close
 }
 
-function parse(bytes: Buffer | undefined): Body | Refusal {
-  const malformed = (): Refusal =>
-    new Refusal({
-      status: 400,
-      message: 'We could not parse the JSON body of your request: a JSON object, encoded as UTF-8, was expected.',
-      type: 'invalid_request_error',
-    });
-  if (bytes === undefined || !isUtf8(bytes)) return malformed();
+/** Parses a JSON object in UTF-8; throws Refusal (400) for anything else. */
+export function parseJsonBody(bytes: Buffer): Body {
+  if (!isUtf8(bytes)) throw malformed();
   const text = bytes.toString();
+  let json: unknown;
   try {
-    const json: unknown = JSON.parse(text);
-    if (typeof json !== 'object' || json === null || Array.isArray(json)) return malformed();
-    return { text, json: json as Record<string, unknown> };
+    json = JSON.parse(text);
   } catch {
-    return malformed();
+    throw malformed();
   }
+  if (typeof json !== 'object' || json === null || Array.isArray(json)) throw malformed();
+  return { text, json: json as Record<string, unknown> };
+}
+
+/** Parses a multipart body; rejects with Refusal (400) for anything else. */
+export async function parseForm(bytes: Buffer, contentType: string | undefined): Promise<FormData> {
+  if (contentType === undefined || !/^multipart\/form-data\b/i.test(contentType)) {
+    const message = `Invalid Content-Type header (${contentType ?? 'none'}): expected multipart/form-data with a boundary.`;
+    throw new Refusal({ status: 400, message, type: 'invalid_request_error' });
+  }
+  try {
+    return await new Response(new Uint8Array(bytes), { headers: { 'content-type': contentType } }).formData();
+  } catch (cause) {
+    const message = 'Could not parse multipart form: a part or the boundary is malformed.';
+    throw new Refusal({ status: 400, message, type: 'invalid_request_error' }, { cause });
+  }
+}
+
+function malformed(): Refusal {
+  return new Refusal({
+    status: 400,
+    message: 'We could not parse the JSON body of your request: a JSON object, encoded as UTF-8, was expected.',
+    type: 'invalid_request_error',
+  });
 }

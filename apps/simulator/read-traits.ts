@@ -4,12 +4,14 @@ import type { Behaviour } from './model/generate.ts';
 
 /** What a model's name says about how it is simulated. */
 export type Traits = {
-  manner: Behaviour['manner'];
-  /** Exactly so many tokens an answer (`+200tok`), so that a load test knows its sizes. */
-  tokens: number | undefined;
+  behaviour: Behaviour;
   latency: Latency | undefined;
   tokensPerSecond: number | undefined;
   fault: Fault | 'unknown' | undefined;
+  /** How long a fine-tuning job of this model takes (`+training:2s`). */
+  trainingMs: number | undefined;
+  /** How large a sound is (`+3000000bytes`). */
+  sizeBytes: number | undefined;
 };
 
 const tokensMax = 100_000;
@@ -20,7 +22,9 @@ const cache = new Map<string, Traits>();
 
 /**
  * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME may be sim-echo, sim-reflect or a fault (faults.ts)
- * and an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`) or a length (`+200tok`).
+ * and an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`), a length (`+200tok`), the time of a
+ * fine-tuning job (`+training:2s`) or something that the answer has: `+think`, `+cached`, `+preamble`, `+refuse`.
+ * `__` does for `+` where a provider's names may hold no `+`.
  * Options stand in the name because it is the one thing that passes through every gateway and batch file.
  */
 export function readTraits(model: string): Traits {
@@ -34,18 +38,30 @@ export function readTraits(model: string): Traits {
 }
 
 function parse(model: string): Traits {
-  const [name = '', ...options] = model.slice(model.lastIndexOf('/') + 1).split('+');
-  const traits: Traits = {
+  const [name = '', ...options] = model.slice(model.lastIndexOf('/') + 1).split(/\+|__/);
+  const behaviour: Behaviour = {
     manner: name === 'sim-echo' ? 'echo' : name === 'sim-reflect' ? 'reflect' : 'write',
     tokens: undefined,
+    think: options.includes('think'),
+    cached: options.includes('cached'),
+    preamble: options.includes('preamble'),
+    refuse: options.includes('refuse'),
+  };
+  const traits: Traits = {
+    behaviour,
     latency: undefined,
     tokensPerSecond: undefined,
     fault: parseFaultName(name),
+    trainingMs: undefined,
+    sizeBytes: undefined,
   };
   for (const option of options) {
     const amount = /^(\d{1,6})(tok|tps)$/.exec(option);
-    if (amount?.[2] === 'tok') traits.tokens = Math.min(Number(amount[1]), tokensMax);
+    const training = option.startsWith('training:') ? parseLatency(option.slice('training:'.length)) : undefined;
+    if (amount?.[2] === 'tok') behaviour.tokens = Math.min(Number(amount[1]), tokensMax);
     else if (amount?.[2] === 'tps') traits.tokensPerSecond = Number(amount[1]);
+    else if (/^\d{1,9}bytes$/.test(option)) traits.sizeBytes = Number.parseInt(option, 10);
+    else if (training?.type === 'fixed') traits.trainingMs = training.ms;
     else traits.latency = parseLatency(option) ?? traits.latency;
   }
   return traits;

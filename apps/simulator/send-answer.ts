@@ -1,4 +1,5 @@
 import type { Exchange } from './exchange.ts';
+import type { Frame } from './wire/wire-format.ts';
 
 /** Frames are gathered into writes of about this size: fewer system calls, and back-pressure still bounds memory. */
 const writeSize = 32_768;
@@ -13,19 +14,26 @@ export type StreamOptions = {
 
 const streamHeaders = ['cache-control', 'no-cache'];
 
-/** A whole JSON answer, in this tick. */
-export function sendJson(exchange: Exchange, body: string): void {
-  exchange.reply(200, 'application/json', body);
+const json = {};
+
+/** A whole answer, JSON unless `contentType` says otherwise, in this tick. */
+export function sendBody(
+  exchange: Exchange,
+  body: Frame,
+  { contentType = 'application/json', headers }: { contentType?: string; headers?: readonly string[] } = json,
+): void {
+  exchange.reply(200, contentType, body, headers);
 }
 
 /** Streams the frames. An unpaced stream of ordinary size is sent whole in this tick. */
-export function sendFrames(exchange: Exchange, frames: Iterable<string>, options: StreamOptions): void | Promise<void> {
+export function sendFrames(exchange: Exchange, frames: Iterable<Frame>, options: StreamOptions): void | Promise<void> {
   if (exchange.isClosed()) return undefined;
   exchange.head(200, ['content-type', options.contentType, ...streamHeaders]);
   if (options.tokensPerSecond > 0) return sendPaced(exchange, frames, options);
   const iterator = frames[Symbol.iterator]();
   let gathered = '';
   for (let next = iterator.next(); next.done !== true; next = iterator.next()) {
+    if (typeof next.value !== 'string') return sendBytes(exchange, next.value, iterator, options);
     gathered += next.value;
     if (gathered.length >= writeSize) return sendRest(exchange, gathered, iterator, options);
   }
@@ -37,7 +45,7 @@ export function sendFrames(exchange: Exchange, frames: Iterable<string>, options
 async function sendRest(
   exchange: Exchange,
   gathered: string,
-  iterator: Iterator<string>,
+  iterator: Iterator<Frame>,
   options: StreamOptions,
 ): Promise<void> {
   let pending = gathered;
@@ -46,12 +54,34 @@ async function sendRest(
       if (!(await exchange.write(pending))) return;
       pending = '';
     }
-    pending += next.value;
+    pending += String(next.value); // a stream that began with text is text
   }
   if ((await exchange.write(pending)) && options.holdOpen !== true) exchange.end();
 }
 
-async function sendPaced(exchange: Exchange, frames: Iterable<string>, options: StreamOptions): Promise<void> {
+/** A stream in a binary framing. */
+async function sendBytes(
+  exchange: Exchange,
+  first: Uint8Array,
+  iterator: Iterator<Frame>,
+  options: StreamOptions,
+): Promise<void> {
+  let pending: Uint8Array[] = [first];
+  let size = first.length;
+  for (let next = iterator.next(); next.done !== true; next = iterator.next()) {
+    if (size >= writeSize) {
+      if (!(await exchange.write(Buffer.concat(pending)))) return;
+      pending = [];
+      size = 0;
+    }
+    const bytes = typeof next.value === 'string' ? Buffer.from(next.value) : next.value;
+    pending.push(bytes);
+    size += bytes.length;
+  }
+  if ((await exchange.write(Buffer.concat(pending))) && options.holdOpen !== true) exchange.end();
+}
+
+async function sendPaced(exchange: Exchange, frames: Iterable<Frame>, options: StreamOptions): Promise<void> {
   const startedAt = performance.now();
   let sent = 0;
   for (const text of frames) {

@@ -22,6 +22,7 @@ import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
+import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
 import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
@@ -183,6 +184,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
       await queue.work(chunkQueue, { concurrency: config.SLUICE_CHUNKS_MAX }, (job) => runner.run(job));
+      await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
       await queue.work(maintenanceQueue, { concurrency: 1 }, chores);
       await queue.schedule(maintenanceQueue, '* * * * *');
     },

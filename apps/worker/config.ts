@@ -29,6 +29,12 @@ export const WorkerConfig = z.object({
   SLUICE_LINE_ATTEMPTS: wholeNumber(5, { min: 1, max: 100 }),
   SLUICE_RETRY_BASE: duration('500ms', { minMs: 1, maxMs: 60_000 }),
   SLUICE_RETRY_MAX: duration('30s', { minMs: 1, maxMs: 3_600_000 }),
+  /** Between two looks at a fine-tuning job of which something was new; while nothing is, each wait is twice the last. */
+  SLUICE_FINE_TUNING_POLL_MIN: duration('2s', { minMs: 10, maxMs: 3_600_000 }),
+  /** The longest of these waits. Training takes minutes to hours. */
+  SLUICE_FINE_TUNING_POLL_MAX: duration('60s', { minMs: 10, maxMs: 3_600_000 }),
+  /** How long a provider may be away before a fine-tuning job that it has not accepted fails. */
+  SLUICE_FINE_TUNING_START_WINDOW: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
   /** Result rows are dropped so long after the day of their batch; its lines are in the files then. */
   SLUICE_RESULTS_RETENTION: duration('3d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
   /** Rows of the request log are dropped, a day at a time, after this. */

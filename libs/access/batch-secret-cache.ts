@@ -8,6 +8,7 @@ type Deps = {
   db: Kysely<Database>;
   secrets: Secrets;
   clock: Clock;
+  holder?: string;
   cachedSecretsMax?: number;
   cachedSecretsMs?: number;
 };
@@ -17,6 +18,7 @@ export function createBatchSecretCache({
   db,
   secrets,
   clock,
+  holder = 'batch',
   cachedSecretsMax = 1_000,
   cachedSecretsMs = 300_000,
 }: Deps) {
@@ -28,7 +30,7 @@ export function createBatchSecretCache({
     throw new GatewayError(
       'invalid_request',
       'batch_credential_released',
-      'The credential of this batch was wiped, because the batch has ended.',
+      `The credential of this ${holder} was wiped, because the ${holder} has ended.`,
     );
   };
 

@@ -32,6 +32,8 @@ type Deps = {
   >;
   clock: Clock;
   checkDestination: (url: URL) => void;
+  /** What the errors call the thing that lives long. Default `batch`. */
+  holder?: string;
   /** Decrypted keys of running batches that are kept; more batches at a time read theirs again. Default 1,000. */
   cachedSecretsMax?: number;
   /** How long one is kept, at most; a key must not outlive its batch in memory for long. Default 5 min. */
@@ -89,7 +91,7 @@ const noCredentials: RequestCredentials = {
 };
 
 export function createBatchTargets(deps: Deps): BatchTargets {
-  const { secrets, snapshot, clock } = deps;
+  const { secrets, snapshot, clock, holder = 'batch' } = deps;
   const cache = createBatchSecretCache(deps);
   const resolveTarget = createResolveTarget(deps);
   const routing = createRouting(deps);
@@ -103,13 +105,13 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   const virtualKeyOf = (workspaceId: string, id: string): LiveVirtualKey | Promise<LiveVirtualKey> => {
     const key = findById(workspaceId, id);
     if (key) return key;
-    if (snapshot.absent.has(id)) throw deletedVirtualKey();
+    if (snapshot.absent.has(id)) throw deletedVirtualKey(holder);
     // Created a moment ago by another process, or deleted.
     return snapshot.refresh().then(() => {
       const found = findById(workspaceId, id);
       if (found) return found;
       snapshot.absent.add(id);
-      throw deletedVirtualKey();
+      throw deletedVirtualKey(holder);
     });
   };
 
@@ -250,9 +252,9 @@ function modelOf({ overrides }: Leaf): string | null {
   return raw === undefined ? null : (JSON.parse(raw) as string);
 }
 
-const deletedVirtualKey = (): GatewayError =>
+const deletedVirtualKey = (holder: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     'virtual_key_deleted',
-    'The virtual key that this batch was created with has been deleted.',
+    `The virtual key that this ${holder} was created with has been deleted.`,
   );

@@ -28,6 +28,9 @@ export function refuseSecrets(document: Document, param: string): void {
   }
 }
 
+/** Whether there is a credential in a config, or a webhook's header that may be one. */
+export const holdsSecrets = (document: Document): boolean => secretsIn(document).length > 0;
+
 /**
  * A config without its credentials, and these by where they were; `joinSecrets` puts them back. The headers of webhooks
  * count as credentials whole.

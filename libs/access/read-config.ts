@@ -9,6 +9,7 @@ import { compileConfig } from '#libs/routing/compile-config.ts';
 import type { Leaf, Plan } from '#libs/routing/plan.ts';
 import { assertSendable } from './assert-sendable.ts';
 import { unknownProvider } from './unknown-provider.ts';
+import { holdsSecrets } from './config-secrets.ts';
 import { parseCustomHost } from './custom-host.ts';
 
 /** Throws GatewayError for a URL that could never be called (libs/forwarding/egress.ts `check`). */
@@ -107,11 +108,9 @@ export function createInlineConfigs(
     const cacheKey = `${param} ${text}`;
     const known = plans.get(cacheKey);
     if (known) return known;
-    const { plan } = readConfig(parseConfigText(text, param), param, checkDestination);
-    const holdsSecret = plan.leaves.some(
-      ({ credentials }) => credentials.apiKey !== null || Object.keys(credentials.secrets).length > 0,
-    );
-    if (!holdsSecret) plans.set(cacheKey, plan);
+    const value = parseConfigText(text, param);
+    const { plan } = readConfig(value, param, checkDestination);
+    if (!holdsSecrets(value as Record<string, unknown>)) plans.set(cacheKey, plan);
     return plan;
   };
 }

@@ -4,9 +4,6 @@ import type { Breach } from './describe-issue.ts';
 import { parseParamPath } from './param-path.ts';
 import { addBreach } from './scalars.ts';
 
-/** What a condition looks at: `metadata.*` of the call, `params.*` of its body at any depth, or its path. */
-export const queryRoots = ['metadata', 'params', 'url'] as const;
-
 export const comparisons = ['$eq', '$ne', '$gt', '$gte', '$lt', '$lte', '$in', '$nin', '$regex'] as const;
 export type Comparison = (typeof comparisons)[number];
 
@@ -23,7 +20,10 @@ const patternLengthMax = 1_000;
 const isScalar = (value: unknown): value is Scalar =>
   value === null || typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
 
-/** Whether a text names something that a condition or a sticky hash can look at. */
+/**
+ * Whether a text names something that a condition or a sticky hash can look at: `metadata.*` of the call, `params.*` of
+ * its body at any depth, or its path.
+ */
 export function isQueryField(field: string): boolean {
   if (field === 'url.pathname') return true;
   // Names of metadata are free text; they are compared whole.

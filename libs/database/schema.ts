@@ -180,6 +180,53 @@ export type BatchChunkTable = {
 
 export type BatchResultTable = { bucket: string; batch_id: string; line: number; succeeded: boolean; data: Buffer };
 
+export type FineTuningStatus =
+  | 'validating_files'
+  | 'queued'
+  | 'running'
+  | 'paused'
+  | 'succeeded'
+  | 'failed'
+  | 'cancelled';
+
+/** What a job was created with, as it goes to the provider; files and metadata are put in when it does. */
+export type FineTuningRequest = {
+  model: string;
+  seed: number;
+  suffix?: string;
+  method?: Record<string, unknown>;
+  hyperparameters?: Record<string, unknown>;
+  integrations?: Record<string, unknown>[];
+};
+
+export type FineTuningError = { code: string; message: string; param: string | null };
+
+export type FineTuningJobTable = StreamFold & {
+  request: Json<FineTuningRequest>;
+  training_file_id: string;
+  validation_file_id: string | null;
+  metadata: NullableJson<Record<string, string>>;
+  target: Json<BatchTarget>;
+  status: FineTuningStatus;
+  /** Accepted here and not yet answered by the provider. */
+  requested: 'cancel' | 'pause' | 'resume' | null;
+  /** The provider's ids; once the files' are there, a create call may have been sent. */
+  provider_training_file_id: string | null;
+  provider_validation_file_id: string | null;
+  provider_job_id: string | null;
+  method: Json<Record<string, unknown>>;
+  hyperparameters: Json<Record<string, unknown>>;
+  fine_tuned_model: string | null;
+  trained_tokens: number | null;
+  /** Unix seconds. */
+  estimated_finish: number | null;
+  result_files: Json<string[]>;
+  error: NullableJson<FineTuningError>;
+  created_at: Date;
+  accepted_at: Date | null;
+  finished_at: Date | null;
+};
+
 export type RequestLogTable = {
   recorded_on: string;
   id: string;
@@ -279,6 +326,7 @@ export type Database = {
   batch: BatchTable;
   batch_chunk: BatchChunkTable;
   batch_result: BatchResultTable;
+  fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable;
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;

@@ -2,8 +2,8 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 
 /**
- * Of these blobs, the ones that something still needs: a file that is neither deleted nor expired, or a batch that has
- * not ended and reads its input from it.
+ * Of these blobs, the ones that something still needs: a file that is neither deleted nor expired, or a batch or
+ * fine-tuning job that has not ended and reads its input from it.
  */
 export async function findReferencedBlobs(
   db: Kysely<Database>,
@@ -16,6 +16,8 @@ export async function findReferencedBlobs(
         select from batch where input_file_id = file.id
           and status in ('validating', 'in_progress', 'finalizing', 'cancelling')
       )
+      or exists (select from fine_tuning_job where training_file_id = file.id and finished_at is null)
+      or exists (select from fine_tuning_job where validation_file_id = file.id and finished_at is null)
     )`.execute(db);
   return new Set(rows.map((row) => row.blob));
 }

@@ -42,3 +42,19 @@ export function requestIdOf(headers: IncomingHttpHeaders, names: readonly string
   }
   return null;
 }
+
+const namesLengthMax = 1_000;
+
+/**
+ * Parameter names as one header value. They are the client's own text: what no header can carry is percent-encoded, and
+ * past 1,000 characters the rest is only counted.
+ */
+export function namesForHeader(names: readonly string[]): string {
+  let text = '';
+  for (const [index, name] of names.entries()) {
+    const shown = name.toWellFormed().replaceAll(/[^\x21-\x7e]|[,%]/gu, encodeURIComponent);
+    if (text.length + shown.length > namesLengthMax) return `${text}${text && ', '}and ${names.length - index} more`;
+    text += `${text && ', '}${shown}`;
+  }
+  return text;
+}

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from './answer.ts';
@@ -149,7 +150,7 @@ function readBody(input: AttemptInput, status: number, headers: IncomingHttpHead
   if (error !== undefined && error !== null) {
     return asError(input, headers, translation.decodeError(status, bytes.toString()));
   }
-  const decoded = translation.decode ? translation.decode(parsed, call) : parsed;
+  const decoded = translation.decode ? decodeBody(input, parsed) : parsed;
   const body = asRecord(decoded);
   const list = call.operation === 'chat' || call.operation === 'completions' ? 'choices' : 'data';
   if (!Array.isArray(body[list]))
@@ -170,6 +171,14 @@ function readBody(input: AttemptInput, status: number, headers: IncomingHttpHead
   const changed = withBase64Vectors(call, body) ?? (decoded === parsed ? null : decoded);
   const out = changed === null ? bytes : Buffer.from(JSON.stringify(changed));
   return { answer: { ...head, ...read, kind: 'json', body: out, contentType: 'application/json' }, errorCode: null };
+}
+
+function decodeBody({ translation, call, faults }: AttemptInput, parsed: unknown): unknown {
+  try {
+    return translation.decode?.(parsed, call);
+  } catch (error) {
+    throw error instanceof GatewayError ? faults().inAnswer(error) : error;
+  }
 }
 
 async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {

@@ -8,6 +8,8 @@ import { lazyFaultsOf } from './provider-faults.ts';
 const countMax = 20;
 /** Of one resource: what the providers that need bytes accept of an image at most (Bedrock 3.75 MB, documents 4.5 MB). */
 const bytesMax = 5_242_880;
+/** Of all resources of one call: a request of more is refused by the providers that need bytes (Bedrock 25 MB). */
+const allBytesMax = 26_214_400;
 const timeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 
 /**
@@ -27,15 +29,32 @@ export async function fetchResources(
       { param: 'messages' },
     );
   }
-  const fetched = await Promise.all(unique.map(async (text) => [text, await fetchOne(text, egress, signal)] as const));
-  return new Map(fetched);
+  let bytes = 0;
+  const onBytes = (more: number): void => {
+    bytes += more;
+    if (bytes > allBytesMax) throw unavailable(`Together they are larger than ${allBytesMax} bytes, the limit here.`);
+  };
+  // The first that fails ends the others.
+  const failing = new AbortController();
+  const ended = AbortSignal.any([signal, failing.signal]);
+  try {
+    const fetched = unique.map(async (text) => [text, await fetchOne(text, egress, ended, onBytes)] as const);
+    return new Map(await Promise.all(fetched));
+  } finally {
+    failing.abort();
+  }
 }
 
-async function fetchOne(text: string, egress: Egress, signal: AbortSignal): Promise<Resource> {
+async function fetchOne(
+  text: string,
+  egress: Egress,
+  signal: AbortSignal,
+  onBytes: (bytes: number) => void,
+): Promise<Resource> {
   if (!URL.canParse(text)) throw unavailable('It is not a URL.');
   const url = new URL(text);
   egress.check(url);
-  const options = { egress, signal, timeouts, bytesMax, faults: lazyFaultsOf(url.host, []) };
+  const options = { egress, signal, timeouts, bytesMax, onBytes, faults: lazyFaultsOf(url.host, []) };
   const outbound = {
     method: 'GET' as const,
     origin: url.origin,

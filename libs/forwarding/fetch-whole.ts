@@ -5,15 +5,23 @@ import type { Egress } from './egress.ts';
 import { startExchange } from './exchange.ts';
 import type { Faults } from './provider-faults.ts';
 
-type Options = { egress: Egress; timeouts: Timeouts; signal: AbortSignal; faults: () => Faults; bytesMax: number };
+type Options = {
+  egress: Egress;
+  timeouts: Timeouts;
+  signal: AbortSignal;
+  faults: () => Faults;
+  bytesMax: number;
+  onBytes?: (bytes: number) => void;
+};
 
 /**
  * Makes one request beside a call (a token, an image) and reads the answer whole, whatever its status. No retries, no
- * redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`.
+ * redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or what `onBytes` throws, which is told of every
+ * piece that arrives.
  */
 export function fetchWhole(
   outbound: OutboundRequest,
-  { egress, timeouts, signal, faults, bytesMax }: Options,
+  { egress, timeouts, signal, faults, bytesMax, onBytes }: Options,
 ): Promise<{ status: number; headers: IncomingHttpHeaders; body: Buffer }> {
   const { promise, resolve, reject } = Promise.withResolvers<{
     status: number;
@@ -33,9 +41,12 @@ export function fetchWhole(
         status = code;
         headers = received;
         if (code >= 300 && code < 400) throw faults().redirect(code);
+        const encoding = received['content-encoding'] ?? '';
+        if (encoding !== '' && encoding !== 'identity') throw faults().invalid('sent a compressed answer unasked');
       },
       data: (chunk) => {
         bytes += chunk.length;
+        onBytes?.(chunk.length);
         if (bytes > bytesMax) throw faults().tooLarge('a body', bytesMax);
         chunks.push(chunk);
       },

@@ -5,7 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { pickHeaders } from './answer-headers.ts';
+import { namesForHeader, pickHeaders } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
   defaultLimits,
@@ -21,6 +21,7 @@ import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { fetchWhole } from './fetch-whole.ts';
+import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
@@ -55,6 +56,8 @@ export type Forwarder = {
   listModels: (target: Target, signal: AbortSignal) => Promise<Answer>;
   /** One call to a pass-through area; see `relay`. Throws as `forward`. */
   relay: (request: RelayRequest, target: Target) => Promise<RelayAnswer>;
+  /** One request for files or fine-tuning; see `plainRequest`. Throws as `forward`. */
+  request: (target: Target, request: PlainRequest) => Promise<PlainAnswer>;
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
   /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
   stop: () => void;
@@ -63,6 +66,8 @@ export type Forwarder = {
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
+// A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
+const tokenTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const tokenBytesMax = 1_048_576;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
@@ -96,11 +101,14 @@ export function createForwarder(deps: Deps): Forwarder {
       if (request.forwardHeaders) addForwarded(outbound.headers, request);
       const input = { ...base, call: ready, outbound, signal: request.signal };
       if (!provider.authorize) return input;
-      const fetching = { egress, timeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
+      const fetching = { egress, timeouts: tokenTimeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
       return provider
         .authorize(outbound, target, {
           now: clock.now(),
-          fetch: (token) => fetchWhole(token, fetching),
+          fetch: async (token) => {
+            egress.check(new URL(token.origin)); // a key file may name the server
+            return fetchWhole(token, fetching);
+          },
           keepSecret: (text) => void secrets.push(text),
         })
         .then(() => input);
@@ -117,21 +125,26 @@ export function createForwarder(deps: Deps): Forwarder {
     };
   };
 
-  const makeAttempt = async (input: AttemptInput, attempts: Attempt[]): Promise<[Outcome, string | null]> => {
+  const makeAttempt = async (
+    made: AttemptInput | Promise<AttemptInput>,
+    attempts: Attempt[],
+  ): Promise<[Outcome, string | null]> => {
     const startedAt = clock.now();
     const start = performance.now();
     const record = (status: number | null, errorCode: string | null): void => {
       attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
     };
     try {
+      const input = made instanceof Promise ? await made : made;
       const { answer, errorCode } = await attemptCall(input);
       const { dropped } = input.outbound;
-      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = dropped.join(', ');
+      if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      record(null, error.code);
+      // A request that was never fit to be sent is no attempt.
+      if (error.kind !== 'invalid_request') record(null, error.code);
       return [{ kind: 'failed', error, attempts }, error.code];
     }
   };
@@ -145,13 +158,10 @@ export function createForwarder(deps: Deps): Forwarder {
         const entered =
           target.credentialId === undefined ? undefined : traffic?.enter(request, target, policy?.obeysRetryAfter);
         const pass = entered instanceof Promise ? await entered : entered;
-        let input: AttemptInput;
         let outcome: Outcome | null = null;
         let errorCode: string | null = null;
         try {
-          const made = nextInput();
-          input = made instanceof Promise ? await made : made;
-          [outcome, errorCode] = await makeAttempt(input, attempts);
+          [outcome, errorCode] = await makeAttempt(nextInput(), attempts);
         } finally {
           if (pass !== undefined) leave(pass, outcome, errorCode);
         }
@@ -165,8 +175,8 @@ export function createForwarder(deps: Deps): Forwarder {
         waitingRetries += 1;
         await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
         waitingRetries -= 1;
-        if (request.signal.aborted) throw input.faults().callerLeft();
-        if (stopping.signal.aborted) throw input.faults().stopping();
+        if (request.signal.aborted) throw lazyFaultsOf(target.label, [])().callerLeft();
+        if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -212,6 +222,15 @@ export function createForwarder(deps: Deps): Forwarder {
         },
         target,
       ),
+    request: async (target, request) => {
+      if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
+      openCalls += 1;
+      try {
+        return await plainRequest({ egress, clock, providers }, request, target);
+      } finally {
+        openCalls -= 1;
+      }
+    },
     relay: async (request, target) => {
       if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       openCalls += 1;
@@ -279,7 +298,7 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
   new GatewayError(
     'invalid_request',
     'unsupported_parameter',
-    `${target.label} (${target.provider}) cannot take ${dropped.join(', ')}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
       "out, or allow parameters to be dropped (the config's unsupported_params).",
     { param: dropped[0] ?? null },
   );

@@ -46,6 +46,9 @@ function faultsOf(label: string, secrets: readonly string[]) {
       const { message, code } = scrubbed(told, secrets).error;
       return failed(code ?? 'upstream_error', message);
     },
+    /** An error that a translation found in an answer: its text may be the provider's. */
+    inAnswer: ({ kind, code, message, param }: GatewayError): GatewayError =>
+      new GatewayError(kind, code === null ? null : scrub(code, secrets, 200), scrub(message, secrets), { param }),
     connectTimeout: (ms: number): GatewayError =>
       timedOut('upstream_connect_timeout', `No connection to ${label} within ${ms} ms.`),
     headersTimeout: (ms: number): GatewayError =>

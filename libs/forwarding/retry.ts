@@ -39,6 +39,7 @@ const passing: ReadonlySet<string | null> = new Set([
   'upstream_connection_lost',
   'upstream_truncated',
   'upstream_invalid_response',
+  'upstream_error', // the provider says in a 200 that it failed
 ]);
 
 // Not asked at all, for a while (libs/resilience): worth another try when that is over, and no try of those that count.

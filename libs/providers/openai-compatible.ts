@@ -1,5 +1,14 @@
 import { memberValue, spliceMembers, type MemberEdits } from '#libs/kernel/json-members.ts';
+import {
+  amendsAnswers,
+  amendWhole,
+  describeDialect,
+  dialectEdits,
+  openAmendedStream,
+  type Dialect,
+} from './dialect.ts';
 import type {
+  Addressing,
   Call,
   Operation,
   OutboundRequest,
@@ -7,9 +16,11 @@ import type {
   ProviderError,
   RelayArea,
   RelayCall,
+  Settings,
   Translation,
   Upstream,
 } from './provider.ts';
+import { partsOf } from './url-parts.ts';
 
 type Options = {
   id: string;
@@ -19,9 +30,18 @@ type Options = {
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
+  /** Headers that a setting of the target gives where the client sends none. */
+  settingHeaders?: Readonly<Record<string, string>>;
+  /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
+  dialect?: Dialect | null;
   /** The pass-through areas that it has. Default: none. */
   relays?: readonly RelayArea[];
+  /** It trains models by OpenAI's fine-tuning API. */
+  fineTuning?: boolean;
 };
+
+/** Most servers know the roles system, user, assistant and tool only. */
+const common: Dialect = {};
 
 const paths: Record<Operation, string> = {
   chat: '/chat/completions',
@@ -37,37 +57,77 @@ export function openAiCompatible({
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
+  settingHeaders = {},
+  dialect = common,
   relays = [],
+  fineTuning = false,
 }: Options): Provider {
+  const fromSettings = Object.entries(settingHeaders);
+  const pushSettings = (headers: string[], settings: Settings, sent: Readonly<Record<string, string>>): void => {
+    for (const [header, setting] of fromSettings) {
+      const value = settings[setting];
+      if (value !== undefined && sent[header] === undefined) headers.push(header, value);
+    }
+  };
   const translation: Translation = {
-    encode(call, { baseUrl: base, apiKey }) {
+    encode(call, { baseUrl: base, apiKey, settings }) {
       const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
       if (apiKey) headers.push('authorization', `Bearer ${apiKey.reveal()}`);
       for (const name of Object.keys(call.headers)) headers.push(name, call.headers[name] ?? '');
+      pushSettings(headers, settings, call.headers);
       const { origin, folder, search } = partsOf(base);
       const path = folder + paths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
-      return { method: 'POST', origin, path, headers, body: bodyOf(call, asksForUsage) };
+      return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
     },
     decodeError: decodeOpenAiError,
+    passThrough: true,
+  };
+  const chat: Translation =
+    dialect === null || !amendsAnswers(dialect)
+      ? translation
+      : {
+          ...translation,
+          decode: (body, call) => amendWhole(dialect, body, call),
+          openStream: (call) => openAmendedStream(dialect, call, decodeOpenAiError),
+        };
+  const byOperation = {
+    chat,
+    completions: translation,
+    embeddings: translation,
+    models: { ...translation, decode: toModelList },
+  };
+  const encodeRelayed = (call: RelayCall, upstream: Upstream): OutboundRequest => {
+    const request = encodeRelay(call, upstream);
+    pushSettings(request.headers, upstream.settings, call.headers);
+    return request;
   };
   const address = baseUrl === undefined ? null : new URL(baseUrl);
+  const differences = dialect === null ? [] : describeDialect(dialect);
   return {
     id,
     baseUrlOf: () => address,
     needsCredential: address !== null,
     clientHeaders,
     requestIdHeaders: ['x-request-id'],
-    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelay } } : {}),
-    operations: Object.fromEntries(
-      operations.map((operation) => [
-        operation,
-        operation === 'models' ? { ...translation, decode: toModelList } : translation,
-      ]),
-    ),
+    ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
+    ...(differences.length > 0 ? { differences } : {}),
+    ...(fineTuning ? { fineTuning: addressOf } : {}),
+    operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
   };
 }
+
+const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
+  const { origin, folder, search } = partsOf(baseUrl);
+  const [plain = path, query] = path.split('?', 2);
+  const queries = [search.slice(1), query].filter(Boolean).join('&');
+  return {
+    origin,
+    path: `${folder}${plain}${queries === '' ? '' : `?${queries}`}`,
+    headers: apiKey ? ['authorization', `Bearer ${apiKey.reveal()}`] : [],
+  };
+};
 
 /** The client's request below another base address, with the provider's credential. */
 function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {
@@ -86,28 +146,17 @@ export function relayHeaders({ accept, contentType, contentLength, headers: admi
   return headers;
 }
 
-type UrlParts = { origin: string; folder: string; search: string };
-const urlParts = new WeakMap<URL, UrlParts>();
-
-/** A URL takes its parts out of its text at each look; the same few are called over and over. */
-function partsOf(url: URL): UrlParts {
-  let parts = urlParts.get(url);
-  if (parts === undefined) {
-    parts = { origin: url.origin, folder: url.pathname.replace(/\/+$/, ''), search: url.search };
-    urlParts.set(url, parts);
-  }
-  return parts;
-}
-
 /** Some servers list their models without OpenAI's frame. */
 function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-function bodyOf(call: Call, asksForUsage: boolean): Uint8Array {
+/** The client's bytes, with nothing changed but the members that the target, the dialect or the core's accounting need. */
+export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
-  if (!usage && Object.keys(call.edits).length === 0) return call.body;
-  return spliceMembers(call.body, usage ? { ...call.edits, ...askForUsage(call) } : call.edits);
+  const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
+  if (!usage && changes === undefined && Object.keys(call.edits).length === 0) return call.body;
+  return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
 /** `include_usage` set inside the client's own `stream_options`, whose other members stay. */

@@ -81,6 +81,8 @@ export interface StreamDecoder {
  * scrubbing and accounting; whatever it has no translation for passes byte for byte.
  */
 export interface Translation {
+  /** Bytes go through in both directions, but for what the provider writes otherwise than OpenAI in places. */
+  readonly passThrough?: true;
   /**
    * Throws GatewayError invalid_request with the param at fault for what has no meaning there at all (a message of an
    * unknown role), and `unsupported_parameter` where leaving it out would change the answer's shape (`n` above 1).
@@ -88,7 +90,11 @@ export interface Translation {
   encode(call: Call, upstream: Upstream): OutboundRequest;
   /** URLs (images of messages) whose bytes the request must hold, because the provider fetches none itself. */
   resourcesOf?(call: Call): readonly string[];
-  /** A successful JSON body to OpenAI's shape. Absent: it already is, and its bytes go out untouched. */
+  /**
+   * A successful JSON body to OpenAI's shape; the same object where it already is, so that its bytes go out untouched, as
+   * they do when this is absent. Throws GatewayError provider_failed or provider_timeout (`upstream_error`: may be tried
+   * again) for an answer that is a failure; need not scrub.
+   */
   decode?(body: unknown, call: Call): unknown;
   /** One decoder a stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
   openStream?(call: Call): StreamDecoder;
@@ -132,6 +138,12 @@ export type Relay = {
   encode(call: RelayCall, upstream: Upstream): OutboundRequest;
 };
 
+/**
+ * Where a request of OpenAI's own dialect goes at a provider and what authorises it. `path` begins below the version
+ * segment (`/fine_tuning/jobs?limit=20`); `headers` is flat.
+ */
+export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
+
 /** What `authorize` may use of the core. */
 export type AuthorizeTools = {
   /** Epoch milliseconds. */
@@ -159,6 +171,10 @@ export type Provider = {
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
   /** Absent: none of the pass-through areas. */
   readonly relay?: Relay;
+  /** What a pass-through changes all the same, for people to read (docs/providers.md). */
+  readonly differences?: readonly string[];
+  /** How its files and fine-tuning jobs are reached; absent: it trains nothing, or not in OpenAI's dialect. */
+  readonly fineTuning?: Addressing;
   /**
    * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
    * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.

@@ -81,15 +81,18 @@ export function createJobQueue(deps: {
   boss.on('error', createErrorLog(logger));
   boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
   let stopped = false;
+  const starting = { logger, isOver: () => stopped };
 
   return {
     name: 'job queue',
     async start() {
-      await boss.start();
+      // A database that goes away between the steps of a start is waited for, as in the middle of work: a process that
+      // ended here would be missed for as long as its supervisor takes.
+      await outlastOutage(() => startBoss(boss), starting);
       for (const { name, options } of queues) {
-        await boss.createQueue(name, options);
         const { policy: _immutable, ...changeable } = options;
-        await boss.updateQueue(name, changeable);
+        await outlastOutage(() => boss.createQueue(name, options), starting);
+        await outlastOutage(() => boss.updateQueue(name, changeable), starting);
       }
     },
     async stop() {
@@ -112,6 +115,7 @@ export function createJobQueue(deps: {
       const outlasting: typeof handler = async (job) => {
         await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
       };
+      // Of the queue itself only its cached options are read here; the polling outlasts outages by itself.
       for (let index = 0; index < concurrency; index += 1)
         await startWorker(boss, queue, outlastOutages ? outlasting : handler);
     },
@@ -128,7 +132,7 @@ export function createJobQueue(deps: {
       return Affected.parse(response).affected === 1;
     },
     async schedule(queue, cron) {
-      await boss.schedule(queue.name, cron);
+      await outlastOutage(() => boss.schedule(queue.name, cron), starting);
     },
     async depths() {
       return await boss.getQueues(queues.map((queue) => queue.name));
@@ -174,6 +178,16 @@ function bossOptions(deps: {
 
 const outageRetryMs = 500;
 
+/** A start that failed half-way has begun parts that only a stop ends. */
+async function startBoss(boss: PgBoss): Promise<void> {
+  try {
+    await boss.start();
+  } catch (error) {
+    await boss.stop({ graceful: false }).catch(() => {});
+    throw error;
+  }
+}
+
 async function outlastOutage(
   work: () => Promise<void>,
   { logger, isOver }: { logger: Logger; isOver: () => boolean },
@@ -183,7 +197,7 @@ async function outlastOutage(
       return await work();
     } catch (error) {
       if (!isTransient(error) || isOver()) throw error;
-      logger.warn({ err: error }, 'job waits for the database');
+      logger.warn({ err: error }, 'queue waits for the database');
       await sleep(outageRetryMs);
     }
   }

@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { logEntry } from '#test/log-entry.ts';
+import { createCopyRows } from './copy-rows.ts';
 import { createGroupWriter } from './group-writer.ts';
+import { createInsertRows } from './insert-rows.ts';
 import type { LogRow } from './log-entry.ts';
 import { newLogUuid } from './log-id.ts';
 
@@ -20,8 +22,13 @@ const rowsOf = (count: number, day = '2026-11-21'): LogRow[] =>
 function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: string) => void = () => {}) {
   const { logger, lines } = createTestLogger();
   const table: LogRow[] = [];
-  let inserts = 0;
+  const ways: ('copy' | 'insert')[] = [];
   const days: string[] = [];
+  const by = (way: 'copy' | 'insert') => async (rows: readonly LogRow[]) => {
+    ways.push(way);
+    refuse(rows);
+    table.push(...rows);
+  };
   const writer = createGroupWriter({
     logger,
     retryDelayMs: 1,
@@ -29,19 +36,16 @@ function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: s
       ensure(day);
       days.push(day);
     },
-    insertRows: async (rows) => {
-      inserts += 1;
-      refuse(rows);
-      table.push(...rows);
-    },
+    copyRows: by('copy'),
+    insertRows: by('insert'),
   });
-  return { writer, lines, table, days, inserts: () => inserts };
+  return { writer, lines, table, days, ways };
 }
 
 const never = new AbortController().signal;
 
 test('a row that Postgres refuses for ever does not keep the other 63 out', async () => {
-  const { writer, table, lines, inserts } = createWriter((rows) => {
+  const { writer, table, lines, ways } = createWriter((rows) => {
     if (rows.some((row) => row.sequence === 40)) throw databaseError('22P05');
   });
   expect(await writer.write(rowsOf(64), never)).toBe(1);
@@ -55,8 +59,8 @@ test('a row that Postgres refuses for ever does not keep the other 63 out', asyn
     sequence: 40,
   });
   expect(JSON.stringify(lines)).not.toContain('gpt-5-mini');
-  // Halving: 7 steps down from 64, two inserts each, and the cleaned row.
-  expect(inserts()).toBeLessThanOrEqual(15);
+  // Halving: 6 steps down from 64, two inserts each, and the cleaned row.
+  expect(ways).toEqual(['copy', ...Array.from({ length: 13 }, () => 'insert')]);
 });
 
 test('a row with text that Postgres cannot hold is written cleaned', async () => {
@@ -79,13 +83,21 @@ test('a row with text that Postgres cannot hold is written cleaned', async () =>
   expect(lines.map((line) => line.msg)).toEqual(['request log row refused as it is; writing it cleaned']);
 });
 
-test('rows that cannot be written as JSON count as bad rows, not as an outage', async () => {
-  const { logger } = createTestLogger();
-  const { createInsertRows } = await import('./insert-rows.ts');
-  const insertRows = createInsertRows(undefined as never, 'process');
-  const writer = createGroupWriter({ logger, retryDelayMs: 1, ensurePartition: async () => {}, insertRows });
+test('rows that cannot be written as text or as JSON count as bad rows, not as an outage', async () => {
+  const { logger, lines } = createTestLogger();
+  const writer = createGroupWriter({
+    logger,
+    retryDelayMs: 1,
+    ensurePartition: async () => {},
+    copyRows: createCopyRows(undefined as never, 'process'),
+    insertRows: createInsertRows(undefined as never, 'process'),
+  });
   const [row] = rowsOf(1) as [LogRow];
   expect(await writer.write([{ ...row, status: 200n as unknown as number }], never)).toBe(1);
+  expect(lines.map((line) => line.msg)).toEqual([
+    'request log row refused as it is; writing it cleaned',
+    'request log row refused, it is lost',
+  ]);
 });
 
 test.each([
@@ -136,11 +148,22 @@ test('a check that a row breaks is the fault of the row', async () => {
 });
 
 test('after giving up, a group is tried once, and not at all when the database is known to be away', async () => {
-  const { writer, inserts } = createWriter(() => {
+  const { writer, ways } = createWriter(() => {
     throw databaseError('57P01');
   });
   const givenUp = AbortSignal.abort();
   expect(await writer.write(rowsOf(5), givenUp)).toBe(5);
   expect(await writer.write(rowsOf(5), givenUp)).toBe(5);
-  expect(inserts()).toBe(1);
+  expect(ways).toEqual(['copy']);
+});
+
+test('only the first try of a group is a copy: what may be in the table already is inserted', async () => {
+  let refusals = 2;
+  const { writer, ways } = createWriter(() => {
+    refusals -= 1;
+    if (refusals >= 0) throw new Error('Connection terminated unexpectedly');
+  });
+  await writer.write(rowsOf(3), never);
+  await writer.write(rowsOf(3), never);
+  expect(ways).toEqual(['copy', 'insert', 'insert', 'copy']);
 });

@@ -1,6 +1,6 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { judgeInsertFailure, type InsertRows } from './insert-rows.ts';
+import { judgeInsertFailure, type WriteRows } from './insert-rows.ts';
 import { cleanRow, type LogRow } from './log-entry.ts';
 
 export type GroupWriter = {
@@ -18,12 +18,15 @@ export type GroupWriter = {
 const delayGrowthMax = 20;
 
 export function createGroupWriter(deps: {
-  insertRows: InsertRows;
+  /** For the first try of a group only: costs half, but fails when one of the rows is there already. */
+  copyRows: WriteRows;
+  /** For every later one: passes over rows that are there, because the reply to a COMMIT may have been lost. */
+  insertRows: WriteRows;
   ensurePartition: (day: string) => Promise<void>;
   logger: Logger;
   retryDelayMs: number;
 }): GroupWriter {
-  const { insertRows, ensurePartition, logger, retryDelayMs } = deps;
+  const { copyRows, insertRows, ensurePartition, logger, retryDelayMs } = deps;
   const preparedDays = new Set<string>();
   const cleaned = new WeakSet<LogRow>();
   let isAway = false;
@@ -34,16 +37,16 @@ export function createGroupWriter(deps: {
     preparedDays.add(day);
   }
 
-  async function insert(rows: readonly LogRow[]): Promise<void> {
+  async function writeOnce(rows: readonly LogRow[], writeRows: WriteRows): Promise<void> {
     for (const day of new Set(rows.map((row) => row.recorded_on))) await prepareDay(day);
-    await insertRows(rows);
+    await writeRows(rows);
   }
 
-  async function write(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number> {
+  async function write(rows: readonly LogRow[], givenUp: AbortSignal, firstBy = copyRows): Promise<number> {
     for (let tries = 0; ; tries += 1) {
       if (givenUp.aborted && isAway) return giveUp(rows);
       try {
-        await unlessGivenUp(insert(rows), givenUp);
+        await unlessGivenUp(writeOnce(rows, tries === 0 ? firstBy : insertRows), givenUp);
         if (isAway) logger.info('request log is written again');
         isAway = false;
         return 0;
@@ -68,7 +71,8 @@ export function createGroupWriter(deps: {
     if (first === undefined) return 0;
     if (rows.length > 1) {
       const middle = Math.ceil(rows.length / 2);
-      return (await write(rows.slice(0, middle), givenUp)) + (await write(rows.slice(middle), givenUp));
+      const firstHalf = await write(rows.slice(0, middle), givenUp, insertRows);
+      return firstHalf + (await write(rows.slice(middle), givenUp, insertRows));
     }
     if (cleaned.has(first)) {
       logger.error({ err: error, ...identityOf(first) }, 'request log row refused, it is lost');
@@ -77,7 +81,7 @@ export function createGroupWriter(deps: {
     const clean = cleanRow(first);
     cleaned.add(clean);
     logger.warn({ err: error, ...identityOf(first) }, 'request log row refused as it is; writing it cleaned');
-    return await write([clean], givenUp);
+    return await write([clean], givenUp, insertRows);
   }
 
   function giveUp(rows: readonly LogRow[]): number {
@@ -87,7 +91,7 @@ export function createGroupWriter(deps: {
     return rows.length;
   }
 
-  return { write, prepareDay, isAway: () => isAway };
+  return { write: (rows, givenUp) => write(rows, givenUp), prepareDay, isAway: () => isAway };
 }
 
 /** What a person needs to find the call elsewhere; none of the texts that a provider or caller chose. */

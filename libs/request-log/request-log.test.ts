@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Kysely } from 'kysely';
+import type { Pool } from 'pg';
 import type { Database } from '#libs/database/schema.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { logEntry } from '#test/log-entry.ts';
@@ -8,23 +9,26 @@ import { createRequestLog, type RequestLogDeps } from './request-log.ts';
 
 const noonMs = Date.UTC(2026, 10, 21, 12);
 
-/** A log whose inserts the test answers itself, in order. */
+/** A log whose writes the test answers itself, in order. */
 function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const groups: LogRow[][] = [];
   const answers: { resolve: () => void; reject: (error: Error) => void }[] = [];
+  const writeRows = (rows: readonly LogRow[]): Promise<void> => {
+    groups.push([...rows]);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    answers.push({ resolve, reject });
+    return promise;
+  };
   const log = createRequestLog({
     db: undefined as unknown as Kysely<Database>,
+    pool: undefined as unknown as Pool,
     logger,
     clock: { now: () => noonMs },
     ensurePartition: async () => {},
     retryDelayMs: 1,
-    insertRows: (rows) => {
-      groups.push([...rows]);
-      const { promise, resolve, reject } = Promise.withResolvers<void>();
-      answers.push({ resolve, reject });
-      return promise;
-    },
+    copyRows: writeRows,
+    insertRows: writeRows,
     ...deps,
   });
   const record = (count: number): void => {

@@ -1,11 +1,13 @@
 import type { Kysely } from 'kysely';
+import type { Pool } from 'pg';
 import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { createCopyRows } from './copy-rows.ts';
 import { createGroupWriter } from './group-writer.ts';
-import { createInsertRows, type InsertRows } from './insert-rows.ts';
+import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { boundEntry, entrySizeBytes, type LogRow, type RequestLogEntry } from './log-entry.ts';
 import { newLogUuid, utcDay } from './log-id.ts';
 import { ensureLogPartition, nextDay } from './log-partitions.ts';
@@ -35,6 +37,7 @@ export type RequestLogStats = {
 
 export type RequestLogDeps = {
   db: Kysely<Database>;
+  pool: Pool;
   logger: Logger;
   clock: Clock;
   /** Rows in memory at most before `isFull`. Default 20,000: four seconds of 5,000 rows/s, some 20 MB. */
@@ -55,7 +58,8 @@ export type RequestLogDeps = {
   /** How long `stop` waits for the database. Default 10 s. */
   stopDeadlineMs?: number;
   /** For tests. */
-  insertRows?: InsertRows;
+  copyRows?: WriteRows;
+  insertRows?: WriteRows;
   ensurePartition?: (day: string) => Promise<void>;
 };
 
@@ -64,7 +68,7 @@ type Waiting = { sequence: number; recordedAtMs: number; sizeBytes: number; entr
 const partitionCheckMs = 3_600_000;
 
 /**
- * The writer of the request log, one per process. Entries are written after the answer in groups, one insert at a time,
+ * The writer of the request log, one per process. Entries are written after the answer in groups, one write at a time,
  * in the order of `sequence`, which counts from 1 without a gap: a gap among a process's rows is a loss.
  *
  * While the database is away the rows wait here, and when `queueRowsMax` do, `isFull` tells the process to begin no
@@ -75,6 +79,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   const { groupRowsMax = 64, groupWaitMs = 250, backlogGroupRowsMax = 512, stopDeadlineMs = 10_000 } = deps;
   const processId = uuidv7();
   const writer = createGroupWriter({
+    copyRows: deps.copyRows ?? createCopyRows(deps.pool, processId),
     insertRows: deps.insertRows ?? createInsertRows(db, processId),
     ensurePartition: deps.ensurePartition ?? ((day) => ensureLogPartition(db, day)),
     logger,
@@ -135,7 +140,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       await writer.prepareDay(today);
       await writer.prepareDay(nextDay(today));
     } catch (error) {
-      logger.warn({ err: error }, 'partitions of the request log not prepared'); // the first insert makes its own
+      logger.warn({ err: error }, 'partitions of the request log not prepared'); // the first write makes its own
     }
   };
 

@@ -1,40 +1,27 @@
 import { createServer } from 'node:net';
 import path from 'node:path';
 import type { AddressInfo } from 'node:net';
-import { promptOf } from './input-file.ts';
-import { runLoad, type LoadFigures, type LoadOrder } from './load.ts';
-import { readUsage, resetPeak } from './process-usage.ts';
+import {
+  concurrency,
+  measureTargets,
+  modestPerSecond,
+  type LiveSize,
+  type Target,
+  type TargetFigures,
+} from './measure-targets.ts';
 import type { Cleanup, Stack } from './stack.ts';
 import { startProcess, type BenchProcess } from './start-process.ts';
-import { median } from './statistics.ts';
 
-const targetNames = ['direct', 'dispatch', 'bare', 'sluice', 'portkey'] as const;
 /** `direct`: no gateway. `bare` and `dispatch`: see bare-proxy.ts. */
-type TargetName = (typeof targetNames)[number];
+type TargetName = 'direct' | 'dispatch' | 'bare' | 'sluice' | 'portkey';
 
-export type TargetFigures = {
-  perSecond: number;
-  p50Ms: number;
-  p99Ms: number;
-  /** At the modest rate. */
-  modestP50Ms: number;
-  modestP99Ms: number;
-  /** Processor time of the gateway's process for one request, in microseconds. */
-  cpuMicroseconds: number;
-  peakBytes: number;
-};
+/** What of Sluice is between the same client and the same simulator. */
+type FeatureName = 'passThrough' | 'fallback' | 'transform' | 'cacheHit';
 
 export type LiveFigures = { targets: Record<TargetName, TargetFigures>; modestPerSecond: number; concurrency: number };
+export type FeatureFigures = Record<FeatureName, TargetFigures>;
 
-export type LiveSize = { rounds: number; seconds: number; warmUpSeconds: number; modestSeconds: number };
-
-type Target = { name: TargetName; process: BenchProcess; order: Pick<LoadOrder, 'origin' | 'headers'> };
-
-const concurrency = 32;
-const modestPerSecond = 200;
-const requestBytes = 1_024;
-
-/** The same chat request through each gateway to the same simulator, in interleaved rounds; figures are medians. */
+/** The same chat request through each gateway to the same simulator. */
 export async function measureLive(
   stack: Stack,
   size: LiveSize,
@@ -42,67 +29,59 @@ export async function measureLive(
   onProgress: (text: string) => void,
 ): Promise<LiveFigures> {
   const targets = await startTargets(stack, cleanup);
+  const generator = await startGenerator(stack, cleanup);
+  return { targets: await measureTargets(targets, generator, size, onProgress), modestPerSecond, concurrency };
+}
+
+/** What a config, a translation and a cached answer add to a call that passes through. */
+export async function measureFeatures(
+  stack: Stack,
+  size: LiveSize,
+  cleanup: Cleanup,
+  onProgress: (text: string) => void,
+): Promise<FeatureFigures> {
+  const { api, apiUrl, adminKey, simulatorUrl } = stack;
+  const headers = { 'content-type': 'application/json', authorization: `Bearer ${adminKey}` };
+  const stored = await fetch(`${apiUrl}/v1/virtual-keys`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify({
+      name: 'Anthropic',
+      slug: 'bench-anthropic',
+      provider: 'anthropic',
+      key: 'sk-upstream',
+      custom_host: `${simulatorUrl}/v1`,
+    }),
+  });
+  if (!stored.ok) throw new Error(`no virtual key: ${await stored.text()}`);
+  const config = (value: object) => ({ ...headers, 'x-gateway-config': JSON.stringify(value) });
+  const simulator = { virtual_key: 'simulator' };
+  const through: Record<FeatureName, Record<string, string>> = {
+    passThrough: { ...headers, 'x-gateway-virtual-key': 'simulator' },
+    fallback: config({ strategy: { mode: 'fallback' }, targets: [simulator, simulator] }),
+    transform: { ...headers, 'x-gateway-virtual-key': 'bench-anthropic' },
+    cacheHit: config({ ...simulator, cache: { mode: 'simple', max_age: 3_600 } }),
+  };
+  const targets = (Object.keys(through) as FeatureName[]).map((name): Target<FeatureName> => ({
+    name,
+    process: api,
+    order: { origin: apiUrl, headers: through[name] },
+  }));
+  return await measureTargets(targets, await startGenerator(stack, cleanup), size, onProgress);
+}
+
+async function startGenerator({ directory }: Stack, cleanup: Cleanup): Promise<BenchProcess> {
   const generator = await startProcess({
     name: 'load generator',
     script: 'test/bench/load-process.ts',
     environment: {},
-    logFile: path.join(stack.directory, 'load.log'),
+    logFile: path.join(directory, 'load.log'),
   });
   cleanup.add(() => generator.stop());
-
-  const saturated = perTarget<LoadFigures[]>(() => []);
-  const modest = perTarget<LoadFigures[]>(() => []);
-  const cpu = perTarget<number[]>(() => []);
-  for (const { process } of targets) await resetPeak(process.pid);
-  for (let round = 0; round < size.rounds; round += 1) {
-    for (const target of targets) {
-      onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name}`);
-      // The first round of each also compiles its code.
-      const warmUpSeconds = round === 0 ? size.warmUpSeconds * 3 : size.warmUpSeconds;
-      const order = { ...orderFor(target), perSecond: null, warmUpSeconds, seconds: size.seconds };
-      const { figures, atWarm } = await runLoad(generator, order, () => readUsage(target.process.pid));
-      const after = await readUsage(target.process.pid);
-      cpu[target.name].push(((after.cpuSeconds - atWarm.cpuSeconds) / figures.requests) * 1_000_000);
-      saturated[target.name].push(figures);
-    }
-    for (const target of targets) {
-      onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name} at ${modestPerSecond} requests/s`);
-      const order = {
-        ...orderFor(target),
-        perSecond: modestPerSecond,
-        warmUpSeconds: size.warmUpSeconds / 2,
-        seconds: size.modestSeconds,
-      };
-      modest[target.name].push((await runLoad(generator, order, async () => {})).figures);
-    }
-  }
-  const figures = {} as Record<TargetName, TargetFigures>;
-  for (const { name, process } of targets) {
-    figures[name] = {
-      perSecond: median(saturated[name].map((round) => round.perSecond)),
-      p50Ms: median(saturated[name].map((round) => round.p50Ms)),
-      p99Ms: median(saturated[name].map((round) => round.p99Ms)),
-      modestP50Ms: median(modest[name].map((round) => round.p50Ms)),
-      modestP99Ms: median(modest[name].map((round) => round.p99Ms)),
-      cpuMicroseconds: median(cpu[name]),
-      peakBytes: (await readUsage(process.pid)).residentPeakBytes,
-    };
-  }
-  return { targets: figures, modestPerSecond, concurrency };
+  return generator;
 }
 
-function perTarget<Value>(make: () => Value): Record<TargetName, Value> {
-  return Object.fromEntries(targetNames.map((name) => [name, make()])) as Record<TargetName, Value>;
-}
-
-function orderFor({ order }: Target) {
-  const frame = (content: string): string =>
-    JSON.stringify({ model: 'sim-small', messages: [{ role: 'user', content }], temperature: 0, max_tokens: 256 });
-  const body = frame(promptOf(1, requestBytes - frame('').length));
-  return { ...order, path: '/v1/chat/completions', body, concurrency };
-}
-
-async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target[]> {
+async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target<TargetName>[]> {
   const { api, apiUrl, adminKey, simulator, simulatorUrl, directory } = stack;
   const plain = { 'content-type': 'application/json', authorization: 'Bearer sk-upstream' };
   const startBare = async (mode: 'request' | 'dispatch'): Promise<{ process: BenchProcess; origin: string }> => {

@@ -1,5 +1,5 @@
 import type { BatchFigures } from './batch-bench.ts';
-import type { LiveFigures } from './live-bench.ts';
+import type { FeatureFigures, LiveFigures } from './live-bench.ts';
 import type { LogFigures } from './log-bench.ts';
 
 /** One line of the table. `mark` is what has to be reached, absent for figures that are only told. */
@@ -107,6 +107,37 @@ export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures)
     latency('added p99 when saturated, ms', (target) => target.p99Ms),
     memoryRow(section, 'peak memory, api', sluice.peakBytes),
     { section, figure: 'peak memory, portkey', value: `${whole(portkey.peakBytes / mebibyte)} MB` },
+  ];
+}
+
+/** The rows of what Sluice does beside passing calls through. */
+export function featureRows(figures: FeatureFigures): Row[] {
+  const section = 'live, beside pass-through';
+  const { passThrough, fallback, transform, cacheHit } = figures;
+  const names = 'fallback of two targets, Anthropic, cache hit';
+  const compared = (of: (figures: typeof fallback) => string): string =>
+    [fallback, transform, cacheHit].map(of).join(', ');
+  return [
+    {
+      section,
+      figure: `requests/s against pass-through: ${names}`,
+      value: compared(({ perSecond }) => `${fixed((perSecond / passThrough.perSecond) * 100, 0)} %`),
+    },
+    {
+      section,
+      figure: `processor time beyond pass-through's ${whole(passThrough.cpuMicroseconds)} µs: ${names}`,
+      value: compared(({ cpuMicroseconds }) => `${whole(cpuMicroseconds - passThrough.cpuMicroseconds)} µs`),
+    },
+    {
+      section,
+      figure: 'added p50 at the modest rate, ms (the cache saves the provider)',
+      value: compared(({ modestP50Ms }) => fixed(modestP50Ms - passThrough.modestP50Ms, 2)),
+    },
+    {
+      section,
+      figure: 'added p99 at the modest rate, ms',
+      value: compared(({ modestP99Ms }) => fixed(modestP99Ms - passThrough.modestP99Ms, 2)),
+    },
   ];
 }
 

@@ -4,23 +4,24 @@ import pg from 'pg';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { measureBatch } from './batch-bench.ts';
-import { measureLive } from './live-bench.ts';
+import { measureFeatures, measureLive } from './live-bench.ts';
 import { measureLog } from './log-bench.ts';
-import { batchRows, formatTable, liveRows, logRows, type Row } from './report.ts';
+import { batchRows, featureRows, formatTable, liveRows, logRows, type Row } from './report.ts';
 import { createCleanup, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
 
-// npm run bench [-- --quick] [-- --only batch|live|log]: measures Sluice beside its marks and its peers on this machine.
+// npm run bench [-- --quick] [-- --only batch|live|features|log]: measures Sluice beside its marks and its peers on this machine.
 
-const sections = ['batch', 'live', 'log'] as const;
+const sections = ['batch', 'live', 'features', 'log'] as const;
 type Section = (typeof sections)[number];
 
-const usage = 'usage: npm run bench -- [--quick] [--only batch|live|log]';
+const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|log]';
 
 const full = {
   batches: [
     { lines: 50_000, lineBytes: 400 },
     { lines: 50_000, lineBytes: 4_000 },
   ],
+  features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
   live: { rounds: 5, seconds: 3, warmUpSeconds: 1, modestSeconds: 2 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
 };
@@ -29,6 +30,7 @@ const quick: typeof full = {
     { lines: 5_000, lineBytes: 400 },
     { lines: 5_000, lineBytes: 4_000 },
   ],
+  features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
 };
@@ -61,9 +63,12 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
   const directory = await makeScratchDirectory(cleanup);
   const postgres = await startPostgres(directory, cleanup);
   console.log(await describeMachine(postgres.connectionString));
-  if (wanted.has('batch') || wanted.has('live')) {
+  if (wanted.has('batch') || wanted.has('live') || wanted.has('features')) {
     const stack = await startStack(directory, postgres, cleanup);
     if (wanted.has('live')) rows.push(...liveRows(await measureLive(stack, sizes.live, cleanup, progress)));
+    if (wanted.has('features')) {
+      rows.push(...featureRows(await measureFeatures(stack, sizes.features, cleanup, progress)));
+    }
     if (wanted.has('batch')) {
       for (const size of sizes.batches) rows.push(...batchRows(await measureBatch(stack, size, progress)));
     }

@@ -22,6 +22,8 @@ export type GenerateRequest = {
   parallelToolUse: boolean;
   /** Asked for JSON: of this schema, or (null) of any shape. */
   jsonSchema: unknown;
+  /** Asked to think before the answer; how the thoughts are shown is the wire format's business. */
+  think?: boolean;
 };
 
 /** How the model behaves, chosen by the model's name or by a fault. */
@@ -33,25 +35,65 @@ export type Behaviour = {
   text?: string;
   inOnePiece?: boolean;
   contentFilter?: boolean;
+  /** Thinks though nobody asked for it. */
+  think?: boolean;
+  /** Half of the prompt was read from a cache. */
+  cached?: boolean;
+  /** Says a few words before it calls a tool. */
+  preamble?: boolean;
+  /** Declines to answer. */
+  refuse?: boolean;
   omitUsage?: boolean;
   answersAs?: string;
 };
 
-export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
+export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter' | 'refusal';
 export type ToolCall = { id: string; name: string; kind: Tool['kind']; input: string };
-export type Generation = { text: string | null; toolCalls: readonly ToolCall[]; finish: FinishReason; tokens: number };
-export type Answer = { generations: readonly Generation[]; promptTokens: number; completionTokens: number };
+/** `tokens` counts the thoughts too; `text` of a refusal is what the model says instead of an answer. */
+export type Generation = {
+  text: string | null;
+  toolCalls: readonly ToolCall[];
+  finish: FinishReason;
+  tokens: number;
+  thought?: { text: string; tokens: number };
+};
+export type Answer = {
+  generations: readonly Generation[];
+  promptTokens: number;
+  cachedTokens: number;
+  completionTokens: number;
+  reasoningTokens: number;
+};
 
 /** Pure: the same request and behaviour give the same answer. */
 export function generate(request: GenerateRequest, behaviour: Behaviour): Answer {
   const generations: Generation[] = [];
   let completionTokens = 0;
+  let reasoningTokens = 0;
+  const think = (request.think === true || behaviour.think === true) && behaviour.refuse !== true;
   for (let index = 0; index < request.choiceCount; index++) {
-    const generation = generateOne(request, behaviour, index === 0 ? request.hash : mixHash(request.hash, index));
-    completionTokens += generation.tokens;
-    generations.push(generation);
+    const hash = index === 0 ? request.hash : mixHash(request.hash, index);
+    const generation = generateOne(request, behaviour, hash);
+    const generated = think ? withThought(generation, hash) : generation;
+    completionTokens += generated.tokens;
+    reasoningTokens += generated.thought?.tokens ?? 0;
+    generations.push(generated);
   }
-  return { generations, promptTokens: request.promptTokens, completionTokens };
+  const { promptTokens } = request;
+  const cachedTokens = behaviour.cached === true ? Math.floor(promptTokens / 2) : 0;
+  return { generations, promptTokens, cachedTokens, completionTokens, reasoningTokens };
+}
+
+/** The one generation of an answer that has one choice. */
+export function onlyGeneration({ generations: [generation] }: Answer): Generation {
+  return generation ?? wholeText('');
+}
+
+/** Thoughts come from a sequence of their own, so that thinking does not change what is answered. */
+function withThought(generation: Generation, hash: number): Generation {
+  const text = writeText(createRandom(mixHash(hash, -2)), 24);
+  const tokens = countTokens(text);
+  return { ...generation, thought: { text, tokens }, tokens: generation.tokens + tokens };
 }
 
 function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: number): Generation {
@@ -60,10 +102,11 @@ function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: numbe
   if (behaviour.manner === 'reflect') return wholeText(request.rawBody);
   if (behaviour.manner === 'echo') return limitText(request.lastUserText, request);
 
+  if (behaviour.refuse === true) return { ...wholeText(refusalText), finish: 'refusal' };
   const random = createRandom(hash);
   if (behaviour.contentFilter !== true) {
     const tools = chooseTools(request, random);
-    if (tools.length > 0) return callTools(tools, hash, random);
+    if (tools.length > 0) return callTools(tools, hash, random, behaviour.preamble === true);
     if (request.jsonSchema !== undefined) {
       return limitText(JSON.stringify(valueForSchema(request.jsonSchema ?? anyJson, random)), request);
     }
@@ -78,6 +121,8 @@ function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: numbe
   return behaviour.contentFilter === true ? filtered(generation) : generation;
 }
 
+const refusalText = 'I cannot help with that request.';
+
 const anyJson = {
   type: 'object',
   properties: {
@@ -88,7 +133,7 @@ const anyJson = {
   required: ['answer', 'confidence', 'items'],
 };
 
-function callTools(tools: readonly Tool[], hash: number, random: () => number): Generation {
+function callTools(tools: readonly Tool[], hash: number, random: () => number, preamble: boolean): Generation {
   let tokens = 0;
   const toolCalls = tools.map((tool, index) => {
     const input =
@@ -96,7 +141,9 @@ function callTools(tools: readonly Tool[], hash: number, random: () => number): 
     tokens += countTokens(tool.name) + countTokens(input);
     return { id: `call_${hexOf(mixHash(hash, index), 24)}`, name: tool.name, kind: tool.kind, input };
   });
-  return { text: null, toolCalls, finish: 'tool_calls', tokens };
+  if (!preamble) return { text: null, toolCalls, finish: 'tool_calls', tokens };
+  const text = `I will use ${toolCalls.map(({ name }) => name).join(' and ')}.`;
+  return { text, toolCalls, finish: 'tool_calls', tokens: tokens + countTokens(text) };
 }
 
 /** Arguments are always an object, also when the tool declares no parameters or forgets to say so. */

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
 import { useTestDatabase } from '#test/postgres.ts';
+import { startTcpProxy } from '../database/tcp-proxy.ts';
 
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
@@ -83,3 +84,38 @@ test('a claim is held until it is given back, and a lost one affects nothing', a
   finish.resolve();
   expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
 });
+
+test.each([1, 2, 4, 7, 11, 16, 22, 30])(
+  'a start that loses the database at its answer %i goes on when it is back',
+  async (answer) => {
+    const proxy = await startTcpProxy(database.connectionString);
+    let answers = 0;
+    let awayUntil = Number.NaN;
+    proxy.setFilter(() => {
+      answers += 1;
+      if (answers === answer) awayUntil = performance.now() + 1_200;
+      if (!(performance.now() < awayUntil)) return true;
+      proxy.resetAll();
+      return false;
+    });
+    const definition = queueOf(`started-${answer}`);
+    const queue = createJobQueue({
+      connectionString: proxy.connectionString,
+      role: 'worker',
+      queues: [definition],
+      logger,
+      poolSizeMax: 2,
+    });
+    try {
+      await queue.start?.();
+      const done = Promise.withResolvers<number>();
+      await queue.work(definition, { concurrency: 1 }, (job) => Promise.resolve(done.resolve(job.payload.n)));
+      await queue.schedule(definition, '* * * * *');
+      await queue.enqueue(database.db, definition, { n: answer });
+      expect(await done.promise).toBe(answer);
+    } finally {
+      await queue.stop?.();
+      await proxy.close();
+    }
+  },
+);

@@ -16,7 +16,12 @@ const startMs = Date.UTC(2026, 10, 21, 12);
 /** Records entries, each with the time at which it is to be recorded. */
 async function write(entries: readonly (Partial<RequestLogEntry> & { atMs: number })[]): Promise<void> {
   let nowMs = 0;
-  const log = createRequestLog({ db: database.db, logger: createTestLogger().logger, clock: { now: () => nowMs } });
+  const log = createRequestLog({
+    db: database.db,
+    pool: database.pool,
+    logger: createTestLogger().logger,
+    clock: { now: () => nowMs },
+  });
   for (const { atMs, ...given } of entries) {
     nowMs = atMs;
     log.record(logEntry(given));

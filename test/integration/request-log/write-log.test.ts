@@ -1,10 +1,12 @@
 import { sql } from 'kysely';
 import pg from 'pg';
 import { afterEach, describe, expect, inject, test, vi } from 'vitest';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { createTestDatabase, useTestDatabase } from '#test/postgres.ts';
+import { startTcpProxy } from '../database/tcp-proxy.ts';
 
 const database = useTestDatabase();
 const logs: RequestLog[] = [];
@@ -13,6 +15,7 @@ function createLog(deps: Partial<RequestLogDeps> = {}) {
   const { logger, lines } = createTestLogger();
   const log = createRequestLog({
     db: database.db,
+    pool: database.pool,
     logger,
     clock: { now: () => Date.now() },
     retryDelayMs: 10,
@@ -127,7 +130,7 @@ describe('a database that is away', () => {
     await admin.connect();
     try {
       const name = new URL(own.connectionString).pathname.slice(1);
-      const { log } = createLog({ db: own.db, queueRowsMax: 500 });
+      const { log } = createLog({ db: own.db, pool: own.pool, queueRowsMax: 500 });
       for (let index = 0; index < 100; index += 1) log.record(logEntry());
       await log.flush();
 
@@ -153,7 +156,7 @@ describe('a database that is away', () => {
     }
   });
 
-  test('and that ends the session in the middle of an insert still gets its rows once', async () => {
+  test('and that ends the session in the middle of a write still gets its rows once', async () => {
     const { log } = createLog();
     log.record(logEntry());
     await log.flush(); // the partition is there
@@ -165,7 +168,7 @@ describe('a database that is away', () => {
       const terminated = await vi.waitFor(async () => {
         const { rows } = await holder.query(
           `select pg_terminate_backend(pid) as done from pg_stat_activity
-           where datname = current_database() and wait_event_type = 'Lock' and query like '%insert into request_log%'`,
+           where datname = current_database() and wait_event_type = 'Lock' and query like 'copy request_log %'`,
         );
         expect(rows).toHaveLength(1);
         return rows;
@@ -180,29 +183,35 @@ describe('a database that is away', () => {
     expect((await rowsOf(log)).map((row) => row.sequence)).toEqual(countTo(65));
   });
 
-  test('and that loses the reply to an insert gets its rows once', async () => {
-    let dropReply = true;
-    const { createInsertRows } = await import('#libs/request-log/insert-rows.ts');
-    const processId = '019aa631-4c00-7000-8000-00000000abcd';
-    const insertRows = createInsertRows(database.db, processId);
-    const { log } = createLog({
-      insertRows: async (rows) => {
-        await insertRows(rows);
-        if (!dropReply) return;
-        dropReply = false;
-        throw new Error('Connection terminated unexpectedly');
-      },
-    });
-    for (let index = 0; index < 70; index += 1) log.record(logEntry());
-    await log.flush();
-    const rows = await database.db
-      .selectFrom('request_log')
-      .select('sequence')
-      .where('process_id', '=', processId)
-      .orderBy('sequence')
-      .execute();
-    expect(rows.map((row) => row.sequence)).toEqual(countTo(70));
-    expect(dropReply).toBe(false);
-    expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0 });
+  // What the server sends: CopyInResponse asks for the rows; CommandComplete comes after they are durable.
+  test.each([
+    ['before the rows were sent', (data: Buffer) => data[0] === 0x47],
+    ['after they were committed', (data: Buffer) => data.includes('COPY 64\0')],
+  ])('and whose connection is lost %s gets its rows once', async (_when, isMoment) => {
+    const proxy = await startTcpProxy(database.connectionString);
+    const { logger } = createTestLogger();
+    const pool = createPool({ connectionString: proxy.connectionString, applicationName: 'through-proxy' }, logger);
+    try {
+      const { log, lines } = createLog({ db: createDatabase(pool), pool });
+      let losses = 0;
+      proxy.setFilter((data) => {
+        if (losses > 0 || !isMoment(data)) return true;
+        losses += 1;
+        proxy.resetAll();
+        return false;
+      });
+      for (let index = 0; index < 70; index += 1) log.record(logEntry());
+      await log.flush();
+      expect(losses).toBe(1);
+      expect(lines.map((line) => line.msg)).toEqual([
+        'request log waits for the database',
+        'request log is written again',
+      ]);
+      expect((await rowsOf(log)).map((row) => row.sequence)).toEqual(countTo(70));
+      expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0, isAway: false });
+    } finally {
+      await pool.end();
+      await proxy.close();
+    }
   });
 });

@@ -1,4 +1,5 @@
 import type { Answer, Behaviour, Generation, ToolCall } from '../../model/generate.ts';
+import { piecesOf } from '../../model/pieces.ts';
 import { tokenEnd } from '../../model/tokens.ts';
 import type { ChatRequest } from './decode-chat.ts';
 import {
@@ -9,7 +10,6 @@ import {
   doneFrame,
   finishReason,
   frame,
-  piecesOf,
   systemFingerprint,
   takeTurns,
 } from './shapes.ts';
@@ -57,8 +57,14 @@ function* choiceDeltas(
 ): Generator<string> {
   const item = (delta: string, logprobs = 'null', finish = 'null'): string =>
     `{"index":${index},"delta":${delta},"logprobs":${logprobs},"finish_reason":${finish}}`;
-  const { text, toolCalls } = generation;
+  const { toolCalls, thought } = generation;
+  const refused = generation.finish === 'refusal';
+  const text = refused ? null : generation.text;
   yield item(`{"role":"assistant","content":${text === null ? 'null' : '""'},"refusal":null}`);
+  if (thought !== undefined) {
+    for (const { piece } of piecesOf(thought.text, false)) yield item(`{"reasoning_content":${JSON.stringify(piece)}}`);
+  }
+  if (refused) yield item(`{"refusal":${JSON.stringify(generation.text)}}`);
   if (text !== null) {
     let position = 0;
     for (const { piece } of piecesOf(text, behaviour.inOnePiece)) {

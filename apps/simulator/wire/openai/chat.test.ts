@@ -290,7 +290,7 @@ test('the official SDK completes, streams, and assembles tool calls', async () =
 });
 
 test('a paced stream gives every event by itself', async () => {
-  const response = await chat({ stream: true, max_tokens: 5, model: 'sim-text+200tps' });
+  const response = await chat({ stream: true, max_tokens: 5, model: 'sim-text+40tps' });
   let pieces = 0;
   for await (const piece of response.body ?? []) pieces += piece.length > 0 ? 1 : 0;
   expect(pieces).toBeGreaterThan(4);

@@ -37,10 +37,13 @@ function chatBody(request: ChatRequest, behaviour: Behaviour, extra: string): st
   return `{"id":"${chatId(hash)}","object":"chat.completion","created":${createdAt(hash)},"model":${model},"choices":[${choices}]${usage},"service_tier":${JSON.stringify(request.serviceTier)},"system_fingerprint":"${systemFingerprint}"${extra}}`;
 }
 
-function messageOf({ text, toolCalls }: Generation, legacyFunctions: boolean): string {
-  const content = text === null ? 'null' : JSON.stringify(text);
+function messageOf({ text, toolCalls, finish, thought }: Generation, legacyFunctions: boolean): string {
+  const said = text === null ? 'null' : JSON.stringify(text);
+  const [content, refusal] = finish === 'refusal' ? ['null', said] : [said, 'null'];
+  // Where DeepSeek and others that speak OpenAI's format put what the model thought.
+  const reasoning = thought === undefined ? '' : `,"reasoning_content":${JSON.stringify(thought.text)}`;
   const calls = toolCalls.length === 0 ? '' : callsMember(toolCalls, legacyFunctions);
-  return `{"role":"assistant","content":${content},"refusal":null${calls},"annotations":[]}`;
+  return `{"role":"assistant","content":${content}${reasoning},"refusal":${refusal}${calls},"annotations":[]}`;
 }
 
 function callsMember(toolCalls: readonly ToolCall[], legacyFunctions: boolean): string {

@@ -1,5 +1,6 @@
 import { parseFaultName } from '../../faults.ts';
 import { hashText } from '../../model/hash.ts';
+import { unescapePath } from '../unescape-path.ts';
 import { Refusal } from '../wire-format.ts';
 import { createdAt } from './shapes.ts';
 
@@ -27,11 +28,11 @@ export function listModels(): string {
 
 /** GET /v1/models/{id}: every name exists, only a misspelt fault does not. Throws Refusal (404). */
 export function findModel(escapedId: string): string {
-  const id = unescape(escapedId);
-  if (id === undefined || id === '' || parseFaultName(id) === 'unknown') {
+  const id = unescapePath(escapedId);
+  if (id === '' || parseFaultName(id) === 'unknown') {
     throw new Refusal({
       status: 404,
-      message: `The model '${id ?? escapedId}' does not exist`,
+      message: `The model '${id}' does not exist`,
       type: 'invalid_request_error',
       param: 'model',
       code: 'model_not_found',
@@ -42,12 +43,4 @@ export function findModel(escapedId: string): string {
 
 function modelOf(id: string) {
   return { id, object: 'model', created: createdAt(hashText(id)), owned_by: 'sluice-simulator' };
-}
-
-function unescape(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -1,29 +1,44 @@
 import { chatCall } from './chat.ts';
 import { embeddingsCall } from './embeddings.ts';
 import { findModel, listModels } from './models.ts';
-import { doneFrame, frame } from './shapes.ts';
+import { frame } from './shapes.ts';
 import { textCall } from './text-completions.ts';
-import type { Failure, WireFormat } from '../wire-format.ts';
+import { bearerOf } from '../bearer.ts';
+import type { Failure, Route, WireFormat } from '../wire-format.ts';
 
-/** The interface of api.openai.com, as far as a gateway uses it. */
+const operations = new Map<string, Route>(
+  Object.entries({
+    '/v1/chat/completions': chatCall,
+    '/v1/completions': textCall,
+    '/v1/embeddings': embeddingsCall,
+  }).map(([path, call]) => [path, { name: `POST ${path}`, reads: 'json', call }]),
+);
+
+/** The interface of api.openai.com, as far as it keeps nothing: models and their answers. */
 export const openai: WireFormat = {
-  operations: new Map([
-    ['/v1/chat/completions', chatCall],
-    ['/v1/completions', textCall],
-    ['/v1/embeddings', embeddingsCall],
-  ]),
-  owns: (path) => path.startsWith('/v1/'),
-  read(path) {
-    if (path === '/v1/models') return { route: 'GET /v1/models', body: listModels };
-    if (!path.startsWith('/v1/models/')) return undefined;
-    return { route: 'GET /v1/models/{id}', body: () => findModel(path.slice('/v1/models/'.length)) };
+  find(method, path) {
+    const operation = operations.get(path);
+    if (operation !== undefined) return method === 'POST' ? operation : { name: operation.name, allow: 'POST' };
+    if (method === 'GET') return findModels(path);
+    return undefined;
   },
-  credential: (headers) => /^Bearer +(.*\S) *$/i.exec(headers.authorization ?? '')?.[1] ?? '',
+  credential: bearerOf,
+  refuseCredential(problem, shown) {
+    if (problem === 'wrong') {
+      return { status: 401, message: `Incorrect API key provided: ${shown}.`, code: 'invalid_api_key' };
+    }
+    const message =
+      "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).";
+    return { status: 401, message };
+  },
   errorBody: (failure) => JSON.stringify({ error: errorOf(failure) }),
-  errorFrame: (failure) => frame(JSON.stringify({ error: errorOf(failure) })),
-  strayErrorFrame: (failure) => `event: error\n${frame(JSON.stringify(errorOf(failure)))}`,
-  endFrame: doneFrame,
-  streamContentType: 'text/event-stream; charset=utf-8',
+  form: {
+    contentType: 'text/event-stream; charset=utf-8',
+    errorFrame: (failure) => frame(JSON.stringify({ error: errorOf(failure) })),
+    strayErrorFrame: (failure) => `event: error\n${frame(JSON.stringify(errorOf(failure)))}`,
+    brokenFrame: 'data: {"id":"broken","choices":[{\n\n',
+    idleFrame: ': keep-alive\n\n',
+  },
   headers: ({ requestId, processingMs, allowance }) => [
     'x-request-id',
     requestId,
@@ -46,6 +61,12 @@ export const openai: WireFormat = {
         ]),
   ],
 };
+
+function findModels(path: string): Route | undefined {
+  if (path === '/v1/models') return { name: 'GET /v1/models', resource: listModels };
+  if (!path.startsWith('/v1/models/')) return undefined;
+  return { name: 'GET /v1/models/{id}', resource: () => findModel(path.slice('/v1/models/'.length)) };
+}
 
 const tokenLimit = [
   'x-ratelimit-limit-tokens',

@@ -1,7 +1,7 @@
 import type { Answer, FinishReason } from '../../model/generate.ts';
 import { hexOf } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
-import { endOfCharacter, splitTokens, tokenEnd } from '../../model/tokens.ts';
+import { splitTokens } from '../../model/tokens.ts';
 
 // `created` follows from the request like everything else, so that equal requests have answers of equal bytes; it lies
 // in the year after this moment (2025-10-09T09:46:40Z), in the past of every real client.
@@ -24,12 +24,15 @@ export function textId(hash: number): string {
 /** One fingerprint: the "backend" never changes. */
 export const systemFingerprint = 'fp_51a1ce0000';
 
-export function chatUsage({ promptTokens, completionTokens }: Answer): string {
+export function chatUsage({ promptTokens, cachedTokens, completionTokens, reasoningTokens }: Answer): string {
   const total = promptTokens + completionTokens;
-  return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${total},"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`;
+  return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${total},"prompt_tokens_details":{"cached_tokens":${cachedTokens},"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":${reasoningTokens},"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`;
 }
 
-export function textUsage({ promptTokens, completionTokens }: Answer): string {
+export function textUsage({
+  promptTokens,
+  completionTokens,
+}: Pick<Answer, 'promptTokens' | 'completionTokens'>): string {
   return `{"prompt_tokens":${promptTokens},"completion_tokens":${completionTokens},"total_tokens":${promptTokens + completionTokens}}`;
 }
 
@@ -38,22 +41,6 @@ export const doneFrame = 'data: [DONE]\n\n';
 /** One server-sent event. */
 export function frame(json: string): string {
   return `data: ${json}\n\n`;
-}
-
-// A text longer than this streams in larger pieces than tokens: a reflected body of megabytes must not become
-// gigabytes of chunks.
-const tokenPiecesMax = 65_536;
-const largePieceLength = 8_192;
-
-/** A streamed text in its pieces: tokens, or larger ones when the text is very long, or all of it. */
-export function* piecesOf(text: string, inOnePiece: boolean | undefined): Generator<{ piece: string; start: number }> {
-  const length = inOnePiece === true ? text.length : text.length > tokenPiecesMax ? largePieceLength : undefined;
-  for (let start = 0; start < text.length;) {
-    const end =
-      length === undefined ? tokenEnd(text, start) : endOfCharacter(text, Math.min(start + length, text.length));
-    yield { piece: text.slice(start, end), start };
-    start = end;
-  }
 }
 
 /** One item of each source in turn, until all have ended: the choices of a stream interleave so. */
@@ -71,6 +58,7 @@ export function* takeTurns<Item>(sources: readonly Generator<Item>[]): Generator
 }
 
 export function finishReason(finish: FinishReason, legacyFunctions: boolean): string {
+  if (finish === 'refusal') return 'stop';
   return finish === 'tool_calls' && legacyFunctions ? 'function_call' : finish;
 }
 

@@ -1,6 +1,7 @@
 import { generate, type Behaviour, type Generation, type GenerateRequest } from '../../model/generate.ts';
 import { hashText, mixHash } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
+import { piecesOf } from '../../model/pieces.ts';
 import { countTokens, splitTokens } from '../../model/tokens.ts';
 import { reflection, type Call, type Received } from '../wire-format.ts';
 import {
@@ -16,7 +17,7 @@ import {
   tooLong,
   wrongType,
 } from './checks.ts';
-import { createdAt, doneFrame, frame, piecesOf, takeTurns, textId, textUsage } from './shapes.ts';
+import { createdAt, doneFrame, finishReason, frame, takeTurns, textId, textUsage } from './shapes.ts';
 
 // Every prompt is answered in memory; the bound is that of the embeddings' inputs.
 const promptsMax = 2_048;
@@ -113,7 +114,7 @@ function answerText(request: TextRequest, behaviour: Behaviour) {
     const prompt = request.echo ? (request.prompts[index]?.text ?? '') : '';
     for (const generation of answer.generations.slice(0, request.choiceCount)) choices.push({ prompt, generation });
   }
-  return { choices, usage: textUsage({ generations: [], promptTokens, completionTokens }) };
+  return { choices, usage: textUsage({ promptTokens, completionTokens }) };
 }
 
 function headOf(request: TextRequest, behaviour: Behaviour): string {
@@ -125,7 +126,7 @@ function textBody(request: TextRequest, behaviour: Behaviour, extra: string): st
   const { choices, usage } = answerText(request, behaviour);
   const items = choices.map(({ prompt, generation }, index) => {
     const text = prompt + (generation.text ?? '');
-    return item(text, index, logprobsOf(text, 0, 0, request.logprobs), `"${generation.finish}"`);
+    return item(text, index, logprobsOf(text, 0, 0, request.logprobs), `"${finishReason(generation.finish, false)}"`);
   });
   const usageMember = behaviour.omitUsage === true ? '' : `,"usage":${usage}`;
   return `${headOf(request, behaviour)}[${items.join(',')}]${usageMember}${extra}}`;
@@ -152,7 +153,7 @@ function* choicePieces(request: TextRequest, behaviour: Behaviour, choice: Choic
   for (const { piece, start } of piecesOf(text, behaviour.inOnePiece)) {
     yield item(piece, index, logprobsOf(piece, position++, start, request.logprobs), 'null');
   }
-  yield item('', index, 'null', `"${choice.generation.finish}"`);
+  yield item('', index, 'null', `"${finishReason(choice.generation.finish, false)}"`);
 }
 
 function item(text: string, index: number, logprobs: string, finish: string): string {

@@ -1,0 +1,33 @@
+import { z } from 'zod';
+import { FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
+import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import { toOpenAiFineTuningJob } from '#libs/fine-tuning/to-openai-fine-tuning-job.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { eventMetadataOf } from '../call-identity.ts';
+
+const operations = [
+  { control: 'cancel', operationId: 'cancelFineTuningJob', summary: 'Cancel a fine-tuning job' },
+  { control: 'pause', operationId: 'pauseFineTuningJob', summary: 'Pause a fine-tuning job that runs' },
+  { control: 'resume', operationId: 'resumeFineTuningJob', summary: 'Resume a paused fine-tuning job' },
+] as const;
+
+/**
+ * POST /v1/fine_tuning/jobs/{fine_tuning_job_id}/cancel, /pause and /resume. Accepted here and carried out at the provider
+ * by a worker; the status changes when the provider has done it. Twice answers 200 twice. Errors: not_found, conflict.
+ */
+export function controlFineTuningJob({ fineTuningJobs }: { fineTuningJobs: FineTuningJobs }): Route[] {
+  return operations.map(({ control, operationId, summary }) => ({
+    method: 'POST',
+    path: `/v1/fine_tuning/jobs/:fine_tuning_job_id/${control}`,
+    operationId,
+    summary,
+    tag: 'Fine-tuning',
+    scope: 'fine_tuning.write',
+    responses: { 200: { description: 'The job as it is now.', schema: FineTuningJobObject } },
+    ...withInput({ params: z.object({ fine_tuning_job_id: z.string() }) }, async ({ params }, request, response) => {
+      const job = { workspaceId: callerOf(request).workspaceId, id: params.fine_tuning_job_id };
+      response.json(toOpenAiFineTuningJob(await fineTuningJobs.control(control, job, eventMetadataOf(request))));
+    }),
+  }));
+}

@@ -1,0 +1,95 @@
+import { randomInt } from 'node:crypto';
+import type { BatchTargets } from '#libs/access/batch-target.ts';
+import { missingCredentials, type Credential } from '#libs/access/choose-credential.ts';
+import { credentialsOf, slugOfModel } from '#libs/access/request-credentials.ts';
+import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
+import type { FineTuningRequest } from '#libs/database/schema.ts';
+import { fingerprintOf } from '#libs/event-log/idempotency.ts';
+import type { Files } from '#libs/files/files.ts';
+import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+
+/**
+ * POST /v1/fine_tuning/jobs. The job is recorded here and taken to the provider by a worker; files that cannot be used
+ * (unknown, of another purpose) and a provider that trains nothing are refused at once.
+ */
+export function createFineTuningJob({
+  fineTuningJobs,
+  files,
+  targets,
+}: {
+  fineTuningJobs: FineTuningJobs;
+  files: Files;
+  targets: BatchTargets;
+}): Route {
+  return {
+    method: 'POST',
+    path: '/v1/fine_tuning/jobs',
+    operationId: 'createFineTuningJob',
+    summary: 'Create a fine-tuning job at a provider',
+    tag: 'Fine-tuning',
+    scope: 'fine_tuning.write',
+    responses: { 200: { description: 'The job, with status `validating_files`.', schema: FineTuningJobObject } },
+    ...withInput({ body: CreateFineTuningJobRequest }, async ({ body }, request, response) => {
+      const { workspaceId, defaults } = callerOf(request);
+      const named = slugOfModel(body.model);
+      const sent = credentialsOf(request.headers);
+      const credentials = named ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null } : sent;
+      // A config routes calls to several places; a job is trained in one, so the config does not count here.
+      const choice = await targets.choose({
+        workspaceId,
+        credentials: { ...credentials, config: null },
+        defaults: { ...defaults, configId: null },
+      });
+      requireFineTuning(choice.caller);
+      await requireFile(files, workspaceId, body.training_file, 'training_file');
+      if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
+      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+      const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), {
+        request: toRequest(body, named?.model ?? body.model),
+        trainingFileId: body.training_file,
+        validationFileId: body.validation_file ?? null,
+        metadata: body.metadata ?? null,
+        target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, choice),
+      });
+      if (replayed) response.setHeader('idempotent-replayed', 'true');
+      response.json(job);
+    }),
+  };
+}
+
+/** Without a seed one is chosen here: the job shows it from its first moment, and every create call says the same. */
+function toRequest(body: CreateFineTuningJobRequest, model: string): FineTuningRequest {
+  const { suffix, seed, method, hyperparameters, integrations } = body;
+  return {
+    model,
+    seed: seed ?? randomInt(2_147_483_648),
+    ...(suffix ? { suffix } : {}),
+    ...(method ? { method } : {}),
+    ...(hyperparameters ? { hyperparameters } : {}),
+    ...(integrations ? { integrations } : {}),
+  };
+}
+
+function requireFineTuning(credential: Credential): void {
+  if (credential.type === 'none') throw missingCredentials();
+  const id = credential.type === 'virtual_key' ? credential.key.provider : credential.provider;
+  if (findProvider(id)?.fineTuning) return;
+  const message = `The provider ${id} has no fine-tuning operation, or none in OpenAI's dialect. Use another one's key.`;
+  throw new GatewayError('unsupported_operation', 'unsupported_operation', message);
+}
+
+async function requireFile(files: Files, workspaceId: string, fileId: string, param: string): Promise<void> {
+  const file = await files.retrieve(workspaceId, fileId).catch((error: unknown) => {
+    if (!(error instanceof GatewayError) || error.kind !== 'not_found') throw error;
+    throw new GatewayError('invalid_request', 'file_not_found', error.message, { param });
+  });
+  if (file.purpose === 'fine-tune') return;
+  const message = `The file ${fileId} has the purpose '${file.purpose}'. Upload it with the purpose 'fine-tune'.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param });
+}

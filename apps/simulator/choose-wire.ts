@@ -1,0 +1,46 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { SimulatorOptions } from './options.ts';
+import { createFileStore } from './tuning/file-store.ts';
+import { createJobStore } from './tuning/job-store.ts';
+import { anthropic } from './wire/anthropic/anthropic.ts';
+import { createBedrock } from './wire/bedrock/bedrock.ts';
+import { cohere } from './wire/cohere/cohere.ts';
+import { gemini } from './wire/gemini/gemini.ts';
+import { createOpenAi } from './wire/openai/create-openai.ts';
+import { createTokenServer } from './wire/vertex/token.ts';
+import { createVertex } from './wire/vertex/vertex.ts';
+import type { WireFormat } from './wire/wire-format.ts';
+
+// Parameters of Cohere's list of models that no other list knows.
+const cohereQuery = /(^|&)(page_size|page_token|endpoint|default_only)=/;
+
+/**
+ * Whose interface a path belongs to; undefined for the simulator's own. Three providers share GET /v1/models: the header
+ * anthropic-version tells that Anthropic's is meant; x-client-name (which Cohere's clients send) or one of Cohere's
+ * own query parameters, such as page_size, that Cohere's is; otherwise it is OpenAI's.
+ */
+export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
+  const files = createFileStore(clock);
+  const openai = createOpenAi({ files, jobs: createJobStore({ clock, files }), clock, trainingMs });
+  const bedrock = createBedrock({ clock });
+  const vertex = createVertex({ clock });
+  const tokenServer = createTokenServer({ clock });
+
+  const ofModels = (query: string, headers: IncomingHttpHeaders): WireFormat => {
+    if (headers['anthropic-version'] !== undefined) return anthropic;
+    return headers['x-client-name'] !== undefined || cohereQuery.test(query) ? cohere : openai;
+  };
+  const elsewhere = (path: string): WireFormat | undefined => {
+    if (path.startsWith('/model/')) return bedrock;
+    if (path.startsWith('/v1beta/')) return gemini;
+    if (path.startsWith('/v2/')) return cohere;
+    return path === '/token' ? tokenServer : undefined;
+  };
+  return (path: string, query: string, headers: IncomingHttpHeaders): WireFormat | undefined => {
+    if (!path.startsWith('/v1/')) return elsewhere(path);
+    if (path.startsWith('/v1/chat/')) return openai;
+    if (path.startsWith('/v1/messages')) return anthropic;
+    if (path.startsWith('/v1/projects/')) return vertex;
+    return path === '/v1/models' || path.startsWith('/v1/models/') ? ofModels(query, headers) : openai;
+  };
+}

@@ -1,0 +1,105 @@
+import { z } from 'zod';
+import type { Tool, ToolUse } from '../../model/choose-tools.ts';
+import type { GenerateRequest } from '../../model/generate.ts';
+import { hashText } from '../../model/hash.ts';
+import { countTokens } from '../../model/tokens.ts';
+import { checkShape } from '../check-shape.ts';
+import type { Received } from '../wire-format.ts';
+import { checkTurns } from './check-turns.ts';
+import { refuse, refuseFlaw } from './refuse.ts';
+import { converseRequest, type ConverseMessage, type ConverseRequest } from './request-schema.ts';
+
+const tokensPerMessage = 4;
+const tokensPerMedia = 85;
+// What a model may write when nobody limits it, for the check of a thinking budget.
+const maxTokensDefault = 4_096;
+const thinking = z.object({
+  type: z.enum(['enabled', 'adaptive', 'disabled']),
+  budget_tokens: z.int().min(1024).optional(),
+});
+
+/** Checks and reads a Converse request; throws Refusal, a ValidationException. */
+export function decodeConverse(received: Received, model: string): GenerateRequest {
+  const request = checkShape(converseRequest, received.json, refuseFlaw);
+  checkTurns(request);
+  const { messages, inferenceConfig, outputConfig } = request;
+  const tools = readTools(request);
+  const last = messages.at(-1);
+  const schema = outputConfig?.textFormat?.structure.jsonSchema?.schema;
+  return {
+    hash: hashText(`${model}\n${JSON.stringify(request.system ?? null)}\n${JSON.stringify(messages)}`),
+    lastUserText: lastUserText(messages),
+    endsWithToolResult: last?.content.some(({ toolResult }) => toolResult !== undefined) === true,
+    rawBody: received.text,
+    promptTokens: promptTokens(request),
+    choiceCount: 1,
+    tokensMax: inferenceConfig?.maxTokens,
+    stop: inferenceConfig?.stopSequences ?? [],
+    tools,
+    toolUse: readToolChoice(request, tools),
+    parallelToolUse: true,
+    jsonSchema: schema === undefined ? undefined : parseSchema(schema),
+    think: readThinking(request),
+  };
+}
+
+function readThinking({ additionalModelRequestFields: fields, inferenceConfig, toolConfig }: ConverseRequest): boolean {
+  if (fields?.['thinking'] === undefined) return false;
+  const { type, budget_tokens: budget } = checkShape(thinking, fields['thinking'], refuseFlaw);
+  if (type === 'disabled') return false;
+  if (type === 'enabled' && budget === undefined) refuse('thinking.enabled.budget_tokens: Field required');
+  if ((budget ?? 0) >= (inferenceConfig?.maxTokens ?? maxTokensDefault)) {
+    refuse('`max_tokens` must be greater than `thinking.budget_tokens`.');
+  }
+  if (inferenceConfig?.temperature !== undefined && inferenceConfig.temperature !== 1) {
+    refuse('`temperature` may only be set to 1 when thinking is enabled.');
+  }
+  if (toolConfig?.toolChoice !== undefined && toolConfig.toolChoice.auto === undefined) {
+    refuse('Thinking may not be enabled when tool_choice forces tool use.');
+  }
+  return true;
+}
+
+function readTools({ toolConfig }: ConverseRequest): Tool[] {
+  return (toolConfig?.tools ?? []).flatMap(({ toolSpec }): Tool[] =>
+    toolSpec === undefined ? [] : [{ name: toolSpec.name, kind: 'function', parameters: toolSpec.inputSchema.json }],
+  );
+}
+
+function readToolChoice({ toolConfig }: ConverseRequest, tools: readonly Tool[]): ToolUse {
+  const choice = toolConfig?.toolChoice;
+  if (choice?.any !== undefined) return 'required';
+  const { tool } = choice ?? {};
+  if (tool === undefined) return 'auto';
+  if (tools.some(({ name }) => name === tool.name)) return tool;
+  return refuse(`The tool ${tool.name} of toolChoice is not defined in toolConfig.tools.`);
+}
+
+function parseSchema(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return refuse('outputConfig.textFormat.structure.jsonSchema.schema is not a valid JSON Schema.');
+  }
+}
+
+function lastUserText(messages: readonly ConverseMessage[]): string {
+  const spoken = messages.findLast(
+    ({ role, content }) => role === 'user' && content.some(({ text }) => text !== undefined),
+  );
+  return (spoken?.content ?? []).flatMap(({ text }) => text ?? []).join('\n');
+}
+
+function promptTokens({ messages, system, toolConfig }: ConverseRequest): number {
+  let tokens = countTokens((system ?? []).flatMap(({ text }) => text ?? []).join('\n'));
+  if (toolConfig !== undefined) tokens += countTokens(JSON.stringify(toolConfig));
+  for (const { content } of messages) {
+    tokens += tokensPerMessage;
+    for (const { text, image, document, video, ...rest } of content) {
+      if (text !== undefined) tokens += countTokens(text);
+      else if (image ?? document ?? video) tokens += tokensPerMedia;
+      else tokens += countTokens(JSON.stringify(rest));
+    }
+  }
+  return tokens;
+}

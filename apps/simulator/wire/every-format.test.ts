@@ -1,0 +1,98 @@
+import { expect, test } from 'vitest';
+import { describeFaults } from '../faults.ts';
+import { startTestSimulator, type Json } from '../start-test-simulator.ts';
+
+const { post, simulator } = await startTestSimulator({ dripIntervalMs: 1 });
+
+type Format = {
+  name: string;
+  path: (model: string, stream: boolean) => string;
+  body: (model: string, stream: boolean) => Json;
+  headers: Record<string, string>;
+};
+const user = { role: 'user', content: 'Hello' };
+const parts = { contents: [{ role: 'user', parts: [{ text: 'Hello' }] }] };
+const verb = (stream: boolean) => (stream ? 'streamGenerateContent' : 'generateContent');
+const formats: Format[] = [
+  {
+    name: 'openai',
+    path: () => '/v1/chat/completions',
+    body: (model, stream) => ({ model, stream, messages: [user], max_tokens: 9 }),
+    headers: {},
+  },
+  {
+    name: 'anthropic',
+    path: () => '/v1/messages',
+    body: (model, stream) => ({ model, stream, messages: [user], max_tokens: 9 }),
+    headers: { 'x-api-key': 'k', 'anthropic-version': '2023-06-01' },
+  },
+  {
+    name: 'gemini',
+    path: (model, stream) => `/v1beta/models/${model}:${verb(stream)}?alt=sse`,
+    body: () => parts,
+    headers: { 'x-goog-api-key': 'k' },
+  },
+  {
+    name: 'gemini list',
+    path: (model, stream) => `/v1beta/models/${model}:${verb(stream)}`,
+    body: () => parts,
+    headers: { 'x-goog-api-key': 'k' },
+  },
+  {
+    name: 'vertex',
+    path: (model, stream) => `/v1/projects/p/locations/r/publishers/google/models/${model}:${verb(stream)}?alt=sse`,
+    body: () => parts,
+    headers: {},
+  },
+  {
+    name: 'bedrock',
+    path: (model, stream) => `/model/${model}/converse${stream ? '-stream' : ''}`,
+    body: () => ({ messages: [{ role: 'user', content: [{ text: 'Hello' }] }] }),
+    headers: {},
+  },
+  {
+    name: 'cohere',
+    path: () => '/v2/chat',
+    body: (model, stream) => ({ model, stream, messages: [user] }),
+    headers: {},
+  },
+];
+const endless = new Set(['hang', 'headers-then-hang', 'stall', 'hold-open']);
+const broken = new Set(['cut', 'reset', 'reset-early']);
+const names = describeFaults().faults.map(({ name }) =>
+  name.replace('sim-fault-', '').replaceAll('NNN', '503').replace(/-N$/, '-7'),
+);
+
+test.for(formats)('$name has every fault, streamed or not', async (format) => {
+  for (const name of names.filter((name) => !endless.has(name))) {
+    // A byte at a time takes its time: once is enough for all that is slow.
+    const model = `sim-fault-${name}`.replace('slow-drip', 'slow-drip-1ms').replace('big-event', 'big-event-1');
+    for (const stream of name === 'slow-drip' ? [false] : [true, false]) {
+      // A bug resets the connection, as only three faults may.
+      const outcome = await post(format.path(model, stream), format.body(model, stream), format.headers)
+        .then((response) => response.arrayBuffer())
+        .then(
+          () => 'answered',
+          () => 'broken',
+        );
+      expect([name, outcome]).toEqual([name, broken.has(name) ? 'broken' : 'answered']);
+    }
+  }
+  expect(simulator.stats().open_requests).toBe(0);
+});
+
+test.for(formats)('$name answers errors as JSON with a message, and its own health after all that', async (format) => {
+  const messageOf = (body: Json): unknown => (body['error'] as Json | undefined)?.['message'] ?? body['message'];
+  for (const status of [400, 401, 403, 404, 408, 409, 422, 424, 429, 500, 502, 503, 504, 529]) {
+    const model = `sim-fault-${status}`;
+    const response = await post(format.path(model, true), format.body(model, true), format.headers);
+    expect([response.status, response.headers.get('content-type')]).toEqual([status, 'application/json']);
+    expect(messageOf((await response.json()) as Json)).toEqual(expect.any(String));
+  }
+  const malformed = await post(format.path('m', false), '{', format.headers);
+  expect([malformed.status, messageOf((await malformed.json()) as Json)]).toEqual([400, expect.any(String)]);
+  const reflected = await post(format.path('sim-reflect', false), format.body('sim-reflect', false), format.headers);
+  expect(await reflected.text()).toContain(
+    JSON.stringify(JSON.stringify(format.body('sim-reflect', false))).slice(1, -1),
+  );
+});

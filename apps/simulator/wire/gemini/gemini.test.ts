@@ -1,0 +1,239 @@
+import { expect, test } from 'vitest';
+import {
+  eventsOf,
+  membersOf,
+  noRecordings,
+  recorded,
+  startTestSimulator,
+  type Json,
+} from '../../start-test-simulator.ts';
+
+type Part = {
+  text?: string;
+  thought?: boolean;
+  functionCall?: { name: string; args: Json };
+  thoughtSignature?: string;
+};
+type Candidate = { content: { parts: Part[] }; finishReason?: string; index: number };
+type Answer = { candidates: Candidate[]; usageMetadata: Record<string, number>; promptFeedback?: Json };
+
+const { url, post } = await startTestSimulator();
+const key = { 'x-goog-api-key': 'AIza-test', authorization: '' };
+const user = (...parts: unknown[]) => ({ role: 'user', parts });
+const ask = (fields: Json = {}, model = 'gemini-2.0-flash', method = 'generateContent') =>
+  post(`/v1beta/models/${model}:${method}`, { contents: [user({ text: 'Hello' })], ...fields }, key);
+const complete = async (fields: Json = {}, model?: string) => (await (await ask(fields, model)).json()) as Answer;
+const stream = async (fields: Json = {}, model?: string) =>
+  eventsOf(await (await ask(fields, model, 'streamGenerateContent?alt=sse')).text()).map(
+    ({ data }) => data,
+  ) as unknown as Answer[];
+const errorOf = async (response: Response) => ((await response.json()) as { error: Json }).error;
+const tools = [
+  {
+    functionDeclarations: [
+      {
+        name: 'get_weather',
+        parameters: { type: 'OBJECT', properties: { city: { type: 'STRING' } }, required: ['city'] },
+      },
+      { name: 'get_time' },
+    ],
+  },
+];
+const both = [user({ text: 'get_weather and get_time' })];
+
+/** Text, thoughts and calls of one candidate, its finish and the last usage. */
+function summary(payloads: readonly Answer[], index = 0) {
+  const candidates = payloads.flatMap((payload) =>
+    (payload.candidates ?? []).filter((candidate) => candidate.index === index),
+  );
+  const parts = candidates.flatMap(({ content }) => content.parts);
+  const joined = (thought: boolean) =>
+    parts
+      .filter((part) => (part.thought === true) === thought)
+      .map(({ text }) => text ?? '')
+      .join('');
+  return {
+    text: joined(false),
+    thoughts: joined(true),
+    calls: parts.filter(({ functionCall }) => functionCall !== undefined),
+    signed: parts.some(({ thoughtSignature }) => thoughtSignature !== undefined),
+    finish: candidates.map(({ finishReason }) => finishReason).findLast((reason) => reason !== undefined),
+    usage: payloads.at(-1)?.usageMetadata,
+  };
+}
+
+test.for<[string, Json, string]>([
+  ['text', {}, 'gemini-2.0-flash'],
+  ['shown thoughts', { generationConfig: { thinkingConfig: { includeThoughts: true } } }, 'gemini-2.5-flash'],
+  ['signed text', {}, 'gemini-3-pro-preview'],
+  ['parallel calls after a preamble', { tools, contents: both }, 'gemini-3-pro-preview__preamble'],
+  ['a limit', { generationConfig: { maxOutputTokens: 3 } }, 'gemini-2.0-flash'],
+  ['cached tokens', {}, 'gemini-2.0-flash__cached'],
+  ['two candidates', { generationConfig: { candidateCount: 2 } }, 'gemini-2.0-flash'],
+])('a stream adds up to the whole answer: %s', async ([, fields, model]) => {
+  const whole = await complete(fields, model);
+  const payloads = await stream(fields, model);
+  for (const { index } of whole.candidates) expect(summary(payloads, index)).toEqual(summary([whole], index));
+});
+
+test('without alt=sse a stream is one JSON list', async () => {
+  const response = await ask({}, undefined, 'streamGenerateContent');
+  expect(response.headers.get('content-type')).toBe('application/json; charset=UTF-8');
+  expect(summary((await response.json()) as Answer[])).toEqual(summary([await complete()]));
+  const failed = await ask({}, 'sim-fault-error-in-stream-late', 'streamGenerateContent');
+  expect(((await failed.json()) as Json[]).at(-1)).toMatchObject({ error: { code: 503, status: 'UNAVAILABLE' } });
+});
+
+test('Gemini 3 wants the signature of its calls back, on the first of each step', async () => {
+  const { candidates } = await complete({ tools, contents: both }, 'gemini-3-pro-preview');
+  const parts = candidates[0]?.content.parts ?? [];
+  expect(parts.map(({ thoughtSignature }) => thoughtSignature !== undefined)).toEqual([true, false]);
+  expect(candidates[0]).toMatchObject({ finishReason: 'STOP' });
+  const results = user(
+    ...parts.map(({ functionCall }) => ({ functionResponse: { name: functionCall?.name, response: { ok: true } } })),
+  );
+  const next = (sent: unknown[], model = 'gemini-3-pro-preview') =>
+    ask({ tools, contents: [...both, { role: 'model', parts: sent }, results] }, model);
+  expect((await next(parts)).status).toBe(200);
+  const unsigned = parts.map(({ functionCall }) => ({ functionCall }));
+  const refused = await next(unsigned);
+  expect([refused.status, (await errorOf(refused))['message']]).toEqual([
+    400,
+    expect.stringContaining('missing a thought_signature'),
+  ]);
+  expect((await next(unsigned, 'gemini-2.5-flash')).status).toBe(200);
+  expect((await next([{ ...unsigned[0], thoughtSignature: 'AAAA' }, unsigned[1]])).status).toBe(400);
+  expect(
+    (await next([{ ...unsigned[0], thoughtSignature: 'skip_thought_signature_validator' }, unsigned[1]])).status,
+  ).toBe(200);
+});
+
+test('thoughts are counted apart and shown only when asked', async () => {
+  const hidden = await complete({}, 'gemini-2.5-pro');
+  expect(hidden.usageMetadata['thoughtsTokenCount']).toBeGreaterThan(0);
+  expect(hidden.candidates[0]?.content.parts.some(({ thought }) => thought)).toBe(false);
+  const {
+    promptTokenCount = 0,
+    candidatesTokenCount = 0,
+    thoughtsTokenCount = 0,
+    totalTokenCount,
+  } = hidden.usageMetadata;
+  expect(promptTokenCount + candidatesTokenCount + thoughtsTokenCount).toBe(totalTokenCount);
+  expect((await complete({}, 'gemini-2.0-flash')).usageMetadata).not.toHaveProperty('thoughtsTokenCount');
+});
+
+test('a blocked prompt has no candidates, a filtered answer says SAFETY', async () => {
+  for (const payload of [await complete({}, 'm__refuse'), ...(await stream({}, 'm__refuse'))]) {
+    expect(payload).toMatchObject({ promptFeedback: { blockReason: 'PROHIBITED_CONTENT' } });
+    expect(payload).not.toHaveProperty('candidates');
+  }
+  expect((await complete({}, 'sim-fault-content-filter')).candidates[0]?.finishReason).toBe('SAFETY');
+});
+
+test('structured output and log probabilities', async () => {
+  const responseSchema = { type: 'OBJECT', properties: { n: { type: 'INTEGER' } }, required: ['n'] };
+  const json = { generationConfig: { responseMimeType: 'application/json', responseSchema } };
+  expect(JSON.parse(summary([await complete(json)]).text)).toEqual({ n: expect.any(Number) });
+  const rated = await complete({ generationConfig: { responseLogprobs: true, logprobs: 2, maxOutputTokens: 2 } });
+  expect(rated.candidates[0]).toMatchObject({
+    logprobsResult: {
+      chosenCandidates: [{ token: expect.any(String) }, {}],
+      topCandidates: [{ candidates: [{}, {}] }, {}],
+    },
+  });
+});
+
+test('names in snake case are the same', async () => {
+  const fields = { system_instruction: { parts: [{ text: 'x' }] }, generation_config: { max_output_tokens: 2 } };
+  expect((await complete(fields)).candidates[0]?.finishReason).toBe('MAX_TOKENS');
+});
+
+const callTurn = { role: 'model', parts: [{ functionCall: { name: 'get_time', args: {} } }] };
+test.for<[string, Json]>([
+  ['Unknown name "foo": Cannot find field.', { foo: 1 }],
+  [`Unknown name "maxTokens" at 'generation_config'`, { generationConfig: { maxTokens: 1 } }],
+  [
+    `Unknown name "additionalProperties" at 'generation_config.response_schema'`,
+    {
+      generationConfig: {
+        responseMimeType: 'application/json',
+        responseSchema: { type: 'object', additionalProperties: false },
+      },
+    },
+  ],
+  [
+    `Unknown name "$ref" at 'tools[0].function_declarations[0].parameters'`,
+    { tools: [{ functionDeclarations: [{ name: 'f', parameters: { $ref: '#' } }] }] },
+  ],
+  ['valid role: user, model', { contents: [{ role: 'system', parts: [{ text: 'x' }] }] }],
+  ['parts must not be empty', { contents: [user()] }],
+  ["required oneof field 'data'", { contents: [user({ thought: true })] }],
+  ['stop_sequences', { generationConfig: { stopSequences: 'x' } }],
+  ['immediately after a function call turn', { contents: [user({ functionResponse: { name: 'f', response: {} } })] }],
+  ['number of function response parts is equal', { contents: [...both, callTurn, user({ text: 'x' })] }],
+  [
+    "'other' was not called",
+    { contents: [...both, callTurn, user({ functionResponse: { name: 'other', response: {} } })] },
+  ],
+])('a request is refused: %s', async ([message, fields]) => {
+  const response = await ask(fields);
+  expect(await errorOf(response)).toMatchObject({
+    code: 400,
+    status: 'INVALID_ARGUMENT',
+    message: expect.stringContaining(message),
+  });
+  expect(response.status).toBe(400);
+});
+
+test('a 429 tells in its body when to retry, and keys are told apart from none', async () => {
+  const limited = await ask({}, 'sim-fault-429-after-30');
+  expect([limited.status, limited.headers.get('retry-after')]).toEqual([429, null]);
+  expect(await errorOf(limited)).toMatchObject({
+    status: 'RESOURCE_EXHAUSTED',
+    details: [{}, { '@type': 'type.googleapis.com/google.rpc.RetryInfo', retryDelay: '30s' }],
+  });
+  expect((await errorOf(await ask({}, 'sim-fault-429-none')))['details']).toHaveLength(1);
+  const anonymous = await post('/v1beta/models/m:generateContent', {}, { authorization: '' });
+  expect([anonymous.status, (await errorOf(anonymous))['status']]).toEqual([403, 'PERMISSION_DENIED']);
+  const wrong = await post('/v1beta/models/m:generateContent?key=invalid', {}, { authorization: '' });
+  expect([wrong.status, await errorOf(wrong)]).toMatchObject([400, { details: [{ reason: 'API_KEY_INVALID' }] }]);
+  expect((await stream({}, 'sim-fault-error-in-stream-late')).at(-1)).toMatchObject({
+    error: { code: 503, status: 'UNAVAILABLE' },
+  });
+});
+
+test('texts are embedded one at a time or in a batch, models are listed in pages', async () => {
+  const content = { parts: [{ text: 'a' }] };
+  const embedding = async (method: string, body: Json) =>
+    (await post(`/v1beta/models/gemini-embedding-001:${method}`, body, key)).json();
+  const one = (await embedding('embedContent', { content, outputDimensionality: 8 })) as {
+    embedding: { values: number[] };
+  };
+  expect(one.embedding.values).toHaveLength(8);
+  const request = { model: 'models/gemini-embedding-001', content, outputDimensionality: 8 };
+  expect(await embedding('batchEmbedContents', { requests: [request] })).toEqual({ embeddings: [one.embedding] });
+  expect(await embedding('batchEmbedContents', { requests: [{ ...request, model: 'models/other' }] })).toMatchObject({
+    error: { code: 400 },
+  });
+  const list = (await (await fetch(`${url}/v1beta/models?pageSize=2`, { headers: key })).json()) as Json;
+  expect(list).toMatchObject({
+    models: [{ name: 'models/gemini-3-pro-preview' }, {}],
+    nextPageToken: expect.any(String),
+  });
+});
+
+test.skipIf(noRecordings)('answers have the members of recorded ones', async () => {
+  const cases: [string, Json][] = [
+    ['google-text', {}],
+    ['google-reasoning', {}],
+    ['google-tool-call', { tools, contents: [user({ text: 'get_weather' })] }],
+  ];
+  for (const [name, fields] of cases) {
+    const known = (value: unknown) => membersOf(value).filter((member) => !/functionCall\.args\./.test(member));
+    expect(known(await complete(fields, 'gemini-3-pro-preview'))).toEqual(known(recorded(`${name}.json`)));
+    const events = known(await stream(fields, 'gemini-3-pro-preview'));
+    expect(events).toEqual(known(recorded(`${name}.chunks.txt`)));
+  }
+  const limited = (await (await ask({}, 'sim-fault-429')).json()) as Json;
+  expect(membersOf(limited)).toEqual(membersOf(recorded('google-429-retry-info.json')));
+});

@@ -1,0 +1,85 @@
+import type { Clock } from '#libs/kernel/clock.ts';
+import { anthropic } from '../anthropic/anthropic.ts';
+import { decodeVertexMessages } from '../anthropic/decode-messages.ts';
+import { callOf } from '../anthropic/messages.ts';
+import { bearerOf } from '../bearer.ts';
+import { generateCall } from '../gemini/generate-content.ts';
+import { googleError } from '../gemini/google-error.ts';
+import { eventForm } from '../gemini/streams.ts';
+import { chatCall } from '../openai/chat.ts';
+import { openai } from '../openai/openai.ts';
+import { unescapePath } from '../unescape-path.ts';
+import { Refusal, type Call, type Received, type WireFormat } from '../wire-format.ts';
+import { predictCall } from './predict.ts';
+import { isTokenGood } from './token.ts';
+
+type Operation = (received: Received, model: string) => Call;
+
+const operations: Record<string, Record<string, Operation>> = {
+  google: {
+    generateContent: (received, model) => generateCall(received, model, 'vertex', false),
+    streamGenerateContent: (received, model) => generateCall(received, model, 'vertex', true),
+    predict: predictCall,
+  },
+  anthropic: {
+    rawPredict: (received, model) => claudeCall(received, model, false),
+    streamRawPredict: (received, model) => claudeCall(received, model, true),
+  },
+};
+
+/** The interface of {region}-aiplatform.googleapis.com: Gemini, Claude, embeddings, and OpenAI's format for the rest. */
+export function createVertex({ clock }: { clock: Clock }): WireFormat {
+  return {
+    find(method, path) {
+      const [, rest = ''] = /^\/v1\/projects\/[^/]+\/locations\/[a-z0-9-]+\/(.+)$/.exec(path) ?? [];
+      if (rest === 'endpoints/openapi/chat/completions') {
+        const name = 'POST /v1/projects/{p}/locations/{r}/endpoints/openapi/chat/completions';
+        if (method !== 'POST') return { name, allow: 'POST' };
+        return { name, reads: 'json', call: (received) => ({ ...chatCall(received), form: openai.form }) };
+      }
+      const [, publisher = '', model = '', verb = ''] =
+        /^publishers\/(google|anthropic)\/models\/([^/:]+):([A-Za-z]+)$/.exec(rest) ?? [];
+      const verbs = operations[publisher] ?? {};
+      const operation = Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
+      if (operation === undefined) return undefined;
+      const name = `POST /v1/projects/{p}/locations/{r}/publishers/${publisher}/models/{m}:${verb}`;
+      if (method !== 'POST') return { name, allow: 'POST' };
+      return { name, reads: 'json', call: (received) => operation(received, unescapePath(model)) };
+    },
+    credential(headers) {
+      const token = bearerOf(headers);
+      const good = isTokenGood(token, clock);
+      if (good === undefined) return token;
+      return good ? undefined : 'invalid';
+    },
+    refuseCredential: (problem) => ({
+      status: 401,
+      message:
+        problem === 'missing'
+          ? 'Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or other valid authentication credential. See https://developers.google.com/identity/sign-in/web/devconsole-project.'
+          : 'Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid authentication credential. See https://developers.google.com/identity/sign-in/web/devconsole-project.',
+    }),
+    errorBody: (failure) => JSON.stringify(googleError(failure)),
+    form: eventForm,
+    headers: ({ processingMs }) => ['server-timing', `gfet4t7; dur=${Math.round(processingMs)}`],
+  };
+}
+
+/** Claude answers in Anthropic's shapes, its own refusals of requests too; tokens and quotas are Google's. */
+function claudeCall(received: Received, model: string, stream: boolean): Call {
+  try {
+    if (received.json['stream'] !== undefined && received.json['stream'] !== stream) {
+      throw new Refusal({
+        status: 400,
+        message: `stream: must be ${stream} for this method`,
+        type: 'invalid_request_error',
+      });
+    }
+    // Claude's versions stand behind an @ here.
+    return { ...callOf(decodeVertexMessages(received, model, stream)), form: anthropic.form };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    const body = anthropic.errorBody(error.failure, 'req_vrtx_simulator');
+    throw new Refusal({ ...error.failure, body }, { cause: error });
+  }
+}

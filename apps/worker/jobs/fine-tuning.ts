@@ -1,0 +1,71 @@
+import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
+import { followJob } from '#libs/fine-tuning/follow-job.ts';
+import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
+import { connectTuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Platform } from '../../platform/compose.ts';
+import type { WorkerConfig } from '../config.ts';
+
+// A job waits for its provider most of the time; a few at once keep hundreds of jobs going.
+const startsAtOnce = 2;
+const looksAtOnce = 4;
+
+/** Takes the jobs of both fine-tuning queues. */
+export async function workOnFineTuning({
+  config,
+  platform,
+  logger,
+  stopping,
+}: {
+  config: WorkerConfig;
+  platform: Platform;
+  logger: Logger;
+  stopping: AbortSignal;
+}): Promise<void> {
+  const { db, eventLog, queue, blobs, access, files, forwarder } = platform;
+  const { SLUICE_FINE_TUNING_POLL_MIN: minMs, SLUICE_FINE_TUNING_POLL_MAX: maxMs } = config;
+  const work: TuningWork = {
+    db,
+    eventLog,
+    queue,
+    logger,
+    async connect(job, signal) {
+      const { target } = await access.fineTuningTargets.resolve(job.workspace_id, job.target, null);
+      return connectTuningProvider(forwarder, target, { signal, now: Date.now });
+    },
+    releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
+    nextWaitMs(before, changed) {
+      const allowedMs = changed ? minMs : Math.min(maxMs, Math.max(minMs, before * 2));
+      return { allowedMs, waitMs: (allowedMs / 2) * (1 + Math.random()) };
+    },
+  };
+  await queue.work(startQueue, { concurrency: startsAtOnce }, (job) =>
+    startJob(
+      {
+        ...work,
+        startWindowMs: config.SLUICE_FINE_TUNING_START_WINDOW,
+        async openFile(workspaceId, fileId) {
+          const file = await files.find(workspaceId, fileId);
+          if (!file) throw new GatewayError('not_found', 'file_not_found', `No such File object: ${fileId}`);
+          return { sizeBytes: file.bytes, open: () => blobs.read(file.blob) };
+        },
+      },
+      job,
+      AbortSignal.any([job.signal, stopping]),
+    ),
+  );
+  await queue.work(followQueue, { concurrency: looksAtOnce, outlastOutages: true }, (job) =>
+    followJob(
+      {
+        ...work,
+        blobs,
+        async recordFile(unit, id, { filename, blob }) {
+          await files.record(unit, id, { purpose: 'fine-tune-results', filename, blob, expiresAfterSeconds: null });
+        },
+      },
+      job,
+      AbortSignal.any([job.signal, stopping]),
+    ),
+  );
+}

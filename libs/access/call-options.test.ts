@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest';
+import { ConfigInput } from '#libs/contracts/config.ts';
+import { compileConfig } from '#libs/routing/compile-config.ts';
+import { callOptionsOf, hasCallOptions, withOptions } from './call-options.ts';
+
+const headers = {
+  'x-gateway-request-timeout': '1500',
+  'x-gateway-retry-count': '2',
+  'x-gateway-forward-headers': 'X-One, x-two',
+  'x-gateway-strict-open-ai-compliance': 'false',
+  'x-gateway-cache': 'simple',
+  'x-gateway-cache-ttl': '120',
+};
+const leafOf = (config: object) => compileConfig(ConfigInput.parse(config)).leaves[0];
+const adjusted = (sent: Record<string, string>, config: object = {}) => {
+  const options = callOptionsOf(sent);
+  if (options === null) throw new Error('no options were found');
+  return withOptions(leafOf(config), options);
+};
+
+test('a call without such headers has no options', () => {
+  expect(callOptionsOf({ 'x-gateway-config': 'c', 'x-gateway-retry-count': '' })).toBeNull();
+  expect(hasCallOptions({ 'x-gateway-config': 'c' })).toBe(false);
+});
+
+test.each(Object.keys(headers))('%s and its alias are seen', (name) => {
+  const alias = name.replace('x-gateway-', 'x-portkey-');
+  const value = headers[name as keyof typeof headers];
+  for (const sent of [{ [name]: value }, { [alias]: value }]) {
+    expect(hasCallOptions(sent)).toBe(true);
+    expect(callOptionsOf(sent)).not.toBeNull();
+  }
+});
+
+test('headers win over the config, and leave alone what they do not speak of', () => {
+  const config = {
+    retry: { attempts: 5, on_status_codes: [500], jitter: false },
+    timeouts: { idle_ms: 9 },
+    request_timeout: 60_000,
+    strict_open_ai_compliance: true,
+    forward_headers: ['x-three'],
+  };
+  expect(adjusted(headers, config)).toMatchObject({
+    retry: { attempts: 2, statuses: [500], jitter: false },
+    timeouts: { idleMs: 9, answerMs: 1_500 },
+    strict: false,
+    forwardHeaders: ['x-one', 'x-two'],
+    cache: { maxAgeSeconds: 120 },
+  });
+});
+
+test('a cache is turned off by header, and an age alone turns none on', () => {
+  const cached = { cache: { mode: 'simple', max_age: 600 } };
+  expect(adjusted({ 'x-gateway-cache': 'false' }, cached).cache).toBeNull();
+  expect(adjusted({ 'x-gateway-cache-ttl': '120' }, cached).cache).toEqual({ maxAgeSeconds: 120 });
+  expect(adjusted({ 'x-gateway-cache-ttl': '120' }).cache).toBeNull();
+});
+
+test.each([
+  ['x-gateway-request-timeout', '0'],
+  ['x-gateway-request-timeout', '1e3'],
+  ['x-gateway-retry-count', '6'],
+  ['x-gateway-retry-count', '-1'],
+  ['x-gateway-forward-headers', 'authorization'],
+  ['x-gateway-forward-headers', 'x-gateway-api-key'],
+  ['x-gateway-strict-open-ai-compliance', 'yes'],
+  ['x-gateway-cache', 'semantic'],
+  ['x-gateway-cache-ttl', '5'],
+])('%s: %s is refused by its name', (name, value) => {
+  expect(() => callOptionsOf({ [name]: value })).toThrow(
+    expect.objectContaining({ kind: 'invalid_request', param: name }),
+  );
+});

@@ -1,0 +1,163 @@
+import { sql, type Kysely } from 'kysely';
+import type { BatchTarget, Database, FineTuningRequest } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import {
+  decideFineTuning,
+  isTerminal,
+  type FineTuningControl,
+  type RecordedCheckpoint,
+  type RecordedFineTuningEvent,
+} from './fine-tuning-job.ts';
+import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
+import { firstLook, followQueue, startQueue } from './fine-tuning-queues.ts';
+import { listRecordedCheckpoints, listRecordedEvents } from './fine-tuning-records.ts';
+import { toOpenAiFineTuningJob, type OpenAiFineTuningJob } from './to-openai-fine-tuning-job.ts';
+
+export type NewFineTuningJob = {
+  request: FineTuningRequest;
+  trainingFileId: string;
+  validationFileId: string | null;
+  metadata: Record<string, string> | null;
+  /** Turns the call's credentials into what the job may use for its whole life, storing a secret of its own. */
+  target: (unit: UnitOfWork, jobId: string) => Promise<BatchTarget>;
+};
+
+type JobPage = { workspaceId: string; jobId: string; after: string | null; limit: number };
+
+export type FineTuningJobs = {
+  /** Records a job; a worker takes it to the provider. */
+  create(
+    identity: CallIdentity,
+    metadata: EventMetadata,
+    job: NewFineTuningJob,
+  ): Promise<{ job: OpenAiFineTuningJob; replayed: boolean }>;
+  /** Newest first, one more than `limit` where there are more. `metadata`: pairs that a job must have, `none` at all. */
+  list(query: {
+    workspaceId: string;
+    after: string | null;
+    limit: number;
+    metadata: Record<string, string> | 'none' | null;
+  }): Promise<FineTuningJobRow[]>;
+  /** Throws `not_found` for an unknown job and for one of another workspace. */
+  retrieve(workspaceId: string, id: string): Promise<FineTuningJobRow>;
+  /**
+   * Records the wish; a worker carries it out and the status tells when the provider has. Asking twice answers twice.
+   * Throws `not_found` as `retrieve`, `conflict` when the state does not allow it.
+   */
+  control(
+    control: FineTuningControl,
+    job: { workspaceId: string; id: string },
+    metadata: EventMetadata,
+  ): Promise<FineTuningJobRow>;
+  /** As recorded, newest first. Throws `not_found` as `retrieve`, invalid_request for an unknown cursor. */
+  listEvents(page: JobPage): Promise<RecordedFineTuningEvent[]>;
+  /** As recorded, highest step first. Throws as `listEvents`. */
+  listCheckpoints(page: JobPage): Promise<RecordedCheckpoint[]>;
+};
+
+/** Looks after a request, beside the regular ones, which may be a minute apart. */
+const looksAfterRequest = 6;
+
+export function createFineTuningJobs(deps: {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  queue: JobQueue;
+  releaseTarget: (unit: UnitOfWork, target: BatchTarget) => Promise<void>;
+}): FineTuningJobs {
+  const { db, eventLog, queue } = deps;
+
+  const find = (workspaceId: string, id: string): Promise<FineTuningJobRow | undefined> =>
+    db
+      .selectFrom('fine_tuning_job')
+      .selectAll()
+      .where('id', '=', id)
+      .where('workspace_id', '=', workspaceId)
+      .executeTakeFirst();
+
+  const retrieve: FineTuningJobs['retrieve'] = async (workspaceId, id) => {
+    const job = await find(workspaceId, id);
+    if (!job) throw noSuchJob(id);
+    return job;
+  };
+
+  return {
+    retrieve,
+    async create(identity, metadata, job) {
+      const id = newId('ftjob-');
+      const command = { workspaceId: identity.workspaceId, streams: [id], metadata };
+      const result = await transactOnce(eventLog, identity, command, async (unit) => {
+        const row = await unit.append(fineTuningJobModel, id, [
+          {
+            type: 'fine_tuning_job.created',
+            data: {
+              request: job.request,
+              training_file_id: job.trainingFileId,
+              validation_file_id: job.validationFileId,
+              metadata: job.metadata,
+              target: await job.target(unit, id),
+            },
+          },
+        ]);
+        await queue.enqueue(unit.tx, startQueue, { job_id: id, attempt: 0 });
+        return { status: 200, body: toOpenAiFineTuningJob(row) };
+      });
+      return { job: result.body, replayed: result.replayed };
+    },
+    async list({ workspaceId, after, limit, metadata }) {
+      let query = db
+        .selectFrom('fine_tuning_job')
+        .selectAll()
+        .where('workspace_id', '=', workspaceId)
+        .orderBy('created_at', 'desc')
+        .orderBy('id', 'desc')
+        .limit(limit + 1);
+      if (metadata === 'none') query = query.where('metadata', 'is', null);
+      else if (metadata !== null) query = query.where(sql<boolean>`metadata @> ${JSON.stringify(metadata)}::jsonb`);
+      if (after !== null) {
+        const cursor = await find(workspaceId, after);
+        if (!cursor) throw unknownCursor(after);
+        query = query.where((of) => of(of.refTuple('created_at', 'id'), '<', of.tuple(cursor.created_at, cursor.id)));
+      }
+      return await query.execute();
+    },
+    async control(control, { workspaceId, id }, metadata) {
+      return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+        const before = await unit.load(fineTuningJobModel, id);
+        if (!before || before.workspace_id !== workspaceId) throw noSuchJob(id);
+        const events = decideFineTuning(before, { type: control });
+        const after = await unit.append(fineTuningJobModel, id, events);
+        if (events.length === 0) return after;
+        if (isTerminal(after.status)) await deps.releaseTarget(unit, after.target);
+        else if (after.provider_job_id !== null) {
+          await queue.enqueue(unit.tx, followQueue, firstLook(id, looksAfterRequest));
+        }
+        return after;
+      });
+    },
+    async listEvents({ workspaceId, jobId, ...page }) {
+      await retrieve(workspaceId, jobId);
+      return await listRecordedEvents(db, jobId, page);
+    },
+    async listCheckpoints({ workspaceId, jobId, ...page }) {
+      await retrieve(workspaceId, jobId);
+      return await listRecordedCheckpoints(db, jobId, page);
+    },
+  };
+}
+
+/** OpenAI's text. Another workspace's job is answered in the same way. */
+function noSuchJob(id: string): GatewayError {
+  return new GatewayError('not_found', 'fine_tune_not_found', `Could not find fine tune: ${id}`, {
+    param: 'fine_tuning_job_id',
+  });
+}
+
+function unknownCursor(after: string): GatewayError {
+  const message = `No fine-tuning job '${after}' to list after: give the id of the last job of the previous page.`;
+  return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
+}

@@ -1,0 +1,223 @@
+import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import type { FineTuningError, FineTuningStatus } from '#libs/database/schema.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { ClaimedJob } from '#libs/queue/job-queue.ts';
+import { decideFineTuning, isTerminal, type FineTuningControl, type FineTuningEvent } from './fine-tuning-job.ts';
+import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
+import { followQueue, type FollowPayload } from './fine-tuning-queues.ts';
+import { findRecorded } from './fine-tuning-records.ts';
+import { lookAt, type Look } from './look-at-job.ts';
+import { toView } from './read-provider-job.ts';
+import { dueAfter, noteOf, record, toJobError, type TuningWork } from './start-job.ts';
+import { isPassing, type TuningProvider } from './tuning-provider.ts';
+
+type FollowDeps = TuningWork & {
+  blobs: Pick<BlobStore, 'put' | 'remove'>;
+  /** Makes a blob a file of the workspace, inside the transaction; its stream is locked. */
+  recordFile: (unit: UnitOfWork, id: string, file: { filename: string; blob: StoredBlob }) => Promise<void>;
+};
+
+/** Looks in a row without such a job at the provider, after which it is believed to be gone. */
+const missesMax = 5;
+/** Looks that fail in a row, after which the job tells of it. */
+const failuresBeforeNote = 3;
+/** Looks that put the job's end off for a result file that cannot be read now. */
+const postponedMax = 5;
+/** Records appended in one transaction; a long job that was not followed for hours has thousands. */
+const recordsPerTransaction = 500;
+
+type ResultFile = { id: string; filename: string; blob: StoredBlob };
+type Found = Look & { results: ResultFile[] };
+
+/**
+ * The job of queue `fine-tuning-follow`: carries out what was requested, looks at the job, its events and checkpoints at
+ * the provider, and appends what is new. Then it puts itself back into the queue, in the transaction that completes it, so
+ * that there is never a second chain of looks, nor none.
+ */
+export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>, signal: AbortSignal): Promise<void> {
+  const { db, logger } = deps;
+  const id = job.payload.job_id;
+  const row = await db.selectFrom('fine_tuning_job').selectAll().where('id', '=', id).executeTakeFirst();
+  if (!row || isTerminal(row.status) || row.provider_job_id === null) return;
+  const { payload } = job;
+  const next = { changed: false, misses: 0, failures: 0, postponed: payload.postponed, toldMs: 0 };
+  try {
+    const provider = await deps.connect(row, signal);
+    const before = await carryOut(deps, job, row, row.provider_job_id, provider);
+    const seen = await lookAt(deps, before, row.provider_job_id, provider);
+    const look = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
+    if (look.view === null && seen.view !== null) next.postponed += 1;
+    const after = await recordLook(deps, job, before, look);
+    next.changed = after.version > row.version;
+    if (isTerminal(after.status)) {
+      logger.info({ fine_tuning_job_id: id, status: after.status }, 'fine-tuning job ended');
+      return;
+    }
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    next.misses = error.kind === 'not_found' ? payload.misses + 1 : 0;
+    if (next.misses >= missesMax || error.code === 'virtual_key_deleted') {
+      await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);
+      return;
+    }
+    next.toldMs = error.retryAfterMs ?? 0;
+    logger.warn({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job could not be looked at');
+    next.failures = payload.failures + 1;
+    if (payload.left === null && next.failures === failuresBeforeNote) {
+      const note = noteOf(
+        id,
+        `lost-${row.version}`,
+        `The provider does not show the job at the moment: ${error.message}`,
+      );
+      await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
+    }
+  }
+  await lookAgain(deps, job, next);
+}
+
+/** Sends what was requested; returns the job as it is then. A refusal ends the wish and becomes an event of the job; what may pass is thrown. */
+async function carryOut(
+  deps: FollowDeps,
+  job: ClaimedJob<FollowPayload>,
+  row: FineTuningJobRow,
+  providerJobId: string,
+  provider: TuningProvider,
+): Promise<FineTuningJobRow> {
+  const { requested } = row;
+  if (requested === null) return row;
+  let answer: FineTuningError | null = null;
+  try {
+    await provider.controlJob(providerJobId, requested);
+  } catch (error) {
+    if (!(error instanceof GatewayError) || isPassing(error)) throw error;
+    // Sent before, by a worker that could not tell of it: the provider refuses what is so already.
+    const { status } = toView(await provider.retrieveJob(providerJobId), row.status);
+    if (!isAsWished(requested, status)) answer = toJobError(error);
+  }
+  deps.logger.info(
+    { fine_tuning_job_id: row.id, request: requested, refused: answer?.code },
+    'fine-tuning request sent',
+  );
+  const message = `The provider refused to ${requested} the job: ${answer?.message}`;
+  const note = answer && noteOf(row.id, `refused-${row.version}`, message);
+  return await record(deps, row, job.id, [{ type: 'record_answer', request: requested, error: answer, note }]);
+}
+
+function isAsWished(requested: FineTuningControl, status: FineTuningStatus): boolean {
+  if (requested === 'cancel') return status === 'cancelled';
+  return requested === 'pause' ? status === 'paused' : status === 'queued' || status === 'running';
+}
+
+/**
+ * Of a job that has ended, its result files become files of ours. One that the provider does not give away keeps the
+ * provider's id; one that cannot be read now puts the end off (`view` null) while `patient`.
+ */
+async function withResults(
+  deps: FollowDeps,
+  row: FineTuningJobRow,
+  provider: TuningProvider,
+  look: Look,
+  patient: boolean,
+): Promise<Found> {
+  const { view } = look;
+  if (view === null) return { ...look, results: [] };
+  if (!isTerminal(view.status)) return { ...look, view: { ...view, result_files: [] }, results: [] };
+  const results: ResultFile[] = [];
+  const ids: string[] = [];
+  for (const [index, fileId] of view.result_files.entries()) {
+    const filename = `${row.id}-results${index === 0 ? '' : `-${index + 1}`}.csv`;
+    try {
+      const content = await provider.readFile(fileId);
+      const file = { id: newId('file-'), filename, blob: await deps.blobs.put(once(content)) };
+      results.push(file);
+      ids.push(file.id);
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      deps.logger.warn({ fine_tuning_job_id: row.id, code: error.code }, 'a result file could not be fetched');
+      const passing = isPassing(error) && error.code !== 'upstream_response_too_large';
+      if (patient && (passing || error.kind === 'storage_full')) {
+        await removeBlobs(deps, results);
+        return { ...look, view: null, results: [] };
+      }
+      ids.push(fileId);
+    }
+  }
+  return { ...look, view: { ...view, result_files: ids }, results };
+}
+
+async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
+  yield bytes;
+}
+
+/** Appends what a look found and is not recorded yet; the state goes with the last of it, and the result files with the end. */
+async function recordLook(
+  deps: FollowDeps,
+  job: ClaimedJob<FollowPayload>,
+  row: FineTuningJobRow,
+  { view, events, checkpoints, results }: Found,
+): Promise<FineTuningJobRow> {
+  const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
+  const { id, workspace_id: workspaceId } = row;
+  const rest = [...events];
+  let { version } = row;
+  for (;;) {
+    const part = rest.splice(0, recordsPerTransaction);
+    const last = rest.length === 0;
+    const streams = [id, ...(last ? results.map((file) => file.id) : [])];
+    const after = await deps.eventLog.transact({ workspaceId, streams, metadata }, async (unit) => {
+      const before = (await unit.load(fineTuningJobModel, id)) as FineTuningJobRow;
+      const [knownEvents, knownCheckpoints] = [
+        await findRecorded(
+          unit.tx,
+          id,
+          'event',
+          part.map((event) => event.id),
+        ),
+        await findRecorded(unit.tx, id, 'checkpoint', last ? checkpoints.map((checkpoint) => checkpoint.id) : []),
+      ];
+      // Somebody else has written since: what was seen of the state may be older than what is recorded. Only an end is final.
+      const current = before.version === version || (view !== null && isTerminal(view.status));
+      const seen: FineTuningEvent[] = decideFineTuning(before, {
+        type: 'observe',
+        view: last && current ? view : null,
+        events: part.filter((event) => !knownEvents.has(event.id)),
+        checkpoints: last ? checkpoints.filter((checkpoint) => !knownCheckpoints.has(checkpoint.id)) : [],
+      });
+      const now = await unit.append(fineTuningJobModel, id, seen);
+      const ends = isTerminal(now.status) && !isTerminal(before.status);
+      if (ends) {
+        for (const file of results) await deps.recordFile(unit, file.id, file);
+        await deps.releaseTarget(unit, now.target);
+      }
+      return { row: now, ends };
+    });
+    version = after.row.version;
+    if (!last && !isTerminal(after.row.status)) continue;
+    // Another worker recorded the end. (After an error it is not known who did: the sweeper finds what nobody needs.)
+    if (!after.ends) await removeBlobs(deps, results);
+    return after.row;
+  }
+}
+
+async function removeBlobs({ blobs }: FollowDeps, results: readonly ResultFile[]): Promise<void> {
+  for (const { blob } of results) await blobs.remove(blob.blob);
+}
+
+type Pace = { changed: boolean; toldMs: number };
+
+async function lookAgain(
+  deps: FollowDeps,
+  job: ClaimedJob<FollowPayload>,
+  { changed, toldMs, ...counts }: Pick<FollowPayload, 'misses' | 'failures' | 'postponed'> & Pace,
+): Promise<void> {
+  const { job_id, wait_ms, left } = job.payload;
+  const { allowedMs, waitMs } = deps.nextWaitMs(wait_ms, changed);
+  await deps.db.transaction().execute(async (tx) => {
+    if (!(await deps.queue.complete(tx, followQueue, job))) return;
+    if (left !== null && left <= 1) return;
+    const next = { job_id, wait_ms: allowedMs, left: left === null ? null : left - 1, ...counts };
+    await deps.queue.enqueue(tx, followQueue, next, { startAfter: await dueAfter(tx, Math.max(waitMs, toldMs)) });
+  });
+}

@@ -1,0 +1,155 @@
+import { z } from 'zod';
+import type { FineTuningStatus } from '#libs/database/schema.ts';
+import { scrub } from '#libs/kernel/scrub.ts';
+import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
+import { recordIdOf } from './fine-tuning-records.ts';
+
+// A provider's answers are read with tolerance: a member that is missing or of another type counts as null, and what is
+// recorded of texts and data is bounded and fit for jsonb.
+
+const messageLengthMax = 4_000;
+const dataCharsMax = 65_536;
+const depthMax = 16;
+
+const seconds = z.number().int().nonnegative().nullable().catch(null);
+const anyObject = z.record(z.string(), z.unknown()).nullable().catch(null);
+const name = z.string().min(1).max(500).nullable().catch(null);
+
+const ProviderJob = z.object({
+  id: z.string().min(1).max(500),
+  status: z.string().catch(''),
+  created_at: seconds,
+  training_file: name,
+  metadata: anyObject,
+  method: anyObject,
+  hyperparameters: anyObject,
+  fine_tuned_model: name,
+  trained_tokens: seconds,
+  estimated_finish: seconds,
+  finished_at: seconds,
+  error: anyObject,
+  result_files: z.array(z.string().min(1).max(500)).max(100).catch([]),
+});
+export type ProviderJob = z.output<typeof ProviderJob>;
+
+const ProviderEvent = z.object({
+  id: z.string().min(1).max(500),
+  created_at: seconds,
+  level: z.enum(['info', 'warn', 'error']).catch('info'),
+  message: z.string().catch(''),
+  type: z.enum(['message', 'metrics']).catch('message'),
+  data: anyObject,
+});
+
+const ProviderCheckpoint = z.object({
+  id: z.string().min(1).max(500),
+  created_at: seconds,
+  step_number: z.number().int(),
+  fine_tuned_model_checkpoint: z.string().min(1).max(500),
+  metrics: z.record(z.string(), z.unknown()).catch({}),
+});
+
+/** null: not a job. */
+export function readProviderJob(value: unknown): ProviderJob | null {
+  return ProviderJob.safeParse(value).data ?? null;
+}
+
+// Beside OpenAI's own, what servers of its dialect (Azure among them) say for the same.
+const statuses: Readonly<Record<string, FineTuningStatus>> = {
+  validating_files: 'validating_files',
+  created: 'validating_files',
+  pending: 'queued',
+  queued: 'queued',
+  running: 'running',
+  paused: 'paused',
+  succeeded: 'succeeded',
+  failed: 'failed',
+  cancelled: 'cancelled',
+  canceled: 'cancelled',
+};
+
+/** An unknown status leaves the one that was; `result_files` are still the provider's. */
+export function toView(job: ProviderJob, statusBefore: FineTuningStatus): FineTuningView {
+  return {
+    status: statuses[job.status.toLowerCase()] ?? statusBefore,
+    method: cleanObject(job.method),
+    hyperparameters: cleanObject(job.hyperparameters),
+    fine_tuned_model: job.fine_tuned_model === null ? null : cleanText(job.fine_tuned_model, 500),
+    trained_tokens: job.trained_tokens,
+    estimated_finish: job.estimated_finish,
+    finished_at: job.finished_at,
+    error: toError(job.error),
+    result_files: job.result_files.map((id) => cleanText(id, 500)),
+  };
+}
+
+/** OpenAI answers `{}` where there is no error. */
+function toError(error: Record<string, unknown> | null): FineTuningView['error'] {
+  const text = (value: unknown, max: number): string | null =>
+    typeof value === 'string' && value !== '' ? cleanText(value, max) : null;
+  const code = text(error?.['code'], 200);
+  const message = text(error?.['message'], messageLengthMax);
+  if (code === null && message === null) return null;
+  return {
+    code: code ?? 'provider_error',
+    message: scrub(message ?? `${code}`, [], messageLengthMax),
+    param: text(error?.['param'], 200),
+  };
+}
+
+/** `toOurs` turns ids of the provider that a text names into ours. null: not an event. */
+export function readProviderEvent(
+  jobId: string,
+  value: unknown,
+  toOurs: (text: string) => string,
+): RecordedFineTuningEvent | null {
+  const event = ProviderEvent.safeParse(value).data;
+  if (!event) return null;
+  return {
+    id: recordIdOf('ftevent-', jobId, event.id),
+    provider_id: cleanText(event.id, 500),
+    created_at: event.created_at ?? 0,
+    level: event.level,
+    message: toOurs(cleanText(scrub(event.message, [], messageLengthMax), messageLengthMax)),
+    type: event.type,
+    data: cleanObject(event.data),
+  };
+}
+
+/** null: not a checkpoint. Metrics that are no numbers are left out. */
+export function readProviderCheckpoint(jobId: string, value: unknown): RecordedCheckpoint | null {
+  const checkpoint = ProviderCheckpoint.safeParse(value).data;
+  if (!checkpoint) return null;
+  const metrics = Object.entries(checkpoint.metrics).filter((entry): entry is [string, number] =>
+    Number.isFinite(entry[1]),
+  );
+  return {
+    id: recordIdOf('ftckpt_', jobId, checkpoint.id),
+    provider_id: cleanText(checkpoint.id, 500),
+    created_at: checkpoint.created_at ?? 0,
+    step_number: checkpoint.step_number,
+    fine_tuned_model_checkpoint: cleanText(checkpoint.fine_tuned_model_checkpoint, 500),
+    metrics: Object.fromEntries(metrics.slice(0, 50).map(([key, metric]) => [cleanText(key, 200), metric])),
+  };
+}
+
+/** Fit for jsonb: well-formed and without U+0000. */
+function cleanText(text: string, lengthMax: number): string {
+  return text.slice(0, lengthMax).toWellFormed().replaceAll('\0', '\uFFFD');
+}
+
+/** null where it is larger than what is recorded. */
+function cleanObject(value: Record<string, unknown> | null): Record<string, unknown> | null {
+  if (value === null || JSON.stringify(value).length > dataCharsMax) return null;
+  return clean(value, 0) as Record<string, unknown>;
+}
+
+function clean(value: unknown, depth: number): unknown {
+  if (typeof value === 'string') return cleanText(value, dataCharsMax);
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth >= depthMax) return null;
+  if (Array.isArray(value)) return value.map((item) => clean(item, depth + 1));
+  return Object.fromEntries(
+    Object.entries(value).map(([key, member]) => [cleanText(key, dataCharsMax), clean(member, depth + 1)]),
+  );
+}

@@ -1,0 +1,217 @@
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import type { Target } from '#libs/forwarding/answer.ts';
+import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { PlainAnswer, PlainRequest } from '#libs/forwarding/plain-request.ts';
+import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
+import { isHopeless } from '#libs/forwarding/retry.ts';
+import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
+import type { FineTuningControl } from './fine-tuning-job.ts';
+import { readProviderJob, type ProviderJob } from './read-provider-job.ts';
+
+/** A file on its way to the provider. `open` gives exactly `sizeBytes` bytes. */
+export type FileToUpload = { filename: string; sizeBytes: number; open: () => Promise<Readable> };
+
+/**
+ * The files and fine-tuning API of one target, one call each and no retries. Every method throws GatewayError; of an
+ * answer with an error status the kind says what it means: `invalid_request` and its like are refusals, see `isPassing`.
+ */
+export type TuningProvider = {
+  /** Resolves with the provider's id of the file. */
+  uploadFile: (file: FileToUpload) => Promise<string>;
+  /** A fine-tune file of that name that was uploaded since; the id or null, also where a provider lists no files. */
+  findFile: (filename: string, since: Date) => Promise<string | null>;
+  createJob: (body: object, idempotencyKey: string) => Promise<ProviderJob>;
+  findJob: (isOurs: (job: ProviderJob) => boolean, since: Date) => Promise<ProviderJob | null>;
+  retrieveJob: (id: string) => Promise<ProviderJob>;
+  controlJob: (id: string, control: FineTuningControl) => Promise<void>;
+  /** Pages of raw records, newest first. */
+  pagesOf: (id: string, list: 'events' | 'checkpoints') => AsyncGenerator<unknown[]>;
+  /** The content of a result file, 16 MiB at most. */
+  readFile: (id: string) => Promise<Buffer>;
+};
+
+const pageSize = 100;
+/** Past it a list is not walked on: 100,000 records. */
+const pagesMax = 1_000;
+const resultBytesMax = 16_777_216;
+/** Clocks differ: what was made a day before is still looked at. */
+const slackSeconds = 86_400;
+/** A list or a job is there at once or not at all. */
+const callTimeouts = { connectMs: 10_000, headersMs: 60_000, idleMs: 30_000, totalMs: 120_000 };
+
+/** The metadata key by which a job of ours is found again at its provider. */
+export const jobTag = 'sluice_job_id';
+
+/** Whether the same call may go well later: unreachable, overloaded, told to wait; not what the provider refused. */
+export function isPassing(error: GatewayError): boolean {
+  return passingKinds.has(error.kind);
+}
+const passingKinds: ReadonlySet<ErrorKind> = new Set([
+  'provider_failed',
+  'provider_timeout',
+  'rate_limited',
+  'unavailable',
+]);
+
+export function connectTuningProvider(
+  forwarder: Pick<Forwarder, 'request'>,
+  target: Target,
+  options: { signal: AbortSignal; now: () => number },
+): TuningProvider {
+  const { signal } = options;
+
+  const call = async (request: Omit<PlainRequest, 'signal'>): Promise<PlainAnswer> => {
+    const answer = await forwarder.request(target, { timeouts: callTimeouts, ...request, signal });
+    if (answer.error) throw refusalOf(answer, options.now());
+    return answer;
+  };
+  const json = async (request: Omit<PlainRequest, 'signal'>): Promise<unknown> => {
+    const answer = await call({ ...request, headers: [...(request.headers ?? []), 'accept', 'application/json'] });
+    try {
+      return answer.json();
+    } catch (cause) {
+      throw unreadable(request, 'that is not JSON', cause);
+    }
+  };
+  const job = async (request: Omit<PlainRequest, 'signal'>): Promise<ProviderJob> => {
+    const read = readProviderJob(await json(request));
+    if (!read) throw unreadable(request, 'that is no fine-tuning job');
+    return read;
+  };
+  const unreadable = ({ method, path }: Pick<PlainRequest, 'method' | 'path'>, what: string, cause?: unknown) =>
+    new GatewayError(
+      'provider_failed',
+      'upstream_invalid_response',
+      `${target.label} answered ${method} ${path.split('?', 1)[0]} with a body ${what}.`,
+      { cause },
+    );
+
+  async function* pages(path: string): AsyncGenerator<Record<string, unknown>[]> {
+    let after = '';
+    for (let page = 0; page < pagesMax; page += 1) {
+      const body = (await json({
+        method: 'GET',
+        path: `${path}${path.includes('?') ? '&' : '?'}limit=${pageSize}${after}`,
+      })) as {
+        data?: unknown;
+        has_more?: unknown;
+      } | null;
+      if (!Array.isArray(body?.data)) throw unreadable({ method: 'GET', path }, 'that is no list');
+      const items = body.data.filter(
+        (item): item is Record<string, unknown> => typeof item === 'object' && item !== null,
+      );
+      yield items;
+      const last = items.at(-1)?.['id'];
+      if (body.has_more !== true || typeof last !== 'string') return;
+      after = `&after=${encodeURIComponent(last)}`;
+    }
+  }
+
+  /** Walks a list of which the newest come first, until one is found or they become too old. */
+  const findNewer = async <Item>(
+    path: string,
+    since: Date,
+    pick: (item: unknown) => Item | null,
+  ): Promise<Item | null> => {
+    const oldest = Math.floor(since.getTime() / 1_000) - slackSeconds;
+    for await (const items of pages(path)) {
+      for (const item of items) {
+        const found = pick(item);
+        if (found !== null) return found;
+      }
+      const last = items.at(-1)?.['created_at'];
+      if (typeof last === 'number' && last < oldest) return null;
+    }
+    return null;
+  };
+
+  const jobPath = (id: string): string => `/fine_tuning/jobs/${encodeURIComponent(id)}`;
+  return {
+    async uploadFile(file) {
+      const source = await file.open();
+      try {
+        const { headers, body } = multipart(file, source);
+        // As long as any call may take: a file is large.
+        const request = { method: 'POST' as const, path: '/files', headers, body, timeouts: {} };
+        const { id } = ((await json(request)) ?? {}) as { id?: unknown };
+        if (typeof id !== 'string' || id === '') throw unreadable(request, 'that is no file');
+        return id;
+      } finally {
+        source.destroy();
+      }
+    },
+    async findFile(filename, since) {
+      try {
+        return await findNewer('/files?purpose=fine-tune&order=desc', since, (item) => {
+          const { id, filename: found } = item as { id?: unknown; filename?: unknown };
+          return found === filename && typeof id === 'string' ? id : null;
+        });
+      } catch (error) {
+        if (error instanceof GatewayError && error.kind === 'not_found') return null;
+        throw error;
+      }
+    },
+    createJob: (body, idempotencyKey) =>
+      job({
+        method: 'POST',
+        path: '/fine_tuning/jobs',
+        headers: ['content-type', 'application/json', 'idempotency-key', idempotencyKey],
+        body: Buffer.from(JSON.stringify(body)),
+      }),
+    findJob: (isOurs, since) =>
+      findNewer('/fine_tuning/jobs', since, (item) => {
+        const found = readProviderJob(item);
+        return found && isOurs(found) ? found : null;
+      }),
+    retrieveJob: (id) => job({ method: 'GET', path: jobPath(id) }),
+    async controlJob(id, control) {
+      await call({ method: 'POST', path: `${jobPath(id)}/${control}`, headers: ['content-length', '0'] });
+    },
+    pagesOf: (id, list) => pages(`${jobPath(id)}/${list}`),
+    async readFile(id) {
+      const path = `/files/${encodeURIComponent(id)}/content`;
+      return (await call({ method: 'GET', path, bytesMax: resultBytesMax })).body;
+    },
+  };
+}
+
+/** Purpose first, then the file, with its length known beforehand: a source that ends early ends the request as failed. */
+function multipart(file: FileToUpload, source: Readable): { headers: string[]; body: Readable } {
+  const boundary = `sluice-${randomBytes(16).toString('hex')}`;
+  const head = Buffer.from(
+    `--${boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n` +
+      `--${boundary}\r\ncontent-disposition: form-data; name="file"; filename="${file.filename}"\r\n` +
+      'content-type: application/jsonl\r\n\r\n',
+  );
+  const tail = Buffer.from(`\r\n--${boundary}--\r\n`);
+  async function* whole(): AsyncGenerator<Buffer> {
+    yield head;
+    yield* source as AsyncIterable<Buffer>;
+    yield tail;
+  }
+  const length = head.length + file.sizeBytes + tail.length;
+  return {
+    headers: ['content-type', `multipart/form-data; boundary=${boundary}`, 'content-length', String(length)],
+    body: Readable.from(whole(), { objectMode: false }),
+  };
+}
+
+function refusalOf({ status, headers, error }: PlainAnswer, now: number): GatewayError {
+  const { message, code, type, param } = error?.error ?? { message: '', code: null, type: null, param: null };
+  const name = code ?? type ?? 'provider_error';
+  const told = readRetryAfter(headers as Record<string, string>, now);
+  return new GatewayError(kindOf(status, isHopeless(code) || isHopeless(type)), name, message, {
+    param,
+    ...(told === null ? {} : { retryAfterMs: told }),
+  });
+}
+
+function kindOf(status: number, hopeless: boolean): ErrorKind {
+  if (hopeless) return 'quota_exceeded';
+  if (status === 404) return 'not_found';
+  if (status === 401 || status === 403) return 'forbidden';
+  if (status === 409) return 'conflict';
+  if (status === 429) return 'rate_limited';
+  return status >= 500 || status === 408 ? 'provider_failed' : 'invalid_request';
+}

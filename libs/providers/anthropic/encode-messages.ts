@@ -1,0 +1,167 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { isBlank, unsupportedPart, type ChatMessage, type ContentPart } from '../chat-messages.ts';
+import type { ChatRequest } from '../chat-request.ts';
+import { fetchedMedia, type Media } from '../media.ts';
+import type { Call } from '../provider.ts';
+import { textOf, type Json } from '../json-value.ts';
+
+type Block = Record<string, unknown>;
+type Turn = { role: 'user' | 'assistant'; content: Block[] };
+
+/** How calls are read: `content_blocks` are replayed only where answers may hold them, and fetched files go in as bytes. */
+type Options = Pick<Call, 'strict' | 'resources'>;
+
+/** Every system and developer text, in order. */
+export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
+  const blocks = system.flatMap(({ text, raw }) => (text === '' ? [] : [{ type: 'text', text, ...cacheMark(raw) }]));
+  return blocks.length > 0 ? blocks : undefined;
+}
+
+/**
+ * The conversation in Anthropic's turns: neighbours of one role are one turn, and the results of a turn's tool calls stand
+ * together before any text of the user, as the API demands. Names what it leaves out in `dropped`.
+ * Throws invalid_request: no message is left, or a part that Claude cannot take (audio).
+ */
+export function encodeMessages({ messages }: ChatRequest, options: Options, dropped: string[]): Turn[] {
+  const turns: Turn[] = [];
+  for (const message of messages) {
+    const content = encodeMessage(message, options, dropped);
+    const last = content.at(-1);
+    if (last === undefined) continue; // the API refuses a turn without content
+    // The mark of a whole message belongs to its last block; thinking takes none.
+    if (last['cache_control'] === undefined && !isThinking(last)) Object.assign(last, cacheMark(message.raw));
+    const role = message.role === 'assistant' ? 'assistant' : 'user';
+    const turn = turns.at(-1);
+    if (turn?.role === role) turn.content.push(...content);
+    else turns.push({ role, content });
+  }
+  if (turns.length === 0) {
+    throw new GatewayError(
+      'invalid_request',
+      'invalid_value',
+      "Invalid 'messages': Claude needs at least one message of a user with something in it.",
+      { param: 'messages' },
+    );
+  }
+  for (const turn of turns) if (turn.role === 'user') turn.content.sort((a, b) => rankOf(a) - rankOf(b));
+  return turns;
+}
+
+const isThinking = ({ type }: Block): boolean => type === 'thinking' || type === 'redacted_thinking';
+
+const rankOf = (block: Block): number => (block['type'] === 'tool_result' ? 0 : 1);
+
+function encodeMessage(message: ChatMessage, options: Options, dropped: string[]): Block[] {
+  const { resources } = options;
+  switch (message.role) {
+    case 'user':
+      return message.parts.flatMap((part) => encodePart(part, resources));
+    case 'assistant':
+      return [
+        ...encodeSaid(message, options, dropped),
+        ...message.toolCalls.map(({ id, name, input, raw }) => ({
+          type: 'tool_use',
+          id,
+          name,
+          input,
+          ...cacheMark(raw),
+        })),
+      ];
+    case 'tool': {
+      const content = message.parts.flatMap((part) => encodePart(part, resources));
+      return [
+        {
+          type: 'tool_result',
+          tool_use_id: message.toolCallId,
+          ...(content.length > 0 ? { content } : {}),
+          ...(message.raw['is_error'] === true ? { is_error: true } : {}),
+        },
+      ];
+    }
+  }
+}
+
+/** What the assistant said: the blocks of its earlier answer, thinking with signature included, or else its text. */
+function encodeSaid(
+  { blocks, parts, param }: Extract<ChatMessage, { role: 'assistant' }>,
+  { strict, resources }: Options,
+  dropped: string[],
+): Block[] {
+  if (strict || blocks.length === 0) {
+    if (blocks.length > 0) dropped.push(`${param}.content_blocks`);
+    return parts.filter((part) => !isBlank(part)).flatMap((part) => encodePart(part, resources));
+  }
+  return blocks.flatMap((block, index): Block[] => {
+    switch (block['type']) {
+      case 'text': {
+        const text = textOf(block['text']) ?? '';
+        return text.trim() === '' ? [] : [{ type: 'text', text, ...cacheMark(block) }];
+      }
+      case 'thinking':
+        // Unsigned thinking is another model's: the API refuses it.
+        if (textOf(block['signature'])) return [{ ...block }];
+        break;
+      case 'redacted_thinking':
+        return [{ ...block }];
+      case 'tool_use': // stands in tool_calls
+        return [];
+    }
+    dropped.push(`${param}.content_blocks[${index}]`);
+    return [];
+  });
+}
+
+function encodePart(part: ContentPart, resources: Options['resources']): Block[] {
+  const mark = cacheMark(part.raw);
+  switch (part.type) {
+    case 'text':
+    case 'refusal':
+      return part.text === '' ? [] : [{ type: 'text', text: part.text, ...mark }];
+    case 'image':
+      return [{ ...encodeMedia(part, part.media, resources, 'image'), ...mark }];
+    case 'file': {
+      const title = part.name === null ? {} : { title: part.name };
+      const block = encodeMedia(part, part.media, resources, 'document');
+      return [{ ...block, ...(block['type'] === 'document' ? title : {}), ...mark }];
+    }
+    case 'audio':
+    case 'unknown':
+      throw unsupportedPart(part, 'Claude', 'it takes text, images and documents');
+  }
+}
+
+const imageTypes = new Set(['image/jpeg', 'image/png', 'image/gif', 'image/webp']);
+
+/** `kind` is what the part says it is; bytes are what their media type says. */
+function encodeMedia(
+  part: ContentPart,
+  media: Media,
+  resources: Options['resources'],
+  kind: 'image' | 'document',
+): Block {
+  if (media.kind === 'id') return { type: kind, source: { type: 'file', file_id: media.id } };
+  if (media.kind === 'url') {
+    const fetched = resources.get(media.url);
+    if (fetched) return encodeMedia(part, fetchedMedia(fetched), resources, kind);
+    if (!/^https?:/i.test(media.url)) throw unsupportedPart(part, 'Claude', 'its URL must be http, https or data');
+    return { type: kind, source: { type: 'url', url: media.url } };
+  }
+  const { mediaType, base64 } = media;
+  if (imageTypes.has(mediaType)) {
+    return { type: 'image', source: { type: 'base64', media_type: mediaType, data: base64 } };
+  }
+  if (mediaType === 'application/pdf') {
+    return { type: 'document', source: { type: 'base64', media_type: mediaType, data: base64 } };
+  }
+  if (mediaType === 'text/plain') {
+    const data = Buffer.from(base64, 'base64').toString('utf8');
+    return { type: 'document', source: { type: 'text', media_type: mediaType, data } };
+  }
+  throw unsupportedPart(part, 'Claude', 'it takes JPEG, PNG, GIF and WebP images, PDF and plain text');
+}
+
+/** Anthropic's own mark for prompt caching, which clients set on messages, parts and tools. */
+export function cacheMark(raw: Json): Block {
+  const mark = raw['cache_control'];
+  return mark === undefined || mark === null ? {} : { cache_control: mark };
+}

@@ -1,0 +1,68 @@
+import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
+import { partsOf } from '../url-parts.ts';
+import { decodeClaudeMessage, decodeModels } from './decode.ts';
+import { encodeClaudeBody } from './encode.ts';
+import { decodeAnthropicError } from './errors.ts';
+import { openClaudeStream } from './stream.ts';
+
+// Claude elsewhere (Vertex: no `model` in the body, `anthropic_version` instead) is the same dialect: its adapter uses
+// `encodeClaudeBody` (./encode.ts), `decodeClaudeMessage` (./decode.ts), `openClaudeStream` (./stream.ts) and
+// `decodeAnthropicError` (./errors.ts). Images whose URLs are given by `mediaUrls` (../chat-messages.ts) to `resourcesOf`
+// are put in as bytes.
+
+const address = new URL('https://api.anthropic.com/v1');
+const version = '2023-06-01';
+/** More models than exist: one page. */
+const modelsMax = 1_000;
+
+/** Anthropic's Messages API (interface-and-providers.md 6.3). */
+export const anthropic: Provider = {
+  id: 'anthropic',
+  baseUrlOf: () => address,
+  needsCredential: true,
+  clientHeaders: ['anthropic-beta', 'anthropic-version'],
+  requestIdHeaders: ['request-id'],
+  operations: {
+    chat: {
+      encode: encodeChat,
+      decode: decodeClaudeMessage,
+      openStream: openClaudeStream,
+      decodeError: decodeAnthropicError,
+    },
+    models: {
+      encode: (call, upstream) => {
+        const { origin, folder } = partsOf(upstream.baseUrl);
+        const path = `${folder}/models?limit=${modelsMax}`;
+        return { method: 'GET', origin, path, headers: headersOf(call, upstream), body: null };
+      },
+      decode: decodeModels,
+      decodeError: decodeAnthropicError,
+    },
+  },
+};
+
+function encodeChat(call: Call, upstream: Upstream): OutboundRequest {
+  const { model, body, dropped } = encodeClaudeBody(call);
+  const { origin, folder, search } = partsOf(upstream.baseUrl);
+  const headers = headersOf(call, upstream);
+  headers.push('content-type', 'application/json');
+  const sent = call.stream ? { model, ...body, stream: true } : { model, ...body };
+  return {
+    method: 'POST',
+    origin,
+    path: `${folder}/messages${search}`,
+    headers,
+    body: Buffer.from(JSON.stringify(sent)),
+    dropped,
+  };
+}
+
+/** The client's version wins over the virtual key's; betas of both are asked for. */
+function headersOf(call: Call, { apiKey, settings }: Upstream): string[] {
+  const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
+  if (apiKey) headers.push('x-api-key', apiKey.reveal());
+  headers.push('anthropic-version', call.headers['anthropic-version'] ?? settings['anthropic_version'] ?? version);
+  const betas = [settings['anthropic_beta'], call.headers['anthropic-beta']].filter(Boolean).join(',');
+  if (betas !== '') headers.push('anthropic-beta', betas);
+  return headers;
+}

@@ -1,0 +1,138 @@
+import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter } from '../chat-chunks.ts';
+import { usesFunctions } from '../chat-request.ts';
+import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
+import { countsOf, finishReasonOf, refusalOf } from './decode.ts';
+import { decodeAnthropicError } from './errors.ts';
+
+type Pushed = ReturnType<StreamDecoder['push']>;
+
+/**
+ * One stream of Claude to OpenAI's chunks. Finish reason and usage are written together, as soon as Claude tells why it
+ * stopped: a connection that breaks off behind that loses nothing.
+ */
+export function openClaudeStream(call: Call): StreamDecoder {
+  const { strict } = call;
+  let writer: ChunkWriter | undefined;
+  let usage: Json = {};
+  let finished = false;
+  /** Tool calls under way, by the index of their block: what their start said of the input, and whether more came. */
+  const openCalls = new Map<number, { input: Json; fragments: number }>();
+
+  const begin = (message: Json): ChunkWriter =>
+    (writer ??= createChunkWriter({
+      id: textOf(message['id']) ?? newCompletionId(),
+      model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
+      usesFunctions: usesFunctions(call.json()),
+    }));
+  const choice = (): ChoiceWriter => begin({}).choice();
+
+  /** The block as `content_blocks` tell it, where they are wanted. */
+  const shown = (index: number, delta: Json): Json => (strict ? {} : { content_blocks: [{ index, delta }] });
+
+  const startBlock = (index: number, block: Json): string[] => {
+    switch (block['type']) {
+      case 'tool_use':
+        openCalls.set(index, { input: toRecord(block['input']), fragments: 0 });
+        return choice().toolCall(index, { id: textOf(block['id']) ?? '', name: textOf(block['name']) ?? '' });
+      case 'text':
+        return writeText(index, textOf(block['text']) ?? '');
+      case 'thinking':
+        return writeThinking(index, 'thinking', block['thinking']);
+      case 'redacted_thinking':
+        return writeThinking(index, 'data', block['data']);
+      default:
+        return [];
+    }
+  };
+
+  const writeText = (index: number, text: string): string[] =>
+    text === '' ? [] : choice().delta({ content: text, ...shown(index, { text }) });
+
+  /** Nothing at all for clients that know OpenAI's chunks only: an empty delta says nothing either. */
+  const writeThinking = (index: number, member: string, value: unknown): string[] =>
+    strict || typeof value !== 'string' || value === '' ? [] : choice().delta(shown(index, { [member]: value }));
+
+  const continueBlock = (index: number, delta: Json): string[] => {
+    switch (delta['type']) {
+      case 'text_delta':
+        return writeText(index, textOf(delta['text']) ?? '');
+      case 'input_json_delta': {
+        const fragment = textOf(delta['partial_json']) ?? '';
+        const open = openCalls.get(index);
+        if (open && fragment !== '') open.fragments += 1;
+        return choice().toolArguments(index, fragment);
+      }
+      case 'thinking_delta':
+        return writeThinking(index, 'thinking', delta['thinking']);
+      case 'signature_delta':
+        return writeThinking(index, 'signature', delta['signature']);
+      default:
+        return [];
+    }
+  };
+
+  /** A call without fragments has its whole input at the start; without arguments that is `{}`, never an empty text. */
+  const stopBlock = (index: number): string[] => {
+    const open = openCalls.get(index);
+    openCalls.delete(index);
+    return open?.fragments === 0 ? choice().toolArguments(index, JSON.stringify(open.input)) : [];
+  };
+
+  const finish = (delta: Json): string[] => {
+    finished = true;
+    const refusal = refusalOf(delta);
+    return [
+      ...(refusal === null ? [] : choice().delta({ refusal })),
+      ...choice().finish(finishReasonOf(delta['stop_reason'])),
+      ...begin({}).usage(countsOf(usage, strict)),
+    ];
+  };
+
+  const count = (more: unknown): void => {
+    const told = Object.entries(toRecord(more)).filter(([, value]) => value !== null && value !== undefined);
+    usage = { ...usage, ...Object.fromEntries(told) };
+  };
+
+  const push = (event: Json, data: string): Pushed => {
+    const index = typeof event['index'] === 'number' ? event['index'] : 0;
+    switch (event['type']) {
+      case 'message_start': {
+        const message = toRecord(event['message']);
+        count(message['usage']);
+        const started = begin(message).choice().start();
+        const held = toRecords(message['content']).flatMap((block, at) => [...startBlock(at, block), ...stopBlock(at)]);
+        return { payloads: [...started, ...held] };
+      }
+      case 'content_block_start':
+        return { payloads: startBlock(index, toRecord(event['content_block'])) };
+      case 'content_block_delta':
+        return { payloads: continueBlock(index, toRecord(event['delta'])) };
+      case 'content_block_stop':
+        return { payloads: stopBlock(index) };
+      case 'message_delta': {
+        count(event['usage']);
+        const delta = toRecord(event['delta']);
+        return { payloads: finished || !textOf(delta['stop_reason']) ? [] : finish(delta) };
+      }
+      case 'message_stop':
+        return { payloads: finished ? [] : finish({}), done: true };
+      case 'error':
+        return { payloads: [], error: decodeAnthropicError(200, data) };
+      default:
+        return { payloads: [] }; // pings, and whatever is added later
+    }
+  };
+
+  return {
+    push: ({ data }: StreamEvent) => {
+      let event: unknown;
+      try {
+        event = JSON.parse(data);
+      } catch {
+        return { payloads: [data] }; // no JSON: the core says so, or sees the stream cut off here
+      }
+      return push(toRecord(event), data);
+    },
+  };
+}

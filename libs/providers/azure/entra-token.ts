@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { numberOf, textOf, toRecord } from '../json-value.ts';
+import type { AuthorizeTools, Upstream } from '../provider.ts';
+
+type Client = { tenantId: string; clientId: string; clientSecret: string; scope: string };
+type Token = { text: string; expiresAt: number };
+
+const defaultScope = 'https://cognitiveservices.azure.com/.default';
+/** Tokens of so many clients are kept; more only means that some are fetched again. */
+const clientsMax = 1_000;
+/** A token is not used in its last minutes: a call may outlive it by as much. */
+const marginMs = 300_000;
+
+/** The application that signs in with a secret, when the settings name one; throws invalid_request for half of it. */
+export function entraClientOf({ settings, secrets }: Pick<Upstream, 'settings' | 'secrets'>): Client | null {
+  const { azure_entra_tenant_id: tenantId, azure_entra_client_id: clientId, azure_auth_mode: mode } = settings;
+  if (mode !== undefined && mode !== 'default' && mode !== 'entra') {
+    throw unusable(
+      'azure_auth_mode',
+      `'${mode}' is not supported: use an API key, azure_ad_token or an Entra client secret`,
+    );
+  }
+  const clientSecret = secrets['azure_entra_client_secret']?.reveal();
+  if (tenantId === undefined && clientId === undefined && clientSecret === undefined && mode !== 'entra') return null;
+  if (!tenantId || !clientId || !clientSecret) {
+    throw unusable(
+      'azure_entra_tenant_id',
+      'azure_entra_tenant_id, azure_entra_client_id and azure_entra_client_secret belong together',
+    );
+  }
+  if (!/^[A-Za-z0-9][A-Za-z0-9.-]{0,99}$/.test(tenantId)) {
+    throw unusable('azure_entra_tenant_id', 'expected the id or the domain of a tenant');
+  }
+  return { tenantId, clientId, clientSecret, scope: settings['azure_entra_scope'] ?? defaultScope };
+}
+
+export type EntraTokens = (client: Client, tools: AuthorizeTools) => Promise<string>;
+
+/** Fetches tokens by OAuth's client credentials, and keeps each until shortly before its end. */
+export function createEntraTokens(): EntraTokens {
+  const tokens = new LRUCache<string, Token>({ max: clientsMax });
+  const running = new Map<string, Promise<Token>>();
+
+  return async (client, tools) => {
+    const key = createHash('sha256').update(JSON.stringify(client)).digest('base64');
+    const kept = tokens.get(key);
+    if (kept && kept.expiresAt - marginMs > tools.now) return shown(kept, tools);
+    // One call fetches for all that wait; should it fail (its caller may just have left), each tries for itself.
+    const current = running.get(key);
+    const shared = current && (await current.catch(() => null));
+    if (shared) return shown(shared, tools);
+    const fetching = fetchToken(client, tools);
+    running.set(key, fetching);
+    try {
+      const token = await fetching;
+      tokens.set(key, token);
+      return shown(token, tools);
+    } finally {
+      if (running.get(key) === fetching) running.delete(key);
+    }
+  };
+}
+
+function shown({ text }: Token, { keepSecret }: AuthorizeTools): string {
+  keepSecret(text);
+  return text;
+}
+
+async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, tools: AuthorizeTools): Promise<Token> {
+  const form = new URLSearchParams({
+    grant_type: 'client_credentials',
+    client_id: clientId,
+    client_secret: clientSecret,
+    scope,
+  });
+  const { status, body } = await tools.fetch({
+    method: 'POST',
+    origin: 'https://login.microsoftonline.com',
+    path: `/${tenantId}/oauth2/v2.0/token`,
+    headers: ['content-type', 'application/x-www-form-urlencoded', 'accept', 'application/json'],
+    body: Buffer.from(form.toString()),
+  });
+  const answer = parse(body);
+  const text = textOf(answer['access_token']);
+  if (status === 200 && text) {
+    return { text, expiresAt: tools.now + (numberOf(answer['expires_in']) ?? 600) * 1_000 };
+  }
+  // The number tells what is wrong (AADSTS7000215: invalid secret); the sentence around it may repeat what was sent.
+  const number = /AADSTS\d{1,12}/.exec(textOf(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
+  if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
+    throw unusable('azure_entra_client_secret', `Microsoft Entra refused the client (${number})`);
+  }
+  throw new GatewayError('provider_failed', 'upstream_error', `Microsoft Entra gave no token (${number}).`);
+}
+
+function parse(body: Buffer): Readonly<Record<string, unknown>> {
+  try {
+    return toRecord(JSON.parse(body.toString()));
+  } catch {
+    return {};
+  }
+}
+
+const unusable = (param: string, why: string): GatewayError =>
+  new GatewayError('invalid_request', 'invalid_credential', `The credential cannot be used: ${why}.`, { param });

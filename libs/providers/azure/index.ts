@@ -1,0 +1,133 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { memberValue } from '#libs/kernel/json-members.ts';
+import { numberOf, toRecord, toRecords } from '../json-value.ts';
+import { decodeOpenAiError, encodeBody } from '../openai-compatible.ts';
+import type { Call, Operation, OutboundRequest, Provider, Settings, Translation, Upstream } from '../provider.ts';
+import { partsOf } from '../url-parts.ts';
+import { createEntraTokens, entraClientOf } from './entra-token.ts';
+
+const paths: Record<Operation, string> = {
+  chat: '/chat/completions',
+  completions: '/completions',
+  embeddings: '/embeddings',
+  models: '/models',
+};
+
+/** The newest dated version that is no preview (learn.microsoft.com, "Azure OpenAI API version lifecycle"). */
+const defaultVersion = '2024-10-21';
+
+const addresses = new Map<string, URL>();
+const tokenOf = createEntraTokens();
+
+const translation: Translation = {
+  encode,
+  decodeError: decodeOpenAiError,
+  passThrough: true,
+};
+
+/**
+ * Azure OpenAI: OpenAI's bytes at other addresses (interface-and-providers.md 6.1). A dated version calls a deployment by
+ * its path; version `v1` names the deployment as the model. Filter results and the first chunk without choices pass.
+ */
+export const azure: Provider = {
+  id: 'azure',
+  baseUrlOf,
+  needsCredential: true,
+  clientHeaders: [],
+  requestIdHeaders: ['x-request-id', 'apim-request-id'],
+  operations: {
+    chat: translation,
+    completions: translation,
+    embeddings: translation,
+    models: { ...translation, decode: decodeModels },
+  },
+  authorize: async (request, upstream, tools) => {
+    const client = upstream.secrets['azure_ad_token'] ? null : entraClientOf(upstream);
+    if (client) request.headers.push('authorization', `Bearer ${await tokenOf(client, tools)}`);
+  },
+};
+
+function baseUrlOf({ azure_resource_name: resource }: Settings): URL | null {
+  if (resource === undefined) return null;
+  const known = addresses.get(resource);
+  if (known) return known;
+  if (!/^[A-Za-z0-9][A-Za-z0-9-]{0,62}$/.test(resource)) {
+    throw invalid('azure_resource_name', 'expected the name of a resource: letters, digits and hyphens');
+  }
+  const address = new URL(`https://${resource.toLowerCase()}.openai.azure.com/openai`);
+  if (addresses.size < 1_000) addresses.set(resource, address);
+  return address;
+}
+
+function encode(call: Call, upstream: Upstream): OutboundRequest {
+  const { settings, baseUrl } = upstream;
+  const { origin, folder } = partsOf(baseUrl);
+  const version = settings['azure_api_version'] ?? defaultVersion;
+  const deployment = settings['azure_deployment_id'];
+  const isFirst = version === 'v1';
+  if (!isFirst && !/^(\d{4}-\d{2}-\d{2}(-preview)?|preview|latest)$/.test(version)) {
+    throw invalid('azure_api_version', 'expected v1, or a version such as 2024-10-21 or 2025-04-01-preview');
+  }
+  const named = isFirst || version === 'preview' || version === 'latest';
+  const query = isFirst ? '' : `?api-version=${version}`;
+  const headers = headersOf(call, upstream);
+  if (call.operation === 'models') {
+    return { method: 'GET', origin, path: `${folder}${named ? '/v1' : ''}/models${query}`, headers, body: null };
+  }
+  headers.push('content-type', 'application/json');
+  const place = named ? '/v1' : `/deployments/${segment(deployment ?? modelOf(call))}`;
+  const sent = named && deployment !== undefined ? withModel(call, deployment) : call;
+  return {
+    method: 'POST',
+    origin,
+    path: folder + place + paths[call.operation] + query,
+    headers,
+    body: encodeBody(sent, true, null),
+  };
+}
+
+/** A token that was given wins over the key; one that must be fetched is put in by `authorize`. */
+function headersOf(call: Call, { apiKey, secrets, settings }: Upstream): string[] {
+  const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
+  const token = secrets['azure_ad_token'];
+  if (token) headers.push('authorization', `Bearer ${token.reveal()}`);
+  else if (apiKey && settings['azure_entra_client_id'] === undefined) headers.push('api-key', apiKey.reveal());
+  return headers;
+}
+
+const withModel = (call: Call, model: string): Call => ({
+  ...call,
+  edits: { ...call.edits, model: JSON.stringify(model) },
+});
+
+function modelOf({ body, edits }: Call): string {
+  const written = 'model' in edits ? edits['model'] : memberValue(body, 'model')?.toString();
+  const model: unknown = written === undefined ? undefined : JSON.parse(written);
+  return typeof model === 'string' ? model : '';
+}
+
+function segment(deployment: string): string {
+  if (/^(?!\.+$)[A-Za-z0-9._-]{1,64}$/.test(deployment)) return deployment;
+  throw invalid(
+    'model',
+    'expected the name of a deployment: up to 64 letters, digits, hyphens, points and underscores',
+  );
+}
+
+/** Azure says `created_at`. */
+function decodeModels(body: unknown): unknown {
+  const { data } = toRecord(body);
+  if (!Array.isArray(data)) return body;
+  return {
+    object: 'list',
+    data: toRecords(data).map((model) => ({
+      ...model,
+      object: 'model',
+      created: numberOf(model['created']) ?? numberOf(model['created_at']) ?? 0,
+      owned_by: model['owned_by'] ?? 'azure',
+    })),
+  };
+}
+
+const invalid = (param: string, expected: string): GatewayError =>
+  new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${expected}.`, { param });

@@ -1,0 +1,101 @@
+import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { AuthorizeTools, OutboundRequest } from '../provider.ts';
+import { awsDomain } from './region.ts';
+import { addSignature, type Credentials } from './signature.ts';
+
+/** `region` has been checked: it becomes part of a host's name. */
+export type Role = { roleArn: string; externalId: string | undefined; region: string; credentials: Credentials };
+
+/** `refreshing`: a call has gone for the next ones; the others go on with these. */
+type Entry = { credentials: Credentials; expiresAt: number; refreshing: boolean };
+
+/** Roles of as many targets as are likely to be in use at a time; a forgotten one is taken on again. */
+const rolesMax = 1_000;
+/** An hour is what every role allows. */
+const durationSeconds = 3_600;
+/** How long before their end new credentials are asked for: longer than any call may wait to be sent. */
+const refreshMs = 300_000;
+/** A call with less left than this waits for new ones. */
+const leftMsMin = 30_000;
+
+const known = new LRUCache<string, Entry>({ max: rolesMax });
+
+/**
+ * Credentials of a role (AWS STS AssumeRole), kept until they end. One call renews them while others go on.
+ * Throws invalid_request when STS refuses, provider_failed when it cannot be understood, and what the tools' fetch throws.
+ */
+export async function assumeRole(role: Role, tools: AuthorizeTools): Promise<Credentials> {
+  const { now, keepSecret } = tools;
+  const key = keyOf(role);
+  const entry = known.get(key);
+  const left = entry ? entry.expiresAt - now : 0;
+  let credentials = entry?.credentials;
+  if (!entry || !credentials || left < leftMsMin || (left < refreshMs && !entry.refreshing)) {
+    if (entry) entry.refreshing = true;
+    try {
+      const fetched = await fetchCredentials(role, tools);
+      known.set(key, { ...fetched, refreshing: false });
+      ({ credentials } = fetched);
+    } catch (error) {
+      if (entry) entry.refreshing = false;
+      if (!credentials || left < leftMsMin) throw error;
+    }
+  }
+  keepSecret(credentials.secretAccessKey);
+  if (credentials.sessionToken) keepSecret(credentials.sessionToken);
+  return credentials;
+}
+
+/** The secret is part of it: whoever writes another one beside a known role gets nothing of it. */
+const keyOf = ({ roleArn, externalId = '', region, credentials }: Role): string =>
+  createHash('sha256')
+    .update(JSON.stringify([roleArn, externalId, region, credentials.accessKeyId, credentials.secretAccessKey]))
+    .digest('base64');
+
+async function fetchCredentials(
+  { roleArn, externalId, region, credentials }: Role,
+  { now, fetch }: AuthorizeTools,
+): Promise<{ credentials: Credentials; expiresAt: number }> {
+  const form = new URLSearchParams({
+    Action: 'AssumeRole',
+    Version: '2011-06-15',
+    RoleArn: roleArn,
+    RoleSessionName: 'sluice',
+    DurationSeconds: String(durationSeconds),
+    ...(externalId ? { ExternalId: externalId } : {}),
+  });
+  const request: OutboundRequest = {
+    method: 'POST',
+    origin: `https://sts.${region}.${awsDomain(region)}`,
+    path: '/',
+    headers: ['content-type', 'application/x-www-form-urlencoded; charset=utf-8'],
+    body: Buffer.from(form.toString()),
+  };
+  await addSignature(request, { service: 'sts', region, credentials, now });
+  const { status, body } = await fetch(request);
+  const xml = body.toString('utf8');
+  if (status !== 200) {
+    const why = elementOf(xml, 'Message') ?? `AWS STS answered ${status}.`;
+    const refused = status >= 400 && status < 500;
+    throw new GatewayError(
+      refused ? 'invalid_request' : 'provider_failed',
+      'role_not_assumed',
+      `The role of the target's aws_role_arn could not be taken on: ${why.slice(0, 500)}`,
+      refused ? { param: 'aws_role_arn' } : {},
+    );
+  }
+  const accessKeyId = elementOf(xml, 'AccessKeyId');
+  const secretAccessKey = elementOf(xml, 'SecretAccessKey');
+  const sessionToken = elementOf(xml, 'SessionToken');
+  const expiresAt = Date.parse(elementOf(xml, 'Expiration') ?? '');
+  if (!accessKeyId || !secretAccessKey || !sessionToken || Number.isNaN(expiresAt)) {
+    throw new GatewayError('provider_failed', 'upstream_invalid_response', 'AWS STS answered without credentials.');
+  }
+  return { credentials: { accessKeyId, secretAccessKey, sessionToken }, expiresAt };
+}
+
+/** The text of the first such element: STS's answers are flat, and its values need no escapes but in messages. */
+const elementOf = (xml: string, name: string): string | undefined =>
+  new RegExp(`<${name}>([^<]*)</${name}>`).exec(xml)?.[1]?.trim();

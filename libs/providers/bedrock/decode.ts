@@ -1,0 +1,71 @@
+import { newCompletionId, toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
+import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import { usesFunctions } from '../chat-request.ts';
+import type { Call } from '../provider.ts';
+
+const finishReasons: Readonly<Record<string, FinishReason>> = {
+  end_turn: 'stop',
+  stop_sequence: 'stop',
+  max_tokens: 'length',
+  model_context_window_exceeded: 'length',
+  tool_use: 'tool_calls',
+  guardrail_intervened: 'content_filter',
+  content_filtered: 'content_filter',
+};
+
+/** One of OpenAI's reasons; one that Bedrock adds later reads as an ordinary end. */
+export function finishReasonOf(stopReason: unknown): FinishReason {
+  const known = typeof stopReason === 'string' && Object.hasOwn(finishReasons, stopReason);
+  return (known ? finishReasons[stopReason] : undefined) ?? 'stop';
+}
+
+/** The prompt is what was read fresh, what was written into the cache and what was read from it. */
+export function countsOf(usage: Json, strict: boolean): TokenCounts {
+  const cached = countOf(usage['cacheReadInputTokens']);
+  const written = countOf(usage['cacheWriteInputTokens']);
+  return {
+    promptTokens: countOf(usage['inputTokens']) + written + cached,
+    completionTokens: countOf(usage['outputTokens']),
+    cachedTokens: cached,
+    extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
+  };
+}
+
+/** A whole Converse answer to `chat.completion`; anything else is given back as it is, for the core to refuse. */
+export function decodeConverse(body: unknown, call: Call): unknown {
+  const answer = toRecord(body);
+  const { content } = toRecord(toRecord(answer['output'])['message']);
+  if (!Array.isArray(content)) return body;
+  const blocks = toRecords(content);
+  const toolCalls = blocks.flatMap((block): CalledTool[] => {
+    if (block['toolUse'] === undefined) return [];
+    const { toolUseId, name, input } = toRecord(block['toolUse']);
+    return [{ id: textOf(toolUseId) ?? '', name: textOf(name) ?? '', arguments: JSON.stringify(input ?? {}) }];
+  });
+  const shown = call.strict ? [] : blocks.flatMap(shownBlock);
+  return toCompletion(
+    { id: newCompletionId(), model: textOf(call.json()['model']) ?? '', usesFunctions: usesFunctions(call.json()) },
+    [
+      {
+        text: blocks.map((block) => textOf(block['text']) ?? '').join(''),
+        toolCalls,
+        finishReason: finishReasonOf(answer['stopReason']),
+        extra: shown.length > 0 ? { content_blocks: shown } : undefined,
+      },
+    ],
+    countsOf(toRecord(answer['usage']), call.strict),
+  );
+}
+
+/** A block as `content_blocks` tell it (interface-and-providers.md 1.2); tool calls have a place of their own. */
+function shownBlock(block: Json): Json[] {
+  const text = textOf(block['text']);
+  if (text !== undefined) return [{ type: 'text', text }];
+  const reasoning = toRecord(block['reasoningContent']);
+  if (reasoning['redactedContent'] !== undefined)
+    return [{ type: 'redacted_thinking', data: reasoning['redactedContent'] }];
+  const thought = toRecord(reasoning['reasoningText']);
+  if (thought['text'] === undefined) return [];
+  const signature = textOf(thought['signature']);
+  return [{ type: 'thinking', thinking: thought['text'], ...(signature === undefined ? {} : { signature }) }];
+}

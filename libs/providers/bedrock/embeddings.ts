@@ -1,0 +1,88 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { droppedParams, unsupported } from '../chat-request.ts';
+import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import type { Call } from '../provider.ts';
+
+type Family = {
+  pattern: RegExp;
+  taken: ReadonlySet<string>;
+  encode: (texts: readonly string[], body: Json, model: string) => Json;
+};
+
+// AWS user guide, "Amazon Titan Text Embeddings" and "Cohere Embed": each model has a body of its own.
+const families: readonly Family[] = [
+  {
+    pattern: /amazon\.titan-embed-/,
+    taken: new Set(['input', 'dimensions', 'normalize', 'encoding_format']),
+    encode: (texts, body, model) => {
+      const [text, ...more] = texts;
+      if (text === undefined || more.length > 0) {
+        throw unsupported('input', `${model} embeds one text a call: send each of the ${texts.length} texts by itself`);
+      }
+      const dimensions = numberOf(body['dimensions']);
+      if (dimensions !== undefined && !model.includes('v2')) throw fixedLength(model);
+      return compact({ inputText: text, dimensions, normalize: body['normalize'] ?? undefined });
+    },
+  },
+  {
+    pattern: /cohere\.embed-/,
+    taken: new Set(['input', 'dimensions', 'input_type', 'truncate', 'encoding_format']),
+    encode: (texts, body, model) => {
+      const dimensions = numberOf(body['dimensions']);
+      if (dimensions !== undefined && !model.includes('embed-v4')) throw fixedLength(model);
+      return compact({
+        texts,
+        // Demanded by the API: texts are kept to be found, unless the client says otherwise.
+        input_type: textOf(body['input_type']) ?? 'search_document',
+        truncate: textOf(body['truncate']),
+        output_dimension: dimensions,
+        embedding_types: ['float'],
+      });
+    },
+  },
+];
+
+/**
+ * The body of an InvokeModel request for the embedding models that Bedrock has. `dropped` names what was left out.
+ * Throws invalid_request: another model, tokens instead of texts, or more texts than the model takes at a time.
+ */
+export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; dropped: string[] } {
+  const body = call.json();
+  const model = textOf(body['model']) ?? '';
+  const family = families.find(({ pattern }) => pattern.test(model));
+  if (!family) {
+    throw new GatewayError(
+      'invalid_request',
+      'invalid_value',
+      `Invalid 'model': Bedrock has embeddings of amazon.titan-embed-* and cohere.embed-*, not of ${model.slice(0, 200)}.`,
+      { param: 'model' },
+    );
+  }
+  const { input } = body;
+  const texts = Array.isArray(input) ? (input as readonly unknown[]) : [input];
+  if (!texts.every((text) => typeof text === 'string')) {
+    throw unsupported('input', 'Bedrock embeds texts, not token numbers');
+  }
+  return { model, body: family.encode(texts, body, model), dropped: droppedParams(body, family.taken) };
+}
+
+/** Titan's one vector, or Cohere's list of them, to OpenAI's list. Cohere tells no usage, so that none is made up. */
+export function decodeEmbeddings(body: unknown, call: Call): unknown {
+  const { embedding, embeddings, inputTextTokenCount } = toRecord(body);
+  const vectors = Array.isArray(embedding)
+    ? [embedding as unknown]
+    : Array.isArray(embeddings)
+      ? (embeddings as unknown[])
+      : toRecord(embeddings)['float'];
+  if (!Array.isArray(vectors)) return body;
+  const tokens = countOf(inputTextTokenCount);
+  return {
+    object: 'list',
+    data: vectors.map((vector: unknown, index) => ({ object: 'embedding', index, embedding: vector })),
+    model: textOf(call.json()['model']) ?? '',
+    ...(inputTextTokenCount === undefined ? {} : { usage: { prompt_tokens: tokens, total_tokens: tokens } }),
+  };
+}
+
+const fixedLength = (model: string): GatewayError =>
+  unsupported('dimensions', `the vectors of ${model} have one length only`);

@@ -1,0 +1,177 @@
+import { encodeSampling, encodeThinking } from '../anthropic/encode.ts';
+import type { ClaudeModel } from '../anthropic/models.ts';
+import { assertPlainAnswer, droppedParams, readChatRequest, unsupported, type ChatRequest } from '../chat-request.ts';
+import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import type { Call } from '../provider.ts';
+import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
+import { claudeOf, isOpenAiModel } from './models.ts';
+
+/** Converse's own parameters, which pass as they are, also in snake case. */
+const native = {
+  guardrailConfig: 'guardrail_config',
+  performanceConfig: 'performance_config',
+  requestMetadata: 'request_metadata',
+  promptVariables: 'prompt_variables',
+  outputConfig: 'output_config',
+  additionalModelResponseFieldPaths: 'additional_model_response_field_paths',
+} as const;
+
+const taken = new Set([
+  ...Object.entries(native).flat(),
+  'additionalModelRequestFields',
+  'additional_model_request_fields',
+  'max_tokens',
+  'max_completion_tokens',
+  'temperature',
+  'top_p',
+  'top_k',
+  'stop',
+  'tools',
+  'tool_choice',
+  'functions',
+  'function_call',
+  'response_format',
+  'reasoning_effort',
+  'thinking',
+  'anthropic_beta',
+  'service_tier',
+  'user',
+]);
+
+/**
+ * The body of a Converse request (interface-and-providers.md 6.5); the model stands in the path. What a model takes beside
+ * Converse's own goes out as `additionalModelRequestFields`. `dropped` names the client's parameters that were left out.
+ * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
+ */
+export function encodeConverseBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
+  const request = readChatRequest(call.json());
+  assertPlainAnswer(request, 'Bedrock');
+  const { model } = request;
+  const claude = claudeOf(model);
+  const dropped = [...request.hints, ...droppedParams(request.body, taken)];
+  const messages = encodeMessages(request, call, dropped);
+  const maxTokens = request.maxTokens ?? claude?.outputTokensMax ?? Number.POSITIVE_INFINITY;
+  const thinking = encodeThinking(request, call.strict, maxTokens, dropped);
+  const thinks = thinking !== undefined && thinking['type'] !== 'disabled';
+  const sampling = samplingOf(request, claude, thinks, dropped);
+  const fields = compact({
+    ...(claude && request.user !== undefined ? { metadata: { user_id: request.user } } : {}),
+    top_k: sampling['top_k'],
+    thinking,
+    anthropic_beta: request.body['anthropic_beta'] ?? undefined,
+    ...effortOf(request, claude, thinking, dropped),
+    ...toRecord(request.body['additionalModelRequestFields'] ?? request.body['additional_model_request_fields']),
+  });
+  if (!claude && request.user !== undefined) dropped.push('user');
+  const inferenceConfig = compact({
+    maxTokens: request.maxTokens,
+    temperature: sampling['temperature'],
+    topP: sampling['top_p'],
+    stopSequences: request.stop.length > 0 ? request.stop : undefined,
+  });
+  const body = compact({
+    system: encodeSystem(request),
+    messages,
+    inferenceConfig: unlessEmpty(inferenceConfig),
+    toolConfig: encodeTools(request, dropped),
+    serviceTier: serviceTierOf(request, dropped),
+    ...Object.fromEntries(
+      Object.entries(native).map(([name, snake]) => [name, request.body[name] ?? request.body[snake] ?? undefined]),
+    ),
+    additionalModelRequestFields: unlessEmpty(fields),
+  });
+  const format = encodeFormat(request, claude, dropped);
+  if (format !== undefined) body['outputConfig'] = { ...toRecord(body['outputConfig']), textFormat: format };
+  return { model, body, dropped };
+}
+
+const unlessEmpty = (members: Json): Json | undefined => (Object.keys(members).length > 0 ? members : undefined);
+
+/** Converse's temperatures end at 1; Claude's models have rules of their own. */
+function samplingOf(request: ChatRequest, claude: ClaudeModel | null, thinks: boolean, dropped: string[]): Json {
+  if (claude) return encodeSampling(request, claude, thinks, dropped);
+  const { temperature, topP } = request;
+  const cool = temperature === undefined || temperature <= 1;
+  if (!cool) dropped.push('temperature');
+  return { temperature: cool ? temperature : undefined, top_p: topP, top_k: numberOf(request.body['top_k']) };
+}
+
+function effortOf(
+  { model, reasoningEffort: effort }: ChatRequest,
+  claude: ClaudeModel | null,
+  thinking: Json | undefined,
+  dropped: string[],
+): Json {
+  if (effort === undefined) return {};
+  if (isOpenAiModel(model)) return { reasoning_effort: effort };
+  if (claude?.effort && effort !== 'none') {
+    const adaptive = claude.adaptiveThinking && thinking === undefined ? { thinking: { type: 'adaptive' } } : {};
+    return { ...adaptive, output_config: { effort: effort === 'minimal' ? 'low' : effort } };
+  }
+  if (!(claude && effort === 'none' && claude.withoutThinking === 'unsaid')) dropped.push('reasoning_effort');
+  return {};
+}
+
+/**
+ * Converse has no `none`: the tools are left out then, unless the conversation holds calls, whose tools must be told.
+ * Calls of a conversation that comes without tools are told by their names.
+ */
+function encodeTools(request: ChatRequest, dropped: string[]): Json | undefined {
+  const { tools, toolChoice, messages, usesFunctions } = request;
+  const called = new Set(
+    messages.flatMap((message) => (message.role === 'assistant' ? message.toolCalls.map(({ name }) => name) : [])),
+  );
+  const choiceParam = usesFunctions ? 'function_call' : 'tool_choice';
+  if (tools.length === 0) {
+    if (toolChoice === 'required' || typeof toolChoice === 'object') dropped.push(choiceParam);
+    if (called.size === 0) return undefined;
+    return { tools: Array.from(called, (name) => ({ toolSpec: { name, inputSchema: { json: { type: 'object' } } } })) };
+  }
+  if (toolChoice === 'none' && called.size === 0) return undefined;
+  if (toolChoice === 'none') dropped.push(choiceParam);
+  const specs = tools.flatMap(({ name, description, parameters, strict, raw }) => [
+    {
+      toolSpec: {
+        name,
+        ...(description ? { description } : {}),
+        inputSchema: { json: { type: 'object', ...(parameters ?? { properties: {} }) } },
+        ...(strict ? { strict: true } : {}),
+      },
+    },
+    ...cachePoint(raw),
+  ]);
+  const choice =
+    toolChoice === 'auto'
+      ? { auto: {} }
+      : toolChoice === 'required'
+        ? { any: {} }
+        : typeof toolChoice === 'object'
+          ? { tool: toolChoice }
+          : undefined;
+  return { tools: specs, ...(choice ? { toolChoice: choice } : {}) };
+}
+
+const tiers = new Set(['default', 'flex', 'priority', 'reserved']);
+
+function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefined {
+  const tier = textOf(body['service_tier']);
+  if (tier === undefined || tier === 'auto') return undefined;
+  if (tiers.has(tier)) return { type: tier };
+  dropped.push('service_tier');
+  return undefined;
+}
+
+/** `outputConfig.textFormat` holds the schema as text. */
+function encodeFormat({ responseFormat: format }: ChatRequest, claude: ClaudeModel | null, dropped: string[]) {
+  if (format === undefined || format.type === 'text') return undefined;
+  if (format.type === 'json_object' || format.schema === undefined) {
+    dropped.push('response_format'); // there is no JSON without a schema
+    return undefined;
+  }
+  if (claude && !claude.structuredOutput) {
+    throw unsupported('response_format', 'this Claude model cannot be held to a JSON schema; later ones can');
+  }
+  const { name, description, schema } = format;
+  const jsonSchema = { name, ...(description ? { description } : {}), schema: JSON.stringify(schema) };
+  return { type: 'json_schema', structure: { jsonSchema } };
+}

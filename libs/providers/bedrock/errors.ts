@@ -1,0 +1,78 @@
+import { numberOf, textOf, toRecord } from '../json-value.ts';
+import type { ProviderError } from '../provider.ts';
+
+// AWS API reference: Converse "Errors" and ConverseStreamOutput.
+const statuses: Readonly<Record<string, number>> = {
+  validationexception: 400,
+  accessdeniedexception: 403,
+  resourcenotfoundexception: 404,
+  modeltimeoutexception: 408,
+  modelerrorexception: 424,
+  modelstreamerrorexception: 424,
+  throttlingexception: 429,
+  modelnotreadyexception: 429,
+  servicequotaexceededexception: 400,
+  internalserverexception: 500,
+  serviceunavailableexception: 503,
+};
+
+const types: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  408: 'timeout_error',
+  429: 'rate_limit_error',
+};
+
+const typeOf = (status: number): string =>
+  types[status] ?? (status < 500 && status !== 424 ? 'invalid_request_error' : 'server_error');
+
+/** `{message}`, sometimes with the exception's name in `__type`; a proxy's page otherwise. */
+export function decodeBedrockError(status: number, body: string): ProviderError {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    parsed = null;
+  }
+  const raw = parsed === null ? body.trim() : '';
+  const name = textOf(toRecord(parsed)['__type'])?.split('#').at(-1) ?? null;
+  return {
+    error: {
+      message: messageOf(parsed) ?? (raw === '' ? `The provider answered ${status}.` : raw),
+      type: typeOf(status),
+      param: null,
+      code: name,
+    },
+  };
+}
+
+/** An exception inside a stream: its name is the code, and tells the status. */
+export function decodeException(name: string, data: string): ProviderError {
+  let payload: unknown;
+  try {
+    payload = JSON.parse(data);
+  } catch {
+    payload = null;
+  }
+  const { originalStatusCode, code } = toRecord(payload);
+  const key = name.toLowerCase();
+  const status = Object.hasOwn(statuses, key) ? (statuses[key] ?? 500) : (numberOf(originalStatusCode) ?? 500);
+  return {
+    error: {
+      message: messageOf(payload) ?? `The provider ended the stream with ${name}.`,
+      type: typeOf(status),
+      param: null,
+      code: name === 'error' ? (textOf(code) ?? null) : name,
+    },
+    status,
+  };
+}
+
+/** Whether a stream's event of that name tells of an error. */
+export const isException = (event: string): boolean => event === 'error' || event.endsWith('Exception');
+
+function messageOf(payload: unknown): string | undefined {
+  const { message, Message } = toRecord(payload);
+  return textOf(message) || textOf(Message) || undefined;
+}

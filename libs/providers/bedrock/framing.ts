@@ -1,0 +1,83 @@
+import { crc32 } from 'node:zlib';
+import { EventStreamCodec } from '@smithy/eventstream-codec';
+import type { Framing, StreamEvent } from '../provider.ts';
+
+const codec = new EventStreamCodec(
+  (bytes) => Buffer.from(typeof bytes === 'string' ? Buffer.from(bytes) : bytes).toString('utf8'),
+  (text) => Buffer.from(text, 'utf8'),
+);
+
+/** Total length, length of the headers, and the checksum of both: 4 bytes each, big-endian. */
+const preludeBytes = 12;
+/** A message without headers and payload: prelude and its own checksum. */
+const messageBytesMin = 16;
+
+/**
+ * Cuts `application/vnd.amazon.eventstream` into events, wherever TCP cut it: `event` is the `:event-type` of a message, the
+ * `:exception-type` of an exception or `error`, and `data` the JSON text of its payload. Both checksums are checked, the
+ * length's before any byte that it promises is waited for. Throws Error for a message that is damaged or too large.
+ */
+export function openEventFraming(onEvent: (event: StreamEvent) => void, eventBytesMax: number): Framing {
+  let chunks: Buffer[] = [];
+  let held = 0;
+  /** Bytes that the next step needs: a prelude, then the whole message. */
+  let needed = preludeBytes;
+  let preludeRead = false;
+
+  /** Joins what is held only when a step can be made, so that a message in many pieces is copied once. */
+  const gather = (): Buffer => {
+    const [first] = chunks;
+    const joined = chunks.length === 1 && first ? first : Buffer.concat(chunks, held);
+    chunks = [joined];
+    return joined;
+  };
+
+  return {
+    push: (chunk) => {
+      if (chunk.length === 0) return;
+      chunks.push(chunk);
+      held += chunk.length;
+      while (held >= needed) {
+        const bytes = gather();
+        if (!preludeRead) {
+          needed = readPrelude(bytes, eventBytesMax);
+          preludeRead = true;
+          continue;
+        }
+        onEvent(readMessage(bytes.subarray(0, needed)));
+        chunks = [bytes.subarray(needed)];
+        held -= needed;
+        needed = preludeBytes;
+        preludeRead = false;
+      }
+    },
+    end: () => {}, // an unfinished message: the core sees that the answer is not complete
+  };
+}
+
+function readPrelude(bytes: Buffer, eventBytesMax: number): number {
+  const length = bytes.readUInt32BE(0);
+  if (crc32(bytes.subarray(0, 8)) !== bytes.readUInt32BE(8)) throw new Error('An event has a damaged prelude.');
+  if (length < messageBytesMin || length > eventBytesMax) throw new RangeError(`An event claims ${length} bytes.`);
+  return length;
+}
+
+function readMessage(bytes: Buffer): StreamEvent {
+  const { headers, body } = codec.decode(bytes);
+  const header = (name: string): string | undefined => {
+    const value = headers[name]?.value;
+    return typeof value === 'string' ? value : undefined;
+  };
+  const data = Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8');
+  switch (header(':message-type') ?? 'event') {
+    case 'exception':
+      return { event: header(':exception-type') ?? 'error', data };
+    case 'error':
+      return {
+        event: 'error',
+        data: JSON.stringify({ message: header(':error-message'), code: header(':error-code') }),
+      };
+    default:
+      return { event: header(':event-type'), data };
+  }
+}

@@ -1,0 +1,116 @@
+import { describe, expect, test } from 'vitest';
+import { decodeAll, translationCall } from '#test/translation-call.ts';
+import { decodeConverse } from './decode.ts';
+import { decodeBedrockError, decodeException } from './errors.ts';
+import { openConverseStream } from './stream.ts';
+
+const body = { model: 'amazon.nova-pro-v1:0', messages: [{ role: 'user', content: 'hi' }] };
+const decode = (events: readonly (readonly [string, object])[], more: object = {}) =>
+  decodeAll(
+    openConverseStream(translationCall({ ...body, ...more })),
+    events.map(([event, data]) => ({ event, data: JSON.stringify(data) })),
+  );
+type Chunk = { choices: { delta: object; finish_reason: string | null }[]; usage?: object };
+const usage = { inputTokens: 1, cacheReadInputTokens: 20, cacheWriteInputTokens: 300, outputTokens: 4_000 };
+const counted = {
+  prompt_tokens: 321,
+  completion_tokens: 4_000,
+  total_tokens: 4_321,
+  prompt_tokens_details: { cached_tokens: 20 },
+};
+
+describe('a stream', () => {
+  test.each([
+    ['after', ['messageStop', 'metadata']],
+    ['before', ['metadata', 'messageStop']],
+  ] as const)('whose usage comes %s its end has it last', (_when, order) => {
+    const payloads = { messageStop: { stopReason: 'max_tokens' }, metadata: { usage } };
+    const { chunks, done } = decode([['messageStart', {}], ...order.map((name) => [name, payloads[name]] as const)]);
+    expect((chunks as Chunk[]).map(({ choices, usage: told }) => [choices[0]?.finish_reason, told])).toEqual([
+      [null, undefined],
+      ['length', undefined],
+      [undefined, counted],
+    ]);
+    expect(done).toBe(true);
+  });
+
+  test('without a messageStart still has a role, and calls without input have an empty object', () => {
+    const { chunks } = decode([
+      ['contentBlockStart', { contentBlockIndex: 3, start: { toolUse: { toolUseId: 't', name: 'f' } } }],
+      ['contentBlockStop', { contentBlockIndex: 3 }],
+    ]);
+    expect((chunks as Chunk[]).map(({ choices }) => choices[0]?.delta)).toEqual([
+      { role: 'assistant', content: '', refusal: null },
+      { tool_calls: [{ index: 0, id: 't', type: 'function', function: { name: 'f', arguments: '' } }] },
+      { tool_calls: [{ index: 0, function: { arguments: '{}' } }] },
+    ]);
+  });
+
+  test('for a request with functions says function_call', () => {
+    const { chunks } = decode(
+      [
+        ['contentBlockStart', { contentBlockIndex: 0, start: { toolUse: { toolUseId: 't', name: 'f' } } }],
+        ['contentBlockDelta', { contentBlockIndex: 0, delta: { toolUse: { input: '{}' } } }],
+        ['messageStop', { stopReason: 'tool_use' }],
+      ],
+      { functions: [{ name: 'f' }] },
+    );
+    expect((chunks as Chunk[]).flatMap(({ choices }) => choices)).toMatchObject([
+      {},
+      { delta: { function_call: { name: 'f', arguments: '' } } },
+      { delta: { function_call: { arguments: '{}' } } },
+      { finish_reason: 'function_call' },
+    ]);
+  });
+
+  test('with events that nobody knows yet goes on', () => {
+    expect(
+      decode([
+        ['initial-response', {}],
+        ['later', { x: 1 }],
+      ]),
+    ).toEqual({ chunks: [], done: false, error: null });
+  });
+});
+
+test.each([
+  ['throttlingException', 429, 'rate_limit_error'],
+  ['modelStreamErrorException', 424, 'server_error'],
+  ['serviceUnavailableException', 503, 'server_error'],
+  ['internalServerException', 500, 'server_error'],
+  ['validationException', 400, 'invalid_request_error'],
+  ['modelTimeoutException', 408, 'timeout_error'],
+  ['constructorException', 500, 'server_error'],
+])('an exception has its status: %s', (name, status, type) => {
+  expect(decodeException(name, '{"message":"no"}')).toEqual({
+    error: { message: 'no', type, param: null, code: name },
+    status,
+  });
+});
+
+test('an error says what is known of it', () => {
+  expect(decodeException('error', '{"message":"oops","code":"Internal"}').error).toMatchObject({ code: 'Internal' });
+  expect(decodeException('throttlingException', 'no JSON').error.message).toBe(
+    'The provider ended the stream with throttlingException.',
+  );
+  expect(decodeBedrockError(403, '{"Message":"no"}').error).toMatchObject({ message: 'no', type: 'permission_error' });
+  expect(decodeBedrockError(500, '').error.message).toBe('The provider answered 500.');
+});
+
+test.each([
+  ['end_turn', 'stop'],
+  ['stop_sequence', 'stop'],
+  ['max_tokens', 'length'],
+  ['tool_use', 'tool_calls'],
+  ['guardrail_intervened', 'content_filter'],
+  ['content_filtered', 'content_filter'],
+  ['toString', 'stop'],
+])('a whole answer that stopped by %s ends as %s', (stopReason, finish_reason) => {
+  const answer = { output: { message: { content: [{ text: 'a' }, { text: 'b' }] } }, stopReason, usage };
+  expect(decodeConverse(answer, translationCall(body))).toMatchObject({
+    id: expect.stringMatching(/^chatcmpl-/),
+    model: body.model,
+    choices: [{ message: { content: 'ab' }, finish_reason }],
+    usage: counted,
+  });
+});

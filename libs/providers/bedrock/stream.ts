@@ -1,0 +1,99 @@
+import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat-chunks.ts';
+import { usesFunctions } from '../chat-request.ts';
+import { textOf, toRecord, type Json } from '../json-value.ts';
+import type { Call, StreamDecoder } from '../provider.ts';
+import { countsOf, finishReasonOf } from './decode.ts';
+import { decodeException, isException } from './errors.ts';
+
+/**
+ * One Converse stream to OpenAI's chunks. It is done when both the reason it stopped and the usage are there; usage that
+ * comes first waits, because it is written last.
+ */
+export function openConverseStream(call: Call): StreamDecoder {
+  const { strict } = call;
+  const request = call.json();
+  const writer = createChunkWriter({
+    id: newCompletionId(),
+    model: textOf(request['model']) ?? '',
+    usesFunctions: usesFunctions(request),
+  });
+  const choice = writer.choice();
+  /** Tool calls under way by the index of their block: whether any of their input came. */
+  const openCalls = new Map<number, boolean>();
+  let stopped = false;
+  let counts: TokenCounts | null = null;
+
+  const continueBlock = (index: number, delta: Json): string[] => {
+    /** The block as `content_blocks` tell it, where they are wanted. */
+    const shown = (part: Json): Json => (strict ? {} : { content_blocks: [{ index, delta: part }] });
+    const text = textOf(delta['text']);
+    if (text !== undefined) return text === '' ? [] : choice.delta({ content: text, ...shown({ text }) });
+    if (delta['toolUse'] !== undefined) {
+      const fragment = textOf(toRecord(delta['toolUse'])['input']) ?? '';
+      if (fragment !== '') openCalls.set(index, true);
+      return choice.toolArguments(index, fragment);
+    }
+    const { text: thinking, signature, redactedContent } = toRecord(delta['reasoningContent']);
+    // Nothing at all for clients that know OpenAI's chunks only: an empty delta says nothing either.
+    if (strict) return [];
+    const part = {
+      ...textMember('thinking', thinking),
+      ...textMember('signature', signature),
+      ...textMember('data', redactedContent),
+    };
+    return Object.keys(part).length > 0 ? choice.delta(shown(part)) : [];
+  };
+
+  const startBlock = (index: number, start: Json): string[] => {
+    if (start['toolUse'] === undefined) return [];
+    const { toolUseId, name } = toRecord(start['toolUse']);
+    openCalls.set(index, false);
+    return choice.toolCall(index, { id: textOf(toolUseId) ?? '', name: textOf(name) ?? '' });
+  };
+
+  /** A call without arguments is `{}`, never an empty text. */
+  const stopBlock = (index: number): string[] => {
+    const had = openCalls.get(index);
+    openCalls.delete(index);
+    return had === false ? choice.toolArguments(index, '{}') : [];
+  };
+
+  const closing = (payloads: string[]): { payloads: string[]; done?: boolean } =>
+    stopped && counts !== null ? { payloads: [...payloads, ...writer.usage(counts)], done: true } : { payloads };
+
+  return {
+    push: ({ event = '', data }) => {
+      if (isException(event)) return { payloads: [], error: decodeException(event, data) };
+      let parsed: unknown;
+      try {
+        parsed = JSON.parse(data);
+      } catch {
+        return { payloads: [data] }; // no JSON: the core says so
+      }
+      const payload = toRecord(parsed);
+      const index = typeof payload['contentBlockIndex'] === 'number' ? payload['contentBlockIndex'] : 0;
+      switch (event) {
+        case 'messageStart':
+          return { payloads: choice.start() };
+        case 'contentBlockStart':
+          return { payloads: startBlock(index, toRecord(payload['start'])) };
+        case 'contentBlockDelta':
+          return { payloads: continueBlock(index, toRecord(payload['delta'])) };
+        case 'contentBlockStop':
+          return { payloads: stopBlock(index) };
+        case 'messageStop':
+          if (stopped) return { payloads: [] };
+          stopped = true;
+          return closing(choice.finish(finishReasonOf(payload['stopReason'])));
+        case 'metadata':
+          counts = countsOf(toRecord(payload['usage']), strict);
+          return closing([]);
+        default:
+          return { payloads: [] }; // `initial-response`, and whatever is added later
+      }
+    },
+  };
+}
+
+const textMember = (name: string, value: unknown): Json =>
+  typeof value === 'string' && value !== '' ? { [name]: value } : {};

@@ -1,0 +1,182 @@
+import { randomBytes } from 'node:crypto';
+import type { Json } from './json-value.ts';
+
+/** The only reasons that OpenAI's clients know. `tool_calls` becomes `function_call` where the request used `functions`. */
+export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
+
+/** `promptTokens` include cached ones, `completionTokens` reasoning. Absent counts are unknown and left out. */
+export type TokenCounts = {
+  promptTokens: number;
+  completionTokens: number;
+  cachedTokens?: number | undefined;
+  reasoningTokens?: number | undefined;
+  /** The provider's own counts, for answers that may hold what OpenAI's do not. */
+  extra?: Json | undefined;
+};
+
+/** `extra`: more members of `function`, for answers that may hold what OpenAI's do not (`thought_signature`). */
+export type CalledTool = { id: string; name: string; arguments: string; extra?: Json | undefined };
+
+export type AnswerHead = {
+  id: string;
+  model: string;
+  /** Unix seconds; now, where the provider tells no time. */
+  created?: number;
+  /** The request used `functions`: calls come back as `function_call`. */
+  usesFunctions: boolean;
+};
+
+export type Choice = {
+  text: string;
+  toolCalls: readonly CalledTool[];
+  finishReason: FinishReason;
+  refusal?: string | null;
+  logprobs?: unknown;
+  /** More members of the message (`content_blocks`, `reasoning_content`). */
+  extra?: Json | undefined;
+};
+
+/** Usage as OpenAI writes it; the total is always the sum. */
+export function toUsage(counts: TokenCounts): Json {
+  const { promptTokens, completionTokens, cachedTokens, reasoningTokens, extra } = counts;
+  return {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    ...(cachedTokens === undefined ? {} : { prompt_tokens_details: { cached_tokens: cachedTokens } }),
+    ...(reasoningTokens === undefined ? {} : { completion_tokens_details: { reasoning_tokens: reasoningTokens } }),
+    ...extra,
+  };
+}
+
+/** A whole `chat.completion`. The content of an answer that only calls tools is null, as OpenAI's is. */
+export function toCompletion(head: AnswerHead, choices: readonly Choice[], usage: TokenCounts | null): Json {
+  return {
+    id: head.id,
+    object: 'chat.completion',
+    created: head.created ?? nowSeconds(),
+    model: head.model,
+    choices: choices.map((choice, index) => ({
+      index,
+      message: messageOf(choice, head.usesFunctions),
+      logprobs: choice.logprobs ?? null,
+      finish_reason: reasonOf(choice.finishReason, head.usesFunctions),
+    })),
+    ...(usage === null ? {} : { usage: toUsage(usage) }),
+  };
+}
+
+function messageOf({ text, toolCalls, refusal, extra }: Choice, usesFunctions: boolean): Json {
+  const [first] = toolCalls;
+  const calls =
+    first === undefined
+      ? {}
+      : usesFunctions
+        ? { function_call: { name: first.name, arguments: first.arguments } }
+        : {
+            tool_calls: toolCalls.map((call) => ({
+              id: call.id,
+              type: 'function',
+              function: { name: call.name, arguments: call.arguments, ...call.extra },
+            })),
+          };
+  return {
+    role: 'assistant',
+    content: text === '' && (first !== undefined || refusal) ? null : text,
+    refusal: refusal ?? null,
+    ...calls,
+    ...extra,
+  };
+}
+
+const reasonOf = (reason: FinishReason, usesFunctions: boolean): string =>
+  reason === 'tool_calls' && usesFunctions ? 'function_call' : reason;
+
+/** Writes the chunks of one choice, as payload texts in order. The first of them, whatever it is, carries the role. */
+export type ChoiceWriter = {
+  /** The chunk with the role; nothing when it was written already. */
+  start: () => string[];
+  text: (text: string) => string[];
+  /** Any other delta (`content_blocks`, `reasoning_content`, `refusal`). */
+  delta: (delta: Json) => string[];
+  /** Begins the next tool call; the index grows over the stream. `key` is how the provider names it in later events. */
+  toolCall: (
+    key: string | number,
+    call: { id: string; name: string; arguments?: string; extra?: Json | undefined },
+  ) => string[];
+  /** More of the arguments of a call that was begun; nothing for an empty fragment or a key unknown. */
+  toolArguments: (key: string | number, fragment: string) => string[];
+  /** Whether a tool call was begun. */
+  hasToolCalls: () => boolean;
+  finish: (reason: FinishReason, logprobs?: unknown) => string[];
+};
+
+export type ChunkWriter = {
+  choice: (index?: number) => ChoiceWriter;
+  /** The closing chunk with `choices: []`. */
+  usage: (counts: TokenCounts) => string[];
+};
+
+/** Writes one stream in OpenAI's shape: all its chunks share id, time and model. */
+export function createChunkWriter(head: AnswerHead): ChunkWriter {
+  const frame = {
+    id: head.id,
+    object: 'chat.completion.chunk',
+    created: head.created ?? nowSeconds(),
+    model: head.model,
+  };
+  const choices = new Map<number, ChoiceWriter>();
+  return {
+    choice: (index = 0) => {
+      let writer = choices.get(index);
+      if (writer === undefined) {
+        writer = createChoiceWriter(frame, index, head.usesFunctions);
+        choices.set(index, writer);
+      }
+      return writer;
+    },
+    usage: (counts) => [JSON.stringify({ ...frame, choices: [], usage: toUsage(counts) })],
+  };
+}
+
+function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean): ChoiceWriter {
+  const indexes = new Map<string | number, number>();
+  let started = false;
+
+  const chunk = (delta: Json, reason: string | null = null, logprobs: unknown = null): string =>
+    JSON.stringify({ ...frame, choices: [{ index, delta, logprobs, finish_reason: reason }] });
+  const start = (): string[] => {
+    if (started) return [];
+    started = true;
+    return [chunk({ role: 'assistant', content: '', refusal: null })];
+  };
+  const write = (delta: Json): string[] => [...start(), chunk(delta)];
+  const callDelta = (position: number, id: string | undefined, called: Json): string[] => {
+    // The deprecated form has room for one call; a provider that makes more of them is not heard.
+    if (usesFunctions) return position === 0 ? write({ function_call: called }) : [];
+    const named = id === undefined ? {} : { id, type: 'function' };
+    return write({ tool_calls: [{ index: position, ...named, function: called }] });
+  };
+
+  return {
+    start,
+    text: (text) => (text === '' ? [] : write({ content: text })),
+    delta: write,
+    toolCall: (key, call) => {
+      const position = indexes.size;
+      indexes.set(key, position);
+      return callDelta(position, call.id, { name: call.name, arguments: call.arguments ?? '', ...call.extra });
+    },
+    toolArguments: (key, fragment) => {
+      const position = indexes.get(key);
+      return position === undefined || fragment === '' ? [] : callDelta(position, undefined, { arguments: fragment });
+    },
+    hasToolCalls: () => indexes.size > 0,
+    finish: (reason, logprobs) => [...start(), chunk({}, reasonOf(reason, usesFunctions), logprobs ?? null)],
+  };
+}
+
+/** An id for an answer of a provider that gives none. */
+export const newCompletionId = (): string => `chatcmpl-${randomBytes(16).toString('hex')}`;
+
+const nowSeconds = (): number => Math.floor(Date.now() / 1_000);

@@ -1,0 +1,112 @@
+import {
+  newCompletionId,
+  toCompletion,
+  type AnswerHead,
+  type CalledTool,
+  type FinishReason,
+  type TokenCounts,
+} from '../chat-chunks.ts';
+import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Call } from '../provider.ts';
+import { failureOf, throwFailure } from './errors.ts';
+
+const finishReasons: Readonly<Record<string, FinishReason>> = {
+  COMPLETE: 'stop',
+  STOP_SEQUENCE: 'stop',
+  MAX_TOKENS: 'length',
+  TOOL_CALL: 'tool_calls',
+  ERROR_LIMIT: 'length',
+  ERROR_TOXIC: 'content_filter',
+};
+
+/** One of OpenAI's reasons; one that Cohere adds later reads as an ordinary end. Failures are judged before. */
+export function finishReasonOf(reason: unknown, hasToolCalls: boolean): FinishReason {
+  const known = typeof reason === 'string' && Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined;
+  return known === undefined || known === 'stop' ? (hasToolCalls ? 'tool_calls' : 'stop') : known;
+}
+
+/** What the model read and wrote, cached tokens included; what is billed (an extension) is less. */
+export function countsOf(usage: Json, strict: boolean): TokenCounts {
+  const billed = toRecord(usage['billed_units']);
+  const tokens = usage['tokens'] === undefined || usage['tokens'] === null ? billed : toRecord(usage['tokens']);
+  return {
+    promptTokens: countOf(tokens['input_tokens']),
+    completionTokens: countOf(tokens['output_tokens']),
+    cachedTokens: usage['cached_tokens'] === undefined ? undefined : countOf(usage['cached_tokens']),
+    extra: strict ? undefined : { billed_units: billed },
+  };
+}
+
+export function headOf(id: unknown, call: Call): AnswerHead {
+  const { model, tools, functions } = call.json();
+  return {
+    id: textOf(id) || newCompletionId(),
+    model: textOf(model) ?? '',
+    usesFunctions: Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0),
+  };
+}
+
+/** Of a tool without parameters Cohere may say `null`, or nothing. */
+export function argumentsOf(written: unknown): string {
+  const text = textOf(written)?.trim() ?? '';
+  return text === '' || text === 'null' ? '{}' : text;
+}
+
+/**
+ * A whole answer of v2 chat to `chat.completion`; anything else is given back as it is, for the core to refuse. Throws
+ * provider_failed or provider_timeout for an answer that ended in a failure.
+ */
+export function decodeChat(body: unknown, call: Call): unknown {
+  const answer = toRecord(body);
+  if (answer['message'] === undefined || answer['finish_reason'] === undefined) return body;
+  const failure = failureOf(answer['finish_reason'], undefined);
+  if (failure) throwFailure(failure);
+  const message = toRecord(answer['message']);
+  const blocks =
+    typeof message['content'] === 'string'
+      ? [{ type: 'text', text: message['content'] }]
+      : toRecords(message['content']);
+  const toolCalls = toRecords(message['tool_calls']).map((called): CalledTool => {
+    const { name, arguments: written } = toRecord(called['function']);
+    return { id: textOf(called['id']) ?? '', name: textOf(name) ?? '', arguments: argumentsOf(written) };
+  });
+  return toCompletion(
+    headOf(answer['id'], call),
+    [
+      {
+        text: blocks.map((block: Json) => (block['type'] === 'text' ? (textOf(block['text']) ?? '') : '')).join(''),
+        toolCalls,
+        finishReason: finishReasonOf(answer['finish_reason'], toolCalls.length > 0),
+        extra: call.strict ? undefined : extensionsOf(message, blocks),
+      },
+    ],
+    answer['usage'] === undefined ? null : countsOf(toRecord(answer['usage']), call.strict),
+  );
+}
+
+/** What OpenAI's answers have no place for. */
+function extensionsOf(message: Json, blocks: readonly Json[]): Json {
+  const plan = textOf(message['tool_plan']);
+  const citations = toRecords(message['citations']);
+  const shown = blocks.filter(({ type }) => type === 'text' || type === 'thinking');
+  return {
+    ...(shown.length > 0 ? { content_blocks: shown } : {}),
+    ...(plan ? { tool_plan: plan } : {}),
+    ...(citations.length > 0 ? { citations } : {}),
+  };
+}
+
+/** Cohere's list of models in OpenAI's shape; it tells no times. */
+export function decodeModels(body: unknown): unknown {
+  const { models } = toRecord(body);
+  if (!Array.isArray(models)) return body;
+  return {
+    object: 'list',
+    data: toRecords(models).map((model) => ({
+      id: textOf(model['name']) ?? '',
+      object: 'model',
+      created: 0,
+      owned_by: 'cohere',
+    })),
+  };
+}

@@ -1,0 +1,49 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { droppedParams } from '../chat-request.ts';
+import { compact, countOf, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import type { Call } from '../provider.ts';
+
+const taken = new Set(['input', 'dimensions', 'encoding_format', 'input_type', 'truncate']);
+
+/**
+ * The body of a v2 embed request. Cohere must be told what the vectors are for, and OpenAI's clients cannot say it: texts
+ * count as documents to be found (`search_document`) unless the request holds Cohere's own `input_type`. Vectors come as
+ * floats; the core writes them in base64 where that was asked for. Throws invalid_request for input as tokens.
+ */
+export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
+  const given = call.json();
+  const { input } = given;
+  const texts = typeof input === 'string' ? [input] : Array.isArray(input) ? input : [];
+  if (!texts.every((text) => typeof text === 'string')) {
+    throw new GatewayError(
+      'invalid_request',
+      'unsupported_parameter',
+      "Cohere cannot take 'input' as tokens: send it as texts.",
+      { param: 'input' },
+    );
+  }
+  const body = compact({
+    model: textOf(given['model']) ?? '',
+    texts,
+    input_type: textOf(given['input_type']) ?? 'search_document',
+    embedding_types: ['float'],
+    output_dimension: numberOf(given['dimensions']),
+    truncate: textOf(given['truncate']),
+  });
+  return { body, dropped: droppedParams(given, taken) };
+}
+
+/** `{embeddings: {float: [[…]]}, meta}` to OpenAI's list; anything else is given back as it is, for the core to refuse. */
+export function decodeEmbed(body: unknown, call: Call): unknown {
+  const answer = toRecord(body);
+  const vectors = toRecord(answer['embeddings'])['float'];
+  if (!Array.isArray(vectors)) return body;
+  const { billed_units: billed, tokens } = toRecord(answer['meta']);
+  const count = countOf(toRecord(billed)['input_tokens'] ?? toRecord(tokens)['input_tokens']);
+  return {
+    object: 'list',
+    data: vectors.map((embedding: unknown, index) => ({ object: 'embedding', index, embedding })),
+    model: textOf(call.json()['model']) ?? '',
+    usage: { prompt_tokens: count, total_tokens: count },
+  };
+}

@@ -1,0 +1,74 @@
+import { joinText, unsupportedPart, type ChatMessage, type ContentPart, type ToolCall } from '../chat-messages.ts';
+import type { ChatRequest } from '../chat-request.ts';
+import { compact, textOf, toRecord, type Json } from '../json-value.ts';
+
+/** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan beside tool calls, and thinking as content. */
+export function encodeMessages({ system, messages }: Pick<ChatRequest, 'system' | 'messages'>): Json[] {
+  return [...system.map(({ text }) => ({ role: 'system', content: text })), ...messages.map(encodeMessage)];
+}
+
+function encodeMessage(message: ChatMessage): Json {
+  switch (message.role) {
+    case 'user':
+      return { role: 'user', content: encodeUserParts(message.parts) };
+    case 'assistant':
+      return encodeAssistant(message);
+    case 'tool':
+      return { role: 'tool', tool_call_id: message.toolCallId, content: encodeResult(message.parts) };
+  }
+}
+
+/** Content may be left out beside tool calls, and nowhere else. */
+function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage, { role: 'assistant' }>): Json {
+  const text = joinText(parts);
+  // An earlier answer's blocks hold its text, too; blocks that Cohere does not know are another provider's.
+  const known = blocks.filter(({ type }) => type === 'thinking' || type === 'text');
+  const thought = known.some(({ type }) => type === 'thinking');
+  const content = thought
+    ? known.map(({ type, ...block }) =>
+        type === 'thinking' ? { type, thinking: block['thinking'] } : { type, text: block['text'] },
+      )
+    : text === '' && toolCalls.length > 0
+      ? undefined
+      : text;
+  return compact({
+    role: 'assistant',
+    content,
+    tool_plan: textOf(raw['tool_plan']),
+    tool_calls: toolCalls.length > 0 ? toolCalls.map(encodeToolCall) : undefined,
+  });
+}
+
+/** The arguments' text stays as the client has it: Cohere's calls have OpenAI's shape. */
+function encodeToolCall({ id, name, raw }: ToolCall): Json {
+  const written = textOf(toRecord(raw['function'])['arguments']) ?? textOf(raw['arguments']) ?? '';
+  return { id, type: 'function', function: { name, arguments: written.trim() === '' ? '{}' : written } };
+}
+
+function encodeUserParts(parts: readonly ContentPart[]): string | Json[] {
+  if (parts.every(({ type }) => type === 'text')) return joinText(parts);
+  return parts.map((part) => {
+    if (part.type === 'text') return { type: 'text', text: part.text };
+    if (part.type !== 'image' || part.media.kind === 'id') {
+      throw unsupportedPart(
+        part,
+        'Cohere',
+        "messages hold text and images; longer texts go into the 'documents' parameter",
+      );
+    }
+    const { media, detail } = part;
+    const url = media.kind === 'url' ? media.url : `data:${media.mediaType};base64,${media.base64}`;
+    return { type: 'image_url', image_url: { url, ...(detail === null ? {} : { detail }) } };
+  });
+}
+
+/** A result is a text, or a list in which documents can be cited: Cohere's own parts pass as they are. */
+function encodeResult(parts: readonly ContentPart[]): string | Json[] {
+  if (parts.every(({ type }) => type === 'text')) return joinText(parts);
+  return parts.map((part) => {
+    if (part.type === 'text') return { type: 'text', text: part.text };
+    if (part.type === 'unknown' && part.name === 'document')
+      return { type: 'document', document: part.raw['document'] };
+    throw unsupportedPart(part, 'Cohere', 'results of tools hold text and documents');
+  });
+}

@@ -1,0 +1,115 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { assertPlainAnswer, droppedParams, readChatRequest, type ChatRequest } from '../chat-request.ts';
+import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
+import type { Call } from '../provider.ts';
+import { encodeMessages } from './encode-messages.ts';
+
+/** Cohere's own parameters, which pass as they are. */
+const native = ['k', 'documents', 'citation_options', 'safety_mode', 'strict_tools', 'priority'] as const;
+
+const taken = new Set([
+  ...native,
+  'max_tokens',
+  'max_completion_tokens',
+  'temperature',
+  'top_p',
+  'top_k',
+  'seed',
+  'frequency_penalty',
+  'presence_penalty',
+  'stop',
+  'tools',
+  'tool_choice',
+  'functions',
+  'function_call',
+  'response_format',
+  'reasoning_effort',
+  'thinking',
+]);
+
+/**
+ * The body of a v2 chat request (interface-and-providers.md 6.6, docs.cohere.com/reference/chat). `dropped` names the
+ * client's parameters that were left out; values that Cohere refuses (a penalty below 0) are sent, and refused there.
+ * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
+ */
+export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
+  const request = readChatRequest(call.json());
+  assertPlainAnswer(request, 'Cohere');
+  const { body: given } = request;
+  // `detail` of an image is known to Cohere, names of speakers are not.
+  const dropped = [...request.hints.filter((hint) => hint.endsWith('.name')), ...droppedParams(given, taken)];
+  const body = compact({
+    model: request.model,
+    messages: encodeMessages(request),
+    ...encodeTools(request, dropped),
+    max_tokens: request.maxTokens,
+    temperature: request.temperature,
+    p: request.topP,
+    k: numberOf(given['top_k']),
+    seed: request.seed,
+    frequency_penalty: request.frequencyPenalty,
+    presence_penalty: request.presencePenalty,
+    stop_sequences: request.stop.length > 0 ? request.stop : undefined,
+    response_format: encodeFormat(request),
+    thinking: encodeThinking(request, call.strict, dropped),
+    ...Object.fromEntries(
+      native.filter((name) => given[name] !== undefined && given[name] !== null).map((name) => [name, given[name]]),
+    ),
+    stream: call.stream ? true : undefined,
+  });
+  return { body, dropped };
+}
+
+/** Cohere knows no choice of one tool by name: offering that one alone, and requiring a call, is the same. */
+function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Json {
+  if (tools.length === 0) {
+    if (toolChoice === 'required' || typeof toolChoice === 'object') dropped.push('tool_choice');
+    return {};
+  }
+  const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
+  if (named.length === 0) {
+    throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'tool_choice': no tool has that name.", {
+      param: 'tool_choice',
+    });
+  }
+  const strict = named.every((tool) => tool.strict === true);
+  // One switch for all tools of a request; turned on for some it would change the others.
+  if (!strict)
+    dropped.push(...named.filter((tool) => tool.strict === true).map(({ param }) => `${param}.function.strict`));
+  const choice =
+    toolChoice === undefined || toolChoice === 'auto' ? undefined : toolChoice === 'none' ? 'NONE' : 'REQUIRED';
+  return {
+    tools: named.map(({ name, description, parameters }) => ({
+      type: 'function',
+      function: compact({ name, description, parameters: parameters ?? { type: 'object', properties: {} } }),
+    })),
+    tool_choice: choice,
+    strict_tools: strict ? true : undefined,
+  };
+}
+
+/** A schema goes bare into `json_schema`; its name and strictness have no place: Cohere always holds to it. */
+function encodeFormat({ responseFormat: format }: ChatRequest): Json | undefined {
+  if (format === undefined || format.type === 'text') return undefined;
+  if (format.type === 'json_object' || format.schema === undefined) return { type: 'json_object' };
+  return { type: 'json_object', json_schema: format.schema };
+}
+
+/** `thinking` is an extension; of OpenAI's efforts Cohere knows only none at all, and none is what other models do anyway. */
+function encodeThinking(
+  { body, reasoningEffort, model }: ChatRequest,
+  strict: boolean,
+  dropped: string[],
+): Json | undefined {
+  if (body['thinking'] !== undefined && body['thinking'] !== null) {
+    if (!strict) {
+      const asked = toRecord(body['thinking']);
+      const budget = numberOf(asked['token_budget']) ?? numberOf(asked['budget_tokens']);
+      return compact({ type: textOf(asked['type']) ?? 'enabled', token_budget: budget });
+    }
+    dropped.push('thinking');
+  }
+  if (reasoningEffort === undefined) return undefined;
+  if (reasoningEffort !== 'none') dropped.push('reasoning_effort');
+  return reasoningEffort === 'none' && model.includes('reasoning') ? { type: 'disabled' } : undefined;
+}

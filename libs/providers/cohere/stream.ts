@@ -1,0 +1,110 @@
+import { createChunkWriter, type ChunkWriter } from '../chat-chunks.ts';
+import { textOf, toRecord, type Json } from '../json-value.ts';
+import type { Call, StreamDecoder } from '../provider.ts';
+import { countsOf, finishReasonOf, headOf } from './decode.ts';
+import { decodeCohereError, failureOf } from './errors.ts';
+
+type Pushed = ReturnType<StreamDecoder['push']>;
+
+/** One stream of v2 chat to OpenAI's chunks (docs.cohere.com/v2/docs/streaming). */
+export function openChatStream(call: Call): StreamDecoder {
+  const { strict } = call;
+  let writer: ChunkWriter | undefined;
+  /** Whether the call under way has told any of its arguments, by its index. */
+  const told = new Map<number, boolean>();
+
+  const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call)));
+  const extension = (delta: Json): string[] => (strict ? [] : begin().choice().delta(delta));
+
+  const writeContent = (index: number, { text, thinking }: Json): string[] => {
+    if (typeof text === 'string' && text !== '') {
+      const blocks = strict ? {} : { content_blocks: [{ index, delta: { text } }] };
+      return begin()
+        .choice()
+        .delta({ content: text, ...blocks });
+    }
+    // A block that the client may see has its place from its first word on; an empty one says nothing.
+    return typeof thinking === 'string' && thinking !== ''
+      ? extension({ content_blocks: [{ index, delta: { thinking } }] })
+      : [];
+  };
+
+  /** Of a tool without parameters Cohere may say `null`: nothing before the first brace is told, the call's end adds `{}`. */
+  const writeArguments = (index: number, fragment: string): string[] => {
+    if (!told.get(index) && !/^\s*\{/.test(fragment)) return [];
+    told.set(index, true);
+    return begin().choice().toolArguments(index, fragment);
+  };
+
+  const finish = (delta: Json): Pushed => {
+    const failure = failureOf(delta['finish_reason'], textOf(delta['error']));
+    if (failure) return { payloads: [], error: failure };
+    const choice = begin().choice();
+    const payloads = [
+      ...choice.finish(finishReasonOf(delta['finish_reason'], choice.hasToolCalls())),
+      ...(delta['usage'] === undefined ? [] : begin().usage(countsOf(toRecord(delta['usage']), strict))),
+    ];
+    return { payloads, done: true };
+  };
+
+  const push = (event: Json, data: string): Pushed => {
+    const index = typeof event['index'] === 'number' ? event['index'] : 0;
+    const delta = toRecord(event['delta']);
+    const message = toRecord(delta['message']);
+    switch (event['type']) {
+      case 'message-start':
+        return { payloads: begin(event['id']).choice().start() };
+      case 'content-start':
+      case 'content-delta':
+        return { payloads: writeContent(index, toRecord(message['content'])) };
+      case 'tool-plan-delta':
+        return { payloads: textOf(message['tool_plan']) ? extension({ tool_plan: message['tool_plan'] }) : [] };
+      case 'tool-call-start': {
+        const called = toRecord(message['tool_calls']);
+        const { name, arguments: written } = toRecord(called['function']);
+        told.set(index, false);
+        return {
+          payloads: [
+            ...begin()
+              .choice()
+              .toolCall(index, { id: textOf(called['id']) ?? '', name: textOf(name) ?? '' }),
+            ...writeArguments(index, textOf(written) ?? ''),
+          ],
+        };
+      }
+      case 'tool-call-delta':
+        return {
+          payloads: writeArguments(
+            index,
+            textOf(toRecord(toRecord(message['tool_calls'])['function'])['arguments']) ?? '',
+          ),
+        };
+      case 'tool-call-end':
+        return { payloads: told.get(index) === false ? begin().choice().toolArguments(index, '{}') : [] };
+      case 'citation-start':
+        return { payloads: message['citations'] === undefined ? [] : extension({ citations: [message['citations']] }) };
+      case 'message-end':
+        return finish(delta);
+      case undefined:
+        // An error beside the protocol: flat, as in an answer of its own.
+        return typeof event['message'] === 'string'
+          ? { payloads: [], error: decodeCohereError(200, data) }
+          : { payloads: [] };
+      default:
+        return { payloads: [] }; // ends of blocks, and whatever is added later
+    }
+  };
+
+  return {
+    push: ({ data }) => {
+      if (data === '[DONE]') return { payloads: [] }; // says nothing that message-end has not said
+      let event: unknown;
+      try {
+        event = JSON.parse(data);
+      } catch {
+        return { payloads: [data] }; // no JSON: the core says so, or sees the stream cut off here
+      }
+      return push(toRecord(event), data);
+    },
+  };
+}

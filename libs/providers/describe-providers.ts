@@ -1,0 +1,99 @@
+import { providerPlaces } from './provider-places.ts';
+import type { Operation, Provider } from './provider.ts';
+
+export type OperationForm = 'pass-through' | 'transformed' | 'cannot';
+
+export type ProviderDescription = {
+  id: string;
+  operations: Readonly<Record<Operation, OperationForm>>;
+  /** Areas that are forwarded whole. */
+  relays: readonly string[];
+  /** With the names of settings in braces; null: the caller names a host. */
+  address: string | null;
+  /** Beside `key` and `custom_host`; a question mark behind those that may be left out. */
+  settings: readonly string[];
+  differences: readonly string[];
+};
+
+const operationNames: readonly Operation[] = ['chat', 'completions', 'embeddings', 'models'];
+
+/** What a provider can, and where it is, as its adapter says it. */
+export function describeProvider(provider: Provider): ProviderDescription {
+  const formOf = (operation: Operation): OperationForm => {
+    const translation = provider.operations[operation];
+    if (!translation) return 'cannot';
+    return translation.passThrough ? 'pass-through' : 'transformed';
+  };
+  const place = providerPlaces[provider.id];
+  return {
+    id: provider.id,
+    operations: {
+      chat: formOf('chat'),
+      completions: formOf('completions'),
+      embeddings: formOf('embeddings'),
+      models: formOf('models'),
+    },
+    relays: provider.relay?.areas ?? [],
+    address: place?.address || (provider.baseUrlOf({})?.href ?? null),
+    settings: place?.settings ?? [],
+    differences: provider.differences ?? [],
+  };
+}
+
+/** docs/providers.md, whole. */
+export function providersToMarkdown(providers: readonly ProviderDescription[]): string {
+  const code = (texts: readonly string[]): string => texts.map((text) => `\`${text}\``).join(', ') || '-';
+  const operations = table(
+    ['provider', ...operationNames, 'forwarded whole'],
+    providers.map(({ id, operations, relays }) => [
+      `\`${id}\``,
+      ...operationNames.map((name) => operations[name]),
+      relays.join(', ') || '-',
+    ]),
+  );
+  const places = table(
+    ['provider', 'base address', 'settings'],
+    providers.map(({ id, address, settings }) => [
+      `\`${id}\``,
+      address === null ? 'its `custom_host`' : `\`${address.replace(/\/$/, '')}\``,
+      code(settings),
+    ]),
+  );
+  const differences = table(
+    ['provider', 'what is changed'],
+    providers
+      .filter((provider) => provider.differences.length > 0)
+      .map((provider) => [`\`${provider.id}\``, provider.differences.join('; ')]),
+  );
+  return [
+    '# Providers',
+    '<!-- Made by `npm run sluice -- providers --markdown > docs/providers.md`; a test compares it with the code. -->',
+    '## Operations',
+    [
+      '- **pass-through**: the client’s bytes go out and the provider’s bytes come back; only what is named below, or what a',
+      '  config edits, is changed in place.',
+      '- **transformed**: request, answer, stream and errors are translated. Parameters that the provider cannot take are',
+      '  named in `x-gateway-dropped-params`, or refused where that is asked for.',
+      '- **cannot**: answered with 400 `unsupported_operation` before anything is sent.',
+    ].join('\n'),
+    operations,
+    '## Addresses and settings',
+    'A `custom_host` replaces the base address, its folder included. Settings are members of a virtual key, beside its `key`;\n' +
+      'those with a question mark may be left out.',
+    places,
+    '## Where a dialect differs from OpenAI’s',
+    'Pass-through all the same: bytes are changed only in requests and chunks that hold one of these words.',
+    differences,
+    '',
+  ]
+    .join('\n\n')
+    .replace(/\n+$/, '\n');
+}
+
+/** Columns padded, as the formatter has them. */
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = head.map((name, column) => Math.max(name.length, 3, ...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (cells: readonly string[]): string =>
+    `| ${cells.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join(' | ')} |`;
+  return [line(head), line(widths.map((width) => '-'.repeat(width))), ...rows.map(line)].join('\n');
+}

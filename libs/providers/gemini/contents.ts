@@ -1,0 +1,137 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { joinText, type ChatMessage, type ContentPart } from '../chat-messages.ts';
+import type { ChatRequest } from '../chat-request.ts';
+import { textOf, toRecord, type Json } from '../json-value.ts';
+import { readMedia } from '../media.ts';
+import type { Call } from '../provider.ts';
+import { toGeminiPart } from './media.ts';
+import { checksSignatures, foreignSignature, unpackCallId } from './thought-signature.ts';
+
+type Content = { role: 'user' | 'model'; parts: Json[] };
+type Assistant = Extract<ChatMessage, { role: 'assistant' }>;
+type ToolResult = Extract<ChatMessage, { role: 'tool' }>;
+
+/**
+ * The conversation as Gemini has it: instructions of every system and developer message, in order, and contents whose
+ * roles alternate. All results of one turn stand in one content, in the order of the calls that they answer.
+ * Throws invalid_request, naming the param, for a result whose call is not in the conversation, and as `toGeminiPart`.
+ */
+export function toContents(request: ChatRequest, call: Call): { systemInstruction?: Json; contents: Content[] } {
+  const instructions = request.system.map(({ text }) => ({ text }));
+  const contents: Content[] = [];
+  const add = (role: Content['role'], parts: readonly Json[]): void => {
+    const last = contents.at(-1);
+    if (last?.role === role) last.parts.push(...parts);
+    else if (parts.length > 0) contents.push({ role, parts: [...parts] });
+  };
+
+  let positions = new Map<string, number>();
+  const { messages } = request;
+  for (let index = 0; index < messages.length; index += 1) {
+    const message = messages[index];
+    if (message?.role === 'user') add('user', userParts(message.parts, call));
+    else if (message?.role === 'assistant') {
+      positions = new Map(message.toolCalls.map(({ id }, position) => [id, position]));
+      add('model', assistantParts(message, request.model, call));
+    } else if (message?.role === 'tool') {
+      const results = messages.slice(index, endOfResults(messages, index)) as ToolResult[];
+      index += results.length - 1;
+      const order = ({ toolCallId }: ToolResult): number => positions.get(toolCallId) ?? positions.size;
+      add(
+        'user',
+        resultParts(
+          results.toSorted((a, b) => order(a) - order(b)),
+          call,
+        ),
+      );
+    }
+  }
+  // Gemini answers no conversation without contents: instructions alone are the question then.
+  if (contents.length === 0) return { contents: [{ role: 'user', parts: instructions }] };
+  return { ...(instructions.length > 0 ? { systemInstruction: { parts: instructions } } : {}), contents };
+}
+
+function endOfResults(messages: readonly ChatMessage[], start: number): number {
+  const end = messages.findIndex((message, index) => index > start && message.role !== 'tool');
+  return end === -1 ? messages.length : end;
+}
+
+/** A message without content is still a turn: an empty text keeps it one. */
+function userParts(parts: readonly ContentPart[], call: Call): Json[] {
+  return parts.length === 0 ? [{ text: '' }] : parts.map((part) => toGeminiPart(part, call));
+}
+
+function assistantParts({ parts, blocks, toolCalls, param }: Assistant, model: string, call: Call): Json[] {
+  const shown = blockParts(blocks, param);
+  const said = shown.length > 0 ? shown : parts.map((part) => toGeminiPart(part, call));
+  const calls = toolCalls.map(({ id, name, input, raw }) => {
+    const { ownId, signature } = unpackCallId(id);
+    return {
+      functionCall: { ...(ownId === undefined ? {} : { id: ownId }), name, args: input },
+      signature: signature ?? signatureBeside(raw),
+    };
+  });
+  const isForeign = calls.every(({ signature }) => signature === undefined) && checksSignatures(model);
+  return [
+    ...said,
+    ...calls.map(({ functionCall, signature }, index) => {
+      // Of parallel calls the first one carries the signature of all.
+      const sent = signature ?? (isForeign && index === 0 ? foreignSignature : undefined);
+      return { functionCall, ...(sent === undefined ? {} : { thoughtSignature: sent }) };
+    }),
+  ];
+}
+
+/** `function.thought_signature` as we write it, and `extra_content` as Google's own OpenAI endpoint does. */
+function signatureBeside(toolCall: Json): string | undefined {
+  const google = toRecord(toRecord(toolCall['extra_content'])['google']);
+  return textOf(toRecord(toolCall['function'])['thought_signature']) ?? textOf(google['thought_signature']);
+}
+
+/**
+ * The text and images of an earlier answer's `content_blocks`, with their signatures. Thoughts are summaries for people:
+ * Gemini wants none of them back, and signatures of other providers' thoughts would be refused.
+ */
+function blockParts(blocks: readonly Json[], param: string): Json[] {
+  return blocks.flatMap((block, index): Json[] => {
+    const { type, text, image_url: image, signature } = block;
+    const signed = typeof signature === 'string' ? { thoughtSignature: signature } : {};
+    if (type === 'text' && typeof text === 'string') return [{ text, ...signed }];
+    if (type !== 'image_url') return [];
+    const media = readMedia(textOf(toRecord(image)['url']) ?? '', `${param}.content_blocks[${index}].image_url.url`);
+    if (media.kind !== 'bytes') return [];
+    return [{ inlineData: { mimeType: media.mediaType, data: media.base64 }, ...signed }];
+  });
+}
+
+/** Results first, then what else the tools sent (images), which a result has no place for. */
+function resultParts(results: readonly ToolResult[], call: Call): Json[] {
+  const answers = results.map(({ toolName, toolCallId, parts, param }) => {
+    if (toolName === null) {
+      throw new GatewayError(
+        'invalid_request',
+        'invalid_value',
+        `Invalid '${param}.tool_call_id': no earlier assistant message made this call, and Gemini needs its name.`,
+        { param: `${param}.tool_call_id` },
+      );
+    }
+    const { ownId } = unpackCallId(toolCallId);
+    const response = toResponse(joinText(parts));
+    return { functionResponse: { ...(ownId === undefined ? {} : { id: ownId }), name: toolName, response } };
+  });
+  const rest = results.flatMap(({ parts }) => parts.filter(({ type }) => type !== 'text' && type !== 'refusal'));
+  return [...answers, ...rest.map((part) => toGeminiPart(part, call))];
+}
+
+/** Gemini takes objects; `output` is its own name for a result that is none (ai.google.dev/api/caching#FunctionResponse). */
+function toResponse(text: string): Json {
+  // A number that JavaScript would round stays text.
+  if (text.trimStart().startsWith('{') && !/\d{16}/.test(text)) {
+    try {
+      return toRecord(JSON.parse(text));
+    } catch {
+      // It only looked like an object.
+    }
+  }
+  return { output: text };
+}

@@ -1,0 +1,171 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { scrub } from '#libs/kernel/scrub.ts';
+import {
+  newCompletionId,
+  toCompletion,
+  type AnswerHead,
+  type CalledTool,
+  type Choice,
+  type FinishReason,
+  type TokenCounts,
+} from '../chat-chunks.ts';
+import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Call } from '../provider.ts';
+import { createBlockPieces, joinBlocks, readParts, type ReadPart } from './parts.ts';
+import { packCallId } from './thought-signature.ts';
+
+const filtered = new Set([
+  'SAFETY',
+  'RECITATION',
+  'LANGUAGE',
+  'BLOCKLIST',
+  'PROHIBITED_CONTENT',
+  'SPII',
+  'IMAGE_SAFETY',
+  'IMAGE_PROHIBITED_CONTENT',
+  'IMAGE_RECITATION',
+  'MODEL_ARMOR',
+]);
+/** Ends of a model that got lost. Another try often succeeds. */
+const failed = new Set([
+  'OTHER',
+  'MALFORMED_FUNCTION_CALL',
+  'MALFORMED_RESPONSE',
+  'UNEXPECTED_TOOL_CALL',
+  'TOO_MANY_TOOL_CALLS',
+  'MISSING_THOUGHT_SIGNATURE',
+  'IMAGE_OTHER',
+  'NO_IMAGE',
+]);
+
+/**
+ * One of OpenAI's reasons for Gemini's (which says STOP for calls, too). Throws provider_failed for an end without any
+ * content that is a failure of the model (MALFORMED_FUNCTION_CALL and the like): an empty answer would pass as success.
+ */
+export function finishReasonOf(candidate: Json, said: { calls: boolean; content: boolean }): FinishReason {
+  const reason = textOf(candidate['finishReason']) ?? 'no finish reason';
+  if (filtered.has(reason)) return 'content_filter';
+  if (reason === 'MAX_TOKENS') return 'length';
+  if (said.calls) return 'tool_calls';
+  if (said.content || (isFinished(candidate) && !failed.has(reason))) return 'stop';
+  const detail = textOf(candidate['finishMessage']);
+  throw unusable(`ended its answer with ${reason}${detail ? `: ${scrub(detail, [], 300)}` : ''}`);
+}
+
+export function isFinished({ finishReason }: Json): boolean {
+  return typeof finishReason === 'string' && finishReason !== '' && finishReason !== 'FINISH_REASON_UNSPECIFIED';
+}
+
+/** Counted as invalid, so that a policy that repeats calls repeats this one. */
+const unusable = (what: string): GatewayError =>
+  new GatewayError('provider_failed', 'upstream_invalid_response', `The provider ${what}.`);
+
+/** The prompt with what tools of Google's put into it, the completion with its thoughts. null: nothing was told. */
+export function countsOf(response: Json): TokenCounts | null {
+  const { usageMetadata } = response;
+  if (usageMetadata === undefined || usageMetadata === null) return null;
+  const usage = toRecord(usageMetadata);
+  const reasoningTokens = countOf(usage['thoughtsTokenCount']);
+  return {
+    promptTokens: countOf(usage['promptTokenCount']) + countOf(usage['toolUsePromptTokenCount']),
+    completionTokens: countOf(usage['candidatesTokenCount']) + reasoningTokens,
+    cachedTokens: countOf(usage['cachedContentTokenCount']),
+    reasoningTokens,
+  };
+}
+
+/** Id, model and time of an answer, of a whole one or of its first event. */
+export function headOf(response: Json, call: Call): AnswerHead {
+  const request = call.json();
+  const createdAt = Date.parse(textOf(response['createTime']) ?? '');
+  return {
+    id: textOf(response['responseId']) ?? newCompletionId(),
+    model: textOf(response['modelVersion']) ?? textOf(request['model']) ?? '',
+    ...(Number.isNaN(createdAt) ? {} : { created: Math.floor(createdAt / 1_000) }),
+    usesFunctions: !toRecords(request['tools']).length && toRecords(request['functions']).length > 0,
+  };
+}
+
+/** Why the prompt was refused, where no candidate was made; undefined: it was not. */
+export function blockedPrompt(response: Json): { refusal: string | null } | undefined {
+  const { blockReason, blockReasonMessage } = toRecord(response['promptFeedback']);
+  if (typeof blockReason !== 'string' || toRecords(response['candidates']).length > 0) return undefined;
+  return { refusal: textOf(blockReasonMessage) ?? null };
+}
+
+/** A call with the id that its client sends back. `position` counts the calls of its choice. */
+export function toCalledTool(
+  part: Extract<ReadPart, { kind: 'call' }>,
+  { responseId, choice, position, strict }: { responseId: string; choice: number; position: number; strict: boolean },
+): CalledTool {
+  const { id: ownId, name, arguments: written, signature } = part;
+  // Made of the answer's own id, so that a replay of the same answer gives the same call.
+  const fallbackId = `call_${responseId.replaceAll(/[^A-Za-z0-9_-]/g, '')}_${choice}_${position}`;
+  return {
+    id: packCallId({ ownId, signature }, fallbackId),
+    name,
+    arguments: written,
+    ...(strict || signature === undefined ? {} : { extra: { thought_signature: signature } }),
+  };
+}
+
+/** Gemini's log-probabilities in OpenAI's shape; null where there are none. */
+export function toLogprobs(candidate: Json): { content: Json[] } | null {
+  const { chosenCandidates, topCandidates } = toRecord(candidate['logprobsResult']);
+  const chosen = toRecords(chosenCandidates);
+  if (chosen.length === 0) return null;
+  const tops = toRecords(topCandidates);
+  return {
+    content: chosen.map((token, position) => ({
+      ...toTokenLogprob(token),
+      top_logprobs: toRecords(tops[position]?.['candidates']).map(toTokenLogprob),
+    })),
+  };
+}
+
+function toTokenLogprob({ token, logProbability }: Json): Json {
+  const text = textOf(token) ?? '';
+  return {
+    token: text,
+    logprob: typeof logProbability === 'number' ? logProbability : 0,
+    bytes: [...Buffer.from(text)],
+  };
+}
+
+/**
+ * A whole generateContent answer to `chat.completion`. Throws provider_failed for one without any candidate that does not
+ * say that its prompt was blocked, and as `finishReasonOf`.
+ */
+export function decodeGeminiChat(body: unknown, call: Call): unknown {
+  const response = toRecord(body);
+  const head = headOf(response, call);
+  const blocked = blockedPrompt(response);
+  if (blocked) {
+    return toCompletion(
+      head,
+      [{ text: '', toolCalls: [], finishReason: 'content_filter', ...blocked }],
+      countsOf(response),
+    );
+  }
+  const candidates = toRecords(response['candidates']);
+  if (candidates.length === 0) throw unusable('answered without a single candidate');
+  const ordered = candidates.toSorted((a, b) => countOf(a['index']) - countOf(b['index']));
+  const choices = ordered.map((candidate, index) => toChoice(candidate, index, head.id, call.strict));
+  return toCompletion(head, choices, countsOf(response));
+}
+
+function toChoice(candidate: Json, choice: number, responseId: string, strict: boolean): Choice {
+  const parts = readParts(candidate);
+  const text = parts.map((part) => (part.kind === 'text' ? part.text : '')).join('');
+  const called = parts.filter((part) => part.kind === 'call');
+  const toolCalls = called.map((part, position) => toCalledTool(part, { responseId, choice, position, strict }));
+  const hasContent = text !== '' || parts.some(({ kind }) => kind === 'image');
+  const blocks = strict ? [] : joinBlocks(parts.flatMap(createBlockPieces()));
+  return {
+    text,
+    toolCalls,
+    finishReason: finishReasonOf(candidate, { calls: toolCalls.length > 0, content: hasContent }),
+    logprobs: toLogprobs(candidate),
+    extra: blocks.length > 0 ? { content_blocks: blocks } : undefined,
+  };
+}

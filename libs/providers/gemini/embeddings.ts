@@ -1,0 +1,69 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { droppedParams } from '../chat-request.ts';
+import { compact, countOf, numberOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Call, OutboundRequest, Upstream } from '../provider.ts';
+import { bothSpellings, pickNative } from './generation-config.ts';
+import { modelPath, toGeminiRequest } from './encode.ts';
+
+/** Gemini's own parameters of an embedding, which pass under either spelling. */
+export const embeddingNative = ['task_type', 'title'] as const;
+/** The core makes base64 of numbers itself. */
+export const embeddingTaken: ReadonlySet<string> = new Set([
+  ...bothSpellings(embeddingNative),
+  'input',
+  'dimensions',
+  'encoding_format',
+]);
+
+/** The texts to embed. Throws invalid_request for token ids, which are numbers of another tokenizer. */
+export function readInputTexts(input: unknown): readonly string[] {
+  const list = Array.isArray(input) ? input : [input];
+  if (list.every((item) => typeof item === 'string')) return list;
+  throw new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    "Invalid 'input': Google's models take a text or a list of texts; token ids are of OpenAI's tokenizer.",
+    { param: 'input' },
+  );
+}
+
+/** POST {base}/models/{model}:embedContent for one text, :batchEmbedContents for a list. */
+export function encodeGeminiEmbedding(call: Call, upstream: Upstream): OutboundRequest {
+  const body = call.json();
+  const model = modelPath(body['model']);
+  const requests = readInputTexts(body['input']).map((text) =>
+    compact({
+      model,
+      content: { parts: [{ text }] },
+      outputDimensionality: numberOf(body['dimensions']),
+      ...pickNative(body, embeddingNative),
+    }),
+  );
+  const [only] = requests;
+  const single = requests.length === 1 && only !== undefined;
+  const path = `/${model}:${single ? 'embedContent' : 'batchEmbedContents'}`;
+  const dropped = droppedParams(body, embeddingTaken);
+  return { ...toGeminiRequest(call, upstream, path, single ? only : { requests }), dropped };
+}
+
+/** `embedding` or `embeddings` to OpenAI's list. Usage only where it was told: older models tell none. */
+export function decodeGeminiEmbedding(body: unknown, call: Call): unknown {
+  const { embedding, embeddings, usageMetadata } = toRecord(body);
+  const found = embedding === undefined ? embeddings : [embedding];
+  if (!Array.isArray(found)) return body; // no embedding at all: the core says so
+  const told = toRecord(usageMetadata)['promptTokenCount'];
+  return toEmbeddingList(
+    toRecords(found).map(({ values }) => values),
+    call,
+    told === undefined ? undefined : countOf(told),
+  );
+}
+
+export function toEmbeddingList(vectors: readonly unknown[], call: Call, promptTokens: number | undefined): Json {
+  return {
+    object: 'list',
+    data: vectors.map((embedding, index) => ({ object: 'embedding', index, embedding })),
+    model: textOf(call.json()['model']) ?? '',
+    ...(promptTokens === undefined ? {} : { usage: { prompt_tokens: promptTokens, total_tokens: promptTokens } }),
+  };
+}

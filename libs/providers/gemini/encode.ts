@@ -1,0 +1,81 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { assertPlainAnswer, droppedParams, readChatRequest } from '../chat-request.ts';
+import { compact } from '../json-value.ts';
+import type { Call, OutboundRequest, Upstream } from '../provider.ts';
+import { partsOf } from '../url-parts.ts';
+import { toContents } from './contents.ts';
+import { bothSpellings, generationParams, pickNative, toGenerationConfig } from './generation-config.ts';
+import { toGeminiTools } from './tools.ts';
+
+/** Gemini's own parameters beside generationConfig, which pass under either spelling; `labels` are Vertex AI's only. */
+const native = ['safety_settings', 'cached_content', 'labels', 'model_armor_config'] as const;
+
+const taken = new Set([
+  ...bothSpellings(native),
+  ...generationParams,
+  'tools',
+  'tool_choice',
+  'functions',
+  'function_call',
+]);
+
+/** A model's name as a segment of a path: nothing in it can lead out of there. */
+const modelName = /^(?:(models|tunedModels)\/)?([A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*)$/;
+
+/**
+ * The body of a generateContent request, wherever the model runs (interface-and-providers.md 6.4). `dropped` names the
+ * client's parameters that were left out. Throws invalid_request: what cannot be said at all, or `unsupported_parameter`
+ * for what would change the answer's shape.
+ */
+export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; dropped: string[] } {
+  const request = readChatRequest(call.json());
+  assertPlainAnswer(request, 'Gemini', { n: true, logprobs: true });
+  const dropped = [...request.hints, ...droppedParams(request.body, taken)];
+  const body = compact({
+    ...pickNative(request.body, native),
+    ...toContents(request, call),
+    ...toGeminiTools(request, dropped),
+    generationConfig: toGenerationConfig(request, call.strict, dropped),
+  });
+  return { body, dropped: [...new Set(dropped)] };
+}
+
+/** POST {base}/models/{model}:generateContent, or the stream. The key is a header: in a URL it would reach logs. */
+export function encodeGeminiChat(call: Call, upstream: Upstream): OutboundRequest {
+  const method = call.stream ? 'streamGenerateContent?alt=sse' : 'generateContent';
+  const path = `/${modelPath(call.json()['model'])}:${method}`;
+  const { body, dropped } = encodeGeminiBody(call);
+  return { ...toGeminiRequest(call, upstream, path, body), dropped };
+}
+
+/** A request of the Gemini API; without a body, a GET. */
+export function toGeminiRequest(
+  call: Call,
+  { baseUrl, apiKey }: Upstream,
+  path: string,
+  body: object | null,
+): OutboundRequest {
+  const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
+  if (apiKey) headers.push('x-goog-api-key', apiKey.reveal());
+  if (body !== null) headers.push('content-type', 'application/json');
+  const { origin, folder } = partsOf(baseUrl);
+  return {
+    method: body === null ? 'GET' : 'POST',
+    origin,
+    path: folder + path,
+    headers,
+    body: body === null ? null : Buffer.from(JSON.stringify(body)),
+  };
+}
+
+/** `models/{name}`. Throws invalid_request for a name that no path can hold. */
+export function modelPath(model: unknown): string {
+  const [, kind = 'models', name] = modelName.exec(String(model)) ?? [];
+  if (name !== undefined) return `${kind}/${encodeURIComponent(name)}`;
+  throw new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    "Invalid 'model': expected a name such as gemini-2.5-flash, of letters, digits, '.', '_' and '-'.",
+    { param: 'model' },
+  );
+}

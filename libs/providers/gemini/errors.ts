@@ -1,0 +1,59 @@
+import { textOf, toRecord, toRecords } from '../json-value.ts';
+import type { ProviderError } from '../provider.ts';
+
+/**
+ * Google's error bodies: `{error: {code, message, status, details}}`, in a list where a stream would have been one, or
+ * anything else that a proxy sends. Never throws.
+ */
+export function decodeGoogleError(status: number, body: string): ProviderError {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    parsed = undefined;
+  }
+  const outer = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
+  const error = toRecord(outer['error']);
+  const { code, message, status: name, details } = error;
+  const told = typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? code : undefined;
+  const real = status >= 400 ? status : (told ?? 502);
+  const retryAfterMs = retryDelayOf(details);
+  const plain = textOf(outer['error']) ?? (parsed === undefined ? body.trim() : '');
+  return {
+    error: {
+      message: textOf(message) || textOf(name) || plain || `The provider answered ${real}.`,
+      type: typeOf(real),
+      param: fieldOf(details),
+      code: textOf(name) ?? null,
+    },
+    ...(told === undefined ? {} : { status: told }),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  };
+}
+
+/** By the names of OpenAI's SDKs, which tell callers apart by them. */
+function typeOf(status: number): string {
+  if (status === 401) return 'authentication_error';
+  if (status === 403) return 'permission_error';
+  if (status === 429) return 'rate_limit_error';
+  return status < 500 ? 'invalid_request_error' : 'server_error';
+}
+
+/** google.rpc.RetryInfo: a duration as protobuf writes it, seconds with a fraction (`34.4s`). */
+function retryDelayOf(details: unknown): number | undefined {
+  for (const detail of toRecords(details)) {
+    if (!textOf(detail['@type'])?.endsWith('google.rpc.RetryInfo')) continue;
+    const seconds = /^(\d{1,9}(?:\.\d{1,9})?)s$/.exec(textOf(detail['retryDelay']) ?? '')?.[1];
+    if (seconds !== undefined) return Math.ceil(Number(seconds) * 1_000);
+  }
+  return undefined;
+}
+
+/** google.rpc.BadRequest: the first field at fault, by Google's own name for it. */
+function fieldOf(details: unknown): string | null {
+  for (const detail of toRecords(details)) {
+    const field = textOf(toRecords(detail['fieldViolations'])[0]?.['field']);
+    if (field) return field;
+  }
+  return null;
+}

@@ -1,0 +1,106 @@
+import { unsupported, type ChatRequest } from '../chat-request.ts';
+import { compact, toRecord, type Json } from '../json-value.ts';
+import { toGeminiSchema } from './schema.ts';
+import { toThinkingConfig } from './thinking.ts';
+
+/** Gemini's own parameters of its generationConfig, which pass under either spelling. */
+const native = [
+  'top_k',
+  'response_modalities',
+  'response_mime_type',
+  'response_schema',
+  'response_json_schema',
+  'media_resolution',
+  'speech_config',
+  'image_config',
+  'audio_timestamp',
+  'enable_enhanced_civic_answers',
+  'routing_config',
+] as const;
+
+/** Names of the request's parameters that this file reads. */
+export const generationParams: readonly string[] = [
+  ...bothSpellings(native),
+  ...bothSpellings(['thinking_config', 'generation_config']),
+  'temperature',
+  'top_p',
+  'max_tokens',
+  'max_completion_tokens',
+  'stop',
+  'seed',
+  'presence_penalty',
+  'frequency_penalty',
+  'top_logprobs',
+  'response_format',
+  'reasoning_effort',
+  'thinking',
+];
+
+function camelCase(name: string): string {
+  return name.replaceAll(/_([a-z])/g, (_match, letter: string) => letter.toUpperCase());
+}
+
+export function bothSpellings(names: readonly string[]): string[] {
+  return names.flatMap((name) => [name, camelCase(name)]);
+}
+
+/** Members of the body that are known by either spelling, in Gemini's. */
+export function pickNative(body: Json, names: readonly string[]): Json {
+  return compact(
+    Object.fromEntries(
+      names.map((name) => [camelCase(name), (body[name] ?? body[camelCase(name)] ?? undefined) as unknown]),
+    ),
+  );
+}
+
+/**
+ * `generationConfig`, undefined where nothing was asked for. A native `generation_config` is its ground; parameters under
+ * OpenAI's names win over it. Throws `unsupported_parameter` for images or speech while answers must be OpenAI's own.
+ */
+export function toGenerationConfig(request: ChatRequest, strict: boolean, dropped: string[]): Json | undefined {
+  const { body } = request;
+  const ground = toRecord(body['generation_config'] ?? body['generationConfig']);
+  const config: Json = compact({
+    ...ground,
+    ...pickNative(body, native),
+    temperature: request.temperature ?? ground['temperature'],
+    topP: request.topP ?? ground['topP'],
+    maxOutputTokens: request.maxTokens ?? ground['maxOutputTokens'],
+    stopSequences: request.stop.length > 0 ? request.stop : ground['stopSequences'],
+    candidateCount: request.n ?? ground['candidateCount'],
+    seed: toSeed(request.seed, dropped) ?? ground['seed'],
+    presencePenalty: request.presencePenalty ?? ground['presencePenalty'],
+    frequencyPenalty: request.frequencyPenalty ?? ground['frequencyPenalty'],
+    responseLogprobs: request.logprobs ? true : ground['responseLogprobs'],
+    logprobs: request.logprobs && request.topLogprobs ? request.topLogprobs : ground['logprobs'],
+    ...toResponseFormat(request, dropped),
+    thinkingConfig: toThinkingConfig(request, strict, dropped) ?? ground['thinkingConfig'],
+  });
+  const { responseModalities: modalities } = config;
+  if (strict && Array.isArray(modalities) && modalities.some((kind) => !/^text$/i.test(String(kind)))) {
+    throw unsupported(
+      'response_modalities',
+      'OpenAI has no place for images or speech in an answer; set strict compliance to false to get them as content_blocks',
+    );
+  }
+  return Object.keys(config).length === 0 ? undefined : config;
+}
+
+/** Gemini's is 32 bits wide; a shorter one made of a longer one would be another seed. */
+function toSeed(seed: number | undefined, dropped: string[]): number | undefined {
+  if (seed === undefined || (Number.isInteger(seed) && Math.abs(seed) <= 0x7fffffff)) return seed;
+  dropped.push('seed');
+  return undefined;
+}
+
+function toResponseFormat({ responseFormat: format }: ChatRequest, dropped: string[]): Json {
+  if (format === undefined || format.type === 'text') return {};
+  if (format.type === 'json_object' || format.schema === undefined) return { responseMimeType: 'application/json' };
+  const param = 'response_format.json_schema.schema';
+  const { form, schema, lost } = toGeminiSchema(format.schema, param);
+  dropped.push(...lost.map((keyword) => `${param}.${keyword}`));
+  return {
+    responseMimeType: 'application/json',
+    [form === 'openapi' ? 'responseSchema' : 'responseJsonSchema']: schema,
+  };
+}

@@ -1,0 +1,55 @@
+import { textOf, toRecord, toRecords } from '../json-value.ts';
+import type { Provider } from '../provider.ts';
+import { decodeGeminiChat } from './decode.ts';
+import { decodeGeminiEmbedding, encodeGeminiEmbedding } from './embeddings.ts';
+import { encodeGeminiChat, toGeminiRequest } from './encode.ts';
+import { decodeGoogleError } from './errors.ts';
+import { urlsToFetch } from './media.ts';
+import { openGeminiStream } from './stream.ts';
+
+const address = new URL('https://generativelanguage.googleapis.com/v1beta');
+/** More models than exist: one page. */
+const modelsMax = 1_000;
+
+/** Google's Gemini API with an API key (interface-and-providers.md 6.4). */
+export const gemini: Provider = {
+  id: 'gemini',
+  baseUrlOf: () => address,
+  needsCredential: true,
+  clientHeaders: [],
+  requestIdHeaders: ['x-request-id'],
+  operations: {
+    chat: {
+      encode: encodeGeminiChat,
+      resourcesOf: urlsToFetch,
+      decode: decodeGeminiChat,
+      openStream: openGeminiStream,
+      decodeError: decodeGoogleError,
+    },
+    embeddings: {
+      encode: encodeGeminiEmbedding,
+      decode: decodeGeminiEmbedding,
+      decodeError: decodeGoogleError,
+    },
+    models: {
+      encode: (call, upstream) => toGeminiRequest(call, upstream, `/models?pageSize=${modelsMax}`, null),
+      decode: decodeModels,
+      decodeError: decodeGoogleError,
+    },
+  },
+};
+
+/** Google tells no time of a model's making. */
+function decodeModels(body: unknown): unknown {
+  const { models } = toRecord(body);
+  if (!Array.isArray(models)) return body;
+  return {
+    object: 'list',
+    data: toRecords(models).map(({ name }) => ({
+      id: (textOf(name) ?? '').replace(/^models\//, ''),
+      object: 'model',
+      created: 0,
+      owned_by: 'google',
+    })),
+  };
+}

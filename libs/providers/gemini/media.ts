@@ -1,0 +1,119 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { unsupportedPart, type ContentPart } from '../chat-messages.ts';
+import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Media } from '../media.ts';
+import type { Call } from '../provider.ts';
+
+// ai.google.dev/gemini-api/docs: image, audio, video and document understanding.
+const typesByExtension: Readonly<Record<string, string>> = {
+  png: 'image/png',
+  jpg: 'image/jpeg',
+  jpeg: 'image/jpeg',
+  webp: 'image/webp',
+  heic: 'image/heic',
+  heif: 'image/heif',
+  gif: 'image/gif',
+  pdf: 'application/pdf',
+  txt: 'text/plain',
+  html: 'text/html',
+  css: 'text/css',
+  csv: 'text/csv',
+  xml: 'text/xml',
+  md: 'text/md',
+  wav: 'audio/wav',
+  mp3: 'audio/mp3',
+  aiff: 'audio/aiff',
+  aac: 'audio/aac',
+  ogg: 'audio/ogg',
+  flac: 'audio/flac',
+  m4a: 'audio/m4a',
+  mp4: 'video/mp4',
+  mpeg: 'video/mpeg',
+  mpg: 'video/mpg',
+  mov: 'video/mov',
+  avi: 'video/avi',
+  webm: 'video/webm',
+  wmv: 'video/wmv',
+  flv: 'video/x-flv',
+  '3gp': 'video/3gpp',
+};
+const filesApi = 'https://generativelanguage.googleapis.com/v1beta/';
+const isFetchable = /^(image|audio|video|text)\/|^application\/(pdf|json)$/;
+
+/**
+ * URLs of the request's parts that Gemini cannot be given: it needs each one's type beside a URL, so those whose address
+ * does not tell it are fetched and sent as bytes; so are those of plain http.
+ */
+export function urlsToFetch(call: Call): readonly string[] {
+  const parts = toRecords(call.json()['messages']).flatMap(({ content }) => toRecords(content));
+  return parts.flatMap((part) => {
+    const { url, mime_type: told } = toRecord(part['image_url']);
+    const file = toRecord(part['file']);
+    const found = textOf(url) ?? textOf(file['file_url']);
+    return found !== undefined && mustFetch(found, textOf(told) ?? textOf(file['mime_type'])) ? [found] : [];
+  });
+}
+
+function mustFetch(url: string, told: string | undefined): boolean {
+  if (/^http:/i.test(url)) return true;
+  return /^https:/i.test(url) && !isGoogleFile(url) && (told ?? typeOf(url)) === undefined;
+}
+
+/** Files at Google, whose type it knows. */
+const isGoogleFile = (url: string): boolean => url.startsWith(`${filesApi}files/`) || isVideoPage(url);
+const isVideoPage = (url: string): boolean => /^https:\/\/(www\.)?(youtube\.com\/|youtu\.be\/)/.test(url);
+
+function typeOf(url: string): string | undefined {
+  const path = URL.canParse(url) ? new URL(url).pathname : url;
+  return typesByExtension[/\.([A-Za-z0-9]{2,4})$/.exec(path)?.[1]?.toLowerCase() ?? ''];
+}
+
+/** One part of a message as Gemini has it. Throws invalid_request, naming the param, for what it has no place for. */
+export function toGeminiPart(part: ContentPart, call: Call): Json {
+  switch (part.type) {
+    case 'text':
+    case 'refusal':
+      return { text: part.text };
+    case 'audio':
+      return { inlineData: { mimeType: typesByExtension[part.format] ?? `audio/${part.format}`, data: part.base64 } };
+    case 'image':
+      return mediaPart(part, part.media, textOf(toRecord(part.raw['image_url'])['mime_type']), call);
+    case 'file':
+      return mediaPart(part, part.media, textOf(toRecord(part.raw['file'])['mime_type']), call);
+    case 'unknown':
+      throw unsupportedPart(part, 'Gemini', 'parts are text, image_url, input_audio or file');
+  }
+}
+
+function mediaPart(part: ContentPart, media: Media, told: string | undefined, call: Call): Json {
+  if (media.kind === 'bytes') return { inlineData: { mimeType: media.mediaType, data: media.base64 } };
+  if (media.kind === 'id') {
+    if (!/^files\/[a-z0-9-]{1,60}$/.test(media.id)) {
+      throw unsupportedPart(part, 'Gemini', 'its file ids look like files/abc-123; send other files as data or by URL');
+    }
+    return { fileData: { ...(told === undefined ? {} : { mimeType: told }), fileUri: filesApi + media.id } };
+  }
+  const { url } = media;
+  if (mustFetch(url, told)) return fetchedPart(part, url, call);
+  if (!/^(https|gs):/i.test(url)) throw unsupportedPart(part, 'Gemini', 'URLs are https:, gs: or data:');
+  const mimeType = told ?? typeOf(url) ?? (isVideoPage(url) ? 'video/mp4' : undefined);
+  if (mimeType === undefined && !isGoogleFile(url)) {
+    throw unsupportedPart(part, 'Gemini', 'its type is not told: add mime_type beside the URL, or an extension to it');
+  }
+  return { fileData: { ...(mimeType === undefined ? {} : { mimeType }), fileUri: url } };
+}
+
+function fetchedPart(part: ContentPart, url: string, call: Call): Json {
+  const resource = call.resources.get(url);
+  const mimeType = resource && (typeOf(url) ?? resource.contentType);
+  if (resource === undefined || mimeType === undefined || !isFetchable.test(mimeType)) {
+    const { host } = new URL(url);
+    throw new GatewayError(
+      'invalid_request',
+      'resource_unavailable',
+      `Invalid '${part.param}': ${host} does not say that this is an image, audio, video, text or PDF file.`,
+      { param: part.param },
+    );
+  }
+  return { inlineData: { mimeType, data: resource.bytes.toString('base64') } };
+}

@@ -1,0 +1,75 @@
+import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+
+/** What one part of Gemini's content is to an OpenAI client. `signature` is the part's thought signature. */
+export type ReadPart =
+  | { kind: 'text' | 'thought'; text: string; signature: string | undefined }
+  | { kind: 'call'; id: string | undefined; name: string; arguments: string; signature: string | undefined }
+  | { kind: 'image'; url: string; signature: string | undefined };
+
+/** The parts of a candidate. Those that have no place in an answer (code that Gemini ran itself) are left out. */
+export function readParts(candidate: Json): ReadPart[] {
+  return toRecords(toRecord(candidate['content'])['parts']).flatMap((part): ReadPart[] => {
+    const signature = textOf(part['thoughtSignature']);
+    const { functionCall, inlineData } = part;
+    if (functionCall !== undefined) {
+      const { id, name, args } = toRecord(functionCall);
+      const given = textOf(id);
+      return [
+        {
+          kind: 'call',
+          id: given === '' ? undefined : given,
+          name: textOf(name) ?? '',
+          arguments: JSON.stringify(args ?? {}),
+          signature,
+        },
+      ];
+    }
+    if (inlineData !== undefined) {
+      const { mimeType, data } = toRecord(inlineData);
+      return [{ kind: 'image', url: `data:${textOf(mimeType) ?? ''};base64,${textOf(data) ?? ''}`, signature }];
+    }
+    const text = textOf(part['text']);
+    return text === undefined ? [] : [{ kind: part['thought'] === true ? 'thought' : 'text', text, signature }];
+  });
+}
+
+/** Pieces of `content_blocks`, by the index of their block. */
+type BlockPiece = { index: number; delta: Json };
+
+/**
+ * Gives the pieces of one candidate's `content_blocks`: neighbours of one kind are one block, which a signature closes;
+ * calls stand elsewhere. Used with strict compliance off only.
+ */
+export function createBlockPieces(): (part: ReadPart) => BlockPiece[] {
+  let index = -1;
+  let open: ReadPart['kind'] | undefined;
+  return (part) => {
+    if (part.kind === 'call') {
+      open = undefined;
+      return [];
+    }
+    const { signature } = part;
+    if (part.kind !== 'image' && part.text === '' && signature === undefined) return [];
+    if (open !== part.kind || part.kind === 'image') index += 1;
+    open = signature === undefined ? part.kind : undefined;
+    const signed = signature === undefined ? {} : { signature };
+    if (part.kind === 'image') {
+      return [{ index, delta: { type: 'image_url', image_url: { url: part.url }, ...signed } }];
+    }
+    return [{ index, delta: { [part.kind === 'thought' ? 'thinking' : 'text']: part.text, ...signed } }];
+  };
+}
+
+/** The blocks that the pieces make up, as a whole answer has them. */
+export function joinBlocks(pieces: readonly BlockPiece[]): Json[] {
+  const blocks: Record<string, unknown>[] = [];
+  for (const { index, delta } of pieces) {
+    const block = (blocks[index] ??= { type: 'thinking' in delta ? 'thinking' : (delta['type'] ?? 'text') });
+    for (const [name, value] of Object.entries(delta)) {
+      const before = block[name];
+      const isMore = (name === 'text' || name === 'thinking') && typeof before === 'string';
+      block[name] = isMore ? before + String(value) : value;
+    }
+  }
+  return blocks;
+}

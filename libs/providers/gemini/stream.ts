@@ -1,0 +1,136 @@
+import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat-chunks.ts';
+import { countOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Call, StreamDecoder } from '../provider.ts';
+import { blockedPrompt, countsOf, finishReasonOf, headOf, isFinished, toCalledTool, toLogprobs } from './decode.ts';
+import { decodeGoogleError } from './errors.ts';
+import { createBlockPieces, readParts } from './parts.ts';
+
+type Candidate = {
+  index: number;
+  writer: ChoiceWriter;
+  pieces: ReturnType<typeof createBlockPieces>;
+  logprobs: Json[];
+  calls: number;
+  hasContent: boolean;
+  /** The reason that was written; another one is written when calls come behind a STOP. */
+  finished: FinishReason | null;
+};
+
+/**
+ * One stream of Gemini to OpenAI's chunks. Each event is a whole small answer; its usage counts from the beginning.
+ *
+ * Nothing marks the end but the end of the body, so `done` is never told: the core takes an end for complete when every
+ * choice was finished, and for truncated otherwise. The usage chunk is written once all candidates seen are finished, and
+ * again only if a later event counts differently.
+ */
+export function openGeminiStream(call: Call): StreamDecoder {
+  const candidates = new Map<number, Candidate>();
+  let chunks: ChunkWriter | undefined;
+  let responseId = '';
+  let usageTold = '';
+
+  const begin = (response: Json): ChunkWriter => {
+    if (chunks === undefined) {
+      const head = headOf(response, call);
+      responseId = head.id;
+      chunks = createChunkWriter(head);
+    }
+    return chunks;
+  };
+
+  const candidateOf = (writer: ChunkWriter, index: number): Candidate => {
+    let candidate = candidates.get(index);
+    if (candidate === undefined) {
+      candidate = {
+        index,
+        writer: writer.choice(index),
+        pieces: createBlockPieces(),
+        logprobs: [],
+        calls: 0,
+        hasContent: false,
+        finished: null,
+      };
+      candidates.set(index, candidate);
+    }
+    return candidate;
+  };
+
+  const writeParts = (candidate: Candidate, raw: Json): string[] =>
+    readParts(raw).flatMap((part) => {
+      const pieces = call.strict ? [] : candidate.pieces(part);
+      const shown = pieces.length > 0 ? { content_blocks: pieces } : {};
+      if (part.kind === 'call') {
+        const position = candidate.calls;
+        candidate.calls += 1;
+        const called = toCalledTool(part, { responseId, choice: candidate.index, position, strict: call.strict });
+        return candidate.writer.toolCall(position, called);
+      }
+      if (part.kind === 'text' && part.text !== '') {
+        candidate.hasContent = true;
+        return candidate.writer.delta({ content: part.text, ...shown });
+      }
+      if (part.kind === 'image') candidate.hasContent = true;
+      return pieces.length > 0 ? candidate.writer.delta(shown) : [];
+    });
+
+  const writeFinish = (candidate: Candidate, raw: Json): string[] => {
+    const { calls, hasContent, finished, logprobs } = candidate;
+    const isTold = isFinished(raw);
+    // Calls behind an end that was no call's: said again, with the reason that clients act on.
+    if (!isTold && !(finished === 'stop' && calls > 0)) return [];
+    const reason = isTold ? finishReasonOf(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
+    if (reason === finished) return [];
+    candidate.finished = reason;
+    candidate.logprobs = [];
+    return candidate.writer.finish(reason, logprobs.length > 0 ? { content: logprobs } : null);
+  };
+
+  /** Also in the middle of an answer. */
+  const writeBlocked = (writer: ChunkWriter, refusal: string | null): string[] => {
+    const open = [...candidates.values()].filter(({ finished }) => finished === null);
+    return (candidates.size === 0 ? [candidateOf(writer, 0)] : open).flatMap((candidate) => {
+      candidate.finished = 'content_filter';
+      const told = refusal === null ? [] : candidate.writer.delta({ refusal });
+      return [...told, ...candidate.writer.finish('content_filter')];
+    });
+  };
+
+  const writeUsage = (writer: ChunkWriter, response: Json): string[] => {
+    const counts = countsOf(response);
+    if (counts === null || [...candidates.values()].some(({ finished }) => finished === null)) return [];
+    const written = JSON.stringify(counts);
+    if (written === usageTold) return [];
+    usageTold = written;
+    return writer.usage(counts);
+  };
+
+  const push = (response: Json): string[] => {
+    const writer = begin(response);
+    const blocked = blockedPrompt(response);
+    const written = blocked
+      ? writeBlocked(writer, blocked.refusal)
+      : toRecords(response['candidates']).flatMap((raw) => {
+          const candidate = candidateOf(writer, countOf(raw['index']));
+          candidate.logprobs.push(...(toLogprobs(raw)?.content ?? []));
+          return [...writeParts(candidate, raw), ...writeFinish(candidate, raw)];
+        });
+    // Of several, one that has said nothing yet must still be missed when the stream breaks off.
+    const started =
+      candidates.size > 1 ? [...candidates.values()].flatMap((candidate) => candidate.writer.start()) : [];
+    return [...written, ...started, ...(candidates.size === 0 ? [] : writeUsage(writer, response))];
+  };
+
+  return {
+    push: ({ data }) => {
+      let parsed: unknown;
+      try {
+        parsed = JSON.parse(data);
+      } catch {
+        return { payloads: [data] }; // no JSON: the core says so, or sees the stream cut off here
+      }
+      const response = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
+      if (response['error'] !== undefined) return { payloads: [], error: decodeGoogleError(200, data) };
+      return { payloads: push(response) };
+    },
+  };
+}

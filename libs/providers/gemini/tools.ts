@@ -1,0 +1,50 @@
+import type { ChatRequest, Tool } from '../chat-request.ts';
+import { compact, toRecord, type Json } from '../json-value.ts';
+import { toGeminiSchema } from './schema.ts';
+
+/**
+ * Tools as function declarations, and the choice among them. Keywords of parameters that were left out are named in
+ * `dropped`, as is `strict` where the model is free not to call: only a call that it must make is bound to its schema.
+ */
+export function toGeminiTools(request: ChatRequest, dropped: string[]): { tools?: Json[]; toolConfig?: Json } {
+  const { tools, toolChoice } = request;
+  const isForced = toolChoice === 'required' || typeof toolChoice === 'object';
+  if (tools.length === 0) {
+    if (isForced) dropped.push('tool_choice');
+    return {};
+  }
+  const functionDeclarations = tools.map((tool) => {
+    if (tool.strict === true && !isForced) dropped.push(`${functionParam(request, tool)}.strict`);
+    return declarationOf(tool, `${functionParam(request, tool)}.parameters`, dropped);
+  });
+  return {
+    tools: [{ functionDeclarations }],
+    ...(toolChoice === undefined ? {} : { toolConfig: { functionCallingConfig: modeOf(toolChoice) } }),
+  };
+}
+
+const functionParam = ({ usesFunctions }: ChatRequest, { param }: Tool): string =>
+  usesFunctions ? param : `${param}.function`;
+
+function modeOf(choice: NonNullable<ChatRequest['toolChoice']>): Json {
+  if (typeof choice === 'object') return { mode: 'ANY', allowedFunctionNames: [choice.name] };
+  return { mode: { auto: 'AUTO', none: 'NONE', required: 'ANY' }[choice] };
+}
+
+function declarationOf({ name, description, parameters }: Tool, param: string, dropped: string[]): Json {
+  // No parameters is said by leaving them out: an object without properties is refused.
+  const isEmpty = parameters === undefined || isWithoutParameters(parameters);
+  if (isEmpty) return compact({ name, description });
+  const { form, schema, lost } = toGeminiSchema(parameters, param);
+  dropped.push(...lost.map((keyword) => `${param}.${keyword}`));
+  return compact({ name, description, [form === 'openapi' ? 'parameters' : 'parametersJsonSchema']: schema });
+}
+
+function isWithoutParameters(schema: Json): boolean {
+  const { type, properties, additionalProperties: more, ...rest } = schema;
+  const isOpen = more === true || Object.keys(toRecord(more)).length > 0;
+  const says = Object.keys(rest).some((keyword) => !['$schema', 'required', 'title', 'description'].includes(keyword));
+  return (
+    (type === undefined || type === 'object') && Object.keys(toRecord(properties)).length === 0 && !isOpen && !says
+  );
+}

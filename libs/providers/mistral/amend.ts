@@ -1,0 +1,73 @@
+import type { Amend } from '../dialect.ts';
+import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+
+/**
+ * Mistral's answers in OpenAI's shape: tool calls get the index and type by which clients put them together, an absent list
+ * is absent instead of null, and content that is a list of parts (models that think) becomes its text. Thoughts are
+ * `content_blocks`, with strict compliance off.
+ */
+export function openMistralAmend(): Amend {
+  let calls = 0;
+
+  const amendMessage = (message: Json, strict: boolean, streamed: boolean): Json => {
+    let amended = message;
+    const { tool_calls: listed, ...rest } = message;
+    if (listed === null || (Array.isArray(listed) && listed.length === 0)) amended = rest;
+    else if (Array.isArray(listed)) {
+      const named = toRecords(listed).map((call) => {
+        const { index = calls, ...members } = call;
+        calls = Math.max(calls, Number(index) + 1);
+        // A type of null is Mistral's as well.
+        const typed = { ...members, type: textOf(call['type']) ?? 'function' };
+        return streamed ? { index, ...typed } : typed;
+      });
+      amended = { ...message, tool_calls: named };
+    }
+    return Array.isArray(message['content']) ? withText(amended, strict, streamed) : amended;
+  };
+
+  return (answer, { strict }) => {
+    const choices = toRecords(answer['choices']).map((choice) => {
+      const member = 'delta' in choice ? 'delta' : 'message';
+      const message = toRecord(choice[member]);
+      const amended = amendMessage(message, strict, member === 'delta');
+      return amended === message ? choice : { ...choice, [member]: amended };
+    });
+    if (choices.every((choice, index) => choice === toRecords(answer['choices'])[index])) return answer;
+    return choices.every(saysNothing) && answer['usage'] === undefined ? null : { ...answer, choices };
+  };
+}
+
+/** `[{type: 'thinking', thinking: [{type: 'text', text}]}, {type: 'text', text}]`. */
+function withText(message: Json, strict: boolean, streamed: boolean): Json {
+  const parts = toRecords(message['content']).flatMap((part): ['text' | 'thinking', string][] => {
+    if (part['type'] === 'text') return [['text', textOf(part['text']) ?? '']];
+    if (part['type'] !== 'thinking') return [];
+    const { thinking } = part;
+    return [
+      [
+        'thinking',
+        textOf(thinking) ??
+          toRecords(thinking)
+            .map(({ text }) => textOf(text) ?? '')
+            .join(''),
+      ],
+    ];
+  });
+  const text = parts.map(([type, said]) => (type === 'text' ? said : '')).join('');
+  const { content: _parts, ...rest } = message;
+  // Text alone is told as it comes, without a list: of both forms only thoughts need a place of their own.
+  const blocks = parts.flatMap(([type, said]) =>
+    type === 'text' ? [] : [streamed ? { index: 0, delta: { thinking: said } } : { type, thinking: said }],
+  );
+  return {
+    ...rest,
+    ...(text !== '' || !streamed ? { content: text } : {}),
+    ...(strict || blocks.length === 0 ? {} : { content_blocks: blocks }),
+  };
+}
+
+/** A chunk of thoughts that a strict client does not see. */
+function saysNothing({ delta, finish_reason: reason }: Json): boolean {
+  return delta !== undefined && Object.keys(toRecord(delta)).length === 0 && textOf(reason) === undefined;
+}

@@ -1,0 +1,23 @@
+import { textOf, toRecord, toRecords } from '../json-value.ts';
+
+/**
+ * The `content_blocks` of earlier answers as Mistral has them: thoughts before the text, both as content. Members that it
+ * does not know would be refused with 422.
+ */
+export function thoughtsToContent(messages: string): string {
+  const list: unknown = JSON.parse(messages);
+  if (!Array.isArray(list)) return messages;
+  const rewritten = list.map((message: unknown) => {
+    const { content_blocks: blocks, ...rest } = toRecord(message);
+    if (blocks === undefined) return message;
+    const thoughts = toRecords(blocks).flatMap(({ type, thinking }) =>
+      type === 'thinking' ? [{ type, thinking: [{ type: 'text', text: textOf(thinking) ?? '' }] }] : [],
+    );
+    const { content } = rest;
+    if (thoughts.length === 0) return rest;
+    const said =
+      typeof content === 'string' ? (content === '' ? [] : [{ type: 'text', text: content }]) : toRecords(content);
+    return { ...rest, content: [...thoughts, ...said] };
+  });
+  return JSON.stringify(rewritten);
+}

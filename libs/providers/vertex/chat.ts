@@ -1,0 +1,127 @@
+import { decodeClaudeMessage } from '../anthropic/decode.ts';
+import { encodeClaudeBody } from '../anthropic/encode.ts';
+import { decodeAnthropicError } from '../anthropic/errors.ts';
+import { openClaudeStream } from '../anthropic/stream.ts';
+import { mediaUrls, readChatMessages } from '../chat-messages.ts';
+import { decodeGeminiChat } from '../gemini/decode.ts';
+import { encodeGeminiBody } from '../gemini/encode.ts';
+import { decodeGoogleError } from '../gemini/errors.ts';
+import { urlsToFetch } from '../gemini/media.ts';
+import { openGeminiStream } from '../gemini/stream.ts';
+import { toRecord } from '../json-value.ts';
+import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
+import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
+import { locationOf, vertexModelOf, type VertexModel } from './address.ts';
+
+const claudeVersion = 'vertex-2023-10-16';
+const openApi = openAiCompatible({ id: 'vertex-openapi', operations: ['chat'] }).operations.chat;
+
+const publisherOf = (call: Call): VertexModel['publisher'] => vertexModelOf(call.json()['model']).publisher;
+
+/** Chat with the models of Vertex AI. Each speaks its maker's dialect: its name decides (interface-and-providers.md 6.1). */
+export const vertexChat: Translation = {
+  encode: (call, upstream) => {
+    const model = vertexModelOf(call.json()['model']);
+    switch (model.publisher) {
+      case 'google':
+        return encodeGemini(call, upstream, model);
+      case 'anthropic':
+        return encodeClaude(call, upstream, model);
+      case 'openapi':
+        return encodeOpenApi(call, upstream, model);
+    }
+  },
+  resourcesOf: (call) => {
+    switch (publisherOf(call)) {
+      case 'google':
+        return urlsToFetch(call);
+      case 'anthropic':
+        return mediaUrls(readChatMessages(call.json()['messages'])); // Claude fetches nothing itself here
+      case 'openapi':
+        return [];
+    }
+  },
+  decode: (body, call) => {
+    switch (publisherOf(call)) {
+      case 'google':
+        return decodeGeminiChat(body, call);
+      case 'anthropic':
+        return decodeClaudeMessage(body, call);
+      case 'openapi':
+        return body;
+    }
+  },
+  openStream: (call) => {
+    switch (publisherOf(call)) {
+      case 'google':
+        return openGeminiStream(call);
+      case 'anthropic':
+        return openClaudeStream(call);
+      case 'openapi':
+        return passing();
+    }
+  },
+  decodeError: decodeVertexError,
+};
+
+/** The error of whichever dialect the body is in: Google's own front answers for all of them, too. */
+export function decodeVertexError(status: number, body: string): ProviderError {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    return decodeGoogleError(status, body);
+  }
+  const outer = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
+  if (outer['type'] === 'error') return decodeAnthropicError(status, body);
+  const { status: name, code } = toRecord(outer['error']);
+  const isGoogles = typeof name === 'string' || typeof code === 'number';
+  return isGoogles ? decodeGoogleError(status, body) : decodeOpenAiError(status, body);
+}
+
+function encodeGemini(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
+  const { body, dropped } = encodeGeminiBody(call);
+  const method = call.stream ? ':streamGenerateContent?alt=sse' : ':generateContent';
+  return { ...toVertexRequest(upstream, model.path + method, body, call.stream), dropped };
+}
+
+function encodeClaude(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
+  const { body, dropped } = encodeClaudeBody(call);
+  const sent = { anthropic_version: claudeVersion, ...body, ...(call.stream ? { stream: true } : {}) };
+  const method = call.stream ? ':streamRawPredict' : ':rawPredict';
+  const request = toVertexRequest(upstream, model.path + method, sent, call.stream);
+  const beta = call.headers['anthropic-beta'];
+  if (beta !== undefined) request.headers.push('anthropic-beta', beta);
+  return { ...request, dropped };
+}
+
+/** The client's own bytes, to the endpoint that takes them. */
+function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
+  const { origin, path } = locationOf(upstream);
+  const baseUrl = new URL(origin + path + model.path);
+  if (!openApi) throw new Error('an OpenAI-compatible provider has no chat');
+  return openApi.encode({ ...call, headers: {} }, { ...upstream, baseUrl, apiKey: null });
+}
+
+/** A POST of JSON below the target's project and region; the token comes later. */
+export function toVertexRequest(upstream: Upstream, method: string, body: object, stream: boolean): OutboundRequest {
+  const { origin, path } = locationOf(upstream);
+  return {
+    method: 'POST',
+    origin,
+    path: path + method,
+    headers: ['accept', stream ? 'text/event-stream' : 'application/json', 'content-type', 'application/json'],
+    body: Buffer.from(JSON.stringify(body)),
+  };
+}
+
+/** OpenAI's dialect already: each payload's text goes on unchanged. */
+function passing(): StreamDecoder {
+  return {
+    push: ({ event, data }) => {
+      if (data === '[DONE]') return { payloads: [], done: true };
+      if (event === 'error') return { payloads: [], error: decodeVertexError(200, data) };
+      return { payloads: [data] };
+    },
+  };
+}

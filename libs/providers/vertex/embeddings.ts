@@ -1,0 +1,37 @@
+import { droppedParams } from '../chat-request.ts';
+import { embeddingNative, embeddingTaken, readInputTexts, toEmbeddingList } from '../gemini/embeddings.ts';
+import { compact, countOf, numberOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { Call, OutboundRequest, Upstream } from '../provider.ts';
+import { ofPublisher } from './address.ts';
+import { toVertexRequest } from './chat.ts';
+
+const taken = new Set([...embeddingTaken, 'auto_truncate', 'autoTruncate']);
+
+/** POST …/publishers/google/models/{model}:predict. How many texts one call may hold is the model's own limit. */
+export function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundRequest {
+  const body = call.json();
+  const { path } = ofPublisher('google', String(body['model']).replace(/^google[./]/, ''));
+  const [taskType, title] = embeddingNative.map((name) => body[name] ?? body[name === 'task_type' ? 'taskType' : name]);
+  const parameters = compact({
+    outputDimensionality: numberOf(body['dimensions']),
+    autoTruncate: body['auto_truncate'] ?? body['autoTruncate'] ?? undefined,
+  });
+  const sent = {
+    instances: readInputTexts(body['input']).map((content) => compact({ content, task_type: taskType, title })),
+    ...(Object.keys(parameters).length > 0 ? { parameters } : {}),
+  };
+  return { ...toVertexRequest(upstream, `${path}:predict`, sent, false), dropped: droppedParams(body, taken) };
+}
+
+/** `predictions[].embeddings` to OpenAI's list; the tokens of all texts are the usage. */
+export function decodeVertexEmbedding(body: unknown, call: Call): unknown {
+  const { predictions } = toRecord(body);
+  if (!Array.isArray(predictions)) return body; // no embeddings at all: the core says so
+  const found = toRecords(predictions).map((prediction) => toRecord(prediction['embeddings']));
+  const tokens = ({ statistics }: Json): number => countOf(toRecord(statistics)['token_count']);
+  return toEmbeddingList(
+    found.map(({ values }) => values),
+    call,
+    found.reduce((sum, embedding) => sum + tokens(embedding), 0),
+  );
+}

@@ -1,0 +1,47 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Provider } from '../provider.ts';
+import { addressOf } from './address.ts';
+import { decodeVertexError, vertexChat } from './chat.ts';
+import { decodeVertexEmbedding, encodeVertexEmbedding } from './embeddings.ts';
+import { createTokens } from './fetch-token.ts';
+import { serviceAccountOf } from './service-account.ts';
+
+/**
+ * Google's Vertex AI: Gemini, Claude, and open models behind its OpenAPI endpoint. A target has a service account, for
+ * which access tokens are fetched, or an access token as its key. `vertex_region` must be set; `vertex_project_id` where
+ * no service account tells the project. Its models are not listed: there is no list of what a project may use.
+ */
+export function createVertex(): Provider {
+  const tokenOf = createTokens();
+  return {
+    id: 'vertex',
+    baseUrlOf: addressOf,
+    needsCredential: true,
+    clientHeaders: ['anthropic-beta'],
+    requestIdHeaders: ['x-request-id', 'request-id'],
+    operations: {
+      chat: vertexChat,
+      embeddings: {
+        encode: encodeVertexEmbedding,
+        decode: decodeVertexEmbedding,
+        decodeError: decodeVertexError,
+      },
+    },
+    authorize: async (request, upstream, tools) => {
+      const account = serviceAccountOf(upstream);
+      const token = account ? await tokenOf(account, upstream, tools) : upstream.apiKey?.reveal();
+      if (token === undefined) throw missingCredential();
+      if (account) tools.keepSecret(token);
+      request.headers.push('authorization', `Bearer ${token}`);
+    },
+  };
+}
+
+export const vertex: Provider = createVertex();
+
+const missingCredential = (): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'missing_credential',
+    'Vertex AI needs vertex_service_account_json on the virtual key, or an access token as the key.',
+  );

@@ -1,0 +1,86 @@
+import { createHash, createPrivateKey, type KeyObject } from 'node:crypto';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import { textOf, toRecord } from '../json-value.ts';
+import type { Upstream } from '../provider.ts';
+
+/** The key file of a service account, read. */
+export type ServiceAccount = {
+  clientEmail: string;
+  keyId: string | undefined;
+  projectId: string | undefined;
+  tokenUri: string;
+  key: KeyObject;
+  /**
+   * Names its tokens. Made of the private key as well: a file that only names somebody else's account must not be given
+   * the tokens that the real one fetched.
+   */
+  digest: string;
+};
+
+const googleTokenUri = 'https://oauth2.googleapis.com/token';
+const read = new WeakMap<Secret, ServiceAccount>();
+
+/**
+ * The service account of a target; undefined where it has none. Throws invalid_request / `invalid_credential`, without a
+ * word of the file, for one that cannot be used.
+ */
+export function serviceAccountOf({ secrets }: Pick<Upstream, 'secrets'>): ServiceAccount | undefined {
+  const secret = secrets['vertex_service_account_json'];
+  if (secret === undefined) return undefined;
+  let account = read.get(secret);
+  if (account === undefined) {
+    account = readServiceAccount(secret.reveal());
+    read.set(secret, account);
+  }
+  return account;
+}
+
+function readServiceAccount(text: string): ServiceAccount {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch {
+    throw invalidCredential('it is not JSON');
+  }
+  const file = toRecord(parsed);
+  const clientEmail = textOf(file['client_email']) ?? '';
+  const pem = textOf(file['private_key']) ?? '';
+  if (clientEmail === '' || pem === '') throw invalidCredential('client_email or private_key is missing');
+  const keyId = textOf(file['private_key_id']);
+  const tokenUri = textOf(file['token_uri']) ?? googleTokenUri;
+  const digest = createHash('sha256')
+    .update(JSON.stringify([clientEmail, keyId, pem, tokenUri]))
+    .digest('base64url');
+  return { clientEmail, keyId, projectId: textOf(file['project_id']), tokenUri, key: readKey(pem), digest };
+}
+
+function readKey(pem: string): KeyObject {
+  let key: KeyObject;
+  try {
+    key = createPrivateKey(pem);
+  } catch {
+    throw invalidCredential('private_key is no PEM of a private key');
+  }
+  if (key.asymmetricKeyType !== 'rsa') throw invalidCredential('private_key is not an RSA key');
+  return key;
+}
+
+export const invalidCredential = (why: string, cause?: unknown): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'invalid_credential',
+    `The service account of Vertex AI cannot be used: ${why}. Expected the JSON key file that Google Cloud made for it.`,
+    { param: 'vertex_service_account_json', ...(cause === undefined ? {} : { cause }) },
+  );
+
+/**
+ * Where tokens are fetched: Google's own address, or one at the target's own origin (the simulator). Anything else would
+ * let a key file choose where its holder's requests go.
+ */
+export function tokenUrlOf({ tokenUri }: ServiceAccount, { baseUrl }: Pick<Upstream, 'baseUrl'>): URL {
+  if (tokenUri === googleTokenUri) return new URL(googleTokenUri);
+  const url = URL.canParse(tokenUri) ? new URL(tokenUri) : null;
+  if (url?.origin === baseUrl.origin && url.username === '' && url.password === '') return url;
+  throw invalidCredential(`its token_uri is neither ${googleTokenUri} nor at ${baseUrl.origin}`);
+}

@@ -1,0 +1,273 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { embedMany, generateText, Output, stepCountIs, streamText, tool } from 'ai';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { sdks, type Client } from './sdk.ts';
+
+// The official OpenAI packages and the AI SDK, unchanged, against each wire format that the core translates to.
+
+let platform: TestPlatform;
+let headers: Record<string, string>;
+
+/** A service account whose tokens the simulator issues. */
+const serviceAccount = (tokenUri: string): string =>
+  JSON.stringify({
+    type: 'service_account',
+    project_id: 'sim-project',
+    private_key_id: 'key-1',
+    private_key: generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({
+      type: 'pkcs8',
+      format: 'pem',
+    }),
+    client_email: 'sluice@sim-project.example',
+    token_uri: tokenUri,
+  });
+
+type Format = { provider: string; model: string; embeddings: string | null; key: (origin: string) => object };
+
+const formats: readonly Format[] = [
+  {
+    provider: 'openai',
+    model: 'sim-small',
+    embeddings: 'sim-embedding',
+    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v1` }),
+  },
+  {
+    provider: 'anthropic',
+    model: 'sim-small',
+    embeddings: null,
+    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v1` }),
+  },
+  {
+    provider: 'gemini',
+    model: 'sim-small',
+    embeddings: 'sim-embedding',
+    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v1beta` }),
+  },
+  {
+    provider: 'vertex',
+    model: 'gemini-sim-small',
+    embeddings: 'text-embedding-sim',
+    key: (origin) => ({
+      custom_host: `${origin}/v1`,
+      vertex_project_id: 'sim-project',
+      vertex_region: 'europe-west4',
+      vertex_service_account_json: serviceAccount(`${origin}/token`),
+    }),
+  },
+  {
+    provider: 'bedrock',
+    model: 'sim-small',
+    embeddings: 'amazon.titan-embed-text-v2:0',
+    key: (origin) => ({
+      custom_host: origin,
+      aws_region: 'eu-central-1',
+      aws_access_key_id: 'AKIASIMULATOR',
+      aws_secret_access_key: 'simulator',
+    }),
+  },
+  {
+    provider: 'cohere',
+    model: 'sim-small',
+    embeddings: 'sim-embedding',
+    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v2` }),
+  },
+];
+
+beforeAll(async () => {
+  platform = await startPlatform({ worker: false });
+  headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
+  const { origin } = new URL(platform.simulatorUrl);
+  for (const { provider, key } of formats) {
+    const response = await fetch(`${platform.baseUrl}/virtual-keys`, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ name: provider, slug: `wire-${provider}`, provider, ...key(origin) }),
+    });
+    if (!response.ok) throw new Error(`${provider}: ${await response.text()}`);
+  }
+});
+afterAll(() => platform.stop());
+
+const cityTool = (name: string) => ({
+  type: 'function' as const,
+  function: {
+    name,
+    description: `Tells the ${name}`,
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+  },
+});
+const messages = [
+  { role: 'developer' as const, content: 'Answer briefly.' },
+  { role: 'user' as const, content: 'Say hello.' },
+];
+
+describe.each(formats)('$provider', ({ provider, model, embeddings }) => {
+  const name = `@wire-${provider}/${model}`;
+
+  describe.each(sdks)('$name', (sdk) => {
+    let client: Client;
+    beforeAll(() => {
+      client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl, maxRetries: 0 });
+    });
+
+    test('a completion is in the shape of OpenAI, and its usage adds up', async () => {
+      const completion = await client.chat.completions.create({ model: name, messages, max_completion_tokens: 500 });
+      expect(completion).toMatchObject({
+        id: expect.stringMatching(/./),
+        object: 'chat.completion',
+        created: expect.any(Number),
+        model: expect.any(String),
+        choices: [
+          { index: 0, finish_reason: 'stop', message: { role: 'assistant', content: expect.stringMatching(/./) } },
+        ],
+      });
+      const { prompt_tokens, completion_tokens, total_tokens } = completion.usage ?? {};
+      expect(prompt_tokens).toBeGreaterThan(0);
+      expect(completion_tokens).toBeGreaterThan(0);
+      expect(total_tokens).toBe((prompt_tokens ?? 0) + (completion_tokens ?? 0));
+    });
+
+    test('the streamed answer is the whole answer, with usage last because it was asked for', async () => {
+      const whole = await client.chat.completions.create({ model: name, messages });
+      const stream = await client.chat.completions.create({
+        model: name,
+        messages,
+        stream: true,
+        stream_options: { include_usage: true },
+      });
+      let text = '';
+      const finishes: string[] = [];
+      const ids = new Set<string>();
+      const usages = [];
+      for await (const chunk of stream) {
+        ids.add(chunk.id);
+        text += chunk.choices[0]?.delta.content ?? '';
+        if (chunk.choices[0]?.finish_reason) finishes.push(chunk.choices[0].finish_reason);
+        if (chunk.usage) usages.push({ usage: chunk.usage, choices: chunk.choices.length });
+      }
+      expect(text).toBe(whole.choices[0]?.message.content);
+      expect(finishes).toEqual(['stop']);
+      expect(ids.size).toBe(1);
+      expect(usages).toHaveLength(1);
+      expect(usages[0]?.choices).toBe(0);
+      expect(usages[0]?.usage.total_tokens).toBe(whole.usage?.total_tokens);
+    });
+
+    test('tools: two calls at once by the stream helper, their results go back, and the model answers in words', async () => {
+      const tools = [cityTool('weather'), cityTool('time')];
+      const ask = { role: 'user' as const, content: 'Ask weather and time for Paris.' };
+      const first = await client.chat.completions.stream({ model: name, messages: [ask], tools }).finalChatCompletion();
+      expect(first.choices[0]?.finish_reason).toBe('tool_calls');
+      const message = first.choices[0]?.message;
+      const calls = (message?.tool_calls ?? []).filter((call) => call.type === 'function');
+      expect(calls.map((call) => call.function.name)).toEqual(['weather', 'time']);
+      for (const call of calls) expect(JSON.parse(call.function.arguments)).toHaveProperty('city');
+      if (!message) throw new Error('no message');
+      const results = calls.map(({ id }) => ({ role: 'tool' as const, tool_call_id: id, content: 'fine' }));
+      const second = await client.chat.completions.create({ model: name, messages: [ask, message, ...results], tools });
+      expect(second.choices[0]).toMatchObject({
+        finish_reason: 'stop',
+        message: { content: expect.stringMatching(/./) },
+      });
+    });
+
+    test('structured output is JSON of the schema', async () => {
+      const schema = {
+        type: 'object',
+        properties: { city: { type: 'string' }, people: { type: 'integer' } },
+        required: ['city', 'people'],
+        additionalProperties: false,
+      };
+      const { choices } = await client.chat.completions.create({
+        model: name,
+        messages,
+        response_format: { type: 'json_schema', json_schema: { name: 'city', strict: true, schema } },
+      });
+      const answer: unknown = JSON.parse(choices[0]?.message.content ?? '');
+      expect(answer).toEqual({ city: expect.any(String), people: expect.any(Number) });
+    });
+
+    test('a wrong model is an error of the SDK, with the provider named and its key not', async () => {
+      const error: unknown = await client.chat.completions
+        .create({ model: name.replace(/(gemini-)?sim-small/, 'sim-fault-400'), messages })
+        .then(
+          () => null,
+          (thrown: unknown) => thrown,
+        );
+      expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
+    });
+
+    test.skipIf(embeddings === null)('embeddings, which the SDK asks for in base64, are vectors', async () => {
+      const { data } = await client.embeddings.create({ model: `@wire-${provider}/${embeddings}`, input: 'one' });
+      expect(data).toHaveLength(1);
+      expect(data[0]?.embedding.length).toBeGreaterThan(8);
+      expect(Math.hypot(...(data[0]?.embedding ?? []))).toBeCloseTo(1, 2);
+    });
+  });
+
+  describe('AI SDK', () => {
+    const connect = () =>
+      createOpenAICompatible({
+        name: 'sluice',
+        apiKey: platform.adminKey,
+        baseURL: platform.baseUrl,
+        includeUsage: true,
+        supportsStructuredOutputs: true,
+      });
+
+    test('generateText and streamText give the same text', async () => {
+      const prompt = 'Say hello.';
+      const { text, usage, finishReason } = await generateText({ model: connect()(name), prompt });
+      expect(text).not.toBe('');
+      expect(finishReason).toBe('stop');
+      expect(usage.totalTokens).toBeGreaterThan(0);
+      const streamed = streamText({ model: connect()(name), prompt });
+      expect(await streamed.text).toBe(text);
+      expect((await streamed.usage).totalTokens).toBe(usage.totalTokens);
+    });
+
+    test('tools over several steps', async () => {
+      const asked: string[] = [];
+      const city = (what: string) =>
+        tool({
+          description: `Tells the ${what}`,
+          inputSchema: z.object({ city: z.string() }),
+          execute: (input) => {
+            asked.push(what);
+            return `${what} of ${input.city} is fine`;
+          },
+        });
+      const { steps, text } = await generateText({
+        model: connect()(name),
+        prompt: 'Ask weather and time for Paris.',
+        tools: { weather: city('weather'), time: city('time') },
+        stopWhen: stepCountIs(4),
+      });
+      expect(asked.toSorted()).toEqual(['time', 'weather']);
+      expect(steps).toHaveLength(2);
+      expect(text).not.toBe('');
+    });
+
+    test('structured output', async () => {
+      const schema = z.object({ city: z.string(), people: z.number().int() });
+      const { output } = await generateText({
+        model: connect()(name),
+        prompt: 'A city.',
+        output: Output.object({ schema }),
+      });
+      expect(schema.parse(output)).toEqual(output);
+    });
+
+    test.skipIf(embeddings === null || provider === 'bedrock')('embedMany', async () => {
+      const { embeddings: vectors } = await embedMany({
+        model: connect().embeddingModel(`@wire-${provider}/${embeddings}`),
+        values: ['one', 'two', 'three'],
+      });
+      expect(vectors).toHaveLength(3);
+      expect(new Set(vectors.map((vector) => vector[0])).size).toBe(3);
+    });
+  });
+});

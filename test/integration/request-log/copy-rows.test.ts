@@ -1,0 +1,137 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { sqlStateOf } from '#libs/database/database-error.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
+import { createTestLogger } from '#libs/http/http-test-kit.ts';
+import { createCopyRows } from '#libs/request-log/copy-rows.ts';
+import { createInsertRows, logColumns } from '#libs/request-log/insert-rows.ts';
+import type { LogRow, RequestLogEntry } from '#libs/request-log/log-entry.ts';
+import { newLogUuid } from '#libs/request-log/log-id.ts';
+import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
+import { logEntry } from '#test/log-entry.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+
+const database = useTestDatabase();
+const day = '2026-11-21';
+let processes = 0;
+let ids = 0;
+let pool: ReturnType<typeof createPool>;
+
+beforeAll(async () => {
+  await ensureLogPartition(database.db, day);
+  // One session: what a failed copy leaves behind meets the next query.
+  const { logger } = createTestLogger();
+  pool = createPool({ connectionString: database.connectionString, applicationName: 'copy', max: 1 }, logger);
+});
+afterAll(() => pool.end());
+
+const newProcessId = (): string => `019aa631-4c00-7000-8000-${String((processes += 1)).padStart(12, '0')}`;
+
+const toRows = (entries: readonly RequestLogEntry[]): LogRow[] =>
+  entries.map((entry, index) => ({
+    ...entry,
+    recorded_on: day,
+    id: newLogUuid(Date.parse(day), (ids += 1)),
+    sequence: index + 1,
+  }));
+
+const written = (processId: string): Promise<unknown[]> =>
+  createDatabase(pool)
+    .selectFrom('request_log')
+    .select(logColumns)
+    .where('process_id', '=', processId)
+    .orderBy('sequence')
+    .execute();
+
+const odd = [
+  '',
+  '\\N',
+  '\\.',
+  'null',
+  'tab\tand\ttab\t',
+  'line\nfeed\r\nand return\r',
+  'back\\slash\\\\ and \\t, \\n, \\x41, \\101',
+  '\b\f\v\u{7F}\u{85}\u{2028}',
+  '"quotes", \'single\', {braces}, $1',
+  'ü 😀 \u{10FFFF}',
+  ' spaces ',
+];
+
+test('every column of a row is copied as it is inserted, whatever its text', async () => {
+  const full = logEntry({
+    span_id: 'span',
+    parent_span_id: 'parent',
+    span_name: 'a span',
+    metadata: { user: 'u1' },
+    stream: true,
+    error_code: 'http_429',
+    duration_ms: 0.1 + 0.2,
+    first_event_ms: 1e-7,
+    input_tokens: Number.MAX_SAFE_INTEGER,
+    reasoning_tokens: 3,
+    batch_id: 'batch_1',
+    batch_line: 7,
+  });
+  const texts = odd.map((text) => logEntry({ model: text, trace_id: text, metadata: { [text]: text, other: text } }));
+  const long = Object.fromEntries(Array.from({ length: 64 }, (_, index) => [`n${index}`, '\t\\é\n'.repeat(2_000)]));
+  const entries = [full, logEntry({ key_id: null, status: null }), ...texts, logEntry({ metadata: long })];
+  for (const write of [createCopyRows.bind(null, pool), createInsertRows.bind(null, database.db)]) {
+    const processId = newProcessId();
+    const rows = toRows(entries);
+    await write(processId)(rows);
+    expect(await written(processId)).toEqual(rows);
+  }
+});
+
+test('half a character outside metadata becomes U+FFFD', async () => {
+  const processId = newProcessId();
+  await createCopyRows(pool, processId)(toRows([logEntry({ model: 'a\u{D83D}\tb' })]));
+  expect(await written(processId)).toMatchObject([{ model: 'a\u{FFFD}\tb' }]);
+});
+
+test.each<[string, Partial<RequestLogEntry>, string]>([
+  ['U+0000 in a text', { model: 'a\0b' }, '22021'],
+  ['U+0000 in metadata', { metadata: { a: '\0' } }, '22P05'],
+  ['half a character in metadata', { metadata: { a: '\u{D83D}' } }, '22P02'],
+  ['a fraction of a token', { input_tokens: 1.5 }, '22P02'],
+  ['a number too large', { attempts: 3e9 }, '22003'],
+  ['a time that is no number', { duration_ms: NaN }, '23502'],
+  ['a value that the table does not allow', { kind: 'neither' as 'live' }, '23514'],
+])('%s refuses the whole group, and the session goes on', async (_name, bad, state) => {
+  const processId = newProcessId();
+  const copyRows = createCopyRows(pool, processId);
+  const rows = toRows([logEntry(), logEntry(bad), logEntry()]);
+  const error: unknown = await copyRows(rows).catch((thrown: unknown) => thrown);
+  expect(sqlStateOf(error)).toBe(state);
+  expect(await written(processId)).toEqual([]);
+  await copyRows(toRows([logEntry()]));
+  expect(await written(processId)).toHaveLength(1);
+  expect(pool.totalCount).toBe(1);
+});
+
+test('a row that is there already refuses the whole group', async () => {
+  const processId = newProcessId();
+  const copyRows = createCopyRows(pool, processId);
+  const rows = toRows([logEntry(), logEntry()]);
+  await copyRows(rows.slice(1));
+  const error: unknown = await copyRows(rows).catch((thrown: unknown) => thrown);
+  expect(sqlStateOf(error)).toBe('23505');
+  expect(await written(processId)).toEqual(rows.slice(1));
+});
+
+test('a copy that cannot begin fails with the reason, and the session goes on', async () => {
+  const holder = await database.pool.connect();
+  try {
+    await holder.query('begin');
+    await holder.query('lock table request_log in share mode');
+    await pool.query(`set lock_timeout = '50ms'`);
+    const rows = toRows([logEntry()]);
+    const error: unknown = await createCopyRows(pool, newProcessId())(rows).catch((thrown: unknown) => thrown);
+    expect(sqlStateOf(error)).toBe('55P03');
+  } finally {
+    await holder.query('rollback');
+    holder.release();
+  }
+  const processId = newProcessId();
+  await createCopyRows(pool, processId)(toRows([logEntry()]));
+  expect(await written(processId)).toHaveLength(1);
+});
