@@ -7,6 +7,8 @@ export type EventStreamOptions = {
   /** Aborted when the client leaves or stalls, so that whatever feeds `events` stops; its signal belongs to the source. */
   controller: AbortController;
   logger: Logger;
+  /** Default 200. */
+  status?: number;
   /** A comment is sent after this long without an event: proxies and fetch cut silent connections. */
   heartbeatMs?: number;
   /** A client that does not catch up within this is cut off; meanwhile nothing is read from the source. */
@@ -34,7 +36,7 @@ export async function sendEventStream(
   options: EventStreamOptions,
 ): Promise<EventStreamOutcome> {
   const { controller, heartbeatMs = heartbeatMsDefault, stallTimeoutMs = stallTimeoutMsDefault } = options;
-  response.statusCode = 200;
+  response.statusCode = options.status ?? 200;
   response.setHeader('content-type', 'text/event-stream; charset=utf-8');
   response.setHeader('cache-control', 'no-cache');
   response.setHeader('x-accel-buffering', 'no');

@@ -61,7 +61,10 @@ test('a denied stream is 446 before it begins', async () => {
   const config = { before_request_hooks: [{ ...noApples, deny: true }] };
   const denied = await ask(config, body('Apple', { stream: true }));
   expect([denied.status, upstream.requests.length]).toEqual([446, 0]);
-  expect((await ask(config, body('pear', { stream: true }))).json['text']).toContain('[DONE]');
+  const passed = await ask(config, body('pear', { stream: true }));
+  expect([passed.status, String(passed.json['text']).includes('[DONE]')]).toEqual([200, true]);
+  const told = await ask({ input_guardrails: [noApples] }, body('Apple', { stream: true }));
+  expect([told.status, String(told.json['text']).includes('[DONE]')]).toEqual([246, true]);
 });
 
 test('a denied output is 446, and one that only fails is 246 with the answer', async () => {

@@ -242,7 +242,11 @@ async function sendStream(
   answer: StreamAnswer,
   controller: AbortController,
 ): Promise<void> {
-  const ended = await sendEventStream(request, response, answer.events, { controller, logger: deps.logger });
+  const ended = await sendEventStream(request, response, answer.events, {
+    controller,
+    logger: deps.logger,
+    status: answer.status,
+  });
   const summary: StreamSummary = await answer.done;
   const gone = ended === 'disconnected' || ended === 'stalled';
   record(deps, request, call, {
