@@ -67,6 +67,7 @@ describe('GET /v1/logs', () => {
       span_id: null,
       parent_span_id: null,
       span_name: null,
+      last_used_option: null,
       metadata: { user: 'u24' },
       api_key_id: 'key_1',
       virtual_key: 'openai-main',
