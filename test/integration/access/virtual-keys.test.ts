@@ -110,6 +110,11 @@ test.each([
     { provider: 'vllm' },
     { param: 'custom_host', code: 'missing_required_parameter' },
   ],
+  [
+    'a provider whose address is made of a setting, without it',
+    { provider: 'azure' },
+    { param: 'azure_resource_name', code: 'missing_required_parameter', message: /azure_resource_name/ },
+  ],
   ['a host with a query', { custom_host: 'https://a.example/?x=1' }, { param: 'custom_host', code: 'invalid_value' }],
   ['a key with a line break', { key: 'sk-1234\n' }, { param: 'key', code: 'invalid_value' }],
   ['a session token with a space', { aws_session_token: 'a b' }, { param: 'aws_session_token' }],

@@ -6,6 +6,7 @@ import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.ts';
 import { fileModel } from '#libs/files/file-model.ts';
+import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { batchCreated, batchValidated, chunkRedelivered, commandOn, fileUploaded } from './streams.ts';
 
