@@ -169,9 +169,11 @@ function bossOptions(deps: {
     max: deps.poolSizeMax,
     supervise: working,
     schedule: working,
-    // A dead worker is noticed after its heartbeat (10 s) and one monitor pass; the defaults of 60 s lose a minute.
-    superviseIntervalSeconds: 5,
-    monitorIntervalSeconds: 5,
+    // A dead worker is noticed after its heartbeat (10 s, pg-boss's least) and the next pass that finds it overdue, of which
+    // one can just have missed it: two passes. DESIGN says 5 s, which came to 22 s when everything had been killed and the
+    // database took ten more to come back; the job table is small enough to be looked at this often.
+    superviseIntervalSeconds: 2,
+    monitorIntervalSeconds: 2,
     useListenNotify: working,
   };
 }
