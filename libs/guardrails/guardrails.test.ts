@@ -174,6 +174,39 @@ describe('what a tenant may write', () => {
   });
 });
 
+describe('what would take too long', () => {
+  const slow = { regexMatch: { rule: '[\\p{L}]{900}\\d', not: true } };
+
+  test('an expression that repeats a thousand times over a long text is stopped, and does not pass', async () => {
+    const { results } = await guardrails.evaluate(GuardrailList.parse([slow]), subject('a'.repeat(1_000_000)));
+    expect(results[0]).toMatchObject({
+      verdict: false,
+      checks: [{ data: { explanation: expect.stringContaining('too long') } }],
+    });
+    expect(await verdictOf(slow, subject('short'))).toBe(true);
+  });
+
+  test('all checks of a call share their time; the next call has its own', async () => {
+    const list = GuardrailList.parse(
+      [...Array.from({ length: 20 }, () => slow), { contains: { words: ['a'] } }].slice(-20),
+    );
+    const { results } = await guardrails.evaluate(list, subject('a'.repeat(1_000_000)));
+    expect(results.at(-1)).toMatchObject({
+      verdict: false,
+      checks: [{ data: { explanation: expect.stringContaining('too long') } }],
+    });
+    expect(await verdictOf({ contains: { words: ['a'] } }, subject('a'.repeat(1_000_000)))).toBe(true);
+  });
+
+  test('an answer that nests deeper than the stack fails its schema and nothing else', async () => {
+    const check = {
+      jsonSchema: { schema: { $defs: { list: { items: { $ref: '#/$defs/list' } } }, $ref: '#/$defs/list' } },
+    };
+    const deep = '['.repeat(100_000) + ']'.repeat(100_000);
+    expect(await verdictOf(check, subject('x', answered(deep)))).toBe(false);
+  });
+});
+
 describe('webhooks', () => {
   const hook = (more: object = {}) => ({
     webhook: { webhookURL: new URL('/check?a=b', upstream.url).href, headers: { 'x-token': 't' }, ...more },

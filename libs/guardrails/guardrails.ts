@@ -4,6 +4,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { inputTexts, outputTexts, type CallTexts } from './call-texts.ts';
 import { checkRequest } from './request-checks.ts';
+import { createWorkBudget, type WorkBudget } from './run-within.ts';
 import type { GuardrailSubject } from './subject.ts';
 import { checkText, isSearch, isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './text-checks.ts';
 import { askWebhook, prepareWebhook } from './webhook.ts';
@@ -72,10 +73,11 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     check: GuardrailCheck,
     subject: GuardrailSubject,
     texts: Texts,
+    budget: WorkBudget,
   ): Promise<CheckResult> => {
     const start = performance.now();
     let finding: Finding;
-    if (isTextCheck(check)) finding = checkTexts(check, texts());
+    if (isTextCheck(check)) finding = checkTexts(check, texts(), budget);
     else if (check.name === 'webhook')
       finding = await askWebhook(egress, check, subject, webhookTexts(subject, texts()));
     else finding = checkRequest(check, subject);
@@ -92,10 +94,11 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     place: number,
     subject: GuardrailSubject,
     texts: Texts,
+    budget: WorkBudget,
   ): Promise<HookResult> => {
     const start = performance.now();
     const results: CheckResult[] = [];
-    for (const check of guardrail.checks) results.push(await evaluateCheck(check, subject, texts));
+    for (const check of guardrail.checks) results.push(await evaluateCheck(check, subject, texts, budget));
     const verdict = results.every((result) => result.verdict);
     const feedback = verdict ? guardrail.onSuccess : guardrail.onFail;
     return {
@@ -112,14 +115,20 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     };
   };
 
-  const runBeside = (guardrail: Guardrail, place: number, subject: GuardrailSubject, texts: Texts): void => {
+  const runBeside = (
+    guardrail: Guardrail,
+    place: number,
+    subject: GuardrailSubject,
+    texts: Texts,
+    budget: WorkBudget,
+  ): void => {
     if (running.size >= asyncMax) {
       logger.warn({ running: running.size }, 'async guardrail skipped: too many run already');
       return;
     }
     // The call may end first: its signal must not end this.
     const detached = { ...subject, signal: new AbortController().signal };
-    const run = evaluateOne(guardrail, place, detached, texts).then(
+    const run = evaluateOne(guardrail, place, detached, texts, budget).then(
       ({ id, verdict }) => logger.info({ guardrail: id, verdict }, 'async guardrail evaluated'),
       (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
     );
@@ -134,9 +143,11 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     async evaluate(guardrails, subject) {
       const texts = lazyTexts(subject);
       const results: HookResult[] = [];
+      // Apart, so that what only tells cannot use up the time of what decides.
+      const [budget, besideBudget] = [createWorkBudget(), createWorkBudget()];
       for (const [place, guardrail] of guardrails.entries()) {
-        if (guardrail.async) runBeside(guardrail, place, subject, texts);
-        else results.push(await evaluateOne(guardrail, place, subject, texts));
+        if (guardrail.async) runBeside(guardrail, place, subject, texts, besideBudget);
+        else results.push(await evaluateOne(guardrail, place, subject, texts, budget));
       }
       const failed = results.filter((result) => !result.verdict);
       if (failed.length === 0) return { outcome: 'passed', results };
@@ -153,7 +164,7 @@ function lazyTexts({ operation, request, response }: GuardrailSubject): Texts {
 }
 
 /** A check of texts on all that it reads: it passes when it passes on each of them. */
-function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTexts): Finding {
+function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTexts, budget: WorkBudget): Finding {
   if (hasUnreadable) return { verdict: false, data: { explanation: 'The input is token ids, which cannot be read.' } };
   const texts = isSearch(check) ? said : measured;
   if (texts.some((text) => text.length > textCharsMax)) {
@@ -161,10 +172,18 @@ function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTex
   }
   let last: Finding = { verdict: true, data: { explanation: 'There is no text to check.' } };
   for (const text of texts) {
-    last = checkText(check, text);
+    last = timed(budget, () => checkText(check, text, budget));
     if (!last.verdict) return last;
   }
   return last;
+}
+
+/** Counts what a check took, also one that runs without a clock of its own: many words, many long texts. */
+function timed<Result>(budget: WorkBudget, work: () => Result): Result {
+  const [start, before] = [performance.now(), budget.leftMs];
+  const result = work();
+  budget.leftMs = Math.min(budget.leftMs, before - (performance.now() - start));
+  return result;
 }
 
 function webhookTexts({ operation, request, response }: GuardrailSubject, texts: CallTexts) {
