@@ -34,6 +34,7 @@ const subject = (text: string, more: Partial<GuardrailSubject> = {}): GuardrailS
   stream: false,
   request: { messages: [{ role: 'user', content: text }] },
   response: null,
+  sizeBytes: text.length,
   signal: new AbortController().signal,
   ...more,
 });
@@ -280,6 +281,18 @@ describe('verdicts', () => {
   test('without deny a failure is told, and nothing failed is passed', async () => {
     expect((await guardrails.evaluate(GuardrailList.parse([no]), subject('hello'))).outcome).toBe('failed');
     expect((await guardrails.evaluate([], subject('hello'))).outcome).toBe('passed');
+  });
+
+  test('async guardrails hold so many bytes of bodies and no more; those beyond are skipped', async () => {
+    const list = GuardrailList.parse([{ webhook: { webhookURL: upstream.url.href, timeout: 1_000 }, async: true }]);
+    upstream.script(hang);
+    const large = { sizeBytes: 40_000_000 };
+    for (let n = 0; n < 3; n += 1) await guardrails.evaluate(list, subject('x', large));
+    await guardrails.settled();
+    expect(upstream.requests).toHaveLength(1);
+    await guardrails.evaluate(list, subject('x', large));
+    await guardrails.settled();
+    expect(upstream.requests).toHaveLength(2);
   });
 
   test('an async guardrail decides nothing, and the answer does not wait for it', async () => {

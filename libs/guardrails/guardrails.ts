@@ -63,11 +63,13 @@ const textCharsMax = 2_000_000;
 
 // What `async` guardrails may hold at once; the ones beyond are skipped, and the log says so.
 const asyncMax = 200;
+const asyncBytesMax = 67_108_864;
 
 /** The guardrails of configs: local checks and webhooks. */
 export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: Logger }): Guardrails {
   const { egress, clock, logger } = deps;
   const running = new Set<Promise<void>>();
+  let runningBytes = 0;
 
   const evaluateCheck = async (
     check: GuardrailCheck,
@@ -122,8 +124,9 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     texts: Texts,
     budget: WorkBudget,
   ): void => {
-    if (running.size >= asyncMax) {
-      logger.warn({ running: running.size }, 'async guardrail skipped: too many run already');
+    const { sizeBytes } = subject;
+    if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
+      logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
       return;
     }
     // The call may end first: its signal must not end this.
@@ -133,7 +136,11 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
       (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
     );
     running.add(run);
-    void run.finally(() => running.delete(run));
+    runningBytes += sizeBytes;
+    void run.finally(() => {
+      running.delete(run);
+      runningBytes -= sizeBytes;
+    });
   };
 
   return {
