@@ -21,7 +21,13 @@ type RuledConfig = {
   readonly [member: string]: unknown;
 };
 
-export type ShapeLimits = { textBytesMax: number; depthMax: number; leavesMax: number; nestingMax: number };
+export type ShapeLimits = {
+  textBytesMax: number;
+  depthMax: number;
+  leavesMax: number;
+  nestingMax: number;
+  patternsMax: number;
+};
 
 const invalid = (path: PropertyKey[], what: string): Breach => ({
   path,
@@ -43,6 +49,9 @@ export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
   if (Buffer.byteLength(JSON.stringify(value)) > limits.textBytesMax) {
     return invalid([], `a config is at most ${limits.textBytesMax} bytes of JSON long.`);
   }
+  if (countPatterns(value) > limits.patternsMax) {
+    return invalid([], `a config has at most ${limits.patternsMax} regular expressions in all.`);
+  }
   let leaves = 0;
   const waiting: { node: unknown; path: PropertyKey[]; depth: number }[] = [{ node: value, path: [], depth: 0 }];
   for (let next = waiting.pop(); next; next = waiting.pop()) {
@@ -61,6 +70,16 @@ export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
     }
   }
   return null;
+}
+
+/** Of conditions and of checks. After the other limits, so that it may recurse. */
+function countPatterns(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  return Object.entries(value).reduce(
+    (sum, [name, child]) =>
+      sum + ((name === '$regex' || name === 'rule') && typeof child === 'string' ? 1 : countPatterns(child)),
+    0,
+  );
 }
 
 function nestingOf(value: unknown, enough: number): number {

@@ -184,3 +184,10 @@ test('both spellings of the Retry-After flag mean the same, and the default is t
   expect(flag({ use_retry_after_header: false })).toBe(false);
   expect(flag({ use_retry_after_headers: false })).toBe(false);
 });
+
+test('a config has as many regular expressions as may be compiled with every call, and no more', () => {
+  const query = (count: number) => ({ $or: Array.from({ length: count }, () => ({ 'metadata.a': { $regex: 'x' } })) });
+  const config = (count: number) => conditional({ conditions: [{ query: query(count), then: 'a' }] });
+  expect(problemOf(config(100))).toBeNull();
+  expect(problemOf(config(101))?.message).toContain('100 regular expressions');
+});

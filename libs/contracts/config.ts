@@ -20,6 +20,8 @@ export const configLimits = {
   leavesMax: 50,
   /** Of the JSON as a whole, parameters and schemas included. */
   nestingMax: 64,
+  /** Regular expressions: each costs milliseconds to compile, and a config may come with every call. */
+  patternsMax: 100,
   /** An attempt may take as long as the gateway ever waits. */
   timeoutMsMax: 1_800_000,
 } as const;

@@ -154,10 +154,15 @@ async function tryAgain(deps: StartDeps, job: ClaimedJob<StartPayload>, toldMs: 
   });
 }
 
-/** So many milliseconds from now by the database's clock, by which the queue looks for what is due. */
+// A provider that asks for more is asked again after a day: a mistaken Retry-After must not be the end of a job.
+const waitMsMax = 86_400_000;
+
+/** So many milliseconds from now, a day at most, by the database's clock, by which the queue looks for what is due. */
 export async function dueAfter(tx: Kysely<Database>, waitMs: number): Promise<Date> {
   const { rows } = await sql<{ at: Date }>`
-    select clock_timestamp() + ${Math.ceil(waitMs)}::float8 * interval '1 millisecond' as at`.execute(tx);
+    select clock_timestamp() + ${Math.ceil(Math.min(waitMs, waitMsMax))}::float8 * interval '1 millisecond' as at`.execute(
+    tx,
+  );
   const [row] = rows;
   if (!row) throw new Error('the clock statement returned no row');
   return row.at;

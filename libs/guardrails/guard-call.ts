@@ -62,7 +62,8 @@ function evaluateOutput(
   subject: GuardrailSubject,
   { status, body }: JsonAnswer,
 ): Promise<GuardrailVerdict> {
-  return guardrails.evaluate(output, { ...subject, response: { status, body: asRecord(JSON.parse(body.toString())) } });
+  const response = { status, body: asRecord(JSON.parse(body.toString())) };
+  return guardrails.evaluate(output, { ...subject, response, sizeBytes: subject.sizeBytes + body.length });
 }
 
 function withVerdicts(
@@ -122,6 +123,7 @@ function toSubject({ request, target, model, metadata }: GuardedCall): Guardrail
     stream,
     request: editedBody(request),
     response: null,
+    sizeBytes: request.body.length,
     signal,
   };
 }

@@ -34,6 +34,7 @@ const subject = (text: string, more: Partial<GuardrailSubject> = {}): GuardrailS
   stream: false,
   request: { messages: [{ role: 'user', content: text }] },
   response: null,
+  sizeBytes: text.length,
   signal: new AbortController().signal,
   ...more,
 });
@@ -174,6 +175,39 @@ describe('what a tenant may write', () => {
   });
 });
 
+describe('what would take too long', () => {
+  const slow = { regexMatch: { rule: '[\\p{L}]{900}\\d', not: true } };
+
+  test('an expression that repeats a thousand times over a long text is stopped, and does not pass', async () => {
+    const { results } = await guardrails.evaluate(GuardrailList.parse([slow]), subject('a'.repeat(1_000_000)));
+    expect(results[0]).toMatchObject({
+      verdict: false,
+      checks: [{ data: { explanation: expect.stringContaining('too long') } }],
+    });
+    expect(await verdictOf(slow, subject('short'))).toBe(true);
+  });
+
+  test('all checks of a call share their time; the next call has its own', async () => {
+    const list = GuardrailList.parse(
+      [...Array.from({ length: 20 }, () => slow), { contains: { words: ['a'] } }].slice(-20),
+    );
+    const { results } = await guardrails.evaluate(list, subject('a'.repeat(1_000_000)));
+    expect(results.at(-1)).toMatchObject({
+      verdict: false,
+      checks: [{ data: { explanation: expect.stringContaining('too long') } }],
+    });
+    expect(await verdictOf({ contains: { words: ['a'] } }, subject('a'.repeat(1_000_000)))).toBe(true);
+  });
+
+  test('an answer that nests deeper than the stack fails its schema and nothing else', async () => {
+    const check = {
+      jsonSchema: { schema: { $defs: { list: { items: { $ref: '#/$defs/list' } } }, $ref: '#/$defs/list' } },
+    };
+    const deep = '['.repeat(100_000) + ']'.repeat(100_000);
+    expect(await verdictOf(check, subject('x', answered(deep)))).toBe(false);
+  });
+});
+
 describe('webhooks', () => {
   const hook = (more: object = {}) => ({
     webhook: { webhookURL: new URL('/check?a=b', upstream.url).href, headers: { 'x-token': 't' }, ...more },
@@ -247,6 +281,18 @@ describe('verdicts', () => {
   test('without deny a failure is told, and nothing failed is passed', async () => {
     expect((await guardrails.evaluate(GuardrailList.parse([no]), subject('hello'))).outcome).toBe('failed');
     expect((await guardrails.evaluate([], subject('hello'))).outcome).toBe('passed');
+  });
+
+  test('async guardrails hold so many bytes of bodies and no more; those beyond are skipped', async () => {
+    const list = GuardrailList.parse([{ webhook: { webhookURL: upstream.url.href, timeout: 1_000 }, async: true }]);
+    upstream.script(hang);
+    const large = { sizeBytes: 40_000_000 };
+    for (let n = 0; n < 3; n += 1) await guardrails.evaluate(list, subject('x', large));
+    await guardrails.settled();
+    expect(upstream.requests).toHaveLength(1);
+    await guardrails.evaluate(list, subject('x', large));
+    await guardrails.settled();
+    expect(upstream.requests).toHaveLength(2);
   });
 
   test('an async guardrail decides nothing, and the answer does not wait for it', async () => {

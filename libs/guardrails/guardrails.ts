@@ -4,6 +4,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { inputTexts, outputTexts, type CallTexts } from './call-texts.ts';
 import { checkRequest } from './request-checks.ts';
+import { createWorkBudget, type WorkBudget } from './run-within.ts';
 import type { GuardrailSubject } from './subject.ts';
 import { checkText, isSearch, isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './text-checks.ts';
 import { askWebhook, prepareWebhook } from './webhook.ts';
@@ -62,20 +63,23 @@ const textCharsMax = 2_000_000;
 
 // What `async` guardrails may hold at once; the ones beyond are skipped, and the log says so.
 const asyncMax = 200;
+const asyncBytesMax = 67_108_864;
 
 /** The guardrails of configs: local checks and webhooks. */
 export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: Logger }): Guardrails {
   const { egress, clock, logger } = deps;
   const running = new Set<Promise<void>>();
+  let runningBytes = 0;
 
   const evaluateCheck = async (
     check: GuardrailCheck,
     subject: GuardrailSubject,
     texts: Texts,
+    budget: WorkBudget,
   ): Promise<CheckResult> => {
     const start = performance.now();
     let finding: Finding;
-    if (isTextCheck(check)) finding = checkTexts(check, texts());
+    if (isTextCheck(check)) finding = checkTexts(check, texts(), budget);
     else if (check.name === 'webhook')
       finding = await askWebhook(egress, check, subject, webhookTexts(subject, texts()));
     else finding = checkRequest(check, subject);
@@ -92,10 +96,11 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     place: number,
     subject: GuardrailSubject,
     texts: Texts,
+    budget: WorkBudget,
   ): Promise<HookResult> => {
     const start = performance.now();
     const results: CheckResult[] = [];
-    for (const check of guardrail.checks) results.push(await evaluateCheck(check, subject, texts));
+    for (const check of guardrail.checks) results.push(await evaluateCheck(check, subject, texts, budget));
     const verdict = results.every((result) => result.verdict);
     const feedback = verdict ? guardrail.onSuccess : guardrail.onFail;
     return {
@@ -112,19 +117,30 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     };
   };
 
-  const runBeside = (guardrail: Guardrail, place: number, subject: GuardrailSubject, texts: Texts): void => {
-    if (running.size >= asyncMax) {
-      logger.warn({ running: running.size }, 'async guardrail skipped: too many run already');
+  const runBeside = (
+    guardrail: Guardrail,
+    place: number,
+    subject: GuardrailSubject,
+    texts: Texts,
+    budget: WorkBudget,
+  ): void => {
+    const { sizeBytes } = subject;
+    if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
+      logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
       return;
     }
     // The call may end first: its signal must not end this.
     const detached = { ...subject, signal: new AbortController().signal };
-    const run = evaluateOne(guardrail, place, detached, texts).then(
+    const run = evaluateOne(guardrail, place, detached, texts, budget).then(
       ({ id, verdict }) => logger.info({ guardrail: id, verdict }, 'async guardrail evaluated'),
       (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
     );
     running.add(run);
-    void run.finally(() => running.delete(run));
+    runningBytes += sizeBytes;
+    void run.finally(() => {
+      running.delete(run);
+      runningBytes -= sizeBytes;
+    });
   };
 
   return {
@@ -134,9 +150,11 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     async evaluate(guardrails, subject) {
       const texts = lazyTexts(subject);
       const results: HookResult[] = [];
+      // Apart, so that what only tells cannot use up the time of what decides.
+      const [budget, besideBudget] = [createWorkBudget(), createWorkBudget()];
       for (const [place, guardrail] of guardrails.entries()) {
-        if (guardrail.async) runBeside(guardrail, place, subject, texts);
-        else results.push(await evaluateOne(guardrail, place, subject, texts));
+        if (guardrail.async) runBeside(guardrail, place, subject, texts, besideBudget);
+        else results.push(await evaluateOne(guardrail, place, subject, texts, budget));
       }
       const failed = results.filter((result) => !result.verdict);
       if (failed.length === 0) return { outcome: 'passed', results };
@@ -153,7 +171,7 @@ function lazyTexts({ operation, request, response }: GuardrailSubject): Texts {
 }
 
 /** A check of texts on all that it reads: it passes when it passes on each of them. */
-function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTexts): Finding {
+function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTexts, budget: WorkBudget): Finding {
   if (hasUnreadable) return { verdict: false, data: { explanation: 'The input is token ids, which cannot be read.' } };
   const texts = isSearch(check) ? said : measured;
   if (texts.some((text) => text.length > textCharsMax)) {
@@ -161,10 +179,18 @@ function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTex
   }
   let last: Finding = { verdict: true, data: { explanation: 'There is no text to check.' } };
   for (const text of texts) {
-    last = checkText(check, text);
+    last = timed(budget, () => checkText(check, text, budget));
     if (!last.verdict) return last;
   }
   return last;
+}
+
+/** Counts what a check took, also one that runs without a clock of its own: many words, many long texts. */
+function timed<Result>(budget: WorkBudget, work: () => Result): Result {
+  const [start, before] = [performance.now(), budget.leftMs];
+  const result = work();
+  budget.leftMs = Math.min(budget.leftMs, before - (performance.now() - start));
+  return result;
 }
 
 function webhookTexts({ operation, request, response }: GuardrailSubject, texts: CallTexts) {

@@ -2,7 +2,7 @@ import { Validator } from '@cfworker/json-schema';
 import { LRUCache } from 'lru-cache';
 import { guardrailLimits } from '#libs/contracts/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { runWithin } from './run-within.ts';
+import { runOn, type WorkBudget } from './run-within.ts';
 
 /**
  * The JSON value in a text: the text itself, the first fenced block, or what lies between the first brace and the last.
@@ -55,7 +55,7 @@ const timeoutMs = 50;
  * A tenant's JSON Schema. Throws invalid_request when it is too large or too deep, refers to another document, or holds
  * regular expressions, which would not run in linear time here.
  */
-export function compileSchema(schema: object): (value: unknown) => boolean | 'too_slow' {
+export function compileSchema(schema: object): (value: unknown, budget: WorkBudget) => boolean | 'too_slow' {
   const text = JSON.stringify(schema);
   let entry = compiled.get(text);
   if (!entry) {
@@ -63,14 +63,21 @@ export function compileSchema(schema: object): (value: unknown) => boolean | 'to
     compiled.set(text, entry);
   }
   const { validator } = entry;
-  return (value) => {
-    if (entry.tooSlow) return 'too_slow';
+  return (value, budget) => {
+    if (entry.tooSlow || budget.leftMs <= 0) return 'too_slow';
+    // When others used the budget up, this schema is not to blame.
+    const hasItsTime = budget.leftMs >= timeoutMs;
     let valid = false;
-    const done = runWithin(() => {
-      valid = validator.validate(value).valid;
-    }, timeoutMs);
-    entry.tooSlow = !done;
-    return done ? valid : 'too_slow';
+    try {
+      const validate = () => void ({ valid } = validator.validate(value));
+      if (runOn(budget, validate, timeoutMs)) return valid;
+    } catch (error) {
+      // A text of a model may nest deeper than the stack is.
+      if (!(error instanceof RangeError)) throw error;
+      return 'too_slow';
+    }
+    entry.tooSlow = hasItsTime;
+    return 'too_slow';
   };
 }
 

@@ -1,6 +1,7 @@
 import type { GuardrailCheck } from '#libs/contracts/guardrails.ts';
 import { compileSchema, countKeys, jsonOfText } from './json-checks.ts';
 import { compilePattern } from './patterns.ts';
+import type { WorkBudget } from './run-within.ts';
 
 /** What a check found; `data` is shown in the results and never repeats the text that was checked. */
 export type Finding = { verdict: boolean; data: Readonly<Record<string, unknown>> };
@@ -33,12 +34,19 @@ export const isTextCheck = (check: GuardrailCheck): check is TextCheck => names.
 /** Whether the check looks for something (in all texts as one) instead of judging each text. */
 export const isSearch = (check: TextCheck): boolean => searching.has(check.name);
 
-/** Judges one text. Pure; throws invalid_request for a pattern or schema that cannot be used. */
-export function checkText(check: TextCheck, text: string): Finding {
+const tooSlow = 'The checks of this call take too long to evaluate.';
+
+/**
+ * Judges one text; a check that the budget has no time for does not pass. Throws invalid_request for a pattern or schema
+ * that cannot be used.
+ */
+export function checkText(check: TextCheck, text: string, budget: WorkBudget): Finding {
+  if (budget.leftMs <= 0) return { verdict: false, data: { explanation: tooSlow } };
   switch (check.name) {
     case 'regexMatch': {
       const { rule, not } = check.parameters;
-      const matched = compilePattern(rule).test(text);
+      const matched = compilePattern(rule)(text, budget);
+      if (matched === 'too_slow') return { verdict: false, data: { rule, not, explanation: tooSlow } };
       return { verdict: matched !== not, data: { rule, not, matched } };
     }
     case 'contains': {
@@ -58,7 +66,7 @@ export function checkText(check: TextCheck, text: string): Finding {
       const validate = compileSchema(schema);
       const value = jsonOfText(text);
       if (value === undefined) return { verdict: not, data: { not, explanation: 'The text holds no JSON.' } };
-      const valid = validate(value);
+      const valid = validate(value, budget);
       if (valid === 'too_slow')
         return { verdict: false, data: { not, explanation: 'The schema takes too long to evaluate.' } };
       return { verdict: valid !== not, data: { not, valid } };

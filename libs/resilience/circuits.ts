@@ -4,6 +4,7 @@ import type { Target } from '#libs/forwarding/answer.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { createCircuit, type Circuit, type CircuitChange } from './circuit.ts';
 import { forgetOne } from './forget-one.ts';
+import { shortModel } from './short-model.ts';
 
 /** The circuit of one credential, model and breaker policy. `id` is the same in every process. */
 export type KnownCircuit = {
@@ -59,9 +60,8 @@ export function createCircuits(clock: Clock): Circuits {
     if (untilMs !== undefined) entry.circuit.adopt(untilMs);
     const isClosed = ({ circuit }: KnownCircuit): boolean => circuit.state(clock.now()) === 'closed';
     if (known.size >= circuitsMax) {
-      forgetOne(known, isClosed);
-      byId.clear();
-      for (const one of known.values()) byId.set(one.id, one);
+      const forgotten = forgetOne(known, isClosed);
+      if (forgotten) byId.delete(forgotten.id);
     }
     known.set(name, entry);
     byId.set(id, entry);
@@ -69,7 +69,8 @@ export function createCircuits(clock: Clock): Circuits {
   };
 
   return {
-    of: (target, model, policy) => {
+    of: (target, named, policy) => {
+      const model = shortModel(named);
       const name = JSON.stringify([target.credentialId, policyName(policy), model]);
       return known.get(name) ?? meet(target, model, policy, name);
     },

@@ -1,12 +1,20 @@
 const lookedMax = 100;
 
-/** Makes room in a map that must not grow: drops the oldest entry that may go, or, when none of the first may, the oldest. */
-export function forgetOne<Key, Value>(map: Map<Key, Value>, mayGo: (value: Value) => boolean): void {
+/**
+ * Makes room in a map that must not grow: drops the oldest entry that may go, or, when none of the first may, the oldest.
+ * Returns what was dropped; undefined of an empty map.
+ */
+export function forgetOne<Key, Value>(map: Map<Key, Value>, mayGo: (value: Value) => boolean): Value | undefined {
+  const forget = (key: Key, value: Value): Value => {
+    map.delete(key);
+    return value;
+  };
   let looked = 0;
   for (const [key, value] of map) {
-    if (mayGo(value)) return void map.delete(key);
+    if (mayGo(value)) return forget(key, value);
     looked += 1;
     if (looked === lookedMax) break;
   }
-  for (const key of map.keys()) return void map.delete(key);
+  for (const [key, value] of map) return forget(key, value);
+  return undefined;
 }

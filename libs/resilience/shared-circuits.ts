@@ -103,21 +103,32 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
       .execute();
   };
 
+  const stillThere = async (ids: readonly string[]): Promise<string[]> => {
+    if (ids.length === 0) return [];
+    const rows = await db.selectFrom('provider_circuit').select('id').where('id', 'in', ids).execute();
+    return rows.map(({ id }) => id);
+  };
+
   const read = async (): Promise<void> => {
     const askedAtMs = clock.now();
     const rows = await db
       .selectFrom('provider_circuit')
       .select(['id', sql<number>`(extract(epoch from open_until - clock_timestamp()) * 1000)::float8`.as('left_ms')])
       .where('open_until', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${forgetAfterSeconds})`)
+      // The newest: what was opened since the last look is heard of even when somebody opens thousands.
+      .orderBy('opened_at', 'desc')
       .limit(rowsMax)
       .execute();
     const found = new Set(rows.map((row) => row.id));
     for (const { id, left_ms: leftMs } of rows) if (!pending.has(id)) circuits.adopt(id, clock.now() + leftMs);
     const changed = new Set<string>();
     for (const { id, changedAtMs } of circuits.all()) if (changedAtMs >= askedAtMs) changed.add(id);
-    // Gone since the last time, and not by something that happened here meanwhile: somebody's probe succeeded.
-    for (const id of listed) if (!found.has(id) && !pending.has(id) && !changed.has(id)) circuits.adopt(id, null);
-    listed = found;
+    // Gone since the last time, and not by something that happened here meanwhile: somebody's probe succeeded. Of more
+    // rows than are read some are missing here and still there, by which one workspace would close another's circuits.
+    const missing = [...listed].filter((id) => !found.has(id));
+    for (const id of await stillThere(missing)) found.add(id);
+    for (const id of missing) if (!found.has(id) && !pending.has(id) && !changed.has(id)) circuits.adopt(id, null);
+    listed = new Set([...found].slice(0, 2 * rowsMax));
   };
 
   const sync = async (): Promise<void> => {

@@ -314,6 +314,16 @@ describe('a circuit', () => {
   });
 });
 
+test('a model with a name of megabytes is remembered by a short one', async () => {
+  const [one, two] = [`${'m'.repeat(2_000_000)}1`, `${'m'.repeat(2_000_000)}2`];
+  await make(failed('provider_failed'), { model: one, breaker: { ...breaker, failuresInRow: 1 } });
+  const [known] = traffic.circuits.all();
+  expect(known?.model.length).toBeLessThan(300);
+  await make(answer(429, { 'retry-after': '60' }), { model: one });
+  expect(await refusalOf({ model: one })).toBeDefined();
+  expect(await refusalOf({ model: two })).toBeUndefined();
+});
+
 test('what is remembered of models is bounded, and what is paused is forgotten last', async () => {
   await make(answer(429, { 'retry-after': '60' }), { model: 'paused' });
   for (let n = 0; n < 500; n += 1) await make(answer(200), { model: `m${n}` });

@@ -9,6 +9,7 @@ import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
 import { forgetOne } from './forget-one.ts';
 import { createCallQueue, type CallQueue } from './queue.ts';
+import { shortModel } from './short-model.ts';
 import { refusals } from './traffic-refusals.ts';
 
 /** A call's request and where it goes; the request is the forwarder's own, so that nothing is made for asking. */
@@ -199,7 +200,7 @@ export function createTraffic(deps: Deps): Traffic {
   return {
     enter: (request, target, heedsPauses = true) => {
       const model = target.model ?? request.model ?? '';
-      const lane = laneOf(target.credentialId ?? '', model);
+      const lane = laneOf(target.credentialId ?? '', shortModel(model));
       const { breaker } = request;
       if (breaker === undefined) {
         const isFree = lane.pausedUntilMs === 0 || !heedsPauses || lane.pausedUntilMs <= clock.now();

@@ -106,7 +106,8 @@ export function createResponseCache(deps: Deps): ResponseCache {
         return withStatus(await make(), 'DISABLED');
       }
       const { namespace, maxAgeMs, refresh } = options;
-      const sent = pickHeaders(request.headers, findProvider(target.provider)?.clientHeaders ?? []);
+      const { clientHeaders = [] } = findProvider(target.provider) ?? {};
+      const sent = pickHeaders(request.headers, [...clientHeaders, ...(request.forwardHeaders ?? [])]);
       const key = cacheKey({ workspaceId, credentialId, namespace }, request, target, sent);
       const name = key.toString('base64');
       const entry = refresh ? null : await find(workspaceId, key, name, maxAgeMs);

@@ -14,6 +14,9 @@ const groupBytesMax = 4_194_304;
 const groupMs = 250;
 // While the database is away or slow: beyond, new rows are dropped, because a cache may forget.
 const waitingBytesMax = 16_777_216;
+/** Beside its body: key, head and the row's own objects. Small answers would otherwise wait without number. */
+const overheadBytes = 1_024;
+const sizeOf = ({ entry }: KeptRow): number => entry.body.length + overheadBytes;
 
 /** Groups rows into few statements, off the path of the calls that made them. */
 export function createRowWriter({ stored, logger }: { stored: StoredAnswers; logger: Logger }): RowWriter {
@@ -26,9 +29,9 @@ export function createRowWriter({ stored, logger }: { stored: StoredAnswers; log
   const takeGroup = (): KeptRow[] => {
     let bytes = 0;
     let rows = 0;
-    for (const { entry } of waiting) {
-      if (rows > 0 && (rows === groupRowsMax || bytes + entry.body.length > groupBytesMax)) break;
-      bytes += entry.body.length;
+    for (const row of waiting) {
+      if (rows > 0 && (rows === groupRowsMax || bytes + sizeOf(row) > groupBytesMax)) break;
+      bytes += sizeOf(row);
       rows += 1;
     }
     waitingBytes -= bytes;
@@ -58,12 +61,12 @@ export function createRowWriter({ stored, logger }: { stored: StoredAnswers; log
 
   return {
     add: (row) => {
-      if (waitingBytes + row.entry.body.length > waitingBytesMax) {
+      if (waitingBytes + sizeOf(row) > waitingBytesMax) {
         droppedRows += 1;
         return;
       }
       waiting.push(row);
-      waitingBytes += row.entry.body.length;
+      waitingBytes += sizeOf(row);
       if (waiting.length >= groupRowsMax || waitingBytes >= groupBytesMax) void flush();
       else timer ??= setTimeout(() => void flush(), groupMs).unref();
     },

@@ -100,6 +100,7 @@ test('a drop inside a member writes that member anew and touches no other', () =
   });
   expect(edit({ drop_params: ['tools[0]'] }).edits).toEqual({ tools: '[{"function":{"name":"b"}}]' });
   expect(edit({ drop_params: ['tools[*].function.missing'] }).edits).toEqual({});
+  expect(edit({ drop_params: ['tools[0].function', 'tools[0].x', 'tools'] }).edits).toEqual({ tools: undefined });
   expect(edit({ override_params: { x: { a: 1, b: 2 } }, drop_params: ['x.a'] }).edits).toEqual({ x: '{"b":2}' });
   expect(params.tools[0]?.function.strict).toBe(true);
 });

@@ -56,3 +56,10 @@ test.each<[Query, boolean]>([
 test('a call without metadata meets no condition on it', () => {
   expect(compileQuery({ 'metadata.plan': 'pro' })({ ...call, metadata: null })).toBe(false);
 });
+
+test('expressions that take too long for a call find nothing in it, and the next call has its own time', () => {
+  const query = { 'params.text': { $regex: '[\\p{L}]{900}' } };
+  const found = compileQuery({ $or: Array.from({ length: 50 }, () => query) });
+  expect(found({ ...call, params: { text: `${'1a'.repeat(500_000)}${'a'.repeat(900)}` } })).toBe(false);
+  expect(found({ ...call, params: { text: 'a'.repeat(900) } })).toBe(true);
+});

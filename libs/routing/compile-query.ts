@@ -1,11 +1,25 @@
-import { RE2JS } from 're2js';
 import type { Comparison, Query, Scalar } from '#libs/contracts/config-query.ts';
 import { parseParamPath, type PathStep } from '#libs/contracts/param-path.ts';
+import { compilePattern } from '#libs/guardrails/patterns.ts';
+import { createWorkBudget, type WorkBudget } from '#libs/guardrails/run-within.ts';
 import type { PlanCall, Predicate } from './plan.ts';
+
+// Of all the expressions that one call meets.
+const budgets = new WeakMap<PlanCall, WorkBudget>();
+
+function budgetOf(call: PlanCall): WorkBudget {
+  let budget = budgets.get(call);
+  if (!budget) {
+    budget = createWorkBudget();
+    budgets.set(call, budget);
+  }
+  return budget;
+}
 
 /**
  * A predicate from a query that `QueryInput` accepted. Fields beside each other all have to hold, `$and` and `$or` among
- * them. Regular expressions are RE2's: their time is linear in the text, whatever pattern a tenant writes.
+ * them. Regular expressions are RE2's: their time is linear in the text, whatever pattern a tenant writes, and all of
+ * a call's together have the time of a `WorkBudget`.
  */
 export function compileQuery(query: Query): Predicate {
   const parts = Object.entries(query).map(([field, wanted]): Predicate => {
@@ -21,7 +35,7 @@ export function compileQuery(query: Query): Predicate {
     );
     return (call) => {
       const value = read(call);
-      return tests.every((test) => test(value));
+      return tests.every((test) => test(value, call));
     };
   });
   return (call) => parts.every((part) => part(call));
@@ -52,7 +66,7 @@ function valueAt(value: unknown, steps: readonly PathStep[]): unknown {
   return current;
 }
 
-function compileComparison(operator: Comparison, operand: unknown): (value: unknown) => boolean {
+function compileComparison(operator: Comparison, operand: unknown): (value: unknown, call: PlanCall) => boolean {
   switch (operator) {
     case '$eq':
       return (value) => equals(value, operand as Scalar);
@@ -71,8 +85,9 @@ function compileComparison(operator: Comparison, operand: unknown): (value: unkn
     case '$lte':
       return ordered(operand, (order) => order <= 0);
     case '$regex': {
-      const pattern = RE2JS.compile(operand as string);
-      return (value) => typeof value === 'string' && pattern.test(value);
+      const pattern = compilePattern(operand as string);
+      // One that takes too long counts as not found.
+      return (value, call) => typeof value === 'string' && pattern(value, budgetOf(call)) === true;
     }
   }
 }

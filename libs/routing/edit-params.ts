@@ -14,6 +14,8 @@ export function editParams(
   const edits = new Map<string, string | undefined>();
   for (const [name, raw] of defaults) if (!Object.hasOwn(params, name)) edits.set(name, raw);
   for (const [name, raw] of overrides) edits.set(name, raw);
+  // Read once, however many paths lead into it: a body is large, and each copy of it holds up every other call.
+  const opened = new Map<string, { value: unknown; isChanged: boolean }>();
   for (const [top, ...rest] of drops) {
     if (typeof top !== 'string') continue;
     const set = edits.get(top);
@@ -23,11 +25,17 @@ export function editParams(
       // What only a default or an override would have added is simply not added.
       if (Object.hasOwn(params, top)) edits.set(top, undefined);
       else edits.delete(top);
+      opened.delete(top);
       continue;
     }
-    const value: unknown = set === undefined ? structuredClone(params[top]) : JSON.parse(set);
-    if (removeAt(value, rest)) edits.set(top, JSON.stringify(value));
+    let member = opened.get(top);
+    if (!member) {
+      member = { value: set === undefined ? structuredClone(params[top]) : JSON.parse(set), isChanged: false };
+      opened.set(top, member);
+    }
+    if (removeAt(member.value, rest)) member.isChanged = true;
   }
+  for (const [top, { value, isChanged }] of opened) if (isChanged) edits.set(top, JSON.stringify(value));
   const raw = edits.get('model');
   const model: unknown = raw === undefined ? null : JSON.parse(raw);
   edits.delete('model');

@@ -94,6 +94,15 @@ test('a namespace is a partition of its own', async () => {
   expect([(await ask(body, headers)).cache, (await ask(body, headers)).cache]).toEqual(['MISS', 'HIT']);
 });
 
+test('callers whose forwarded headers differ get no answer of each other', async () => {
+  const body = fresh();
+  const config = { cache: { mode: 'simple', max_age: 60 }, forward_headers: ['x-customer'] };
+  const as = (customer: string) => ({ 'x-gateway-config': JSON.stringify(config), 'x-customer': customer });
+  const answers = [await ask(body, as('one')), await ask(body, as('two')), await ask(body, as('one'))];
+  expect(answers.map(({ cache }) => cache)).toEqual(['MISS', 'MISS', 'HIT']);
+  expect(upstream.requests.map(({ headers }) => headers['x-customer'])).toEqual(['one', 'two']);
+});
+
 test('errors are never kept', async () => {
   const body = fresh();
   upstream.script([(reply) => reply.json(500, { error: { message: 'x' } }), ok]);

@@ -84,6 +84,26 @@ test('a database that is away changes nothing in the process, and is told when i
   expect(two.isOpen()).toBe(true);
 });
 
+test('a workspace that opens more circuits than are shared closes none of another', async () => {
+  const [one, two] = [startProcess(0), startProcess(0)];
+  await one.call(false);
+  await one.sync();
+  await two.sync();
+  expect(two.isOpen()).toBe(true);
+  await sql`insert into provider_circuit
+    (id, workspace_id, credential_id, label, provider, model, opened_at, open_until, failures, reason)
+    select 'x' || n, 'ws_2', 'vk_2', 'l', 'openai', 'm' || n, now() + interval '1 s', now() + interval '1 min', 1, 'r'
+    from generate_series(1, 1100) as n`.execute(database.db);
+  // Rows come as they lie in the table when nobody says otherwise, and one that was changed lies last.
+  await sql`update provider_circuit set failures = 2 where workspace_id = 'ws_1'`.execute(database.db);
+  await two.sync();
+  await two.sync();
+  expect(two.isOpen()).toBe(true);
+  await sql`delete from provider_circuit where workspace_id = 'ws_1'`.execute(database.db);
+  await two.sync();
+  expect(two.isOpen()).toBe(false);
+});
+
 test('a circuit that nobody asks about any more is swept', async () => {
   const one = startProcess(0);
   await one.call(false);
