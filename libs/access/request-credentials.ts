@@ -24,7 +24,8 @@ export type RequestCredentials = {
 };
 
 /** The gateway key's own header, null when it is absent or empty. */
-export const gatewayKeyHeaderOf = (headers: IncomingHttpHeaders): string | null => headerOf(headers, 'api-key');
+export const gatewayKeyHeaderOf = (headers: IncomingHttpHeaders): string | null =>
+  headerOf(headers, 'x-gateway-api-key', 'x-portkey-api-key');
 
 /** The token of `Authorization: Bearer`; null for other schemes. */
 export function bearerOf(headers: IncomingHttpHeaders): string | null {
@@ -42,9 +43,9 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials 
   const gatewayKey = gatewayKeyHeaderOf(headers);
   const bearer = gatewayKey === null ? null : bearerOf(headers);
   const isProviderKey = bearer !== null && bearer !== gatewayKey && !looksLikeGatewayKey(bearer);
-  const config = headerOf(headers, 'config');
-  const named = namedProvider(headerOf(headers, 'provider'), 'x-gateway-provider');
-  const slug = headerOf(headers, 'virtual-key');
+  const config = headerOf(headers, 'x-gateway-config', 'x-portkey-config');
+  const named = namedProvider(headerOf(headers, 'x-gateway-provider', 'x-portkey-provider'), 'x-gateway-provider');
+  const slug = headerOf(headers, 'x-gateway-virtual-key', 'x-portkey-virtual-key');
   const virtualKey = slug === null ? null : { slug: withoutAt(slug), param: 'x-gateway-virtual-key' };
   if (virtualKey && named.virtualKey && virtualKey.slug !== named.virtualKey.slug) {
     throw new GatewayError(
@@ -58,7 +59,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials 
     virtualKey: virtualKey ?? named.virtualKey,
     provider: named.provider,
     providerKey: isProviderKey ? new Secret(bearer) : null,
-    customHost: headerOf(headers, 'custom-host'),
+    customHost: headerOf(headers, 'x-gateway-custom-host', 'x-portkey-custom-host'),
     config: config === null ? null : { value: config, param: 'x-gateway-config' },
     headers,
   };
@@ -88,7 +89,8 @@ export function slugOfModel(model: string | null): { slug: string; model: string
 
 const withoutAt = (slug: string): string => (slug.startsWith('@') ? slug.slice(1) : slug);
 
-function headerOf(headers: IncomingHttpHeaders, name: string): string | null {
-  const value = headers[`x-gateway-${name}`] || headers[`x-portkey-${name}`];
+// Whole names: one made of a prefix for each lookup costs more than the lookup.
+function headerOf(headers: IncomingHttpHeaders, name: string, alias: string): string | null {
+  const value = headers[name] || headers[alias];
   return typeof value === 'string' && value !== '' ? value : null;
 }

@@ -69,7 +69,7 @@ const routes: Route[] = [
     scope: 'public',
     handler: (request, response) => {
       const { requestId, traceId, spanId, parentSpanId, spanName, metadata } = contextOf(request);
-      const virtualKey = gatewayHeader(request, 'virtual-key');
+      const virtualKey = gatewayHeader(request, 'x-gateway-virtual-key', 'x-portkey-virtual-key');
       response.json({ requestId, traceId, spanId, parentSpanId, spanName, metadata, virtualKey });
     },
   }),

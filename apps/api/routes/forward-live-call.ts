@@ -1,4 +1,3 @@
-import { isAscii } from 'node:buffer';
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
@@ -17,6 +16,7 @@ import { statusOf } from '#libs/http/error-response.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
+import { sendTogether } from '#libs/http/send-together.ts';
 import { sendEventStream } from '#libs/http/sse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -211,17 +211,11 @@ function failed(
   throw error;
 }
 
-// Beyond this the second copy of the body costs more than it saves.
-const textBytesMax = 16_384;
-
 function sendJson(deps: LiveDeps, request: Request, response: Response, call: Call, answer: JsonAnswer): void {
-  response.statusCode = answer.status;
   response.setHeader('content-type', answer.contentType);
   response.setHeader('content-length', answer.body.length);
-  // Head and body leave as one piece of text: as two pieces they cost the system call and its bookkeeping more.
-  if (answer.body.length <= textBytesMax && isAscii(answer.body))
-    response.end(answer.body.toString('latin1'), 'latin1');
-  else response.end(answer.body);
+  response.writeHead(answer.status);
+  sendTogether(response, answer.body);
   const { status, usage, model, finishReason, providerRequestId, attempts } = answer;
   record(deps, request, call, {
     status,
