@@ -61,8 +61,8 @@ program
     if (markdown) process.stdout.write(providersToMarkdown(described));
     else if (json) for (const each of described) print(JSON.stringify(each));
     else {
-      for (const { id, operations } of described) {
-        const can = Object.entries(operations).filter(([, form]) => form !== 'cannot');
+      for (const { id, operations, areas } of described) {
+        const can = Object.entries({ ...operations, ...areas }).filter(([, form]) => form !== 'cannot');
         print(`${id.padEnd(18)} ${can.map(([name, form]) => `${name} (${form})`).join(', ')}`);
       }
     }

@@ -71,3 +71,16 @@ test.each([
     expect.objectContaining({ kind: 'invalid_request', param: name }),
   );
 });
+
+test.each(['x-gateway-retry-count', 'x-gateway-request-timeout', 'x-gateway-cache-ttl'])(
+  '%s that is no number is told what it should be',
+  (header) => {
+    const problem = { code: 'invalid_value', param: header };
+    for (const text of ['many', '-4', '1.5', '1e3', ' 1']) {
+      expect(() => callOptionsOf({ [header]: text })).toThrow(expect.objectContaining(problem));
+      expect(() => callOptionsOf({ [header]: text })).toThrow(
+        /^Invalid '[\w-]+': expected a whole number from \d+ to \d+\.$/,
+      );
+    }
+  },
+);

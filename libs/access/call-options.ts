@@ -4,6 +4,7 @@ import { configLimits } from '#libs/contracts/config.ts';
 import { ForwardHeader } from '#libs/contracts/forward-headers.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { cacheMaxAgeSeconds, CacheTtlHeader, type CachePolicy } from '#libs/contracts/response-cache.ts';
+import { integerText } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Leaf } from '#libs/routing/plan.ts';
 
@@ -18,16 +19,10 @@ export type CallOptions = {
   cacheMaxAgeSeconds: number | null;
 };
 
-const whole = (min: number, max: number) =>
-  z
-    .string()
-    .regex(/^\d{1,9}$/)
-    .transform(Number)
-    .pipe(z.int('integer').min(min, 'integer').max(max, 'integer'));
 // Presence alone means nothing: the ancestor took "false" for a yes.
 const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
-const Timeout = whole(1, configLimits.timeoutMsMax);
-const RetryCount = whole(0, 5);
+const Timeout = integerText({ min: 1, max: configLimits.timeoutMsMax });
+const RetryCount = integerText({ min: 0, max: 5 });
 const Names = z
   .string()
   .transform((text) => text.split(',').map((name) => name.trim()))

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { relayAreas } from '#libs/providers/provider.ts';
 import { timestamp } from './access-fields.ts';
 import { listOf } from './lists.ts';
 import { metadata, text } from './scalars.ts';
@@ -20,6 +21,7 @@ const scopeAreas = [
   'audit',
   'workspaces',
   'providers',
+  ...relayAreas,
 ] as const;
 
 type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;

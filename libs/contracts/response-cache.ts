@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { integer } from './scalars.ts';
+import { integer, integerText } from './scalars.ts';
 
 /** How long a stored answer may be served, in seconds: a minute to ninety days, a week when nothing is said. */
 export const cacheMaxAgeSeconds = { min: 60, max: 90 * 86_400, default: 7 * 86_400 } as const;
@@ -18,8 +18,4 @@ export const CacheInput = z
   });
 
 /** `x-gateway-cache-ttl`: whole seconds as text. */
-export const CacheTtlHeader = z
-  .string()
-  .regex(/^\d{1,9}$/)
-  .transform(Number)
-  .pipe(maxAge());
+export const CacheTtlHeader = integerText({ min: cacheMaxAgeSeconds.min, max: cacheMaxAgeSeconds.max });

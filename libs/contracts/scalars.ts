@@ -112,3 +112,18 @@ function metadataBreach(value: Record<string, string>): Breach | null {
   }
   return null;
 }
+
+/** An integer in a header: its decimal digits, nine at most. */
+export const integerText = (limits: { min: number; max: number }) =>
+  z
+    .string()
+    .transform((text, context) => {
+      if (/^\d{1,9}$/.test(text)) return Number(text);
+      addBreach(context, {
+        path: [],
+        code: 'invalid_value',
+        text: (name) => `Invalid ${name()}: expected a whole number from ${limits.min} to ${limits.max}.`,
+      });
+      return z.NEVER;
+    })
+    .pipe(integer(limits));

@@ -33,6 +33,23 @@ test('forms are told from the adapters', () => {
   expect(forms['azure']).toMatchObject({ chat: 'pass-through', embeddings: 'pass-through' });
 });
 
+test('areas that are forwarded whole, and fine-tuning, are told from the adapters', () => {
+  const areas = Object.fromEntries(described.map(({ id, areas: forms }) => [id, forms]));
+  expect(areas['openai']).toEqual({
+    moderations: 'pass-through',
+    images: 'pass-through',
+    audio: 'pass-through',
+    responses: 'pass-through',
+    rerank: 'cannot',
+    assistants: 'pass-through',
+    threads: 'pass-through',
+    vector_stores: 'pass-through',
+    fine_tuning: 'transformed',
+  });
+  expect(areas['groq']).toMatchObject({ audio: 'pass-through', images: 'cannot', fine_tuning: 'cannot' });
+  expect(new Set(Object.values(areas['anthropic'] ?? {}))).toEqual(new Set(['cannot']));
+});
+
 test('a place that is written down is where the adapter is', () => {
   const samples: Settings = { vertex_region: 'europe-west1', aws_region: 'eu-west-1', azure_resource_name: 'contoso' };
   const made = Object.entries(providerPlaces).filter(([, { address }]) => address !== '');

@@ -1,13 +1,14 @@
 import { providerPlaces } from './provider-places.ts';
-import type { Operation, Provider } from './provider.ts';
+import { relayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
 
 export type OperationForm = 'pass-through' | 'transformed' | 'cannot';
+type AreaName = RelayArea | 'fine_tuning';
 
 export type ProviderDescription = {
   id: string;
   operations: Readonly<Record<Operation, OperationForm>>;
-  /** Areas that are forwarded whole. */
-  relays: readonly string[];
+  /** Of everything but completions: areas are forwarded whole, or not at all; fine-tuning jobs are our own. */
+  areas: Readonly<Record<AreaName, OperationForm>>;
   /** With the names of settings in braces; null: the caller names a host. */
   address: string | null;
   /** Beside `key` and `custom_host`; a question mark behind those that may be left out. */
@@ -16,6 +17,7 @@ export type ProviderDescription = {
 };
 
 const operationNames: readonly Operation[] = ['chat', 'completions', 'embeddings', 'models'];
+const areaNames: readonly AreaName[] = [...relayAreas, 'fine_tuning'];
 
 /** What a provider can, and where it is, as its adapter says it. */
 export function describeProvider(provider: Provider): ProviderDescription {
@@ -33,23 +35,31 @@ export function describeProvider(provider: Provider): ProviderDescription {
       embeddings: formOf('embeddings'),
       models: formOf('models'),
     },
-    relays: provider.relay?.areas ?? [],
+    areas: Object.fromEntries(areaNames.map((area) => [area, areaFormOf(provider, area)])) as Record<
+      AreaName,
+      OperationForm
+    >,
     address: place?.address || (provider.baseUrlOf({})?.href ?? null),
     settings: place?.settings ?? [],
     differences: provider.differences ?? [],
   };
 }
 
+function areaFormOf({ relay, fineTuning }: Provider, area: AreaName): OperationForm {
+  if (area === 'fine_tuning') return fineTuning ? 'transformed' : 'cannot';
+  return relay?.areas.includes(area) ? 'pass-through' : 'cannot';
+}
+
 /** docs/providers.md, whole. */
 export function providersToMarkdown(providers: readonly ProviderDescription[]): string {
   const code = (texts: readonly string[]): string => texts.map((text) => `\`${text}\``).join(', ') || '-';
   const operations = table(
-    ['provider', ...operationNames, 'forwarded whole'],
-    providers.map(({ id, operations, relays }) => [
-      `\`${id}\``,
-      ...operationNames.map((name) => operations[name]),
-      relays.join(', ') || '-',
-    ]),
+    ['provider', ...operationNames],
+    providers.map(({ id, operations }) => [`\`${id}\``, ...operationNames.map((name) => operations[name])]),
+  );
+  const areas = table(
+    ['provider', ...areaNames],
+    providers.map(({ id, areas: forms }) => [`\`${id}\``, ...areaNames.map((name) => forms[name])]),
   );
   const places = table(
     ['provider', 'base address', 'settings'],
@@ -77,6 +87,14 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       '- **cannot**: answered with 400 `unsupported_operation` before anything is sent.',
     ].join('\n'),
     operations,
+    '## Other areas',
+    [
+      'All of an area’s operations (`GET /openapi.json` lists them) go to one provider, whole: no config but its first target,',
+      'no cache, no retries. Fine-tuning jobs are Sluice’s own: it uploads their files, creates and follows them at the',
+      'provider, and keeps events, checkpoints and result files. Files and batches are Sluice’s own too, and a batch runs on',
+      'every provider that has its endpoint.',
+    ].join('\n'),
+    areas,
     '## Addresses and settings',
     'A `custom_host` replaces the base address, its folder included. Settings are members of a virtual key, beside its `key`;\n' +
       'those with a question mark may be left out.',

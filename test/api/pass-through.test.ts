@@ -188,6 +188,41 @@ test('without a provider the answer says how to name one', async () => {
   expect(await response.json()).toMatchObject({ error: { code: 'missing_credentials' } });
 });
 
+test('a form without a virtual key in the headers is told that its model is not read', async () => {
+  const form = new FormData();
+  form.set('model', '@scripted/whisper-1');
+  form.set('file', new Blob(['sound']), 'sound.wav');
+  const response = await fetch(`${platform.baseUrl}/audio/transcriptions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${platform.adminKey}` },
+    body: form,
+  });
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({
+    error: {
+      code: 'missing_credentials',
+      param: 'x-gateway-virtual-key',
+      message: expect.stringMatching(/^A form is forwarded unread/),
+    },
+  });
+});
+
+test('a key with the scope of an area may call it, and no other', async () => {
+  const made = await postJson(platform, '/api-keys', { name: 'speaker', scopes: ['audio.write'] });
+  const { key } = (await made.json()) as { key: string };
+  const call = async (path: string): Promise<number> =>
+    (
+      await fetch(`${platform.baseUrl}${path}`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...scriptedKey },
+        body: JSON.stringify({ model: 'any', input: 'Hi' }),
+      })
+    ).status;
+  upstream.script((reply) => reply.json(200, {}));
+  expect([await call('/audio/speech'), await call('/moderations')]).toEqual([200, 403]);
+  expect(upstream.requests.map(({ path }) => path)).toEqual(['/v1/audio/speech']);
+});
+
 test('a client that leaves in the middle of an upload or of an answer cancels the call', async () => {
   upstream.script(async (reply) => {
     reply.head(200, { 'content-type': 'audio/mpeg' });

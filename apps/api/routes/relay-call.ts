@@ -1,7 +1,8 @@
 import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
-import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import type { ResolveTarget, TargetRequest } from '#libs/access/resolve-target.ts';
+import type { ResolvedTarget } from '#libs/access/target-of-credential.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { RelayAnswer } from '#libs/forwarding/relay.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
@@ -62,7 +63,8 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
       const model = modelOf(json?.value);
-      const resolved = await deps.resolveTarget({ workspaceId, credentials, model, defaults });
+      const isUnread = json === null && hasBody(request);
+      const resolved = await resolve(deps, { workspaceId, credentials, model, defaults }, isUnread);
       const call: Call = {
         operation: area,
         stream: false,
@@ -101,6 +103,23 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       await recordAnswer(deps, request, response, call, answer);
     },
   };
+}
+
+async function resolve(
+  { resolveTarget }: RelayDeps,
+  request: TargetRequest,
+  isUnread: boolean,
+): Promise<ResolvedTarget> {
+  try {
+    return await resolveTarget(request);
+  } catch (error) {
+    if (!isUnread || !(error instanceof GatewayError) || error.code !== 'missing_credentials') throw error;
+    // Its caller may well have named a virtual key in the form's model, as is right for JSON.
+    const message =
+      'A form is forwarded unread, its model too: name the virtual key in the header x-gateway-virtual-key.';
+    const { param } = error;
+    throw new GatewayError('invalid_request', 'missing_credentials', message, { param, cause: error });
+  }
 }
 
 // Ids of resources as providers make them; nothing that could lead to another path of the provider than the route's.
