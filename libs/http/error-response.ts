@@ -145,7 +145,7 @@ function toRawRefusal(code: string | undefined): GatewayError {
     return new GatewayError(
       'invalid_request',
       'request_headers_too_large',
-      'The request line and headers are too large.',
+      'The request line and headers are too large. Store a large config (POST /v1/configs) and send its slug.',
     );
   }
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
@@ -154,6 +154,6 @@ function toRawRefusal(code: string | undefined): GatewayError {
   return new GatewayError(
     'invalid_request',
     'malformed_request',
-    'The bytes received are not a valid HTTP/1.1 request.',
+    'The bytes received are not a valid HTTP/1.1 request. A header, such as x-gateway-config, has no line breaks.',
   );
 }

@@ -83,6 +83,16 @@ test('more than a hundred headers are refused', async () => {
   expect(answer).toMatch(/^HTTP\/1\.1 431 [^]*"code":"request_headers_too_large"/);
 });
 
+test('a config that is too large for a header, or has line breaks, is told what to do', async () => {
+  const start = 'GET /v1/held HTTP/1.1\r\nHost: a\r\nConnection: close\r\nx-gateway-config: ';
+  const large = await exchange(server.port, `${start}${'a'.repeat(20_000)}\r\n\r\n`);
+  expect(large).toMatch(/^HTTP\/1\.1 431 [^]*"code":"request_headers_too_large"/);
+  expect(large).toContain('Store a large config (POST /v1/configs) and send its slug.');
+  const broken = await exchange(server.port, `${start}{"strategy":\n  {}}\r\n\r\n`);
+  expect(broken).toMatch(/^HTTP\/1\.1 400 [^]*"code":"malformed_request"/);
+  expect(broken).toContain('has no line breaks');
+});
+
 test('a client that drips its headers is cut off with 408', async () => {
   const answer = await exchange(server.port, 'GET /v1/held HTTP/1.1\r\nHost:');
   expect(answer).toMatch(/^HTTP\/1\.1 408 [^]*"code":"request_timeout"/);
