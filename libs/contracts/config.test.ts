@@ -191,3 +191,17 @@ test('a config has as many regular expressions as may be compiled with every cal
   expect(problemOf(config(100))).toBeNull();
   expect(problemOf(config(101))?.message).toContain('100 regular expressions');
 });
+
+test.each([
+  'Authorization',
+  'Cookie',
+  'Proxy-Authenticate',
+  'HTTP2-Settings',
+  'Ocp-Apim-Subscription-Key',
+  'X-Gateway-Api-Key',
+])('the header %s is never forwarded', (name) => {
+  expect(problemOf({ ...leaf, forward_headers: ['x-customer', name] })).toMatchObject({
+    code: 'invalid_value',
+    param: 'config.forward_headers[1]',
+  });
+});

@@ -12,9 +12,10 @@ const ours: ReadonlySet<string> = new Set([
   'cookie',
   'expect',
   'host',
+  'http2-settings',
   'keep-alive',
-  'proxy-authorization',
-  'proxy-connection',
+  'ocp-apim-subscription-key',
+  'set-cookie',
   'te',
   'trailer',
   'transfer-encoding',
@@ -23,7 +24,7 @@ const ours: ReadonlySet<string> = new Set([
   'x-api-key',
   'x-goog-api-key',
 ]);
-const oursBegin = /^(?:content-|x-gateway-|x-portkey-|x-amz-)/;
+const oursBegin = /^(?:content-|proxy-|x-gateway-|x-portkey-|x-amz-)/;
 
 /** The name of a client's header that may go on to the provider; in lower case. */
 export const ForwardHeader = z

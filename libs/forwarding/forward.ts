@@ -17,10 +17,10 @@ import {
   type Outcome,
   type Target,
 } from './answer.ts';
+import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
-import { fetchWhole } from './fetch-whole.ts';
 import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
@@ -66,9 +66,6 @@ export type Forwarder = {
 const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const modelsBytesMax = 4_194_304;
-// A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
-const tokenTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
-const tokenBytesMax = 1_048_576;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
@@ -101,17 +98,8 @@ export function createForwarder(deps: Deps): Forwarder {
       if (request.forwardHeaders) addForwarded(outbound.headers, request);
       const input = { ...base, call: ready, outbound, signal: request.signal };
       if (!provider.authorize) return input;
-      const fetching = { egress, timeouts: tokenTimeouts, signal: request.signal, faults, bytesMax: tokenBytesMax };
-      return provider
-        .authorize(outbound, target, {
-          now: clock.now(),
-          fetch: async (token) => {
-            egress.check(new URL(token.origin)); // a key file may name the server
-            return fetchWhole(token, fetching);
-          },
-          keepSecret: (text) => void secrets.push(text),
-        })
-        .then(() => input);
+      const tools = { egress, clock, signal: request.signal, faults, secrets };
+      return authorize(provider, outbound, target, tools).then(() => input);
     };
     const urls = translation.resourcesOf?.(call);
     if (!urls?.length) return () => encode(call);

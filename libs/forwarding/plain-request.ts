@@ -5,6 +5,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
 import type { OutboundRequest, Provider, ProviderError } from '#libs/providers/provider.ts';
 import { defaultTimeouts, type Target, type Timeouts } from './answer.ts';
+import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { scrubbed } from './error-body.ts';
@@ -40,7 +41,6 @@ export type PlainAnswer = {
 type Deps = { egress: Egress; clock: Clock; providers: (id: string) => Provider | undefined };
 
 const answerBytesMax = 4_194_304;
-const tokenBytesMax = 1_048_576;
 
 /**
  * Makes one request of OpenAI's dialect outside the translated operations (files, fine-tuning): one attempt, no retries,
@@ -69,11 +69,7 @@ export async function plainRequest(
   const outbound = { method, origin: address.origin, path: address.path, headers: sent, body };
   const fetching = { egress, timeouts: { ...defaultTimeouts, ...timeouts }, signal, faults };
   // Only headers are added: what signs bodies cannot sign one that is a stream.
-  await provider.authorize?.({ ...outbound, body: null }, target, {
-    now: clock.now(),
-    fetch: (token) => fetchWhole(token, { ...fetching, bytesMax: tokenBytesMax }),
-    keepSecret: (text) => void secrets.push(text),
-  });
+  await authorize(provider, { ...outbound, body: null }, target, { egress, clock, signal, faults, secrets });
   const answer = await fetchWhole(outbound, { ...fetching, bytesMax });
   const error =
     answer.status < 400 ? null : scrubbed(decodeOpenAiError(answer.status, answer.body.toString()), secrets);

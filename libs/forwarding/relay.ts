@@ -7,10 +7,10 @@ import type { Provider, RelayCall } from '#libs/providers/provider.ts';
 import { admittedHeaders, pickHeaders, requestIdOf } from './answer-headers.ts';
 import { defaultTimeouts, type Attempt, type Target, type Timeouts, type Usage } from './answer.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
+import { authorize } from './authorize.ts';
 import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
 import { startExchange, type Flow } from './exchange.ts';
-import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
@@ -39,7 +39,6 @@ type Deps = {
 
 type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
 
-const tokenBytesMax = 1_048_576;
 const bufferedBytesMax = 262_144;
 
 /**
@@ -66,11 +65,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
   const outbound = provider.relay.encode({ ...request, headers }, target);
   checkOrigin(target, outbound.origin);
   outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
-  await provider.authorize?.(outbound, target, {
-    now: clock.now(),
-    fetch: (token) => fetchWhole(token, { egress, timeouts, signal, faults, bytesMax: tokenBytesMax }),
-    keepSecret: (text) => void secrets.push(text),
-  });
+  await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
 
   const { promise, resolve, reject } = Promise.withResolvers<RelayAnswer>();
   const startedAt = clock.now();

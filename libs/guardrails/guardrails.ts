@@ -7,7 +7,7 @@ import { checkRequest } from './request-checks.ts';
 import { createWorkBudget, type WorkBudget } from './run-within.ts';
 import type { GuardrailSubject } from './subject.ts';
 import { checkText, isSearch, isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './text-checks.ts';
-import { askWebhook, prepareWebhook } from './webhook.ts';
+import { askWebhook, prepareWebhook, type WebhookCheck } from './webhook.ts';
 
 type CheckResult = {
   id: string;
@@ -66,8 +66,14 @@ const asyncMax = 200;
 const asyncBytesMax = 67_108_864;
 
 /** The guardrails of configs: local checks and webhooks. */
-export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: Logger }): Guardrails {
-  const { egress, clock, logger } = deps;
+export function createGuardrails(deps: {
+  egress: Egress;
+  clock: Clock;
+  logger: Logger;
+  /** What the webhooks of one phase of a call may take together. Default 60 s. */
+  webhooksMs?: number;
+}): Guardrails {
+  const { egress, clock, logger, webhooksMs } = deps;
   const running = new Set<Promise<void>>();
   let runningBytes = 0;
 
@@ -80,8 +86,7 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
     const start = performance.now();
     let finding: Finding;
     if (isTextCheck(check)) finding = checkTexts(check, texts(), budget);
-    else if (check.name === 'webhook')
-      finding = await askWebhook(egress, check, subject, webhookTexts(subject, texts()));
+    else if (check.name === 'webhook') finding = await askWithin(budget, check, subject, texts());
     else finding = checkRequest(check, subject);
     return {
       id: check.id,
@@ -89,6 +94,23 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
       execution_time: elapsed(start),
       created_at: new Date(clock.now()).toISOString(),
     };
+  };
+
+  /** A webhook has its own time, and no more than is left of that of all. */
+  const askWithin = async (
+    budget: WorkBudget,
+    check: WebhookCheck,
+    subject: GuardrailSubject,
+    texts: CallTexts,
+  ): Promise<Finding> => {
+    const start = performance.now();
+    const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, budget.webhooksLeftMs)));
+    const timed = { ...check, parameters: { ...check.parameters, timeout } };
+    try {
+      return await askWebhook(egress, timed, subject, webhookTexts(subject, texts));
+    } finally {
+      budget.webhooksLeftMs -= performance.now() - start;
+    }
   };
 
   const evaluateOne = async (
@@ -151,7 +173,7 @@ export function createGuardrails(deps: { egress: Egress; clock: Clock; logger: L
       const texts = lazyTexts(subject);
       const results: HookResult[] = [];
       // Apart, so that what only tells cannot use up the time of what decides.
-      const [budget, besideBudget] = [createWorkBudget(), createWorkBudget()];
+      const [budget, besideBudget] = [createWorkBudget(webhooksMs), createWorkBudget(webhooksMs)];
       for (const [place, guardrail] of guardrails.entries()) {
         if (guardrail.async) runBeside(guardrail, place, subject, texts, besideBudget);
         else results.push(await evaluateOne(guardrail, place, subject, texts, budget));
