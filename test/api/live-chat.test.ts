@@ -59,6 +59,9 @@ describe.each(sdks)('$name', (sdk) => {
     expect((data as { _request_id?: string })._request_id).toBe(response.headers.get('x-request-id'));
     expect(response.headers.get('x-gateway-trace-id')).toMatch(/^[0-9a-f]{32}$/);
     expect(response.headers.get('content-type')).toBe('application/json');
+    expect(response.headers.get('x-gateway-provider')).toBe('simulator');
+    expect(response.headers.get('x-gateway-retry-attempt-count')).toBe('0');
+    expect(response.headers.get('x-gateway-cache-status')).toBe('DISABLED');
     expect(sent.calls).toHaveLength(1);
     // One by the gateway, one by this test.
     expect(platform.simulator.stats().requests).toEqual({ 'POST /v1/chat/completions': 2 });

@@ -123,6 +123,10 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const resolved = found instanceof Promise ? await found : found;
       const { target, model } = resolved;
       const call: Call = { operation, stream, model, target, startedAt: Date.now(), option: null, attempts: null };
+      // As for a call with a config, which may also have been tried again, elsewhere, or not at all.
+      response.setHeader('x-gateway-provider', target.provider);
+      response.setHeader('x-gateway-retry-attempt-count', '0');
+      response.setHeader('x-gateway-cache-status', 'DISABLED');
       const controller = abortWhenClientLeaves(response);
       const outcome = await deps.forward(toForward(operation, request, body, controller.signal), target);
       return answer(deps, request, response, call, outcome, controller);
