@@ -5,7 +5,7 @@ import { canary, postJson } from './scripted-provider.ts';
 import { wireKeys } from './wire-keys.ts';
 
 /** A call as it reached the front: at what moment (performance.now()), and for which model. */
-export type Arrival = { at: number; text: string };
+type Arrival = { at: number; text: string };
 
 export type FaultRig = {
   platform: TestPlatform;
@@ -28,14 +28,14 @@ export type FaultRig = {
 /** True: answered, or left to hang. False: the simulator is asked. */
 type Intercept = (reply: UpstreamReply, text: string) => boolean;
 
-export type AskOptions = {
+type AskOptions = {
   config?: object;
   stream?: boolean;
   headers?: Record<string, string>;
   content?: string;
 };
 
-export type ErrorBody = { message: string; type: string; param: string | null; code: string | null };
+type ErrorBody = { message: string; type: string; param: string | null; code: string | null };
 export type Asked = {
   status: number;
   headers: Headers;

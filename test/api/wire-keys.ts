@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 
 /** One wire format that the core speaks to providers, and how a virtual key reaches a server that speaks it. */
-export type WireKey = {
+type WireKey = {
   provider: string;
   model: string;
   embeddings: string | null;
