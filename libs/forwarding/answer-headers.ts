@@ -10,14 +10,27 @@ const admitted: ReadonlySet<string> = new Set([
   'openai-version',
 ]);
 
-/** The headers of a provider's answer that go on to the client. */
-export function admittedHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+/** The headers of a provider's answer that go on to the client; none that repeats a secret. */
+export function admittedHeaders(headers: IncomingHttpHeaders, secrets: readonly string[]): Record<string, string> {
   const result: Record<string, string> = {};
   for (const name of Object.keys(headers)) {
     const value = headers[name];
-    if (typeof value === 'string' && (admitted.has(name) || name.startsWith('x-ratelimit-'))) result[name] = value;
+    if (typeof value !== 'string' || !(admitted.has(name) || name.startsWith('x-ratelimit-'))) continue;
+    if (!repeats(value, secrets) && !repeats(name, secrets)) result[name] = value;
   }
   return result;
+}
+
+// A shorter secret is a placeholder, and stands in texts by chance.
+const secretLengthMin = 8;
+
+/** Names of headers are told in lower case. */
+function repeats(text: string, secrets: readonly string[]): boolean {
+  for (const secret of secrets) {
+    if (secret.length < secretLengthMin || text.length < secret.length) continue;
+    if (text.toLowerCase().includes(secret.toLowerCase())) return true;
+  }
+  return false;
 }
 
 /** The client's headers that this provider may see. */
@@ -34,11 +47,15 @@ export function pickHeaders(
   return result;
 }
 
-/** The first of these headers that is there, as the provider's own id of the call. */
-export function requestIdOf(headers: IncomingHttpHeaders, names: readonly string[]): string | null {
+/** The first of these headers that is there and repeats no secret, as the provider's own id of the call. */
+export function requestIdOf(
+  headers: IncomingHttpHeaders,
+  names: readonly string[],
+  secrets: readonly string[],
+): string | null {
   for (const name of names) {
     const value = headers[name];
-    if (typeof value === 'string' && value !== '') return value.slice(0, 200);
+    if (typeof value === 'string' && value !== '' && !repeats(value, secrets)) return value.slice(0, 200);
   }
   return null;
 }

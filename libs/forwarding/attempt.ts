@@ -12,6 +12,7 @@ import { startExchange, type Flow } from './exchange.ts';
 import { jsonToPayloads } from './json-to-stream.ts';
 import type { Faults } from './provider-faults.ts';
 import { isHopeless } from './retry.ts';
+import { readRetryAfter } from './retry-after.ts';
 import { asRecord, readFinishReason, readUsage } from './usage.ts';
 
 export type AttemptInput = {
@@ -131,11 +132,11 @@ function isEventStream(headers: IncomingHttpHeaders, translation: Translation): 
   return translation.openFraming !== undefined || (headers['content-type'] ?? '').includes('text/event-stream');
 }
 
-function headOf({ provider, attempts }: AttemptInput, status: number, headers: IncomingHttpHeaders) {
+function headOf({ provider, attempts, secrets }: AttemptInput, status: number, headers: IncomingHttpHeaders) {
   return {
     status,
-    headers: admittedHeaders(headers),
-    providerRequestId: requestIdOf(headers, provider.requestIdHeaders),
+    headers: admittedHeaders(headers, secrets),
+    providerRequestId: requestIdOf(headers, provider.requestIdHeaders, secrets),
     attempts,
   };
 }
@@ -216,8 +217,9 @@ function errorAnswer(
   const errorCode = isHopeless(type) ? type : code;
   const head = headOf(input, status, headers);
   if (isHopeless(errorCode)) head.headers['x-should-retry'] = 'false';
-  if (error.retryAfterMs !== undefined && head.headers['retry-after'] === undefined) {
-    head.headers['retry-after-ms'] ??= String(Math.ceil(error.retryAfterMs));
+  // What the body tells, where no header does.
+  if (error.retryAfterMs !== undefined && readRetryAfter(head.headers, 0) === null) {
+    head.headers['retry-after-ms'] = String(Math.ceil(error.retryAfterMs));
   }
   const answer: JsonAnswer = {
     ...head,

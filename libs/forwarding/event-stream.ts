@@ -18,6 +18,9 @@ type Options = {
   startedAt: number;
 };
 
+/** How a stream may end that has said everything. */
+const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
+
 /** What the first event was: content, or an error that no client has seen a byte of yet. */
 type FirstEvent =
   | { kind: 'content'; answer: Pick<StreamAnswer, 'events' | 'done'> }
@@ -169,8 +172,9 @@ export function openEventStream(options: Options): EventStream {
     },
     fail: (error) => {
       if (state === 'over') return;
-      // Every choice was finished: only the closing usage, if anything, is lost.
-      if (error.code === 'upstream_truncated' && meter.allFinished()) return close(true, null);
+      // Every choice was finished: only the closing usage, if anything, is lost. Formats without a closing event
+      // (Gemini's) end by the connection, which a provider may keep open.
+      if (endsFinished.has(error.code) && meter.allFinished()) return close(true, null);
       close(false, error);
     },
   };

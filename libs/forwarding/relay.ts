@@ -83,7 +83,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
     status,
     errorCode,
   });
-  const head = () => ({ status, providerRequestId: requestIdOf(received, provider.requestIdHeaders) });
+  const head = () => ({ status, providerRequestId: requestIdOf(received, provider.requestIdHeaders, secrets) });
 
   const answerError = (): void => {
     const bytes = Buffer.concat(errorChunks, errorBytes);
@@ -91,7 +91,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
     resolve({
       ...head(),
       headers: {
-        ...admittedHeaders(received),
+        ...admittedHeaders(received, secrets),
         'content-type': 'application/json',
         'content-length': String(body.length),
       },
@@ -116,7 +116,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
     body.on('error', () => {}); // whoever reads it is told; before that, nobody listens
     resolve({
       ...head(),
-      headers: { ...admittedHeaders(received), ...contentHeaders(received) },
+      headers: { ...admittedHeaders(received, secrets), ...contentHeaders(received) },
       body,
       attempt: attempt(null),
       done: done.promise,

@@ -11,14 +11,16 @@ export function readRetryAfter(headers: Readonly<Record<string, string>>, now: n
   );
 }
 
+/** However many digits: a number that is absurdly large says not to come back, which is not the same as saying nothing. */
 function milliseconds(text: string | undefined, unitMs: number): number | null {
-  if (text === undefined || !/^\s*\d{1,12}(\.\d+)?\s*$/.test(text)) return null;
-  return Math.ceil(Number(text) * unitMs);
+  if (text === undefined || !/^\s*\d+(\.\d+)?\s*$/.test(text)) return null;
+  return Math.min(Math.ceil(Number(text) * unitMs), Number.MAX_SAFE_INTEGER);
 }
 
 /** The three date forms of RFC 9110 5.6.7 all start with a weekday; nothing else is given to Date's lenient parser. */
 function untilDate(text: string | undefined, now: number): number | null {
   if (text === undefined || !/^\s*(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/.test(text)) return null;
-  const at = Date.parse(text);
+  // That of asctime names no zone, and would be taken for the time of this machine's.
+  const at = Date.parse(/GMT\s*$/.test(text) ? text : `${text} GMT`);
   return at > now ? at - now : null;
 }

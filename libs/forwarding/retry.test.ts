@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf, type UpstreamScript } from '#test/upstream.ts';
 import type { Outcome, StreamAnswer } from './answer.ts';
@@ -153,6 +153,9 @@ describe('Retry-After', () => {
     [{ 'retry-after': ' 2 ' }, 2_000],
     [{ 'retry-after': 'Sat, 21 Nov 2026 10:00:30 GMT' }, 30_000],
     [{ 'retry-after': 'Saturday, 21-Nov-26 10:00:30 GMT' }, 30_000],
+    [{ 'retry-after': 'Sat Nov 21 10:00:30 2026' }, 30_000],
+    [{ 'retry-after': '9'.repeat(30) }, Number.MAX_SAFE_INTEGER],
+    [{ 'retry-after-ms': '9'.repeat(400) }, Number.MAX_SAFE_INTEGER],
     [{ 'retry-after-ms': '250' }, 250],
     [{ 'retry-after-ms': '250.4', 'retry-after': '9' }, 251],
     [{ 'x-ms-retry-after-ms': '300', 'retry-after': '9' }, 300],
@@ -168,6 +171,12 @@ describe('Retry-After', () => {
     [{}, null],
   ] as [Record<string, string>, number | null][])('%j is %s ms', (headers, expected) => {
     expect(readRetryAfter(headers, now)).toBe(expected);
+  });
+
+  test('a date without a zone is in GMT, wherever this machine is', () => {
+    vi.stubEnv('TZ', 'America/New_York');
+    expect(readRetryAfter({ 'retry-after': 'Sat Nov 21 10:00:30 2026' }, now)).toBe(30_000);
+    vi.unstubAllEnvs();
   });
 
   test('a wait is never shorter than told, never past the deadline, and bounded without being told', () => {

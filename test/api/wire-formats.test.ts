@@ -1,90 +1,25 @@
-import { generateKeyPairSync } from 'node:crypto';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { embedMany, generateText, Output, stepCountIs, streamText, tool } from 'ai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { sdks, type Client } from './sdk.ts';
+import { wireKeys } from './wire-keys.ts';
 
 // The official OpenAI packages and the AI SDK, unchanged, against each wire format that the core translates to.
 
 let platform: TestPlatform;
 let headers: Record<string, string>;
 
-/** A service account whose tokens the simulator issues. */
-const serviceAccount = (tokenUri: string): string =>
-  JSON.stringify({
-    type: 'service_account',
-    project_id: 'sim-project',
-    private_key_id: 'key-1',
-    private_key: generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({
-      type: 'pkcs8',
-      format: 'pem',
-    }),
-    client_email: 'sluice@sim-project.example',
-    token_uri: tokenUri,
-  });
-
-type Format = { provider: string; model: string; embeddings: string | null; key: (origin: string) => object };
-
-const formats: readonly Format[] = [
-  {
-    provider: 'openai',
-    model: 'sim-small',
-    embeddings: 'sim-embedding',
-    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v1` }),
-  },
-  {
-    provider: 'anthropic',
-    model: 'sim-small',
-    embeddings: null,
-    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v1` }),
-  },
-  {
-    provider: 'gemini',
-    model: 'sim-small',
-    embeddings: 'sim-embedding',
-    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v1beta` }),
-  },
-  {
-    provider: 'vertex',
-    model: 'gemini-sim-small',
-    embeddings: 'text-embedding-sim',
-    key: (origin) => ({
-      custom_host: `${origin}/v1`,
-      vertex_project_id: 'sim-project',
-      vertex_region: 'europe-west4',
-      vertex_service_account_json: serviceAccount(`${origin}/token`),
-    }),
-  },
-  {
-    provider: 'bedrock',
-    model: 'sim-small',
-    embeddings: 'amazon.titan-embed-text-v2:0',
-    key: (origin) => ({
-      custom_host: origin,
-      aws_region: 'eu-central-1',
-      aws_access_key_id: 'AKIASIMULATOR',
-      aws_secret_access_key: 'simulator',
-    }),
-  },
-  {
-    provider: 'cohere',
-    model: 'sim-small',
-    embeddings: 'sim-embedding',
-    key: (origin) => ({ key: 'sim', custom_host: `${origin}/v2` }),
-  },
-];
-
 beforeAll(async () => {
   platform = await startPlatform({ worker: false });
   headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
   const { origin } = new URL(platform.simulatorUrl);
-  for (const { provider, key } of formats) {
+  for (const { provider, key } of wireKeys) {
     const response = await fetch(`${platform.baseUrl}/virtual-keys`, {
       method: 'POST',
       headers,
-      body: JSON.stringify({ name: provider, slug: `wire-${provider}`, provider, ...key(origin) }),
+      body: JSON.stringify({ name: provider, slug: `wire-${provider}`, provider, ...key(origin, 'simulator') }),
     });
     if (!response.ok) throw new Error(`${provider}: ${await response.text()}`);
   }
@@ -104,7 +39,7 @@ const messages = [
   { role: 'user' as const, content: 'Say hello.' },
 ];
 
-describe.each(formats)('$provider', ({ provider, model, embeddings }) => {
+describe.each(wireKeys)('$provider', ({ provider, model, embeddings, prefix }) => {
   const name = `@wire-${provider}/${model}`;
 
   describe.each(sdks)('$name', (sdk) => {
@@ -192,12 +127,13 @@ describe.each(formats)('$provider', ({ provider, model, embeddings }) => {
 
     test('a wrong model is an error of the SDK, with the provider named and its key not', async () => {
       const error: unknown = await client.chat.completions
-        .create({ model: name.replace(/(gemini-)?sim-small/, 'sim-fault-400'), messages })
+        .create({ model: `@wire-${provider}/${prefix}sim-fault-400`, messages })
         .then(
           () => null,
           (thrown: unknown) => thrown,
         );
       expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
+      expect(String(error)).toContain('Simulated failure');
     });
 
     test.skipIf(embeddings === null)('embeddings, which the SDK asks for in base64, are vectors', async () => {

@@ -172,11 +172,19 @@ function answer(
 // openai-python gives up on a longer wait, and openai-node 6 obeys any, however long (openai-semantics.md 4.3).
 const waitMsMax = 60_000;
 
-/** A provider's headers with no Retry-After beyond a minute. */
+const isWaitTold = (headers: Record<string, string>): boolean =>
+  headers['retry-after'] !== undefined ||
+  headers['retry-after-ms'] !== undefined ||
+  headers['x-ms-retry-after-ms'] !== undefined;
+
+/** A provider's headers with no Retry-After beyond a minute, and none that says nothing: SDKs take -5 for "at once". */
 export function withShortWait(headers: Record<string, string>): Record<string, string> {
+  if (!isWaitTold(headers)) return headers;
   const waitMs = readRetryAfter(headers, Date.now());
-  if (waitMs === null || waitMs <= waitMsMax) return headers;
-  return { ...headers, 'retry-after': String(waitMsMax / 1_000), 'retry-after-ms': String(waitMsMax) };
+  if (waitMs !== null && waitMs <= waitMsMax) return headers;
+  const { 'retry-after': _after, 'retry-after-ms': _ms, 'x-ms-retry-after-ms': _azure, ...others } = headers;
+  if (waitMs === null) return others;
+  return { ...others, 'retry-after': String(waitMsMax / 1_000), 'retry-after-ms': String(waitMsMax) };
 }
 
 export type Call = {

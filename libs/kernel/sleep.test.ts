@@ -1,0 +1,18 @@
+import { expect, test } from 'vitest';
+import { sleep } from './sleep.ts';
+
+test('a wait that is longer than a timer takes does not end at once', async () => {
+  const controller = new AbortController();
+  let isOver = false;
+  const waiting = sleep(2 ** 31, controller.signal).then(() => {
+    isOver = true;
+  });
+  await sleep(20);
+  expect(isOver).toBe(false);
+  controller.abort();
+  await waiting;
+});
+
+test.each([0, 1])('a wait of %s ms ends', async (ms) => {
+  await expect(sleep(ms)).resolves.toBeUndefined();
+});
