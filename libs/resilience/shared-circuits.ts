@@ -5,6 +5,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { Circuits, KnownCircuit } from './circuits.ts';
+import { forgetOne } from './forget-one.ts';
 
 type Deps = {
   db: Kysely<Database>;
@@ -50,6 +51,8 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
 
   circuits.listen((known, change) => {
     const open = change.state === 'open' ? { untilMs: change.untilMs, failures: change.failures } : null;
+    // While the database is away: of more than the table may hold, the oldest stays this process's own.
+    if (pending.size >= rowsMax && !pending.has(known.id)) forgetOne(pending, () => true);
     pending.set(known.id, { known, open });
     logger.warn(
       {

@@ -63,8 +63,8 @@ type Lane = {
 };
 type Channel = { queue: CallQueue; lanes: Map<string, Lane> };
 
-// What is remembered of credentials and models; of more, idle ones are forgotten first.
-const channelsMax = 10_000;
+// What is remembered of credentials and models, some 100 MB at the very most; of more, idle ones are forgotten first.
+const channelsMax = 2_000;
 const lanesMax = 200;
 // A live call that comes this much too early waits instead of being refused: a client that comes back as it was told
 // must not fail for a tick of its clock.

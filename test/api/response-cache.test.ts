@@ -46,9 +46,9 @@ async function ask(
   };
 }
 
-test('without a config or a header nothing is cached and nothing is said', async () => {
+test('without a config or a header nothing is cached, and that is said', async () => {
   const body = fresh();
-  for (let n = 0; n < 2; n += 1) expect((await ask(body, {})).cache).toBeNull();
+  for (let n = 0; n < 2; n += 1) expect((await ask(body, {})).cache).toBe('DISABLED');
   expect(upstream.requests).toHaveLength(2);
 });
 
