@@ -6,7 +6,13 @@ export default defineConfig({
     // Two also on two cores, where vitest would take one: these tests wait more than they compute.
     maxWorkers: 2,
     projects: [
-      { test: { name: 'unit', include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/conformance/*.test.ts'] } },
+      {
+        test: {
+          name: 'unit',
+          testTimeout: 60_000,
+          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/conformance/*.test.ts'],
+        },
+      },
       {
         test: {
           name: 'integration',
