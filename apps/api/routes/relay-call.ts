@@ -78,6 +78,10 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       const renamed = resolved.model !== null && resolved.model !== model;
       const body =
         json && renamed ? spliceMembers(json.bytes, { model: JSON.stringify(resolved.model) }) : (json?.bytes ?? null);
+      const sent =
+        body || !hasBody(request)
+          ? { body, contentType: body ? 'application/json' : null, contentLength: null }
+          : streamedBody(request, response, deps.uploadBytesMax);
       let answer: RelayAnswer;
       try {
         answer = await deps.forwarder.relay(
@@ -89,13 +93,13 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
             headers: request.headers as Record<string, string>,
             model: resolved.model,
             signal,
-            ...(body || !hasBody(request)
-              ? { body, contentType: body ? 'application/json' : null, contentLength: null }
-              : streamedBody(request, response, deps.uploadBytesMax)),
+            ...sent,
           },
           resolved.target,
         );
       } catch (error) {
+        // Nobody reads it any more; full, it would hold the rest of the request back that is still to be dropped.
+        if (sent.body instanceof PassThrough) sent.body.destroy();
         if (error instanceof GatewayError) recordFailure(deps, request, call, error, signal.aborted);
         throw error;
       }
