@@ -135,7 +135,11 @@ const nothing = Buffer.alloc(0);
 
 /** Reads the body as the route wants it. A promise only for multipart bodies and for routes that check signatures. */
 function decode(route: Extract<Route, { call: unknown }>, received: Received, body: Buffer): Call | Promise<Call> {
-  if (route.reads === 'json') Object.assign(received, parseJsonBody(body));
+  if (route.reads === 'json') {
+    const { text, json } = parseJsonBody(body);
+    received.text = text;
+    received.json = json;
+  }
   if (route.reads !== 'form') return route.call(received);
   return parseForm(body, received.headers['content-type']).then((form) => route.call({ ...received, form }));
 }

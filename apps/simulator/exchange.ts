@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { sendTogether } from '#libs/http/send-together.ts';
 import type { Stats } from './stats.ts';
 
 /** One request with its reply: the only place that writes to the socket. */
@@ -24,19 +25,20 @@ export function createExchange(
     stats.finished(!response.writableFinished && !brokenByUs);
     wake?.();
   });
-  // A socket that fails while it is written to also closes, which is handled above.
-  response.on('error', () => {});
+  response.on('error', ignore);
 
   const head = (status: number, own: readonly string[]): void => {
     stats.answered(route, status);
-    response.writeHead(status, [...headers(), ...own]);
+    const all = headers();
+    all.push(...own);
+    response.writeHead(status, all);
   };
   return {
     requestId,
     isClosed: () => closed,
     /** Sends status and headers; the body follows by `write` and `end`. */
     head,
-    /** A whole reply, sent in this very tick. */
+    /** A whole reply, sent in this turn of the event loop. */
     reply(
       status: number,
       contentType: string | undefined,
@@ -44,9 +46,13 @@ export function createExchange(
       own: readonly string[] = [],
     ): void {
       if (closed) return;
-      const type = contentType === undefined ? [] : ['content-type', contentType];
-      head(status, [...type, 'content-length', String(Buffer.byteLength(body)), ...own]);
-      response.end(body);
+      const bytes = typeof body === 'string' ? Buffer.from(body) : bytesOf(body);
+      stats.answered(route, status);
+      const all = headers();
+      if (contentType !== undefined) all.push('content-type', contentType);
+      all.push('content-length', String(bytes.length), ...own);
+      response.writeHead(status, all);
+      sendTogether(response, bytes);
     },
     /** Writes a piece; resolves when the next may follow, false when there is nobody left to write to. */
     async write(piece: string | Uint8Array): Promise<boolean> {
@@ -88,4 +94,11 @@ export function createExchange(
       request.socket.destroySoon();
     },
   };
+}
+
+// A socket that fails while it is written to also closes, and that is what the exchange watches.
+function ignore(): void {}
+
+function bytesOf(body: Uint8Array): Buffer {
+  return Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
 }

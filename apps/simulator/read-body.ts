@@ -37,8 +37,11 @@ export function readBody(request: IncomingMessage, maxBytes: number, done: (body
   request.on('end', () => {
     if (!refused) done(more === undefined ? (first ?? nothing) : Buffer.concat(more));
   });
-  request.on('error', () => {}); // the client left while it was sending: the exchange sees the close
+  request.on('error', ignore);
 }
+
+// The client left while it was sending: the exchange sees the close.
+function ignore(): void {}
 
 /** Parses a JSON object in UTF-8; throws Refusal (400) for anything else. */
 export function parseJsonBody(bytes: Buffer): Body {

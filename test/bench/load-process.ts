@@ -1,53 +1,42 @@
 import { performance } from 'node:perf_hooks';
-import { Pool } from 'undici';
+import { createBenchClient } from './bench-client.ts';
 import type { LoadFigures, LoadOrder } from './load.ts';
 import { percentile } from './statistics.ts';
 
 // The load generator, a process of its own: takes orders from its parent one at a time and answers with figures.
 
-const pools = new Map<string, Pool>();
+type Client = ReturnType<typeof createBenchClient>;
 
-/** One pool a target and number of connections, kept over all rounds, as the connections of a client would be. */
-function poolFor(origin: string, connections: number): Pool {
-  const key = `${origin} ${connections}`;
-  let pool = pools.get(key);
-  if (!pool) pools.set(key, (pool = new Pool(origin, { connections, pipelining: 1, keepAliveTimeout: 60_000 })));
-  return pool;
+const clients = new Map<string, Client>();
+
+/** One client for each target and request, kept over all rounds, as the connections of a client would be. */
+function clientFor(order: LoadOrder): Client {
+  const key = JSON.stringify([order.origin, order.path, order.headers, order.body]);
+  let client = clients.get(key);
+  if (!client) clients.set(key, (client = createBenchClient(order)));
+  return client;
 }
 
 type Result = { latencies: number[]; failures: number };
 
-function send(order: LoadOrder, pool: Pool, result: Result, onEnd: () => void): void {
+function send(client: Client, result: Result, onEnd: () => void): void {
   const startedMs = performance.now();
-  let status = 0;
-  const end = (failed: boolean): void => {
-    if (failed || status !== 200) result.failures += 1;
-    else result.latencies.push(performance.now() - startedMs);
+  client.send((status) => {
+    if (status === 200) result.latencies.push(performance.now() - startedMs);
+    else result.failures += 1;
     onEnd();
-  };
-  pool.dispatch(
-    { method: 'POST', path: order.path, headers: order.headers, body: order.body },
-    {
-      onRequestStart: () => {},
-      onResponseStart: (_controller, statusCode) => {
-        status = statusCode;
-      },
-      onResponseData: () => {},
-      onResponseEnd: () => end(false),
-      onResponseError: () => end(true),
-    },
-  );
+  });
 }
 
 /** A new request as soon as one has ended, `concurrency` at a time. */
 function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
-  const pool = poolFor(order.origin, order.concurrency);
+  const client = clientFor(order);
   const result: Result = { latencies: [], failures: 0 };
   const endMs = performance.now() + seconds * 1_000;
   return new Promise((resolve) => {
     let open = order.concurrency;
     const next = (): void => {
-      if (performance.now() < endMs) send(order, pool, result, next);
+      if (performance.now() < endMs) send(client, result, next);
       else if ((open -= 1) === 0) resolve(result);
     };
     for (let index = 0; index < order.concurrency; index += 1) next();
@@ -56,7 +45,7 @@ function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
 
 /** Requests at a fixed rate, whether the earlier ones have been answered or not. */
 function runOpen(order: LoadOrder, seconds: number, perSecond: number): Promise<Result> {
-  const pool = poolFor(order.origin, order.concurrency);
+  const client = clientFor(order);
   const result: Result = { latencies: [], failures: 0 };
   const total = Math.round(seconds * perSecond);
   const startedMs = performance.now();
@@ -66,7 +55,7 @@ function runOpen(order: LoadOrder, seconds: number, perSecond: number): Promise<
     const timer = setInterval(() => {
       const due = Math.min(total, Math.floor(((performance.now() - startedMs) / 1_000) * perSecond));
       for (; sent < due; sent += 1) {
-        send(order, pool, result, () => {
+        send(client, result, () => {
           ended += 1;
           if (ended === total) resolve(result);
         });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { generate, type GenerateRequest } from './generate.ts';
+import { generate, onlyGeneration, type GenerateRequest } from './generate.ts';
 import { hashText } from './hash.ts';
 import { countTokens } from './tokens.ts';
 
@@ -30,6 +30,18 @@ test('answers vary in length', () => {
   const lengths = Array.from({ length: 200 }, (_, index) => countTokens(textOf({ hash: hashText(`prompt ${index}`) })));
   expect(Math.min(...lengths)).toBeLessThan(25);
   expect(Math.max(...lengths)).toBeGreaterThan(120);
+});
+
+test('the tokens told are those of the text, whatever limits it', () => {
+  for (let index = 0; index < 300; index++) {
+    const fields = {
+      hash: hashText(`prompt ${index}`),
+      tokensMax: [undefined, 20, 90][index % 3],
+      stop: index % 4 === 0 ? ['which', ' most'] : [],
+    };
+    const { text, tokens } = onlyGeneration(generate(ask(fields), index % 5 === 0 ? { ...write, tokens: 70 } : write));
+    expect(tokens).toBe(countTokens(text ?? ''));
+  }
 });
 
 test('choices differ and their tokens add up', () => {

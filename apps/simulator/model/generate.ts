@@ -2,7 +2,7 @@ import { createRandom, hexOf, mixHash } from './hash.ts';
 import { chooseTools, type Tool, type ToolUse } from './choose-tools.ts';
 import { countTokens, firstTokens } from './tokens.ts';
 import { valueForSchema } from './value-for-schema.ts';
-import { naturalTokenCount, writeText } from './write-text.ts';
+import { naturalTokenCount, writeText, type Prose } from './write-text.ts';
 
 /** What is asked of the model, in no wire format's terms. */
 export type GenerateRequest = {
@@ -91,9 +91,8 @@ export function onlyGeneration({ generations: [generation] }: Answer): Generatio
 
 /** Thoughts come from a sequence of their own, so that thinking does not change what is answered. */
 function withThought(generation: Generation, hash: number): Generation {
-  const text = writeText(createRandom(mixHash(hash, -2)), 24);
-  const tokens = countTokens(text);
-  return { ...generation, thought: { text, tokens }, tokens: generation.tokens + tokens };
+  const thought = writeText(createRandom(mixHash(hash, -2)), 24);
+  return { ...generation, thought, tokens: generation.tokens + thought.tokens };
 }
 
 function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: number): Generation {
@@ -117,7 +116,8 @@ function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: numbe
     request.tokensMax === undefined ? Infinity : request.tokensMax + 1,
   );
   const written = writeText(random, target);
-  const generation = limitText(behaviour.tokens === undefined ? written : firstTokens(written, target), request);
+  const whole = behaviour.tokens === undefined ? written : beginningOf(written, target);
+  const generation = limitText(whole.text, request, whole.tokens);
   return behaviour.contentFilter === true ? filtered(generation) : generation;
 }
 
@@ -137,7 +137,9 @@ function callTools(tools: readonly Tool[], hash: number, random: () => number, p
   let tokens = 0;
   const toolCalls = tools.map((tool, index) => {
     const input =
-      tool.kind === 'custom' ? writeText(random, 8) : JSON.stringify(valueForSchema(asObject(tool.parameters), random));
+      tool.kind === 'custom'
+        ? writeText(random, 8).text
+        : JSON.stringify(valueForSchema(asObject(tool.parameters), random));
     tokens += countTokens(tool.name) + countTokens(input);
     return { id: `call_${hexOf(mixHash(hash, index), 24)}`, name: tool.name, kind: tool.kind, input };
   });
@@ -155,14 +157,20 @@ function wholeText(text: string): Generation {
   return { text, toolCalls: [], finish: 'stop', tokens: countTokens(text) };
 }
 
-function limitText(text: string, { stop, tokensMax }: GenerateRequest): Generation {
+/** The first `count` tokens, of a text that has at least so many. */
+function beginningOf({ text, tokens }: Prose, count: number): Prose {
+  return tokens === count ? { text, tokens } : { text: firstTokens(text, count), tokens: count };
+}
+
+/** `textTokens`: how many tokens the text has, where that is known. */
+function limitText(text: string, { stop, tokensMax }: GenerateRequest, textTokens?: number): Generation {
   let end = text.length;
   for (const sequence of stop) {
     const at = sequence === '' ? -1 : text.indexOf(sequence);
     if (at !== -1 && at < end) end = at;
   }
   const kept = end < text.length ? text.slice(0, end) : text;
-  const tokens = countTokens(kept);
+  const tokens = kept === text && textTokens !== undefined ? textTokens : countTokens(kept);
   if (tokensMax === undefined || tokens <= tokensMax) return { text: kept, toolCalls: [], finish: 'stop', tokens };
   return { text: firstTokens(kept, tokensMax), toolCalls: [], finish: 'length', tokens: tokensMax };
 }

@@ -25,6 +25,22 @@ test('the first n tokens count n', () => {
   );
 });
 
+test('texts of any length and any units are counted as they are split', () => {
+  const pieces = fc.constantFrom('a', 'word', ' ', '\n', '\ud83d', '\ude42', '🙂', '世', '\u2020', 'x'.repeat(7));
+  const short = fc.array(pieces, { maxLength: 60 });
+  const padding = fc.integer({ min: 4_080, max: 4_100 });
+  fc.assert(
+    fc.property(short, padding, short, (before, length, after) => {
+      for (const text of [
+        before.join(''),
+        before.join('') + 'lorem ipsum '.repeat(700).slice(0, length) + after.join(''),
+      ]) {
+        expect(countTokens(text)).toBe(splitTokens(text).length);
+      }
+    }),
+  );
+});
+
 test('English comes to about four characters a token', () => {
   const text = 'The committee does not contradict a budget of twelve hundred, although exceptions exist.';
   expect(text.length / countTokens(text)).toBeGreaterThan(3.5);

@@ -1,3 +1,5 @@
+import { readUnits, units } from './read-units.ts';
+
 // One tokenizer for everything (prompts, answers, stream pieces, limits), so that every count can be checked against
 // the text: a token is up to six UTF-16 units and ends before white space. English comes to about four a token.
 const tokenLengthMax = 6;
@@ -20,10 +22,41 @@ export function endOfCharacter(text: string, end: number): number {
   return last >= 0xd800 && last <= 0xdbff && end < text.length ? end + 1 : end;
 }
 
+/** How many pieces `splitTokens` makes of the text. */
 export function countTokens(text: string): number {
   let count = 0;
-  for (let start = 0; start < text.length; start = tokenEnd(text, start)) count++;
+  for (let start = 0; start < text.length;) {
+    const read = readUnits(text, start);
+    // A token that begins near the end of what was read may go on behind it; at the text's own end none does.
+    const end = start + read === text.length ? read : read - tokenLengthMax;
+    let at = 0;
+    for (; at < end; count++) {
+      at += tokenLength(at);
+      if (((units[at - 1] ?? 0) & 0xfc00) === 0xd800) at++; // as endOfCharacter
+    }
+    start += at;
+  }
   return count;
+}
+
+const breaks = new Uint8Array(65_536);
+breaks[0x20] = breaks[0x0a] = 1;
+
+/** Length of the token that begins at `at` of `units`. Without branches: where words end, none can be predicted. */
+function tokenLength(at: number): number {
+  const ends =
+    (breakAt(at + 1) << 5) |
+    (breakAt(at + 2) << 4) |
+    (breakAt(at + 3) << 3) |
+    (breakAt(at + 4) << 2) |
+    (breakAt(at + 5) << 1) |
+    1;
+  return Math.clz32(ends) - 25;
+}
+
+/** 1 when a token ends before this unit. */
+function breakAt(at: number): number {
+  return breaks[units[at] ?? 0] ?? 0;
 }
 
 export function splitTokens(text: string): string[] {

@@ -57,17 +57,36 @@ const endings = [
   '.',
 ];
 
+/** A text and its number of tokens. */
+export type Prose = { text: string; tokens: number };
+
+// Each part but a sentence's first begins with white space, before which a token always ends: so the tokens of a text
+// are those of its parts, and no part need be counted again.
+const counted = (text: string): Prose => ({ text, tokens: countTokens(text) });
+const openings = {
+  first: subjects.map((subject) => counted(subject)),
+  inLine: subjects.map((subject) => counted(` ${subject}`)),
+  paragraph: subjects.map((subject) => counted(`\n\n${subject}`)),
+  item: subjects.map((subject) => counted(`\n- ${subject}`)),
+};
+const middles = verbs.map((verb) => counted(` ${verb}`));
+const closings = objects.map((object) => endings.map((ending) => counted(` ${object}${ending}`)));
+
 /** A few sentences of plausible prose, now and then a list, of about `tokenTarget` tokens; ends at a sentence's end. */
-export function writeText(random: () => number, tokenTarget: number): string {
+export function writeText(random: () => number, tokenTarget: number): Prose {
   const asList = random() < 0.15;
   let text = '';
-  for (let tokens = 0; tokens < tokenTarget;) {
-    const sentence = `${pick(subjects, random)} ${pick(verbs, random)} ${pick(objects, random)}${pick(endings, random)}`;
-    const added = text === '' ? sentence : separator(asList, random) + sentence;
-    text += added;
-    tokens += countTokens(added);
+  let tokens = 0;
+  while (tokens < tokenTarget) {
+    const subject = draw(subjects.length, random);
+    const middle = middles[draw(verbs.length, random)] ?? nothing;
+    const object = draw(objects.length, random);
+    const closing = closings[object]?.[draw(endings.length, random)] ?? nothing;
+    const opening = openings[text === '' ? 'first' : separation(asList, random)][subject] ?? nothing;
+    text += opening.text + middle.text + closing.text;
+    tokens += opening.tokens + middle.tokens + closing.tokens;
   }
-  return text;
+  return { text, tokens };
 }
 
 /** How long an answer is when nobody limits it: mostly short, sometimes long, 8 to 400 tokens, about 50 on average. */
@@ -75,11 +94,13 @@ export function naturalTokenCount(random: () => number): number {
   return Math.min(400, 8 + Math.floor(-Math.log(1 - random()) * 42));
 }
 
-function separator(asList: boolean, random: () => number): string {
-  if (asList) return '\n- ';
-  return random() < 0.1 ? '\n\n' : ' ';
+const nothing: Prose = { text: '', tokens: 0 };
+
+function separation(asList: boolean, random: () => number): 'item' | 'paragraph' | 'inLine' {
+  if (asList) return 'item';
+  return random() < 0.1 ? 'paragraph' : 'inLine';
 }
 
-function pick(words: readonly string[], random: () => number): string {
-  return words[Math.floor(random() * words.length)] ?? '';
+function draw(count: number, random: () => number): number {
+  return Math.floor(random() * count);
 }

@@ -56,9 +56,9 @@ export function optionalNumber(body: Json, param: string, bounds: Bounds): numbe
     return wrongType(param, bounds.whole === true ? 'an integer' : 'a decimal', value);
   }
   const { min = -Infinity, max = Infinity } = bounds;
-  const problem = value < min ? (['below', 'minimum', '>=', min] as const) : (['above', 'maximum', '<=', max] as const);
   if (value >= min && value <= max) return value;
-  const [side, end, sign, limit] = problem;
+  const [side, end, sign, limit] =
+    value < min ? (['below', 'minimum', '>=', min] as const) : (['above', 'maximum', '<=', max] as const);
   return refuse(
     `Invalid '${param}': ${kind} ${side} ${end} value. Expected a value ${sign} ${limit}, but got ${value} instead.`,
     param,
