@@ -16,6 +16,7 @@ import { createGatewayKey, digestOf } from './gateway-key.ts';
 import { listPage, type PageRequest } from './list-page.ts';
 import { findConfig } from './configs.ts';
 import { noSuchConfig } from './no-such-config.ts';
+import { refusePastExpiry } from './refuse-past-expiry.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog; snapshot: Pick<AccessSnapshot, 'catchUp'> };
 
@@ -59,6 +60,7 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
       const id = newId('key_');
       const command = { workspaceId: call.workspaceId, streams: [id], metadata };
       const result = await transactOnce<ApiKeyObject>(eventLog, call, command, async (unit) => {
+        refusePastExpiry(request.expires_at, unit.now);
         const row = await unit.append(apiKeyModel, id, [toCreated(request, key, config?.id ?? null)]);
         await announceAccessChange(unit);
         return { status: 200, body: toApiKeyObject(row, unit.now.getTime()) };

@@ -89,6 +89,18 @@ test.each([{}, { authorization: 'Basic dXNlcjpwYXNz' }, { authorization: 'Bearer
   },
 );
 
+test('a key without the scheme Bearer is told so, and not shown', async () => {
+  const { authenticate, add } = setUp();
+  const key = createGatewayKey().reveal();
+  add(key);
+  for (const authorization of [key, ` ${key} `, 'my-own-key']) {
+    const error = await refusalOf(() => authenticate({ headers: { authorization } }));
+    expect(error).toMatchObject({ kind: 'unauthenticated', code: 'missing_api_key' });
+    expect(error.message).toMatch(/^The scheme is missing .* Authorization: Bearer, a space and the key/);
+    expect(error.message).not.toContain(authorization.trim());
+  }
+});
+
 test('unknown, malformed, expired and revoked keys get one and the same answer, which holds none of the key', async () => {
   const { authenticate, add, live, state } = setUp();
   const [expired, revoked] = [createGatewayKey().reveal(), createGatewayKey().reveal()];

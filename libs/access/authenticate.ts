@@ -63,7 +63,7 @@ export function createAuthenticate({ snapshot, clock }: Deps): Authenticate {
 
   return ({ headers }) => {
     const token = gatewayKeyHeaderOf(headers) ?? bearerOf(headers);
-    if (token === null) throw missingKey();
+    if (token === null) throw lacksScheme(headers) ? missingScheme() : missingKey();
     snapshot.assertFresh();
     if (token.length > tokenLengthMax) throw wrongKey();
     const caller = find(token);
@@ -80,6 +80,18 @@ const missingKey = (): GatewayError =>
     'missing_api_key',
     'You did not provide an API key: send your gateway key in the header x-gateway-api-key, or as ' +
       'Authorization: Bearer when no provider key has to go there.',
+  );
+
+/** An `Authorization` of one word, as a key is, and not that of a scheme alone. */
+const lacksScheme = ({ authorization = '' }: IncomingHttpHeaders): boolean =>
+  /^\s*\S+\s*$/.test(authorization) && authorization.trim().toLowerCase() !== 'bearer';
+
+const missingScheme = (): GatewayError =>
+  new GatewayError(
+    'unauthenticated',
+    'missing_api_key',
+    'The scheme is missing in the header Authorization: send Authorization: Bearer, a space and the key, or the key ' +
+      'alone in the header x-gateway-api-key.',
   );
 
 const wrongKey = (): GatewayError =>

@@ -23,7 +23,7 @@ export async function changeVirtualKey(
   row: VirtualKeyRow,
   request: UpdateVirtualKeyRequest,
 ): Promise<VirtualKeyRow> {
-  const { settings: givenSettings, secrets: given } = splitSettings(request);
+  const { settings: givenSettings, secrets: given } = splitSettings(row.provider, request);
   const customHost = wantedHost(deps, row, request.custom_host);
   const settings = { ...row.settings, ...givenSettings };
   const moved = customHost === row.custom_host ? changedDestination(row.settings, givenSettings) : 'custom_host';

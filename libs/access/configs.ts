@@ -17,6 +17,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
+import { createChangeLiving } from './change-living.ts';
 import {
   configModel,
   configVersionId,
@@ -69,24 +70,7 @@ export function createConfigs(deps: Deps): Configs {
     return row;
   };
 
-  /** Runs `work` on the locked stream of a living config. */
-  const transactOn = async (
-    workspaceId: string,
-    name: string,
-    metadata: EventMetadata,
-    work: (unit: UnitOfWork, row: ConfigRow) => Promise<ConfigRow>,
-  ): Promise<ConfigRow> => {
-    const { id } = await get(workspaceId, name);
-    const changed = await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
-      const row = await unit.load(configModel, id);
-      if (!row || row.deleted_at) throw noSuchConfig(name);
-      const next = await work(unit, row);
-      if (next.version !== row.version) await announceAccessChange(unit);
-      return next;
-    });
-    await snapshot.catchUp();
-    return changed;
-  };
+  const change = createChangeLiving({ eventLog, snapshot, model: configModel, get, missing: noSuchConfig });
 
   return {
     get,
@@ -111,7 +95,7 @@ export function createConfigs(deps: Deps): Configs {
 
     update(workspaceId, name, metadata, request) {
       const document = request.config === undefined ? null : readDocument(deps, request.config);
-      return transactOn(workspaceId, name, metadata, async (unit, row) => {
+      return change(workspaceId, name, metadata, async (unit, row) => {
         const renamed = request.name !== undefined && request.name !== row.name ? { name: request.name } : {};
         if (document !== null && !isDeepStrictEqual(document, row.config)) {
           const data = { ...renamed, config: document, config_version: row.config_version + 1 };
@@ -123,7 +107,7 @@ export function createConfigs(deps: Deps): Configs {
     },
 
     remove: (workspaceId, name, metadata) =>
-      transactOn(workspaceId, name, metadata, (unit, row) =>
+      change(workspaceId, name, metadata, (unit, row) =>
         unit.append(configModel, row.id, [{ type: 'config.deleted', data: {} }]),
       ),
 

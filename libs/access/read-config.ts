@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import { configLimits, ConfigInput, type Config } from '#libs/contracts/config.ts';
-import { tryParse } from '#libs/contracts/parse.ts';
+import { refuseLostNames, tryParse } from '#libs/contracts/parse.ts';
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
 import { prepareGuardrails } from '#libs/guardrails/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -30,6 +30,7 @@ export function readConfig(
     const { code, message, param: at } = result.problem;
     throw new GatewayError('invalid_request', code, message, { param: at });
   }
+  refuseLostNames(value, param);
   const plan = compileConfig(result.value);
   for (const leaf of plan.leaves) checkLeaf(leaf, atLeaf(leaf, param), checkDestination);
   return { config: result.value, plan };

@@ -4,7 +4,9 @@ import {
   type CreateVirtualKeyRequest,
   type UpdateVirtualKeyRequest,
 } from '#libs/contracts/virtual-keys.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import { findForeignSetting } from '#libs/providers/foreign-setting.ts';
 import { assertSendable } from './assert-sendable.ts';
 import type { SecretMembers } from './secrets.ts';
 
@@ -25,12 +27,13 @@ const destinationSettings: ReadonlySet<string> = new Set([
 
 /**
  * A request's flat members, told apart: what may be shown again, and what is encrypted.
- * Throws invalid_request for a credential that no header can carry.
+ * Throws invalid_request for a credential that no header can carry, and for a setting of another provider than `provider`,
+ * which nobody would ever read. (Those of headers are not judged: a client may send the same ones with every call.)
  */
-export function splitSettings(request: CreateVirtualKeyRequest | UpdateVirtualKeyRequest): {
-  settings: Record<string, string>;
-  secrets: SecretMembers;
-} {
+export function splitSettings(
+  provider: string,
+  request: CreateVirtualKeyRequest | UpdateVirtualKeyRequest,
+): { settings: Record<string, string>; secrets: SecretMembers } {
   const settings: Record<string, string> = {};
   for (const name of virtualKeySettingNames) {
     const value = request[name];
@@ -43,7 +46,16 @@ export function splitSettings(request: CreateVirtualKeyRequest | UpdateVirtualKe
     if (name !== 'vertex_service_account_json') assertSendable(value, name);
     secrets[name] = new Secret(value);
   }
+  refuseForeignSetting(provider, [...Object.keys(settings), ...Object.keys(secrets)]);
   return { settings, secrets };
+}
+
+function refuseForeignSetting(provider: string, names: readonly string[]): void {
+  const foreign = findForeignSetting(provider, names);
+  if (foreign === null) return;
+  const owners = foreign.providers.join(', ');
+  const message = `Invalid '${foreign.name}': it is a setting of ${owners}, and this key is one of ${provider}. Leave it out.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param: foreign.name });
 }
 
 /** The name of a setting that would send the stored credential elsewhere, or null. */

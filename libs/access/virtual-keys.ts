@@ -15,9 +15,11 @@ import { newId } from '#libs/kernel/ids.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
+import { createChangeLiving } from './change-living.ts';
 import { unknownProvider } from './unknown-provider.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { listPage, type PageRequest } from './list-page.ts';
+import { refusePastExpiry } from './refuse-past-expiry.ts';
 import { missingHost } from './missing-host.ts';
 import type { Secrets } from './secrets.ts';
 import { changeVirtualKey } from './change-virtual-key.ts';
@@ -70,24 +72,7 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
     return row;
   };
 
-  /** Runs `work` on the locked stream of a living key. */
-  const transactOn = async (
-    workspaceId: string,
-    slug: string,
-    metadata: EventMetadata,
-    work: (unit: UnitOfWork, row: VirtualKeyRow) => Promise<VirtualKeyRow>,
-  ): Promise<VirtualKeyRow> => {
-    const { id } = await get(workspaceId, slug);
-    const changed = await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
-      const row = await unit.load(virtualKeyModel, id);
-      if (!row || row.deleted_at) throw noSuchKey(slug);
-      const next = await work(unit, row);
-      if (next.version !== row.version) await announceAccessChange(unit);
-      return next;
-    });
-    await snapshot.catchUp();
-    return changed;
-  };
+  const change = createChangeLiving({ eventLog, snapshot, model: virtualKeyModel, get, missing: noSuchKey });
 
   return {
     get,
@@ -96,11 +81,12 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
     async create(call, metadata, request) {
       const { workspaceId } = call;
       const { provider, customHost } = checkPlace(deps, request);
-      const { settings, secrets: members } = splitSettings(request);
+      const { settings, secrets: members } = splitSettings(provider, request);
       const id = newId('vk_');
       const random = randomBytes(4).toString('hex');
       const command = { workspaceId, streams: [slugLock(workspaceId), id], metadata };
       const result = await transactOnce<VirtualKeyObject>(eventLog, call, command, async (unit) => {
+        refusePastExpiry(request.expires_at, unit.now);
         const slug = await freeSlug(unit, workspaceId, request, random);
         const hasSecret = Object.keys(members).length > 0;
         const secretId = hasSecret ? await secrets.store(unit, { workspaceId, ownerId: id }, members) : null;
@@ -128,10 +114,10 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
     },
 
     update: (workspaceId, slug, metadata, request) =>
-      transactOn(workspaceId, slug, metadata, (unit, row) => changeVirtualKey(deps, unit, row, request)),
+      change(workspaceId, slug, metadata, (unit, row) => changeVirtualKey(deps, unit, row, request)),
 
     remove: (workspaceId, slug, metadata) =>
-      transactOn(workspaceId, slug, metadata, async (unit, row) => {
+      change(workspaceId, slug, metadata, async (unit, row) => {
         if (row.secret_id !== null) await secrets.remove(unit, row.secret_id);
         return unit.append(virtualKeyModel, row.id, [{ type: 'virtual_key.deleted', data: {} }]);
       }),
@@ -147,8 +133,9 @@ function checkPlace(
 ): { provider: string; customHost: string | null } {
   const provider = findProvider(request.provider);
   if (!provider) throw unknownProvider(request.provider, 'provider');
+  const { settings } = splitSettings(provider.id, request);
   if (request.custom_host === undefined) {
-    if (provider.baseUrlOf(splitSettings(request).settings)) return { provider: provider.id, customHost: null };
+    if (provider.baseUrlOf(settings)) return { provider: provider.id, customHost: null };
     throw missingHost(provider.id);
   }
   const url = parseCustomHost(request.custom_host, 'custom_host');

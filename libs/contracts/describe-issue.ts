@@ -167,6 +167,8 @@ function expectedKind(issue: Extract<Issue, { code: 'invalid_type' }>): string {
 export function kindOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'an array';
+  // JSON.parse makes Infinity of 1e400, and zod takes only finite numbers.
+  if (value === Infinity || value === -Infinity) return 'a number that is too large';
   if (typeof value === 'number') return Number.isInteger(value) ? 'an integer' : 'a decimal number';
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }

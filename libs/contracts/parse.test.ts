@@ -7,7 +7,7 @@ import { ChatCompletionRequest } from './chat.ts';
 import { CompletionRequest } from './completions.ts';
 import { EmbeddingRequest } from './embeddings.ts';
 import { FileListQuery, FileUploadFields } from './files.ts';
-import { parseWith, tryParse } from './parse.ts';
+import { parseWith, refuseLostNames, tryParse } from './parse.ts';
 import { CreateVirtualKeyRequest, UpdateVirtualKeyRequest } from './virtual-keys.ts';
 
 function refusal(schema: z.ZodType, value: unknown): { code: string | null; param: string | null; message: string } {
@@ -108,6 +108,12 @@ test.each<[object | null | string, string, string | null, string?]>([
     'invalid_type',
     'temperature',
     "Invalid type for 'temperature': expected a decimal, but got a string instead.",
+  ],
+  [
+    JSON.parse(JSON.stringify(chat({ temperature: 0.5 })).replace('0.5', '1e400')),
+    'invalid_type',
+    'temperature',
+    "Invalid type for 'temperature': expected a decimal, but got a number that is too large instead.",
   ],
   [chat({ top_p: 1.01 }), 'decimal_above_max_value', 'top_p'],
   [chat({ frequency_penalty: 2.5 }), 'decimal_above_max_value', 'frequency_penalty'],
@@ -241,6 +247,20 @@ test('a key named __proto__ pollutes nothing', () => {
   const parsed = parseWith(ChatCompletionRequest, body);
   expect(Object.getPrototypeOf(parsed)).toBe(Object.prototype);
   expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
+});
+
+test.each([
+  ['{"metadata":{"a":"b","__proto__":"x"}}', 'body.metadata.__proto__'],
+  ['{"a":[1,null,{"b":{"__proto__":{"c":1}}}]}', 'body.a[2].b.__proto__'],
+])('of %s the member that would be lost is refused by its path', (text, param) => {
+  const message = `Invalid '${param}': no member can have the name '__proto__'. Choose another name.`;
+  expect(() => refuseLostNames(JSON.parse(text), 'body')).toThrow(
+    expect.objectContaining({ kind: 'invalid_request', code: 'invalid_value', param, message }),
+  );
+});
+
+test.each(['{"a":"__proto__","constructor":{"prototype":1}}', '"__proto__"', 'null'])('%s loses nothing', (text) => {
+  expect(() => refuseLostNames(JSON.parse(text))).not.toThrow();
 });
 
 test.each<[object, string, string]>([

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { describeIssue, type Problem } from './describe-issue.ts';
+import { describeBreach, describeIssue, type Problem } from './describe-issue.ts';
 
 /**
  * Checks a value against a schema without throwing: the schema's output, or the first problem in OpenAI's words
@@ -29,4 +29,28 @@ export function parseWith<Schema extends z.ZodType>(schema: Schema, value: unkno
   if (result.ok) return result.value;
   const { code, message, param } = result.problem;
   throw new GatewayError('invalid_request', code, message, { param });
+}
+
+/**
+ * Refuses a member named `__proto__`, however deep: zod leaves it out of what it returns and says nothing. For values
+ * that are kept or acted on as parsed; a live body is forwarded as its own bytes, in which the member stays. `at` as in
+ * tryParse. The depth of `value` must be bounded. Throws GatewayError `invalid_request`.
+ */
+export function refuseLostNames(value: unknown, at = ''): void {
+  const path = findLostName(value);
+  if (path === null) return;
+  const text = (name: () => string): string =>
+    `Invalid ${name()}: no member can have the name '__proto__'. Choose another name.`;
+  const { code, message, param } = describeBreach({ path, code: 'invalid_value', text }, at);
+  throw new GatewayError('invalid_request', code, message, { param });
+}
+
+function findLostName(value: unknown): PropertyKey[] | null {
+  if (typeof value !== 'object' || value === null) return null;
+  if (Object.hasOwn(value, '__proto__')) return ['__proto__'];
+  for (const [key, member] of Array.isArray(value) ? value.entries() : Object.entries(value)) {
+    const path = findLostName(member);
+    if (path !== null) return [key, ...path];
+  }
+  return null;
 }

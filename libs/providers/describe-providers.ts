@@ -97,7 +97,7 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     areas,
     '## Addresses and settings',
     'A `custom_host` replaces the base address, its folder included. Settings are members of a virtual key, beside its `key`;\n' +
-      'those with a question mark may be left out.',
+      'those with a question mark may be left out. A setting of another provider is refused.',
     places,
     '## Where a dialect differs from OpenAI’s',
     'Pass-through all the same: bytes are changed only in requests and chunks that hold one of these words.',

@@ -123,6 +123,24 @@ test('a byte order mark is an error of line 1 only', async () => {
 });
 
 test.each([
+  ['over many lines', `[\n${Array.from({ length: 200 }, (_, index) => lineOf(`a${index}`)).join(',\n')}\n]\n`],
+  ['on one line', `[${lineOf('a')},${lineOf('b')}]`],
+  ['after blank lines and a byte order mark', `\uFEFF \r\n\t\n [\n${lineOf('a')}\n]`],
+])('a file that is one JSON array %s gets one error that says what would be right', async (_name, content) => {
+  expect(await validate(content)).toMatchObject({
+    valid: false,
+    errors: [
+      {
+        code: 'invalid_json_line',
+        message: expect.stringMatching(/^The file begins with '\[', .* write one JSON object per line/) as string,
+        param: null,
+        line: 1,
+      },
+    ],
+  });
+});
+
+test.each([
   ['little-endian with a mark', Buffer.from(`\uFEFF${lineOf('a')}\n`, 'utf16le')],
   ['little-endian without one', Buffer.from(`${lineOf('a')}\n`, 'utf16le')],
   ['big-endian', Buffer.from(`\uFEFF${lineOf('a')}\n`, 'utf16le').swap16()],

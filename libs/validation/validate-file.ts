@@ -88,9 +88,9 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
     /** False when there is no point in going on. */
     add(checked: CheckedSlice): boolean {
       const { slice, result } = checked;
-      if (slice.offset === 0 && slice.kind === 'lines' && isUtf16(slice.bytes)) {
-        fileError = notUtf8;
-        return false;
+      if (slice.offset === 0 && slice.kind === 'lines') {
+        fileError = isUtf16(slice.bytes) ? notUtf8 : isArray(slice.bytes) ? notLines : null;
+        if (fileError !== null) return false;
       }
       const withinMax = addLines(checked);
       for (const { line, ...problem } of result.errors) errors.add({ ...problem, line: linesBefore + line + 1 });
@@ -129,6 +129,15 @@ function isUtf16([first, second]: Uint8Array): boolean {
   return (first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff) || first === 0 || second === 0;
 }
 
+/** Whether the first byte of any meaning is `[`. Each line of such a file would have its error, up to the cap. */
+function isArray(bytes: Uint8Array): boolean {
+  const first = bytes.findIndex((byte) => !meaningless.has(byte));
+  return first !== -1 && bytes[first] === 0x5b;
+}
+
+/** White space, and the bytes of a byte order mark. */
+const meaningless: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb, 0xbf]);
+
 const emptyFile: BatchError = {
   code: 'empty_file',
   message: 'The input file is empty. Please ensure that the batch contains at least one request.',
@@ -141,6 +150,15 @@ const notUtf8: BatchError = {
   message: 'Invalid file for Batch API. Must be utf-8 encoded',
   param: null,
   line: null,
+};
+
+const notLines: BatchError = {
+  code: 'invalid_json_line',
+  message:
+    "The file begins with '[', as a JSON array does. A batch file is JSON Lines: write one JSON object per line, " +
+    'without brackets around them and commas between them.',
+  param: null,
+  line: 1,
 };
 
 const tooManyTasks = (linesMax: number): BatchError => ({

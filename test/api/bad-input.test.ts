@@ -77,6 +77,28 @@ test.each(jsonRoutes)('POST %s refuses what is no JSON object', async (route) =>
   }
 });
 
+const lostConfig = '{"provider":"openai","override_params":{"a":[{"__proto__":"x"}]}}';
+test.each<[string, string, string, Record<string, string>?]>([
+  ['/batches', '{"metadata":{"__proto__":"x"}}', 'metadata'],
+  ['/batches', `{"gateway_options":{"config":${lostConfig}}}`, 'gateway_options.config.override_params.a[0]'],
+  ['/fine_tuning/jobs', '{"metadata":{"__proto__":"x"}}', 'metadata'],
+  ['/api-keys', '{"defaults":{"metadata":{"__proto__":"x"}}}', 'defaults.metadata'],
+  ['/virtual-keys', '{"vertex_service_account_json":{"__proto__":"x"}}', 'vertex_service_account_json'],
+  ['/configs', `{"config":${lostConfig}}`, 'config.override_params.a[0]'],
+  ['/configs', JSON.stringify({ name: 'c', config: lostConfig }), 'config.override_params.a[0]'],
+  [
+    '/chat/completions',
+    JSON.stringify({ model: 'x', messages }),
+    'x-gateway-config.override_params.a[0]',
+    { 'x-gateway-config': lostConfig },
+  ],
+])('POST %s of %s drops no member named __proto__ in silence', async (route, body, at, headers) => {
+  expect(await post(route, body, headers)).toMatchObject({
+    status: 400,
+    error: { code: 'invalid_value', param: `${at}.__proto__`, message: expect.stringContaining("'__proto__'") },
+  });
+});
+
 test.each(jsonRoutes)(
   'POST %s refuses other content types, compressed bodies, and bodies of over 1 MiB',
   async (route) => {

@@ -63,6 +63,20 @@ test('a default config must exist, so that a key does not refuse every request l
   });
 });
 
+test('a key that would be dead at birth is refused with what would be right', async () => {
+  const create = (expires_at: Date) =>
+    access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'k', expires_at });
+  await expect(create(new Date(1_000))).rejects.toMatchObject({
+    kind: 'invalid_request',
+    code: 'invalid_value',
+    param: 'expires_at',
+    message: expect.stringMatching(
+      /^Invalid 'expires_at': 1970-01-01T00:00:01\.000Z is in the past \(it is now 2\d{3}-.*Z\)\. .*Unix seconds/,
+    ),
+  });
+  expect((await create(new Date(Date.now() + 60_000))).record.status).toBe('active');
+});
+
 test('a repeated creation makes no second key and cannot show the first one again', async () => {
   const call = callOf(workspaceId, { idempotencyKey: 'again', fingerprint: 'f' });
   const { record } = await access.apiKeys.create(call, all, metadata, { name: 'idempotent' });

@@ -69,12 +69,15 @@ test('no secret is anywhere in the database, as text, as bytes or as hex', async
     string,
     string,
   ];
-  const body = { name: 'c', slug: 'canary', provider: 'openai', key, aws_session_token: session };
-  const call = callOf(workspaceId, { idempotencyKey: 'canary' });
-  await access.virtualKeys.create(call, metadata, {
-    ...body,
+  const aws = { provider: 'bedrock', aws_region: 'eu-central-1', aws_session_token: session };
+  const vertex = {
+    provider: 'vertex',
+    vertex_region: 'global',
     vertex_service_account_json: `{"private_key":"${account}"}`,
-  });
+  };
+  const call = callOf(workspaceId, { idempotencyKey: 'canary' });
+  await access.virtualKeys.create(call, metadata, { name: 'c', slug: 'canary', key, ...aws });
+  await access.virtualKeys.create(callOf(workspaceId), metadata, { name: 'v', ...vertex });
   await access.virtualKeys.update(workspaceId, 'canary', metadata, { key: rotated });
   for (const [providerKey, config] of [
     [ofBatch, undefined],

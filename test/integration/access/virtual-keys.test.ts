@@ -50,12 +50,11 @@ const eventsOf = async (id: string) =>
 test('a virtual key is stored whole, answered without its secrets, and usable at once', async () => {
   const { record, replayed } = await create({
     name: 'Bedrock, EU',
-    provider: 'openai',
+    provider: 'bedrock',
     key: 'sk-1234567890abcd',
     aws_region: 'eu-central-1',
     aws_access_key_id: 'AKIAEXAMPLE',
     aws_secret_access_key: 'aws-secret-value',
-    vertex_service_account_json: { type: 'service_account', private_key: 'pem' },
     note: 'for tests',
     expires_at: 4_000_000_000,
   });
@@ -65,7 +64,7 @@ test('a virtual key is stored whole, answered without its secrets, and usable at
     object: 'virtual-key',
     slug: 'bedrock-eu',
     name: 'Bedrock, EU',
-    provider: 'openai',
+    provider: 'bedrock',
     last_four: 'abcd',
     custom_host: null,
     note: 'for tests',
@@ -78,6 +77,14 @@ test('a virtual key is stored whole, answered without its secrets, and usable at
   expect(members('bedrock-eu')).toEqual({
     key: 'sk-1234567890abcd',
     aws_secret_access_key: 'aws-secret-value',
+  });
+  await create({
+    name: 'v',
+    provider: 'vertex',
+    vertex_region: 'europe-west4',
+    vertex_service_account_json: { type: 'service_account', private_key: 'pem' },
+  });
+  expect(members('v')).toEqual({
     vertex_service_account_json: '{"type":"service_account","private_key":"pem"}',
   });
 });
@@ -117,7 +124,21 @@ test.each([
   ],
   ['a host with a query', { custom_host: 'https://a.example/?x=1' }, { param: 'custom_host', code: 'invalid_value' }],
   ['a key with a line break', { key: 'sk-1234\n' }, { param: 'key', code: 'invalid_value' }],
-  ['a session token with a space', { aws_session_token: 'a b' }, { param: 'aws_session_token' }],
+  [
+    'a session token with a space',
+    { provider: 'bedrock', aws_region: 'eu-central-1', aws_session_token: 'a b' },
+    { param: 'aws_session_token' },
+  ],
+  [
+    'a setting of another provider',
+    { openai_project: 'p', aws_region: 'eu-central-1' },
+    {
+      param: 'aws_region',
+      code: 'invalid_value',
+      message: "Invalid 'aws_region': it is a setting of bedrock, and this key is one of openai. Leave it out.",
+    },
+  ],
+  ['a secret of another provider', { azure_ad_token: 't' }, { param: 'azure_ad_token', code: 'invalid_value' }],
   ['a forbidden address', { custom_host: 'http://169.254.169.254/' }, { code: 'destination_not_allowed' }],
 ])('%s is refused and nothing is stored', async (_what, fields, expected) => {
   const counts = async () => {
@@ -143,20 +164,28 @@ test('aliases of providers are stored under the provider, hosts in one spelling'
 });
 
 test('an update changes what it names and leaves the rest, secrets included', async () => {
-  await create({ name: 'u', slug: 'up', provider: 'openai', key: 'sk-old-0000-old1', aws_session_token: 'token-1' });
+  const azure = { provider: 'azure', azure_resource_name: 'r', azure_ad_token: 'token-1' };
+  await create({ name: 'u', slug: 'up', key: 'sk-old-0000-old1', ...azure });
   const row = await update('up', { name: 'renamed', note: 'n', openai_project: 'p1', key: 'sk-new-0000-new1' });
   expect(row).toMatchObject({
     name: 'renamed',
     note: 'n',
-    settings: { openai_project: 'p1' },
+    settings: { azure_resource_name: 'r', openai_project: 'p1' },
     secret_last_four: 'new1',
     version: 2,
   });
-  expect(members('up')).toEqual({ key: 'sk-new-0000-new1', aws_session_token: 'token-1' });
+  expect(members('up')).toEqual({ key: 'sk-new-0000-new1', azure_ad_token: 'token-1' });
   expect(await storedSecrets(row.id)).toEqual([{ id: row.secret_id }]);
   const cleared = await update('up', { note: null, expires_at: null, openai_beta: 'b' });
-  expect(cleared).toMatchObject({ note: null, settings: { openai_project: 'p1', openai_beta: 'b' }, version: 3 });
+  expect(cleared).toMatchObject({ note: null, settings: { ...row.settings, openai_beta: 'b' }, version: 3 });
   expect(cleared.secret_id).toBe(row.secret_id);
+});
+
+test('an update cannot add a setting of another provider', async () => {
+  await create({ name: 'own', slug: 'own', provider: 'openai', key: 'sk-1' });
+  for (const setting of ['vertex_region', 'aws_session_token']) {
+    await expect(update('own', { [setting]: 'x' })).rejects.toMatchObject({ code: 'invalid_value', param: setting });
+  }
 });
 
 test('an update that changes nothing leaves no event and no new version of the access tables', async () => {
@@ -168,8 +197,16 @@ test('an update that changes nothing leaves no event and no new version of the a
   expect(await version()).toBe(before);
 });
 
+test('a key that would be dead at birth is refused', async () => {
+  await expect(create({ name: 'dead', provider: 'openai', key: 'sk-1', expires_at: 1_000 })).rejects.toMatchObject({
+    code: 'invalid_value',
+    param: 'expires_at',
+  });
+});
+
 test('an expiry is told in the record and by the resolver', async () => {
-  await create({ name: 'e', slug: 'past', provider: 'openai', key: 'sk-1', expires_at: 1_000 });
+  await create({ name: 'e', slug: 'past', provider: 'openai', key: 'sk-1' });
+  await update('past', { expires_at: 1_000 });
   const credentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
   const request = { workspaceId, credentials, model: '@past/m', defaults: { configId: null } };
   expect(() => access.resolveTarget(request)).toThrow(expect.objectContaining({ code: 'virtual_key_expired' }));
@@ -186,9 +223,9 @@ test.each([
   const { record } = await create({
     name: 'm',
     slug,
-    provider: 'openai',
+    provider: 'azure',
     key: 'sk-old-00000',
-    aws_session_token: 'old-token',
+    azure_ad_token: 'old-token',
     custom_host: 'https://good.example/v1',
     azure_resource_name: 'good',
   });

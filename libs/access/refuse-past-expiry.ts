@@ -1,0 +1,16 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/**
+ * Refuses to make a key that would be dead at birth: nearly always a mistake in the date. `now` is the database's clock.
+ * (An update may end a key by its expiry.)
+ */
+export function refusePastExpiry(expiresAt: Date | null | undefined, now: Date): void {
+  if (!expiresAt || expiresAt.getTime() > now.getTime()) return;
+  throw new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    `Invalid 'expires_at': ${expiresAt.toISOString()} is in the past (it is now ${now.toISOString()}). Give a time to ` +
+      'come, in Unix seconds or ISO 8601, or leave it out for a key that does not expire.',
+    { param: 'expires_at' },
+  );
+}
