@@ -85,6 +85,10 @@ const routes: Route[] = [
         response.write('half');
         throw new Error('after the head');
       }
+      if (how === 'told') {
+        addLogFields(request, { error_code: 'client_stalled' });
+        throw new GatewayError('unavailable', 'other', 'Gone.');
+      }
       if (how === 'conflict') throw new GatewayError('conflict', null, 'Cannot cancel.');
       if (how === 'busy') throw new GatewayError('conflict', 'busy', 'Come back.', { retryAfterMs: 250 });
       if (how === 'quota') throw new GatewayError('quota_exceeded', 'insufficient_quota', 'Out of quota.');
@@ -383,6 +387,40 @@ test('one line is logged per request, with what the handler added', async () => 
       workspace_id: 'ws_1',
     }),
   ]);
+});
+
+test('a body that begins with a byte order mark is told so, valid or not', async () => {
+  for (const body of ['\uFEFF{"a":1}', '\uFEFF{"a":']) {
+    expect(await post(chat, body)).toMatchObject({
+      status: 400,
+      error: {
+        code: 'invalid_json',
+        message: 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.',
+      },
+    });
+  }
+});
+
+test('the line of a refused request has the code of the refusal, never its text, and the handler may say better', async () => {
+  const cases: [Promise<Awaited<ReturnType<typeof call>>>, string | undefined][] = [
+    [call('/v1/nope/of-a-user'), 'unknown_url'],
+    [call('/v1/batches', { headers: { authorization: 'Bearer wrong' } }), 'invalid_api_key'],
+    [post(chat, '{"a":'), 'invalid_json'],
+    [call('/v1/fail/quota'), 'insufficient_quota'],
+    [call('/v1/fail/bug'), 'internal_error'],
+    [call('/v1/fail/told'), 'client_stalled'],
+    [call('/v1/fail/conflict'), undefined],
+  ];
+  for (const [pending, code] of cases) {
+    const { headers, error } = await pending;
+    const isLine = (line: Record<string, unknown>) =>
+      line.request_id === headers.get('x-request-id') && line.msg === 'request ended';
+    await expect.poll(() => server.lines.some(isLine)).toBe(true);
+    const line = server.lines.find(isLine);
+    expect(line?.['error_code']).toBe(code);
+    expect(JSON.stringify(line)).not.toContain(error.message);
+    expect(JSON.stringify(line)).not.toContain('of-a-user');
+  }
 });
 
 test('only failures are logged when the access log is kept elsewhere', async () => {

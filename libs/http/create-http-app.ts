@@ -82,7 +82,7 @@ function openRequest({ logger, observe, requestLog = 'all' }: HttpAppDeps): Requ
       observe?.(end);
       if (requestLog === 'all' || end.status >= 400) logRequest(logger, request, end);
     });
-    openContext(request, response);
+    openContext(request);
     // Some clients join a base URL that ends in a slash with a path that begins with one.
     if (request.url.startsWith('//') || request.url.startsWith('/v1//'))
       request.url = request.url.replace(/^(\/v1)?\/+/, '$1/');
@@ -100,7 +100,7 @@ function toRequestEnd(request: Request, response: Response): RequestEnd {
   };
 }
 
-const probed: ReadonlySet<string> = new Set(['/health/live', '/health/ready', '/metrics']);
+const probed: ReadonlySet<string> = new Set(['/', '/health/live', '/health/ready', '/metrics']);
 
 function logRequest(logger: Logger, request: Request, end: RequestEnd): void {
   // Probes and scrapers come every few seconds for ever, and say nothing that the metrics do not.

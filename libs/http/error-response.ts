@@ -3,7 +3,7 @@ import { isTransient } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { drainThenEnd } from './drain-request.ts';
-import { contextOf } from './request-context.ts';
+import { addLogFields, contextOf } from './request-context.ts';
 
 /** The body of every error answer, always with all four keys (openai-semantics.md 4.1). */
 export type ErrorBody = {
@@ -82,8 +82,12 @@ export function errorHeaders(error: unknown): Record<string, string> {
  * still sending is read and dropped within bounds, so that the client sees the answer instead of a reset.
  */
 export function sendError(request: IncomingMessage, response: ServerResponse, error: unknown, logger: Logger): void {
-  const { requestId, traceId } = contextOf(request);
+  const { requestId, traceId, logFields } = contextOf(request);
   const status = statusOf(error);
+  const body = toErrorBody(error, requestId);
+  // For the request's one log line, unless the handler knew better. Never the message: it may quote the caller.
+  const { code } = body.error;
+  if (code !== null && logFields?.['error_code'] === undefined) addLogFields(request, { error_code: code });
   if (status === 500 && !response.destroyed) {
     logger.error({ err: error, request_id: requestId, trace_id: traceId }, 'request failed');
   }
@@ -92,7 +96,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
     response.destroy();
     return;
   }
-  const bytes = Buffer.from(JSON.stringify(toErrorBody(error, requestId)));
+  const bytes = Buffer.from(JSON.stringify(body));
   for (const name of ['content-encoding', 'cache-control', 'etag']) response.removeHeader(name);
   for (const [name, value] of Object.entries(errorHeaders(error))) response.setHeader(name, value);
   response.statusCode = status;
@@ -121,10 +125,10 @@ function answerOf(error: GatewayError): ErrorAnswer {
 
 /**
  * The whole answer, head and body, to bytes that Node's parser refused: there is no request object then, only a
- * socket. `code` is the parser's error code.
+ * socket. `error` is the parser's.
  */
-export function rawErrorResponse(code: string | undefined, requestId: string): string {
-  const refusal = toRawRefusal(code);
+export function rawErrorResponse(error: ParserError, requestId: string): string {
+  const refusal = toRawRefusal(error);
   const body = JSON.stringify(toErrorBody(refusal, requestId));
   const status = statusOf(refusal);
   const reason =
@@ -140,7 +144,7 @@ export function rawErrorResponse(code: string | undefined, requestId: string): s
   ].join('\r\n');
 }
 
-function toRawRefusal(code: string | undefined): GatewayError {
+function toRawRefusal({ code = '', rawPacket }: ParserError): GatewayError {
   if (code === 'HPE_HEADER_OVERFLOW') {
     return new GatewayError(
       'invalid_request',
@@ -151,9 +155,42 @@ function toRawRefusal(code: string | undefined): GatewayError {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
     return new GatewayError('invalid_request', 'request_timeout', 'The request did not arrive in time.');
   }
-  return new GatewayError(
-    'invalid_request',
-    'malformed_request',
-    'The bytes received are not a valid HTTP/1.1 request. A header, such as x-gateway-config, has no line breaks.',
-  );
+  const objection = rawPacket?.[0] === tlsHandshake ? tlsSpoken : objections[code];
+  const message = `The bytes received are not a valid HTTP/1.1 request${objection === undefined ? '' : `: ${objection}`}.`;
+  return new GatewayError('invalid_request', 'malformed_request', message);
 }
+
+/** What Node's parser says of bytes that it refuses; `rawPacket` are those that arrived last. */
+type ParserError = { code?: string | undefined; rawPacket?: Uint8Array };
+
+const tlsHandshake = 0x16; // the first byte of a TLS record that opens a connection (RFC 8446 5.1)
+const tlsSpoken = 'they are TLS (https), and this port speaks plain HTTP: use http://, or put a TLS proxy before it';
+
+const header =
+  'a header is malformed. Its name has no spaces and ends with a colon; its value, such as that of x-gateway-config, ' +
+  'has no line breaks and no control characters';
+const chunk = 'a chunk of the body is not its size in hexadecimal digits, a line break, and as many bytes';
+const length = 'Content-Length must be one whole number';
+const line = 'its first line must be a method, a path that begins with a slash and has no spaces, and HTTP/1.1';
+
+/** By the parser's code (llhttp): what was wrong and what would be right. */
+const objections: Readonly<Record<string, string>> = {
+  HPE_INVALID_HEADER_TOKEN: header,
+  HPE_CR_EXPECTED: header,
+  HPE_LF_EXPECTED: header,
+  HPE_INVALID_CHUNK_SIZE: chunk,
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: chunk,
+  HPE_STRICT: chunk,
+  HPE_INVALID_CONTENT_LENGTH: length,
+  HPE_UNEXPECTED_CONTENT_LENGTH: length,
+  HPE_INVALID_TRANSFER_ENCODING: 'Transfer-Encoding can only be chunked, and not beside Content-Length',
+  HPE_INVALID_METHOD:
+    'its first word is no HTTP method, such as POST. The bytes of a body beyond its Content-Length are read as a ' +
+    'request, too',
+  HPE_INVALID_VERSION: 'its version of HTTP is not 1.1 or 1.0, or that line does not end with CR and LF',
+  HPE_PAUSED_H2_UPGRADE: 'HTTP/2 is not spoken here: use HTTP/1.1, or put a proxy before this port',
+  HPE_INVALID_CONSTANT: line,
+  HPE_INVALID_URL: line,
+  HPE_INVALID_EOF_STATE: 'the connection ended before it was complete',
+  HPE_CLOSED_CONNECTION: 'more bytes came after a request with Connection: close',
+};

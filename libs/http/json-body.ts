@@ -132,8 +132,14 @@ export function parseJson(bytes: Buffer, limits: Pick<JsonBodyLimits, 'depthMax'
   }
 }
 
+const byteOrderMark = Buffer.from('\uFEFF');
+
 // V8's own message quotes the body and often has no position.
 function malformed(bytes: Buffer): GatewayError {
+  if (bytes.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
+    const message = 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.';
+    return new GatewayError('invalid_request', 'invalid_json', message);
+  }
   const offset = jsonErrorOffset(bytes);
   const before = bytes.subarray(0, offset);
   const line = before.toString('latin1').split('\n').length;

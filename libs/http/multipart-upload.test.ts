@@ -196,6 +196,15 @@ test.each([
 });
 
 test.each([
+  ['as browsers and SDKs write it', '%22'],
+  ['as curl wrote it', '\\"'],
+])('a quotation mark in the filename, %s, is kept', async (_by, sent) => {
+  const body = chunk(`${filePart(`100%25 ${sent}final${sent}.jsonl`)}${purposePart}--X--\r\n`);
+  const answer = await exchange(server.port, head('X'), body, '0\r\n\r\n');
+  expect(answer).toContain(JSON.stringify({ filename: '100%25 "final".jsonl' }).slice(1, -1));
+});
+
+test.each([
   ['a filename with NUL', [chunk(`${filePart('a\0b')}${purposePart}--X--\r\n`), '0\r\n\r\n'], 400],
   ['an empty filename', [chunk(`${filePart('..')}${purposePart}--X--\r\n`), '0\r\n\r\n'], 400],
   ['a body without its final boundary', [chunk(`${purposePart}${filePart('a')}`), '0\r\n\r\n'], 400],

@@ -130,7 +130,9 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       fail(formError('invalid_value', problem, 'file'));
       return;
     }
-    filename = sentName ?? '';
+    // Browsers, and the SDKs after them, write a quotation mark so (WHATWG HTML, multipart/form-data); of the percent
+    // sign they write nothing else, so nothing else is decoded.
+    filename = (sentName ?? '').replaceAll('%22', '"');
     storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
     storing.catch(fail);
   });

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { randomFillSync } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Caller } from './caller.ts';
 
@@ -30,11 +30,10 @@ const tracingTextMax = 256;
 const headersMax = 100;
 
 /**
- * Creates the context of a request and puts `x-request-id` and `x-gateway-trace-id` on its response, before anything
- * that can fail, so that errors carry them too. Throws invalid_request, with the header as param, for a tracing or
- * metadata header that is not usable; the context exists even then.
+ * Creates the context of a request. Throws invalid_request, with the header as param, for a tracing or metadata header
+ * that is not usable; the context exists even then, so that the answer carries its ids.
  */
-export function openContext(request: IncomingMessage, response: ServerResponse): RequestContext {
+export function openContext(request: IncomingMessage): RequestContext {
   const { headers } = request;
   const traceparent = headers.traceparent === undefined ? null : parseTraceparent(headers.traceparent);
   const context = {
@@ -50,11 +49,9 @@ export function openContext(request: IncomingMessage, response: ServerResponse):
     logFields: null,
   };
   (request as Carrier)[contextKey] = context;
-  response.setHeader('x-request-id', context.requestId);
   const sentTraceId = gatewayHeader(request, 'x-gateway-trace-id', 'x-portkey-trace-id');
   const isTraceIdUsable = sentTraceId !== undefined && isTracingText(sentTraceId);
   context.traceId = isTraceIdUsable ? sentTraceId : (traceparent?.traceId ?? randomHex());
-  response.setHeader('x-gateway-trace-id', context.traceId);
 
   if (sentTraceId !== undefined && !isTraceIdUsable) throw unusableTracing('x-gateway-trace-id');
   if (request.rawHeaders.length > headersMax * 2) {
@@ -74,6 +71,13 @@ export function openContext(request: IncomingMessage, response: ServerResponse):
   const metadata = gatewayHeader(request, 'x-gateway-metadata', 'x-portkey-metadata');
   if (metadata !== undefined) context.metadata = parseMetadata(metadata);
   return context;
+}
+
+/** The headers that every answer to the request has, errors too: names and values in turn. None without a context. */
+export function answerHeadersOf(request: IncomingMessage): string[] {
+  const context = (request as Carrier)[contextKey];
+  if (context === undefined) return [];
+  return ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId];
 }
 
 /** The context of a request; throws when the request did not come through `createHttpApp`. */

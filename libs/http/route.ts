@@ -1,6 +1,6 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type { ZodType, z } from 'zod';
-import { parseWith } from '#libs/contracts/parse.ts';
+import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Scope } from './caller.ts';
 import { jsonBodyOf } from './json-body.ts';
@@ -61,6 +61,7 @@ export function withInput<const Schemas extends InputSchemas>(
 ): { request: Schemas; handler: RequestHandler } {
   const handler: RequestHandler = (request, response) => {
     if (schemas.params !== undefined) refuseImpossibleIds(request);
+    if (schemas.body !== undefined) refuseLostNames(jsonBodyOf(request).value);
     const input = {
       params: schemas.params === undefined ? undefined : parseWith(schemas.params, request.params),
       query: schemas.query === undefined ? undefined : parseWith(schemas.query, { ...request.query }),
@@ -96,7 +97,7 @@ export function checkRoutes(routes: readonly Route[]): void {
     if (typeof scope !== 'string' || (scope !== 'public' && !scopeShape.test(scope))) {
       throw new Error(`route ${name} declares no scope: give it '<area>.read', '<area>.write' or 'public'`);
     }
-    if (!/^\/(?:[\w.-]+|:\w+)(?:\/(?:[\w.-]+|:\w+))*$/.test(route.path)) {
+    if (!/^\/(?:(?:[\w.-]+|:\w+)(?:\/(?:[\w.-]+|:\w+))*)?$/.test(route.path)) {
       throw new Error(`route ${name} must be made of plain segments and :parameters`);
     }
     refuseRepeat(`${route.method} ${route.path.replaceAll(/:\w+/g, ':')}`);

@@ -51,6 +51,10 @@ describe('wholeNumber', () => {
   test('takes whole numbers within the bounds', () => {
     expect(['1', '10', ' 7 '].map(read)).toEqual([1, 10, 7]);
   });
+  test.each(['0', '11', '1.5', '11.5', 'ten', '1e400', 'NaN'])('says once of %j what would be right', (value) => {
+    const { message } = errorOf(() => read(value));
+    expect(message.split('\n').slice(1)).toEqual(['  N: must be a whole number from 1 to 10']);
+  });
   test.each(['0', '11', '1.5', 'ten', '1e400', 'NaN'])('refuses %j', (value) => {
     expect(() => read(value)).toThrow('N:');
   });

@@ -21,8 +21,11 @@ export class ConfigurationError extends Error {
 }
 
 /** A whole number of the environment with its bounds; `fallback` when absent. */
-export const wholeNumber = (fallback: number, bounds: { min: number; max: number }) =>
-  z.coerce.number().int().min(bounds.min).max(bounds.max).default(fallback);
+export const wholeNumber = (fallback: number, { min, max }: { min: number; max: number }) => {
+  const rule = `must be a whole number from ${min} to ${max}`;
+  const isWithin = (value: number): boolean => Number.isInteger(value) && value >= min && value <= max;
+  return z.coerce.number(rule).refine(isWithin, rule).default(fallback);
+};
 
 const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 

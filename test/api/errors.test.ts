@@ -140,6 +140,16 @@ test('check 62: a date that a provider writes there is passed on', async () => {
   expect(seconds).toBeLessThanOrEqual(60);
 });
 
+test("a provider's 401 names the provider in a header, and the gateway's own has no such header", async () => {
+  const ask = (model: string, headers: Record<string, string> = {}) =>
+    postJson(platform, '/chat/completions', { model, messages }, headers);
+  const ofProvider = await ask('@simulator/sim-fault-401');
+  expect([ofProvider.status, ofProvider.headers.get('x-gateway-provider')]).toEqual([401, 'simulator']);
+  const own = await ask('@simulator/sim-small', { authorization: 'Bearer sk-wrong' });
+  expect([own.status, own.headers.get('x-gateway-provider')]).toEqual([401, null]);
+  expect(await own.json()).toMatchObject({ error: { message: expect.stringContaining('the gateway key is unknown') } });
+});
+
 describe.each(sdks)('$name', (sdk) => {
   let client: Client;
   beforeAll(() => {
@@ -171,6 +181,7 @@ describe.each(sdks)('$name', (sdk) => {
     const error = await errorOf(ask('sim-fault-html-503', { maxRetries: 0 }));
     expect(error).toBeInstanceOf(sdk.OpenAI.InternalServerError);
     expect(Object.keys(error.error as object).toSorted()).toEqual(['code', 'message', 'param', 'type']);
+    expect(error.message).toMatch(/^503 The provider answered 503 with a page that is not JSON\. It begins: "</);
   });
 
   test('check 59: a missing and a wrong key are both 401, and not retried', async () => {

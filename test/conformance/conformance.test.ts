@@ -8,7 +8,7 @@ import { findProvider, providerIds } from '#libs/providers/registry.ts';
 import { canary } from '#test/forwarding-rig.ts';
 import { checkCuts } from './check-cuts.ts';
 import { answering, startConformanceClient, streaming, type ConformanceClient } from './conformance-client.ts';
-import type { ConformanceCase, Conversation, Json, Lines, Whole } from './conformance-case.ts';
+import type { ConformanceCase, Conversation, EarlyError, Json, Lines, Whole } from './conformance-case.ts';
 import { checkChunks, checkCompletion, checkCounts, checkSays } from './invariants.ts';
 import { nextTurn } from './next-turn.ts';
 import {
@@ -38,6 +38,20 @@ test('every provider that is not plain OpenAI-compatible has a case', () => {
   expect([...covered].filter((id) => findProvider(id)?.id !== id)).toEqual([]);
   expect(covered).toContain('openai');
 });
+
+/** What stands before any provider, such as a load balancer, answers with a page of its own. */
+const errorPage: EarlyError = {
+  name: 'a page that is not JSON',
+  status: 502,
+  body: `\n<html>Bad "gateway" ${canary}</html>`,
+  told: {
+    status: 502,
+    code: null,
+    message:
+      'The provider answered 502 with a page that is not JSON. It begins: "<html>Bad \\"gateway\\" [redacted]</html>"',
+    type: 'server_error',
+  },
+};
 
 const named = cases.map((each) => [each.variant ? `${each.provider} (${each.variant})` : each.provider, each] as const);
 
@@ -160,7 +174,7 @@ describe.each(named)('%s', (_name, conformanceCase) => {
     },
   );
 
-  test.each(conformanceCase.earlyErrors.map((each) => [each.name, each] as const))(
+  test.each([...conformanceCase.earlyErrors, errorPage].map((each) => [each.name, each] as const))(
     'error before the answer: %s',
     async (_title, { status, headers, body, told }) => {
       const { retryAfterMs = null, status: wantedStatus, ...error } = told;

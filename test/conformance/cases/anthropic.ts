@@ -246,12 +246,6 @@ export const cases: readonly ConformanceCase[] = [
         body: error('authentication_error', `invalid x-api-key ${canary}`),
         told: { status: 401, code: 'authentication_error', message: 'invalid x-api-key [redacted]' },
       },
-      {
-        name: 'no JSON',
-        status: 502,
-        body: '<html>Bad gateway</html>',
-        told: { status: 502, code: null, message: '<html>Bad gateway</html>', type: 'server_error' },
-      },
     ],
     streamErrors: [
       {

@@ -230,12 +230,6 @@ export const cases: readonly ConformanceCase[] = [
         body: { message: `The key ${canary} is not valid.` },
         told: { status: 403, code: null, type: 'permission_error', message: 'The key [redacted] is not valid.' },
       },
-      {
-        name: 'no JSON',
-        status: 502,
-        body: '<html>Bad gateway</html>',
-        told: { status: 502, code: null, message: '<html>Bad gateway</html>', type: 'server_error' },
-      },
     ],
     streamErrors: [
       {

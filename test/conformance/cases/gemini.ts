@@ -246,12 +246,6 @@ export const geminiAnswers: Pick<
       },
       told: { status: 400, code: 'INVALID_ARGUMENT', message: 'Invalid value', param: 'generation_config.top_k' },
     },
-    {
-      name: 'no JSON',
-      status: 502,
-      body: '<html>Bad gateway</html>',
-      told: { status: 502, code: null, message: '<html>Bad gateway</html>', type: 'server_error' },
-    },
   ],
   streamErrors: [
     {

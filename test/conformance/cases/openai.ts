@@ -102,12 +102,6 @@ export const openAi: ConformanceCase = {
       },
       told: { status: 401, code: 'invalid_api_key', message: 'Incorrect API key provided: [redacted].' },
     },
-    {
-      name: 'no JSON',
-      status: 502,
-      body: '<html>Bad gateway</html>',
-      told: { status: 502, code: null, message: '<html>Bad gateway</html>', type: 'server_error' },
-    },
   ],
   streamErrors: [
     {
