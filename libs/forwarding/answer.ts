@@ -76,7 +76,29 @@ export type ForwardRequest = {
   breaker?: BreakerPolicy;
   /** A batch line: where a live call is refused it waits, until this moment (epoch milliseconds). Absent: a live call. */
   backgroundUntil?: number;
+  /** Through which a background call waits, so that its place is free meanwhile. Absent: it waits where it is. */
+  aside?: Aside;
 };
+
+/** What a call that is not under way waits for. */
+export type Wait = {
+  /**
+   * `rate_limited`: the provider said not now. `circuit_open`: its circuit breaker. `provider_busy`: a place among the
+   * calls of its credential. `retry`: the next of its attempts, which are counted. `gateway`: the database of the gateway.
+   */
+  reason: 'rate_limited' | 'circuit_open' | 'provider_busy' | 'retry' | 'gateway';
+  /** How messages name the target; null: not known yet. */
+  label: string | null;
+  model: string | null;
+  /** In epoch milliseconds; null: when there is room, or an answer. */
+  untilMs: number | null;
+};
+
+/**
+ * Waits by `wait`, holding nothing; resolves when the call may go on. `wait` is given the signal that ends it. Throws the
+ * GatewayError `call_aborted`, which nobody tries again, when the call is not to go on.
+ */
+export type Aside = (what: Wait, wait: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 
 /** Input tokens include cached ones, output tokens include reasoning. */
 export type Usage = { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number };

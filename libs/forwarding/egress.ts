@@ -2,6 +2,7 @@ import { lookup as dnsLookup, type LookupAddress, type LookupOptions } from 'nod
 import { isIP, type LookupFunction, type Socket } from 'node:net';
 import { Agent, buildConnector, Pool, type Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { together } from '#libs/kernel/together.ts';
 import type { EgressAllow } from './egress-allow.ts';
 import { isForbiddenAddress } from './forbidden-addresses.ts';
 
@@ -28,6 +29,10 @@ type Options = {
   keepAliveMs?: number;
 };
 
+type CallOptions = Dispatcher.DispatchOptions & { origin: string };
+/** With a place for errors undici never throws. */
+type CallHandler = Dispatcher.DispatchHandler & Required<Pick<Dispatcher.DispatchHandler, 'onResponseError'>>;
+
 export type Egress = {
   /**
    * Refuses a URL that could not be called: not http(s), with credentials in it, or with a forbidden address in its host.
@@ -35,12 +40,17 @@ export type Egress = {
    * Throws GatewayError `invalid_request` / `destination_not_allowed`.
    */
   check: (url: URL) => void;
-  /** undici's dispatch. `origin` must come from a URL that `check` passed. Redirects are not followed. */
-  dispatch: (options: Dispatcher.DispatchOptions & { origin: string }, handler: Dispatcher.DispatchHandler) => void;
+  /**
+   * undici's dispatch, at the end of this turn of the event loop. `origin` must come from a URL that `check` passed.
+   * Redirects are not followed. Whatever is wrong comes by the handler's `onResponseError`.
+   */
+  dispatch: (options: CallOptions, handler: CallHandler) => void;
   stats: () => { sockets: number; connectionsOpened: number; destinationsRefused: number };
   /** Closes every socket at once; calls in flight fail. Idempotent. */
   stop: () => Promise<void>;
 };
+
+const passedMax = 1_000;
 
 /**
  * The only way out of the process: every outgoing connection is made here. An address is checked when it is connected to
@@ -74,7 +84,16 @@ export function createEgress({
     );
   };
 
+  // Those of stored targets, which are looked at again for every call: a URL takes its parts out of its text each time.
+  const passed = new Set<string>();
+
   const check = (url: URL): void => {
+    if (passed.has(url.href)) return;
+    checkParts(url);
+    if (passed.size < passedMax) passed.add(url.href);
+  };
+
+  const checkParts = (url: URL): void => {
     if (url.protocol !== 'https:' && url.protocol !== 'http:') {
       throw new GatewayError(
         'invalid_request',
@@ -156,10 +175,14 @@ export function createEgress({
     },
   });
 
+  const dispatch = together(({ options, handler }: { options: CallOptions; handler: CallHandler }): void => {
+    agent.dispatch(options, handler);
+  });
+
   let stopped: Promise<void> | undefined;
   return {
     check,
-    dispatch: (options, handler) => void agent.dispatch(options, handler),
+    dispatch: (options, handler) => dispatch({ options, handler }),
     stats: () => ({ sockets, connectionsOpened, destinationsRefused }),
     stop: () => (stopped ??= agent.destroy()),
   };

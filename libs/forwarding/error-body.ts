@@ -12,11 +12,32 @@ export function errorBody(
   decode: () => ProviderError,
   secrets: readonly string[],
 ): { body: Buffer; error: ProviderError } {
-  const error = scrubbed(decode(), secrets);
+  const error = readError(status, bytes, decode, secrets);
   if (isClean(bytes, secrets)) return { body: bytes, error };
   const { message, type, param, code } = error.error;
   const fallback = status < 500 ? 'invalid_request_error' : 'server_error';
   return { body: Buffer.from(JSON.stringify({ error: { message, type: type ?? fallback, param, code } })), error };
+}
+
+/** What the adapter read of a provider's error, scrubbed; of a page (a load balancer's), that it was one and how it begins. */
+export function readError(
+  status: number,
+  bytes: Buffer,
+  decode: () => ProviderError,
+  secrets: readonly string[],
+): ProviderError {
+  const told = scrubbed(decode(), secrets);
+  if (!/^\s*</.test(bytes.toString('latin1', 0, 100))) return told;
+  const message = `The provider answered ${status} with a page that is not JSON.${sampleOf(bytes, secrets)}`;
+  return { ...told, error: { ...told.error, message } };
+}
+
+const sampleLengthMax = 1_000;
+
+/** How an unreadable body begins, for the end of a message: scrubbed, quoted, at most 1,000 characters; '' when it is empty. */
+export function sampleOf(body: string | Buffer, secrets: readonly string[]): string {
+  const text = scrub(body.toString('utf8').slice(0, 4 * sampleLengthMax), secrets).trim();
+  return text === '' ? '' : ` It begins: ${JSON.stringify(text.slice(0, sampleLengthMax)).slice(0, sampleLengthMax)}`;
 }
 
 /** An error whose every text can be shown: its code goes into records and logs, too. */

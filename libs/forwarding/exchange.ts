@@ -96,7 +96,7 @@ export function startExchange(
     }
   };
 
-  const handler: Dispatcher.DispatchHandler = {
+  const handler = {
     onRequestStart: (started) => {
       if (phase === 'closed') return started.abort(faults().callerLeft());
       controller = started;
@@ -121,26 +121,22 @@ export function startExchange(
       }
     },
     onResponseError: (_controller, error) => fail(describe(error, phase === 'answering', timeouts, faults)),
-  };
+  } satisfies Dispatcher.DispatchHandler;
 
   if (signal.aborted) return fail(faults().callerLeft());
   signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    egress.dispatch(
-      {
-        origin: outbound.origin,
-        path: outbound.path,
-        method: outbound.method,
-        headers: outbound.headers,
-        body: outbound.body,
-        headersTimeout: timeouts.headersMs,
-        bodyTimeout: timeouts.idleMs,
-      },
-      handler,
-    );
-  } catch (error) {
-    fail(describe(error, false, timeouts, faults));
-  }
+  egress.dispatch(
+    {
+      origin: outbound.origin,
+      path: outbound.path,
+      method: outbound.method,
+      headers: outbound.headers,
+      body: outbound.body,
+      headersTimeout: timeouts.headersMs,
+      bodyTimeout: timeouts.idleMs,
+    },
+    handler,
+  );
 }
 
 function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {

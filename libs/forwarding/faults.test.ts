@@ -240,7 +240,12 @@ describe('the provider’s errors', () => {
       'a page',
       503,
       '<h1>Unavailable</h1>',
-      { message: '<h1>Unavailable</h1>', type: 'server_error', param: null, code: null },
+      {
+        message: 'The provider answered 503 with a page that is not JSON. It begins: "<h1>Unavailable</h1>"',
+        type: 'server_error',
+        param: null,
+        code: null,
+      },
     ],
     ['nothing', 500, '', { message: 'The provider answered 500.', type: 'server_error', param: null, code: null }],
     ['null', 500, 'null', { message: 'null', type: 'server_error', param: null, code: null }],

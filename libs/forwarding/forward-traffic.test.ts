@@ -10,7 +10,8 @@ import {
   type ForwardingRig,
 } from '#test/forwarding-rig.ts';
 import { hang, type UpstreamScript } from '#test/upstream.ts';
-import type { Outcome, StreamAnswer, Target } from './answer.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Aside, Outcome, StreamAnswer, Target, Wait } from './answer.ts';
 
 let rig: ForwardingRig;
 let traffic: Traffic;
@@ -138,4 +139,87 @@ test('a call that is refused before it is made gives its place back', async () =
 test('a target without a credential id asks nobody', async () => {
   await start(limited({ 'retry-after': '30' }));
   for (let n = 0; n < 2; n += 1) expect(codeOf(await rig.forwarder.settle(chatRequest(), rig.target))).toBe(429);
+});
+
+/** What a background call waits aside for; `leaveAt`: the wait after which it is not to go on. */
+function asideOf(leaveAt = Number.POSITIVE_INFINITY) {
+  const waits: Wait[] = [];
+  const aside: Aside = async (what, wait) => {
+    waits.push(what);
+    await wait(new AbortController().signal);
+    if (waits.length >= leaveAt) throw new GatewayError('unavailable', 'call_aborted', 'not to go on');
+  };
+  return { aside, waits };
+}
+
+const retrying = { attemptsMax: 3, baseDelayMs: 10, maxDelayMs: 10, deadlineAt: Number.POSITIVE_INFINITY };
+const background = { backgroundUntil: Number.POSITIVE_INFINITY };
+const noSleep = { sleep: () => Promise.resolve() };
+
+test('a background call waits aside for the end of a rate limit and for its next attempt', async () => {
+  const target = await start([limited({ 'retry-after': '30' }), (reply) => reply.json(503, {}), ok]);
+  const { aside, waits } = asideOf();
+  const now = rig.now();
+  const outcome = await rig.forwarder.settle(chatRequest({ ...background, aside }), target, retrying);
+  expect(codeOf(outcome)).toBe(200);
+  expect(waits).toEqual([
+    { reason: 'rate_limited', label: 'test-key', model: 'gpt-test', untilMs: now + 30_000 },
+    { reason: 'retry', label: 'test-key', model: 'gpt-test', untilMs: expect.any(Number) },
+  ]);
+});
+
+test('a rate limit that counts as an attempt is told as one', async () => {
+  const target = await start([limited({}), ok]);
+  const { aside, waits } = asideOf();
+  await rig.forwarder.settle(chatRequest({ ...background, aside }), target, { ...retrying, countsRateLimited: true });
+  expect(waits).toMatchObject([{ reason: 'retry' }]);
+});
+
+test('a background call waits aside for a pause and for an open circuit', async () => {
+  let later = 0;
+  const target = await start([limited({ 'retry-after': '30' }), ok, (reply) => reply.json(500, {}), ok], {
+    clock: { now: () => 1_000_000 + later },
+    sleep: (ms) => {
+      later += ms;
+      return Promise.resolve();
+    },
+  });
+  await rig.forwarder.settle(chatRequest(), target);
+  const { aside, waits } = asideOf();
+  const circuit = { ...breaker, failuresInRow: 1 };
+  const request = chatRequest({ ...background, aside, breaker: circuit });
+  expect(codeOf(await rig.forwarder.settle(request, target))).toBe(200);
+  expect(codeOf(await rig.forwarder.settle(request, target))).toBe(500);
+  expect(codeOf(await rig.forwarder.settle(request, target))).toBe(200);
+  expect(waits.map(({ reason }) => reason)).toEqual(['rate_limited', 'circuit_open']);
+});
+
+test.each(['rate_limited', 'retry'])(
+  'a call that is not to go on after its wait (%s) is made no more',
+  async (reason) => {
+    const target = await start(reason === 'retry' ? (reply) => reply.json(500, {}) : limited({ 'retry-after': '30' }));
+    const { aside, waits } = asideOf(1);
+    const outcome = await rig.forwarder.settle(chatRequest({ ...background, aside }), target, retrying);
+    expect(codeOf(outcome)).toBe('call_aborted');
+    expect(waits).toMatchObject([{ reason }]);
+    expect(rig.upstream.requests).toHaveLength(1);
+    expect(traffic.stats().inFlight).toBe(0);
+    expect(rig.forwarder.counters().waitingRetries).toBe(0);
+  },
+);
+
+test('a place that a call was given while it was not to go on is given to the next', async () => {
+  const target = await start([hang, ok], { inFlightMax: 1, ...noSleep });
+  const holder = new AbortController();
+  const holding = rig.forwarder.settle(chatRequest({ signal: holder.signal }), target);
+  await rig.upstream.until(() => rig.upstream.requests.length === 1);
+  const { aside, waits } = asideOf(1);
+  const waiting = rig.forwarder.settle(chatRequest({ ...background, aside }), target);
+  await rig.upstream.until(() => traffic.stats().waitingBackground === 1);
+  holder.abort();
+  await holding;
+  expect(codeOf(await waiting)).toBe('call_aborted');
+  expect(waits).toEqual([{ reason: 'provider_busy', label: 'test-key', model: 'gpt-test', untilMs: null }]);
+  expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingBackground: 0 });
+  expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(200);
 });

@@ -1,15 +1,13 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
+import type { Provider } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { namesForHeader, pickHeaders } from './answer-headers.ts';
+import { namesForHeader } from './answer-headers.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
   defaultLimits,
-  defaultTimeouts,
   type Answer,
   type Attempt,
   type ForwardRequest,
@@ -17,11 +15,9 @@ import {
   type Outcome,
   type Target,
 } from './answer.ts';
-import { authorize } from './authorize.ts';
-import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
-import { fetchResources } from './fetch-resources.ts';
 import { plainRequest, type PlainAnswer, type PlainRequest } from './plain-request.ts';
+import { prepareCall } from './prepare-call.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 import { relay, type RelayAnswer, type RelayRequest } from './relay.ts';
 import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
@@ -63,10 +59,7 @@ export type Forwarder = {
   stop: () => void;
 };
 
-const noEdits = {};
 const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
-const modelsBytesMax = 4_194_304;
-const noResources: ReadonlyMap<string, Resource> = new Map();
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
@@ -74,44 +67,10 @@ export function createForwarder(deps: Deps): Forwarder {
   const limits: Limits = { ...defaultLimits, ...deps.limits };
   const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
+  const parts = { egress, clock, limits, providers, stopping: stopping.signal };
   let openCalls = 0;
   let openStreams = 0;
   let waitingRetries = 0;
-
-  /** Everything that can be refused before a connection is opened. */
-  const prepare = (request: ForwardRequest, target: Target, attempts: readonly Attempt[]) => {
-    const { provider, translation } = findTranslation(providers, request, target);
-    egress.check(target.baseUrl);
-    const secrets = secretsOf(target);
-    const faults = lazyFaultsOf(target.label, secrets);
-    if (stopping.signal.aborted) throw faults().stopping();
-    const call = toCall(request, target, provider);
-    const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
-    const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
-    const base = { egress, limits: callLimits, provider, translation, call, timeouts, faults, secrets, attempts };
-    const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
-      const outbound = translation.encode(ready, target);
-      checkOrigin(target, outbound.origin);
-      if (outbound.dropped?.length && request.unsupportedParams === 'refuse')
-        throw cannotTake(target, outbound.dropped);
-      outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
-      if (request.forwardHeaders) addForwarded(outbound.headers, request);
-      const input = { ...base, call: ready, outbound, signal: request.signal };
-      if (!provider.authorize) return input;
-      const tools = { egress, clock, signal: request.signal, faults, secrets };
-      return authorize(provider, outbound, target, tools).then(() => input);
-    };
-    const urls = translation.resourcesOf?.(call);
-    if (!urls?.length) return () => encode(call);
-    let fetched: Promise<Call> | undefined;
-    return () => {
-      fetched ??= fetchResources(urls, { egress, signal: request.signal }).then((resources) => ({
-        ...call,
-        resources,
-      }));
-      return fetched.then(encode);
-    };
-  };
 
   const makeAttempt = async (
     made: AttemptInput | Promise<AttemptInput>,
@@ -137,10 +96,11 @@ export function createForwarder(deps: Deps): Forwarder {
     }
   };
 
-  const run = async (request: ForwardRequest, target: Target, policy: RetryPolicy | undefined): Promise<Outcome> => {
+  const settle: Forwarder['settle'] = async (request, target, policy) => {
     const attempts: Attempt[] = [];
+    openCalls += 1;
     try {
-      const nextInput = prepare(request, target, attempts);
+      const nextInput = prepareCall(parts, request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
         const entered =
@@ -155,37 +115,43 @@ export function createForwarder(deps: Deps): Forwarder {
         }
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
-        if (waitMs === null) return outcome;
+        if (waitMs === null) return counted(outcome);
         logger?.debug(
           { target: target.label, attempt: attempts.length, code: errorCode, wait_ms: waitMs },
           'call waits',
         );
+        const wait = (signal: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([signal, stopping.signal]));
         waitingRetries += 1;
-        await sleep(waitMs, AbortSignal.any([request.signal, stopping.signal]));
-        waitingRetries -= 1;
+        try {
+          if (request.aside === undefined) await wait(request.signal);
+          else {
+            const isCounted = verdict !== 'rate_limited' || policy?.countsRateLimited === true;
+            const reason = isCounted ? 'retry' : 'rate_limited';
+            const model = target.model ?? request.model;
+            await request.aside({ reason, label: target.label, model, untilMs: clock.now() + waitMs }, wait);
+          }
+        } finally {
+          waitingRetries -= 1;
+        }
         if (request.signal.aborted) throw lazyFaultsOf(target.label, [])().callerLeft();
         if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       }
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       return { kind: 'failed', error, attempts };
-    }
-  };
-
-  const settle: Forwarder['settle'] = async (request, target, policy) => {
-    openCalls += 1;
-    try {
-      const outcome = await run(request, target, policy);
-      if (outcome.kind === 'stream') {
-        openStreams += 1;
-        void outcome.done.then(() => {
-          openStreams -= 1;
-        });
-      }
-      return outcome;
     } finally {
       openCalls -= 1;
     }
+  };
+
+  const counted = (outcome: Outcome): Outcome => {
+    if (outcome.kind === 'stream') {
+      openStreams += 1;
+      void outcome.done.then(() => {
+        openStreams -= 1;
+      });
+    }
+    return outcome;
   };
 
   const forward: Forwarder['forward'] = async (request, target, policy) => {
@@ -249,70 +215,4 @@ function leave(pass: Pass, outcome: Outcome | null, errorCode: string | null): v
   if (outcome?.kind !== 'stream') return pass.leave(outcome, errorCode);
   pass.begun?.();
   void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error } : outcome, null));
-}
-
-function findTranslation(
-  providers: (id: string) => Provider | undefined,
-  { operation }: ForwardRequest,
-  target: Target,
-): { provider: Provider; translation: Translation } {
-  const provider = providers(target.provider);
-  if (!provider) {
-    throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
-  }
-  const translation = provider.operations[operation];
-  if (!translation) {
-    throw new GatewayError(
-      'unsupported_operation',
-      'unsupported_operation',
-      `The provider ${provider.id} has no ${operation} operation.`,
-    );
-  }
-  return { provider, translation };
-}
-
-/** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
-function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
-  const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
-  for (const name of forwardHeaders) {
-    const value = headers[name];
-    if (value === undefined || taken.has(name)) continue;
-    taken.add(name);
-    out.push(name, value);
-  }
-}
-
-const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
-  new GatewayError(
-    'invalid_request',
-    'unsupported_parameter',
-    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
-      "out, or allow parameters to be dropped (the config's unsupported_params).",
-    { param: dropped[0] ?? null },
-  );
-
-function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
-  const { operation, body, stream, includeUsage } = request;
-  const renamed = target.model !== undefined && target.model !== request.model;
-  const edits: MemberEdits = renamed
-    ? { ...request.edits, model: JSON.stringify(target.model) }
-    : (request.edits ?? noEdits);
-  return {
-    operation,
-    body,
-    edits,
-    stream,
-    includeUsage,
-    strict: request.strict ?? true,
-    resources: noResources,
-    headers: pickHeaders(request.headers, provider.clientHeaders),
-    json: () => {
-      const members = new Map(Object.entries(request.parsed ?? (JSON.parse(body.toString()) as object)));
-      for (const [name, raw] of Object.entries(edits)) {
-        if (raw === undefined) members.delete(name);
-        else members.set(name, JSON.parse(raw));
-      }
-      return Object.fromEntries(members);
-    },
-  };
 }

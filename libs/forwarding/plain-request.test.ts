@@ -34,6 +34,14 @@ test('an error is read and holds no trace of the credential', async () => {
   expect(JSON.stringify(answer.error)).not.toContain(canary);
 });
 
+test('an error that is a page is told as one', async () => {
+  rig = await startForwardingRig((reply) => reply.respond(503, `<html>${canary}</html>`));
+  const answer = await rig.forwarder.request(rig.target, { method: 'GET', path: '/fine_tuning/jobs', signal });
+  expect(answer.error?.error.message).toBe(
+    'The provider answered 503 with a page that is not JSON. It begins: "<html>[redacted]</html>"',
+  );
+});
+
 test('nothing is sent to a provider that trains nothing, nor a stored credential to another origin', async () => {
   rig = await startForwardingRig((reply) => reply.json(200, {}));
   const request = { method: 'GET' as const, path: '/fine_tuning/jobs', signal };

@@ -8,7 +8,7 @@ import { defaultTimeouts, type Target, type Timeouts } from './answer.ts';
 import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
-import { scrubbed } from './error-body.ts';
+import { readError } from './error-body.ts';
 import { fetchWhole } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 
@@ -71,8 +71,9 @@ export async function plainRequest(
   // Only headers are added: what signs bodies cannot sign one that is a stream.
   await authorize(provider, { ...outbound, body: null }, target, { egress, clock, signal, faults, secrets });
   const answer = await fetchWhole(outbound, { ...fetching, bytesMax });
-  const error =
-    answer.status < 400 ? null : scrubbed(decodeOpenAiError(answer.status, answer.body.toString()), secrets);
+  const { status, body: bytes } = answer;
+  const decode = () => decodeOpenAiError(status, bytes.toString());
+  const error = status < 400 ? null : readError(status, bytes, decode, secrets);
   return { ...answer, json: () => withoutSecrets(JSON.parse(answer.body.toString()), secrets), error };
 }
 

@@ -1,12 +1,10 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
 import type { ProviderError } from '#libs/providers/provider.ts';
-import { scrubbed } from './error-body.ts';
+import { sampleOf, scrubbed } from './error-body.ts';
 
 /** The faults of one target: each message names it by its label and holds neither credential nor foreign control characters. */
 export type Faults = ReturnType<typeof faultsOf>;
-
-const sampleLengthMax = 1_000;
 
 /** As `faultsOf`, but made when the first of them is needed: nearly every call ends without one. */
 export function lazyFaultsOf(label: string, secrets: readonly string[]): () => Faults {
@@ -21,11 +19,8 @@ function faultsOf(label: string, secrets: readonly string[]) {
   const timedOut = (code: string, message: string): GatewayError => new GatewayError('provider_timeout', code, message);
   return {
     /** 200 with something else than what was asked for; `sample` is shown scrubbed, quoted and cut to 1,000 characters. */
-    invalid: (what: string, sample?: string | Buffer): GatewayError => {
-      const text = sample === undefined ? '' : scrub(sample.toString('utf8').slice(0, 4 * sampleLengthMax), secrets);
-      const shown = text === '' ? '' : ` It begins: ${JSON.stringify(text.slice(0, sampleLengthMax))}`;
-      return failed('upstream_invalid_response', `${label} ${what}.${shown}`.slice(0, sampleLengthMax + 200));
-    },
+    invalid: (what: string, sample: string | Buffer = ''): GatewayError =>
+      failed('upstream_invalid_response', `${label} ${what}.${sampleOf(sample, secrets)}`),
     unreadable: (cause: unknown): GatewayError =>
       failed('upstream_invalid_response', `${label} sent an answer that cannot be read${codeOf(cause)}.`, cause),
     tooLarge: (what: string, limit: number): GatewayError =>

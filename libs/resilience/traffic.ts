@@ -1,5 +1,5 @@
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
-import type { ForwardRequest, Target } from '#libs/forwarding/answer.ts';
+import type { ForwardRequest, Target, Wait } from '#libs/forwarding/answer.ts';
 import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
 import { isHopeless } from '#libs/forwarding/retry.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
@@ -13,7 +13,7 @@ import { shortModel } from './short-model.ts';
 import { refusals } from './traffic-refusals.ts';
 
 /** A call's request and where it goes; the request is the forwarder's own, so that nothing is made for asking. */
-export type TrafficRequest = Pick<ForwardRequest, 'model' | 'breaker' | 'backgroundUntil' | 'signal'>;
+export type TrafficRequest = Pick<ForwardRequest, 'model' | 'breaker' | 'backgroundUntil' | 'aside' | 'signal'>;
 
 type TrafficCall = { request: TrafficRequest; target: Target; model: string; heedsPauses: boolean };
 
@@ -53,6 +53,13 @@ type Deps = {
   /** How long a live call waits for one: as long as for a connection. Default 10 s. */
   waitMsMax?: number;
 };
+
+const whatWaits = ({ target, model }: TrafficCall, reason: Wait['reason'], untilMs: number | null): Wait => ({
+  reason,
+  label: target.label,
+  model,
+  untilMs,
+});
 
 /** The calls of one credential for one model. */
 type Lane = {
@@ -135,27 +142,43 @@ export function createTraffic(deps: Deps): Traffic {
     { ms, isPause }: ReturnType<typeof blockOf>,
     sinceMs: number,
   ): Promise<void> => {
-    const { backgroundUntil, signal } = call.request;
+    const { backgroundUntil, aside, signal } = call.request;
     const now = clock.now();
     const isEarly = isPause && ms <= earlyMsMax && now - sinceMs < waitMsMax;
     const waits = backgroundUntil === undefined ? isEarly : now + ms < backgroundUntil;
     if (!waits) throw isPause ? refusals.paused(call, ms) : refusals.open(call, ms);
     // Never sooner; each a little later, so that those who waited for the same moment do not all come at it.
-    const spreadMs = random() * Math.min(2_000, ms / 4);
-    await sleep(Math.ceil(ms + spreadMs), AbortSignal.any([signal, stopping.signal]));
+    const waitMs = Math.ceil(ms + random() * Math.min(2_000, ms / 4));
+    const wait = (end: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([end, stopping.signal]));
+    if (aside === undefined) await wait(signal);
+    else await aside(whatWaits(call, isPause ? 'rate_limited' : 'circuit_open', now + waitMs), wait);
     if (signal.aborted || stopping.signal.aborted) throw aborted(call);
   };
 
   const waitForPlace = async (call: TrafficCall, queue: CallQueue): Promise<void> => {
-    const { backgroundUntil, signal } = call.request;
+    const { backgroundUntil, aside, signal } = call.request;
     const isLive = backgroundUntil === undefined;
     if (isLive && queue.isFull()) throw refusals.busy(call);
-    const signals = [signal, stopping.signal];
-    if (isLive) signals.push(AbortSignal.timeout(waitMsMax));
+    const wait = async (end: AbortSignal): Promise<void> => {
+      const signals = [end, stopping.signal];
+      if (isLive) signals.push(AbortSignal.timeout(waitMsMax));
+      try {
+        await queue.wait(isLive, AbortSignal.any(signals));
+      } catch {
+        throw end.aborted || stopping.signal.aborted ? aborted(call) : refusals.busy(call);
+      }
+    };
+    if (aside === undefined) return wait(signal);
+    let isPlaceTaken = false;
     try {
-      await queue.wait(isLive, AbortSignal.any(signals));
-    } catch {
-      throw signal.aborted || stopping.signal.aborted ? aborted(call) : refusals.busy(call);
+      await aside(whatWaits(call, 'provider_busy', null), async (end) => {
+        await wait(end);
+        isPlaceTaken = true;
+      });
+    } catch (error) {
+      // It was let in here, and then not where it came from.
+      if (isPlaceTaken) queue.leave();
+      throw error;
     }
   };
 

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
-import type { JsonAnswer, Outcome } from '#libs/forwarding/answer.ts';
+import type { Aside, JsonAnswer, Outcome, Wait } from '#libs/forwarding/answer.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { chatRequest } from '#test/forwarding-rig.ts';
 import { compileConfig } from './compile-config.ts';
 import { runPlanWithin } from './run-plan-within.ts';
@@ -29,7 +30,10 @@ const target = {
 };
 const plan = compileConfig(ConfigInput.parse({ strategy: { mode: 'fallback' }, targets: [{}, {}] }));
 
-function run(statuses: number[], options: { attemptsMax?: number; deadlineAt?: number; abort?: AbortController } = {}) {
+function run(
+  statuses: number[],
+  options: { attemptsMax?: number; deadlineAt?: number; abort?: AbortController; aside?: Aside } = {},
+) {
   const waits: number[] = [];
   const signal = (options.abort ?? new AbortController()).signal;
   const running = runPlanWithin(
@@ -44,7 +48,10 @@ function run(statuses: number[], options: { attemptsMax?: number; deadlineAt?: n
       },
     },
     plan,
-    { request: chatRequest({ signal }), call: { params: {}, metadata: null, pathname: '/' } },
+    {
+      request: chatRequest({ signal, ...(options.aside ? { aside: options.aside } : {}) }),
+      call: { params: {}, metadata: null, pathname: '/' },
+    },
     {
       attemptsMax: options.attemptsMax ?? 3,
       baseDelayMs: 10,
@@ -81,4 +88,20 @@ test('what cannot be retried ends it, and so do the attempts of the policy and i
 
 test('a line that is stopped between two passes has no outcome', async () => {
   await expect(run([500, 500], { abort: new AbortController() }).running).rejects.toThrow(/abort/i);
+});
+
+test('a line waits aside between two passes, and is not run again when it is not to go on', async () => {
+  const waits: Wait[] = [];
+  const aside: Aside = async (what, wait) => {
+    waits.push(what);
+    await wait(new AbortController().signal);
+    if (waits.length === 2) throw new GatewayError('unavailable', 'call_aborted', 'not to go on');
+  };
+  const statuses = [500, 503, 429, 429, 200];
+  await expect(run(statuses, { aside }).running).rejects.toThrow('not to go on');
+  expect(waits).toEqual([
+    { reason: 'retry', label: 'a', model: 'gpt-test', untilMs: 5 },
+    { reason: 'rate_limited', label: 'a', model: 'gpt-test', untilMs: expect.any(Number) },
+  ]);
+  expect(statuses).toEqual([200]);
 });

@@ -46,8 +46,8 @@ async function ask(
 
 test('a denied input is 446 with its results, and the provider hears nothing', async () => {
   const config = { input_guardrails: [{ ...noApples, deny: true, id: 'fruit' }] };
-  const { status, json } = await ask(config, body('An Apple a day'));
-  expect(status).toBe(446);
+  const { status, json, response } = await ask(config, body('An Apple a day'));
+  expect([status, response.statusText]).toEqual([446, 'Guardrail Denied']);
   expect(json).toMatchObject({
     error: { type: 'hooks_failed', param: null, code: null },
     hook_results: { before_request_hooks: [{ id: 'fruit', verdict: false, deny: true }], after_request_hooks: [] },
@@ -60,10 +60,12 @@ test('a denied stream is 446 before it begins', async () => {
   upstream.script(streamOf(payloads));
   const config = { before_request_hooks: [{ ...noApples, deny: true }] };
   const denied = await ask(config, body('Apple', { stream: true }));
-  expect([denied.status, upstream.requests.length]).toEqual([446, 0]);
+  expect([denied.status, denied.response.statusText]).toEqual([446, 'Guardrail Denied']);
+  expect(upstream.requests).toHaveLength(0);
   const passed = await ask(config, body('pear', { stream: true }));
   expect([passed.status, String(passed.json['text']).includes('[DONE]')]).toEqual([200, true]);
   const told = await ask({ input_guardrails: [noApples] }, body('Apple', { stream: true }));
+  expect(told.response.statusText).toBe('Guardrail Failed');
   expect([told.status, String(told.json['text']).includes('[DONE]')]).toEqual([246, true]);
 });
 
@@ -76,7 +78,7 @@ test('a denied output is 446, and one that only fails is 246 with the answer', a
     { after_request_hooks: [{ checks: [{ id: 'default.contains', parameters: noApples['default.contains'] }] }] },
     body('x'),
   );
-  expect(told.status).toBe(246);
+  expect([told.status, told.response.statusText]).toEqual([246, 'Guardrail Failed']);
   expect(told.json).toMatchObject({
     choices: [{ message: { content: 'Buy Apple stock.' } }],
     hook_results: { after_request_hooks: [{ verdict: false, deny: false }] },

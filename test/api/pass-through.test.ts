@@ -118,6 +118,7 @@ describe.each(sdks)('$name', (sdk) => {
     upstream.script((reply) => reply.json(401, { error: { message: `Bad key ${canary}`, type: 't', code: 'c' } }));
     const error = await errorOf(client.moderations.create({ input: 'Hi' }));
     expect(error).toMatchObject({ status: 401, code: 'c' });
+    expect(error.headers?.get('x-gateway-provider')).toBe('openai-compatible'); // it is not the gateway's own 401
     expect(JSON.stringify(error.error)).not.toContain('CANARY');
   });
 });

@@ -46,10 +46,11 @@ async function ask(
   };
 }
 
-test('without a config or a header nothing is cached, and that is said', async () => {
+test('without a cache in the config, or without a config, nothing is cached, and that is said', async () => {
   const body = fresh();
   for (let n = 0; n < 2; n += 1) expect((await ask(body, {})).cache).toBe('DISABLED');
-  expect(upstream.requests).toHaveLength(2);
+  expect((await ask(body, { 'x-gateway-config': '{"retry":{"attempts":1}}' })).cache).toBe('DISABLED');
+  expect(upstream.requests).toHaveLength(3);
 });
 
 test('the second of two equal calls is a hit: the same bytes, no call, and a log record without attempts', async () => {

@@ -76,11 +76,15 @@ async function modelsOf({ forwarder, logger, ...deps }: Deps, request: Request, 
     }),
   );
   const failures = lists.filter((list) => list.status === 'rejected');
-  for (const { reason } of failures) logger.warn({ err: reason }, 'a provider did not list its models');
+  for (const { reason } of failures) logger.warn(toLogFields(reason), 'a provider did not list its models');
   // One provider that is away must not hide the others; when none answers, the caller hears why.
   if (failures.length > 0 && failures.length === lists.length) throw failures[0]?.reason;
   return lists.flatMap((list) => (list.status === 'fulfilled' ? list.value : []));
 }
+
+/** A provider that is away is told on every call, so without a stack, which would say nothing; a bug keeps its own. */
+const toLogFields = (reason: unknown): Record<string, unknown> =>
+  reason instanceof GatewayError ? { code: reason.code, message: reason.message } : { err: reason };
 
 type Listed = { target: Target; prefix: string };
 

@@ -82,6 +82,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         body || !hasBody(request)
           ? { body, contentType: body ? 'application/json' : null, contentLength: null }
           : streamedBody(request, response, deps.uploadBytesMax);
+      response.setHeader('x-gateway-provider', resolved.target.provider);
       let answer: RelayAnswer;
       try {
         answer = await deps.forwarder.relay(

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import type { Target } from '#libs/forwarding/answer.ts';
+import type { Forwarder } from '#libs/forwarding/forward.ts';
+import { createTestLogger, serveForTest } from '#libs/http/http-test-kit.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { listModels } from './list-models.ts';
+
+/** The warnings about a list of the models of `away`, whose call fails so, and of `well`. */
+async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
+  const { logger, lines } = createTestLogger();
+  const forwarder = {
+    listModels: async ({ label }: Target) => {
+      if (label === 'away') throw failure;
+      const data = [{ id: 'one', object: 'model', created: 1, owned_by: 'well' }];
+      const body = Buffer.from(JSON.stringify({ object: 'list', data }));
+      return { kind: 'json', status: 200, body };
+    },
+  } as unknown as Forwarder;
+  const route = listModels({
+    forwarder,
+    logger,
+    virtualKeySlugs: async () => ['away', 'well'],
+    resolveTarget: async ({ model }) => ({
+      target: { label: String(model).slice(1).split('/')[0] } as Target,
+      model: null,
+    }),
+  });
+  await using server = await serveForTest([route]);
+  const response = await fetch(`${server.url}/v1/models`, { headers: { authorization: 'Bearer all' } });
+  expect(await response.json()).toMatchObject({ data: [{ id: '@well/one' }] });
+  return lines.filter(({ msg }) => msg === 'a provider did not list its models');
+}
+
+test('a provider that is away costs the log one short line, and a bug of ours keeps its stack', async () => {
+  const away = new GatewayError('provider_failed', 'upstream_unreachable', 'away could not be reached (ECONNREFUSED).');
+  const lines = await warningsOf(away);
+  expect(lines).toMatchObject([{ code: away.code, message: away.message }]);
+  expect(JSON.stringify(lines)).not.toContain('list-models');
+  expect(JSON.stringify(await warningsOf(new TypeError('not a function')))).toContain('list-models');
+});
