@@ -10,7 +10,7 @@ export default defineConfig({
         test: {
           name: 'unit',
           testTimeout: 60_000,
-          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/conformance/*.test.ts'],
+          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench}/*.test.ts'],
         },
       },
       {

@@ -7,9 +7,11 @@ import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import type { Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
 import { registerPlatformMetrics } from '../platform/metrics.ts';
 import type { ApiConfig } from './config.ts';
@@ -23,7 +25,7 @@ export type ApiProcess = {
 
 /** Wires the API process; the parts are in start order. */
 export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
-  const platform = await createPlatform(config, { name: 'api', role: 'sender' }, logger);
+  const platform = await createPlatform(config, { name: 'api', role: 'sender', queueStopMs: 1_000 }, logger);
   const { db, eventLog, queue, blobs, access, files, egress, forwarder, requestLog, timeouts } = platform;
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
@@ -40,7 +42,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     queue,
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
   });
-  let stopping = false;
+  let phase: Phase = 'starting';
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
   const { secrets, snapshot } = access;
@@ -77,25 +79,37 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       logger,
     },
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
-    isStopping: () => stopping,
+    phase: () => phase,
     baseUrl: url,
   });
   const app = createHttpApp({
     routes,
-    authenticate: access.authenticate,
+    authenticate(request) {
+      if (phase === 'starting') throw notStartedYet();
+      return access.authenticate(request);
+    },
     logger,
     observe: metrics.observeRequest,
     jsonBody: { sizeBytesMax: config.SLUICE_BODY_MAX },
   });
   const server = createHttpServer(app);
-  const http: Part = {
-    name: 'http server',
+  // First of all, so that a port in use is told at once, and a probe sees a process that waits for its database alive.
+  const listener: Part = {
+    name: 'http listener',
     async start() {
       ({ port } = await server.listen({ port: config.PORT, host: config.HOST }));
+      logger.info({ url: url() }, 'starting');
+    },
+    stop: () => server.stop(config.SLUICE_STOP_DEADLINE),
+  };
+  const calls: Part = {
+    name: 'calls',
+    start() {
+      phase = 'ok';
       logger.info({ url: url() }, 'listening');
     },
     async stop() {
-      stopping = true;
+      phase = 'stopping';
       await server.stop(config.SLUICE_STOP_DEADLINE);
     },
   };
@@ -113,5 +127,16 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await access.snapshot.refresh();
     },
   };
-  return { parts: [...platform.parts, firstKey, http], platform, url };
+  const parts = [listener, ...platform.parts, platform.queuePart, platform.outlastingOutages(firstKey), calls];
+  return { parts, platform, url };
 }
+
+const notStartedYet = (): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'starting',
+    'This process is starting; try again. /health/ready says what it waits for.',
+    {
+      retryAfterMs: 1_000,
+    },
+  );

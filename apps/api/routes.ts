@@ -14,7 +14,7 @@ import type { Route } from '#libs/http/route.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
-import { checkReadiness } from '../platform/check-readiness.ts';
+import { checkReadiness, type Phase } from '../platform/check-readiness.ts';
 import { createApiKey } from './routes/create-api-key.ts';
 import { listApiKeys } from './routes/list-api-keys.ts';
 import { retrieveApiKey } from './routes/retrieve-api-key.ts';
@@ -72,7 +72,7 @@ export type RouteDeps = {
   metrics: HttpMetrics;
   logger: Logger;
   uploadBytesMax: number;
-  isStopping: () => boolean;
+  phase: () => Phase;
   baseUrl: () => string;
 };
 

@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import { migrate } from '#libs/database/migrate.ts';
 import { limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
 import { createLogDestination } from '#libs/kernel/log-destination.ts';
@@ -6,6 +6,7 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { describeProvider, providersToMarkdown } from '#libs/providers/describe-providers.ts';
 import { findProvider, providerIds } from '#libs/providers/registry.ts';
 import { explain } from '../standalone/explain.ts';
+import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
 
@@ -42,9 +43,24 @@ program
   .action(async ({ check = false, json = false }: { check?: boolean; json?: boolean }) => {
     await withDatabase({ mayCreate: false }, async (connectionString) => {
       const report = await rebuild({ connectionString, check, onProgress: showEvents }, logger);
-      if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
+      clearProgress();
       for (const line of json ? [toJson(report, check)] : describeCheck(report, check)) print(line);
       if (check && report.difference !== null) process.exitCode = 1;
+    });
+  });
+
+program
+  .command('logs')
+  .description('the request log: whether every row that a process recorded is there')
+  .requiredOption('--check', 'tell for each process which rows are there; exit 1 when rows are missing')
+  .option('--since <date>', 'read this day (UTC, YYYY-MM-DD) and later ones only', toDay)
+  .option('--json', 'print the result as one JSON object')
+  .action(async ({ since, json = false }: { since?: string; json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const check = await checkLogs({ connectionString, since, onDay: showProgress }, logger);
+      clearProgress();
+      for (const line of json ? [logCheckToJson(check)] : describeLogCheck(check)) print(line);
+      if (check.missing > 0) process.exitCode = 1;
     });
   });
 
@@ -72,8 +88,22 @@ function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-function showEvents(events: number): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r${events} events`);
+const showEvents = (events: number): void => showProgress(`${events} events`);
+
+function showProgress(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r${text}`);
+}
+
+function clearProgress(): void {
+  if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
+}
+
+/** Throws InvalidArgumentError when the text is no day of the calendar. */
+function toDay(text: string): string {
+  const isDay = /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(Date.parse(text));
+  // 30 February is read as 2 March.
+  if (isDay && new Date(text).toISOString().startsWith(text)) return text;
+  throw new InvalidArgumentError('It must be a day such as 2026-11-21.');
 }
 
 async function withDatabase(

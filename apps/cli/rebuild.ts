@@ -1,10 +1,9 @@
 import { announceAccessChange } from '#libs/access/access-change.ts';
-import { pendingMigrations } from '#libs/database/migrate.ts';
-import { createDatabase, createPool } from '#libs/database/pool.ts';
+import { createDatabase } from '#libs/database/pool.ts';
 import { checkInlineModels, rebuildInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { inlineModels } from '../platform/models.ts';
+import { withMigratedPool } from './migrated-pool.ts';
 
 export type RebuildOptions = { connectionString: string; check: boolean; onProgress: (events: number) => void };
 
@@ -13,35 +12,18 @@ export type RebuildOptions = { connectionString: string; check: boolean; onProgr
  * Throws ConfigurationError when the database lacks migrations: its tables are not the ones that are folded into.
  */
 export async function rebuild(options: RebuildOptions, logger: Logger): Promise<CheckReport> {
-  const pool = createPool(
-    {
-      connectionString: options.connectionString,
-      applicationName: 'sluice-rebuild',
-      max: 1,
-      statementTimeoutMs: 0,
-      transactionTimeoutMs: 0,
-    },
-    logger,
-  );
-  try {
-    const pending = await pendingMigrations(createDatabase(pool));
-    if (pending.length > 0) {
-      throw new ConfigurationError(
-        `The database lacks migrations (${pending.join(', ')}). Run: npm run sluice -- migrate`,
-      );
-    }
-    const run = options.check ? checkInlineModels : rebuildInlineModels;
-    const report = await run(pool, inlineModels, options.onProgress);
+  const { connectionString, check, onProgress } = options;
+  return await withMigratedPool({ connectionString, applicationName: 'sluice-rebuild' }, logger, async (pool) => {
+    const run = check ? checkInlineModels : rebuildInlineModels;
+    const report = await run(pool, inlineModels, onProgress);
     // A repaired key must reach the processes that run now.
-    if (!options.check && report.difference !== null) {
+    if (!check && report.difference !== null) {
       await createDatabase(pool)
         .transaction()
         .execute(async (tx) => await announceAccessChange({ tx }));
     }
     return report;
-  } finally {
-    await pool.end();
-  }
+  });
 }
 
 /** The verdict of a check in words, one line each. */

@@ -18,20 +18,21 @@ export type Access = {
   routing: Routing;
   batchTargets: BatchTargets;
   fineTuningTargets: BatchTargets;
+  /** Throws ConfigurationError when the master key is not the one of this database. */
+  checkMasterKey: () => Promise<void>;
 };
 
-/** Throws ConfigurationError when the master key is malformed or not the one of this database. */
-export async function createAccess(deps: {
+/** Throws ConfigurationError when the master key is malformed. */
+export function createAccess(deps: {
   db: Kysely<Database>;
   connectionString: string;
   masterKey: string;
   logger: Logger;
   /** Throws for a URL that could never be called. */
   checkDestination: (url: URL) => void;
-}): Promise<Access> {
+}): Access {
   const { db, logger, checkDestination } = deps;
   const masterKey = parseMasterKey(deps.masterKey);
-  await checkMasterKey(db, masterKey);
   const secrets = createSecrets({ masterKey });
   const snapshot = createAccessSnapshot({ db, secrets, logger, listenConnectionString: deps.connectionString });
   const clock = systemClock;
@@ -50,5 +51,6 @@ export async function createAccess(deps: {
       checkDestination,
       holder: 'fine-tuning job',
     }),
+    checkMasterKey: () => checkMasterKey(db, masterKey),
   };
 }

@@ -4,20 +4,24 @@ import { pendingMigrations } from '#libs/database/migrate.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Readiness } from './operational-routes.ts';
 
+/** How far a process is: `ok` from the end of its start to the beginning of its stop. */
+export type Phase = 'starting' | 'ok' | 'stopping';
+
 /**
- * Whether requests should come here: database, migrations and access snapshot, and the process is not stopping.
+ * Whether requests should come here: database, migrations and access snapshot, and the process has started and is not
+ * stopping.
  * Workers are told for people and scripts only, because live calls do not need them.
  */
 export async function checkReadiness(deps: {
   db: Kysely<Database>;
   snapshot: Pick<AccessSnapshot, 'assertFresh'>;
-  isStopping: () => boolean;
+  phase: () => Phase;
 }): Promise<Readiness> {
-  const { db, snapshot, isStopping } = deps;
+  const { db, snapshot, phase } = deps;
   const [migrations, workers] = await Promise.all([checkMigrations(db), countWorkers(db)]);
   return {
     required: {
-      process: isStopping() ? 'stopping' : 'ok',
+      process: phase(),
       database: workers === 'unknown' ? 'does not answer' : 'ok',
       migrations,
       access: isFresh(snapshot) ? 'ok' : 'stale',

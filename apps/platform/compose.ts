@@ -4,6 +4,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { migrate } from '#libs/database/migrate.ts';
+import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { createFiles, type Files } from '#libs/files/files.ts';
@@ -31,7 +32,7 @@ import { allQueues } from './queues.ts';
 
 type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
 
-/** What the API and the worker are both made of. `parts` are in start order. */
+/** What the API and the worker are both made of. `parts` are in start order; the queue has its place in each app's. */
 export type Platform = {
   pool: Pool;
   db: Kysely<Database>;
@@ -49,16 +50,19 @@ export type Platform = {
   /** Calls one target of a config, with all that the config puts around it. */
   callLeaf: (call: LeafCall) => Promise<Outcome>;
   parts: Part[];
+  queuePart: Part;
+  /** A part whose start waits for a database that is away; the start may be repeated. */
+  outlastingOutages: (part: Part) => Part;
 };
 
+/** Nothing of it reads the database before it is started. */
 export async function createPlatform(
   config: PlatformConfig,
-  app: { name: string; role: 'sender' | 'worker' },
+  /** `queueStopMs`: how long the queue waits for its handlers when it is stopped. */
+  app: { name: string; role: 'sender' | 'worker'; queueStopMs: number },
   logger: Logger,
 ): Promise<Platform> {
   const connectionString = config.DATABASE_URL;
-  // Before anything reads a table. Several processes may start together: one migrates, the others wait.
-  await migrate({ connectionString, logger });
   const pool = createPool(
     { connectionString, applicationName: `sluice-${app.name}`, max: config.SLUICE_DB_POOL_MAX },
     logger,
@@ -66,13 +70,13 @@ export async function createPlatform(
   const db = createDatabase(pool);
   const eventLog = createEventLog(db);
   const blobs = await createDiskBlobStore({ folder: blobFolder(config) });
-  await requireOwnBlobStore(db, blobs);
   const queue = createJobQueue({
     connectionString,
     role: app.role,
     queues: allQueues,
     logger,
     poolSizeMax: app.role === 'worker' ? 4 : 2,
+    stopDeadlineMs: app.queueStopMs,
   });
   const egress = createEgress({
     allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
@@ -104,13 +108,14 @@ export async function createPlatform(
     memoryBytesMax: config.SLUICE_CACHE_MEMORY,
   });
   const requestLog = createRequestLog({
+    app: app.name,
     db,
     pool,
     logger,
     clock: systemClock,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
   });
-  const access = await createAccess({
+  const access = createAccess({
     db,
     connectionString,
     masterKey: config.SLUICE_MASTER_KEY,
@@ -124,6 +129,7 @@ export async function createPlatform(
     idleMs: config.SLUICE_IDLE_TIMEOUT,
     totalMs: config.SLUICE_TOTAL_TIMEOUT,
   };
+  const wait = createDatabaseWait({ connectionString, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
   return {
     pool,
     db,
@@ -141,14 +147,23 @@ export async function createPlatform(
     callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
+      wait.part,
+      // Before anything reads a table. Several processes may start together: one migrates, the others wait.
+      wait.outlasting({
+        name: 'migrations',
+        start: async (signal) => void (await migrate({ connectionString, logger, signal })),
+      }),
+      wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
+      wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
-      queue,
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,
-      access.snapshot,
+      wait.outlasting(access.snapshot),
       { name: 'forwarder', stop: () => forwarder.stop() },
     ],
+    queuePart: wait.outlasting(queue),
+    outlastingOutages: wait.outlasting,
   };
 }
 

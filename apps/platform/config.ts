@@ -22,6 +22,11 @@ export const platformFields = {
   SLUICE_LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   /** Ten short transactions at a time saturate a small Postgres; more only queue inside it. */
   SLUICE_DB_POOL_MAX: wholeNumber(10, { min: 2, max: 200 }),
+  /**
+   * How long a start waits for a database that is away, all its steps together. A Postgres that was killed first replays
+   * its log, up to minutes; past that, a process that ends is seen by more people than one that waits.
+   */
+  SLUICE_DATABASE_WAIT: duration('5m', { minMs: 0, maxMs: 86_400_000 }),
   /** Connecting to a provider is quick or it does not happen. */
   SLUICE_CONNECT_TIMEOUT: duration('10s', { minMs: 100, maxMs: 120_000 }),
   /** Until the first byte of an answer: a long reasoning answer that is not streamed takes minutes. */

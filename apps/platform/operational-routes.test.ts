@@ -4,7 +4,7 @@ import { createMetrics } from '#libs/http/metrics.ts';
 import { operationsOf, toOpenApi } from '#libs/http/openapi.ts';
 import { operationalRoutes } from './operational-routes.ts';
 
-test('health, metrics and the document need no key, and say what is wrong', async () => {
+test('the root, health, metrics and the document need no key, and say what is wrong', async () => {
   let database = 'ok';
   const routes = operationalRoutes({
     checkReadiness: async () => ({ required: { database }, informative: { worker: 'absent' } }),
@@ -13,6 +13,16 @@ test('health, metrics and the document need no key, and say what is wrong', asyn
   });
   await using server = await serveForTest(routes);
   const get = (path: string) => fetch(server.url + path);
+  const root = await get('/');
+  expect(root.status).toBe(200);
+  expect(await root.json()).toEqual({
+    name: 'Sluice',
+    version: '2.0.0',
+    openapi: '/openapi.json',
+    health: '/health/ready',
+    metrics: '/metrics',
+    docs: 'README.md and docs/ of the source',
+  });
   expect(await (await get('/health/live')).json()).toEqual({ status: 'ok' });
   expect(await (await get('/health/ready')).json()).toEqual({
     status: 'ready',
@@ -30,6 +40,7 @@ test('health, metrics and the document need no key, and say what is wrong', asyn
   expect(await metrics.text()).toContain('process_resident_memory_bytes');
   const document = (await (await get('/openapi.json')).json()) as ReturnType<typeof toOpenApi>;
   expect(operationsOf(document)).toEqual([
+    'GET /',
     'GET /health/live',
     'GET /health/ready',
     'GET /metrics',

@@ -13,11 +13,27 @@ type Deps = {
   openApi: () => OpenApiDocument;
 };
 
-/** `GET /health/live`, `/health/ready`, `/metrics` and `/openapi.json`; none needs a key. */
+/** `GET /`, `/health/live`, `/health/ready`, `/metrics` and `/openapi.json`; none needs a key. */
 export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): Route[] {
-  let document: string | null = null;
+  let document: OpenApiDocument | undefined;
+  const documented = (): OpenApiDocument => (document ??= openApi());
+  let documentText: string | undefined;
   const common = { method: 'GET', tag: 'Operations', scope: 'public' } as const;
   return [
+    {
+      ...common,
+      path: '/',
+      operationId: 'getRoot',
+      summary: 'Tells what this is and where to go on',
+      responses: {
+        200: { description: 'Name, version of the interface, and paths.', contentType: 'application/json' },
+      },
+      handler: (_request, response) => {
+        const { title: name, version } = documented().info;
+        const paths = { openapi: '/openapi.json', health: '/health/ready', metrics: '/metrics' };
+        response.json({ name, version, ...paths, docs: 'README.md and docs/ of the source' });
+      },
+    },
     {
       ...common,
       path: '/health/live',
@@ -61,9 +77,9 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       summary: 'This document',
       responses: { 200: { description: 'OpenAPI 3.1.', contentType: 'application/json' } },
       handler: (_request, response) => {
-        document ??= JSON.stringify(openApi());
+        documentText ??= JSON.stringify(documented());
         response.setHeader('content-type', 'application/json');
-        response.end(document);
+        response.end(documentText);
       },
     },
   ];

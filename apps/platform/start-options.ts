@@ -16,5 +16,6 @@ export const startOptions: Readonly<Record<'api' | 'worker' | 'simulator', Start
   // 3 to 14 % of a live request's processor time in interleaved rounds. NODE_OPTIONS does not take this flag.
   api: { flags: ['--max-semi-space-size=16', '--min-semi-space-size=16'], environment },
   worker: { flags: ['--max-semi-space-size=8'], environment },
-  simulator: { flags: [], environment },
+  // The simulator too: after a pause its calls cost about 5 % less, and it stays below 150 MB.
+  simulator: { flags: ['--max-semi-space-size=16', '--min-semi-space-size=16'], environment },
 };

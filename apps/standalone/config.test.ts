@@ -71,6 +71,26 @@ test('what one of the processes would refuse is refused before anything starts',
   for (const env of wrong) expect(() => readConfig(env)).toThrow(ConfigurationError);
 });
 
+test('all that is wrong is told at once, whoever would refuse it, and each thing once', () => {
+  const env = {
+    PORT: 'banana',
+    SLUICE_BODY_MAX: '5',
+    SLUICE_DRAIN: 'never',
+    SLUICE_CALLS_MAX: '0',
+    SIMULATOR_LATENCY: 'slow',
+    SLUICE_MASTER_KEY: 'short',
+    SLUICE_BOOTSTRAP_KEY: 'a b',
+    SLUICE_EGRESS_ALLOW: 'nope nope',
+  };
+  let message = '';
+  try {
+    readConfig(env);
+  } catch (error) {
+    message = (error as Error).message;
+  }
+  for (const name of Object.keys(env)) expect(message.match(new RegExp(name, 'g'))).toHaveLength(1);
+});
+
 test('a demo does not touch the real database, keys, files and port', () => {
   const real = {
     DATABASE_URL: 'postgres://db/real',

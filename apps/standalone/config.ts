@@ -59,21 +59,51 @@ export function readDemoConfig(dataDir: string, env: NodeJS.ProcessEnv = process
 type Environment = Record<string, string>;
 export type ChildEnvironments = { api: Environment; worker: Environment; simulator: Environment };
 
-/** Throws ConfigurationError for anything that `npm start` or one of its processes would refuse. */
+/** Throws ConfigurationError, naming everything that `npm start` or one of its processes would refuse. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
-  const config = { ...readEnv(StandaloneConfig, env), env };
-  const dataDir = path.resolve(config.SLUICE_DATA_DIR);
-  const standIn = { databaseUrl: 'postgres://127.0.0.1/sluice', port: 1, simulatorPort: 1, adminKey: undefined };
-  const children = childEnvironments({ ...config, dataDir }, { ...standIn, masterKey: 'unused' });
-  readEnv(ApiConfig, children.api);
-  readEnv(WorkerConfig, children.worker);
-  readSimulatorConfig(children.simulator);
-  if (config.SLUICE_MASTER_KEY !== undefined) parseMasterKey(config.SLUICE_MASTER_KEY);
-  if (config.SLUICE_BOOTSTRAP_KEY !== undefined && !/^[\x21-\x7e]{16,512}$/.test(config.SLUICE_BOOTSTRAP_KEY)) {
-    throw new ConfigurationError('SLUICE_BOOTSTRAP_KEY must have 16 to 512 printable ASCII characters without spaces.');
+  // What this start will decide itself.
+  const decided = {
+    DATABASE_URL: 'postgres://127.0.0.1/sluice',
+    SLUICE_MASTER_KEY: 'unused',
+    SLUICE_SIMULATOR_URL: '',
+  };
+  const simulator = Object.fromEntries(Object.entries(env).filter(([name]) => name.startsWith('SIMULATOR_')));
+  throwAllProblems([
+    () => readEnv(StandaloneConfig, env),
+    () => readEnv(ApiConfig, { ...env, ...decided }),
+    () => readEnv(WorkerConfig, { ...env, ...decided }),
+    () => readSimulatorConfig(simulator),
+    () => isGiven(env['SLUICE_MASTER_KEY']) && parseMasterKey(env['SLUICE_MASTER_KEY']),
+    () => isGiven(env['SLUICE_BOOTSTRAP_KEY']) && checkBootstrapKey(env['SLUICE_BOOTSTRAP_KEY']),
+    () => parseEgressAllow(env['SLUICE_EGRESS_ALLOW'] ?? ''),
+  ]);
+  const config = readEnv(StandaloneConfig, env);
+  return { ...config, env, dataDir: path.resolve(config.SLUICE_DATA_DIR) };
+}
+
+// As readEnv sees it.
+const isGiven = (value: string | undefined): value is string => value !== undefined && value.trim() !== '';
+
+function checkBootstrapKey(key: string): void {
+  if (/^[\x21-\x7e]{16,512}$/.test(key)) return;
+  throw new ConfigurationError('SLUICE_BOOTSTRAP_KEY must have 16 to 512 printable ASCII characters without spaces.');
+}
+
+/** One start, one list: a variable that two processes read is told once. */
+function throwAllProblems(checks: readonly (() => unknown)[]): void {
+  const problems = new Set<string>();
+  for (const check of checks) {
+    try {
+      check();
+    } catch (error) {
+      if (!(error instanceof ConfigurationError)) throw error;
+      for (const line of error.message.split('\n')) if (!line.endsWith('not usable:')) problems.add(line.trim());
+    }
   }
-  parseEgressAllow(config.SLUICE_EGRESS_ALLOW);
-  return { ...config, dataDir };
+  if (problems.size === 0) return;
+  throw new ConfigurationError(
+    `The configuration is not usable:\n${[...problems].map((line) => `  ${line}`).join('\n')}`,
+  );
 }
 
 // Everything else stays here: a child must not inherit secrets of the shell that it has no use for.

@@ -17,6 +17,8 @@ type Options = {
   dataDir: string;
   logger: Logger;
   onProblem: (text: string) => void;
+  /** Gives the first start up. */
+  signal: AbortSignal;
   /** It runs again after it died; `moved` when it had to take another port. */
   onRestarted: (moved: boolean) => void;
   backoff?: { firstMs: number; maxMs: number };
@@ -27,10 +29,10 @@ type Options = {
  * last commit, and the other processes wait for it. Throws when the first start fails.
  */
 export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgres> {
-  const { dataDir, logger, onProblem, onRestarted, backoff = { firstMs: 100, maxMs: 5_000 } } = options;
+  const { dataDir, logger, onProblem, signal, onRestarted, backoff = { firstMs: 100, maxMs: 5_000 } } = options;
   const stopping = new AbortController();
   let recovery = Promise.resolve();
-  let server = await startEmbeddedPostgres({ dataDir, logger });
+  let server = await startEmbeddedPostgres({ dataDir, logger, signal });
 
   const watch = (watched: EmbeddedPostgres): void =>
     watched.onExit(({ code, signal }) => {
@@ -40,11 +42,12 @@ export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgr
   const recover = async (oldUrl: string): Promise<void> => {
     for (let attempt = 0; !stopping.signal.aborted; attempt += 1) {
       try {
-        server = await startEmbeddedPostgres({ dataDir, logger });
+        server = await startEmbeddedPostgres({ dataDir, logger, signal: stopping.signal });
         watch(server);
         if (!stopping.signal.aborted) onRestarted(server.connectionString !== oldUrl);
         return;
       } catch (error) {
+        if (stopping.signal.aborted) return;
         onProblem(`the database does not start: ${error instanceof Error ? error.message : 'unknown error'}`);
         await sleep(Math.min(backoff.maxMs, backoff.firstMs * 2 ** attempt), stopping.signal);
       }

@@ -5,7 +5,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import { removeEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { readDemoConfig } from './config.ts';
-import { runDemo } from './demo/run-demo.ts';
+import { prepareFolder, runDemo } from './demo/run-demo.ts';
 import { explain } from './explain.ts';
 import { onStopSignal } from './on-stop-signal.ts';
 import { createStandalone } from './standalone.ts';
@@ -62,15 +62,18 @@ async function runInScratch(): Promise<number> {
     },
   });
   let addsUp = false;
+  const folder = path.resolve(options.out);
   try {
     say(`sluice demo: the whole platform in ${scratch}`);
+    // Before anything is started: it takes seconds, and this is the option that is mistyped.
+    await prepareFolder(folder);
     const startedAt = performance.now();
     const running = await standalone.start();
     say(`ready      ${running.url}/v1, after ${((performance.now() - startedAt) / 1_000).toFixed(1)} s`);
     addsUp = await runDemo({
       running,
       lines: options.lines,
-      folder: path.resolve(options.out),
+      folder,
       questionsFile: options.questions,
       signal: interrupted.signal,
       stdout: process.stdout,

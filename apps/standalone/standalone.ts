@@ -116,7 +116,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
       void moved().catch((error: unknown) => logger.error({ err: error }, 'runtime file not written'));
       for (const child of children) void child.restart(restartWithinMs);
     };
-    const kept = await keepEmbeddedPostgres({ dataDir, logger, onProblem: terminal.problem, onRestarted });
+    const { problem: onProblem } = terminal;
+    const kept = await keepEmbeddedPostgres({ dataDir, logger, onProblem, signal: stopping.signal, onRestarted });
     cleanups.push(() => kept.stop());
     return {
       url: kept.url,
@@ -155,6 +156,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
         onProblem: terminal.problem,
         onGiveUp: (reason) => failing.abort(new StartError(reason.message)),
         mayGiveUp: () => !isReady,
+        isStopping: () => stopping.signal.aborted,
       });
     children = [
       make('simulator', simulatorDrainMs),
@@ -166,7 +168,12 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
       cleanups.push(() => child.stop());
     }
     const signal = AbortSignal.any([stopping.signal, failing.signal]);
-    await waitUntilReady({ url: localUrl, signal, onWaiting: (why) => terminal.say(`  waiting    ${why}`) });
+    const alsoMissing = (): string | undefined => {
+      const missing = children.find((child) => !child.hasStarted());
+      return missing === undefined ? undefined : `the ${missing.name} is starting`;
+    };
+    const onWaiting = (why: string): void => terminal.say(`  waiting    ${why}`);
+    await waitUntilReady({ url: localUrl, signal, alsoMissing, onWaiting });
   };
 
   const describePlaces = ({ port, simulatorPort }: Ports, databaseUrl: string): void => {

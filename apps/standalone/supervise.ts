@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { startedMessage } from '#libs/kernel/lifecycle.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { ChildLog } from './child-log.ts';
 
@@ -7,10 +8,15 @@ export type Supervised = {
   readonly name: string;
   /** The process id; undefined while it is down. */
   pid(): number | undefined;
+  /** The process that runs now has said that all of it is started (libs/kernel/lifecycle.ts). */
+  hasStarted(): boolean;
   start(): void;
   /** Ends the process, in order if it manages within `withinMs`, and starts it anew, with a fresh environment. */
   restart(withinMs: number): Promise<void>;
-  /** SIGTERM, SIGKILL after the deadline. True when the process ended by itself with exit code 0. Idempotent. */
+  /**
+   * SIGTERM, SIGKILL after the deadline. True when the process ended in order: with exit code 0, or by the SIGTERM itself,
+   * which ends a process that had nothing to stop yet (a handler is the first thing that each installs). Idempotent.
+   */
   stop(): Promise<boolean>;
   /** Ends the process at once. */
   kill(): void;
@@ -32,11 +38,14 @@ export type SuperviseOptions = {
   onGiveUp: (reason: Error) => void;
   /** True until the platform was ready once. Afterwards a process is started again for ever: it has worked before. */
   mayGiveUp: () => boolean;
+  /** True once everything is being stopped: what ends by itself then is not started again. */
+  isStopping?: () => boolean;
   startsMax?: number;
   backoff?: { firstMs: number; maxMs: number; resetAfterMs: number };
 };
 
 const projectFolder = fileURLToPath(new URL('../../', import.meta.url));
+const lastWordsMs = 3_000;
 const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
 
 /**
@@ -46,13 +55,14 @@ const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
  * stop is ours.
  */
 export function supervise(options: SuperviseOptions): Supervised {
-  const { name, log, mayGiveUp, startsMax = 5, backoff = backoffDefault } = options;
+  const { name, log, mayGiveUp, isStopping = () => false, startsMax = 5, backoff = backoffDefault } = options;
   let child: ChildProcess | undefined;
   let exited: Promise<ExitStatus> = Promise.resolve({ code: 0, signal: null });
   let wanted = false;
   let isOver = false;
   let timer: NodeJS.Timeout | undefined;
   let failures = 0;
+  let hasStarted = false;
 
   const launch = (): void => {
     if (!wanted) return;
@@ -64,25 +74,31 @@ export function supervise(options: SuperviseOptions): Supervised {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     });
     child = launched;
+    hasStarted = false;
+    launched.on('message', (message) => {
+      if (child === launched && message === startedMessage) hasStarted = true;
+    });
     log.attach(launched.stdout, launched.stderr);
     const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));
-    exited = new Promise((resolve) => {
+    const ended = new Promise<ExitStatus>((resolve) => {
       launched.once('exit', (code, signal) => resolve({ code, signal }));
       launched.once('error', (error) => {
         log.line(`${options.program} cannot be run: ${error.message}`);
         if (launched.pid === undefined) resolve({ code: null, signal: null });
       });
     });
-    void exited.then(async (status) => {
-      if (child !== launched) return;
-      child = undefined;
-      if (!wanted) return;
-      await Promise.race([closed, sleep(500)]); // its last words
-      ended(status, performance.now() - startedAt);
+    exited = ended.then(async (status) => {
+      if (child === launched) child = undefined;
+      // Its last words are read before anybody goes on. (Not for longer: a grandchild may hold the pipe.)
+      await Promise.race([closed, sleep(lastWordsMs)]);
+      return status;
+    });
+    void exited.then((status) => {
+      if (wanted && child === undefined && !isStopping()) again(status, performance.now() - startedAt);
     });
   };
 
-  const ended = (status: ExitStatus, lifetimeMs: number): void => {
+  const again = (status: ExitStatus, lifetimeMs: number): void => {
     if (lifetimeMs >= backoff.resetAfterMs) failures = 0;
     failures += 1;
     const how = describe(status);
@@ -110,7 +126,7 @@ export function supervise(options: SuperviseOptions): Supervised {
     const late = sleep(withinMs, given.signal).then(() => 'late' as const);
     const first = await Promise.race([exited, late]);
     given.abort();
-    if (first !== 'late') return first.code === 0;
+    if (first !== 'late') return first.code === 0 || first.signal === 'SIGTERM';
     ending.kill('SIGKILL');
     await exited;
     return false;
@@ -126,6 +142,7 @@ export function supervise(options: SuperviseOptions): Supervised {
   return {
     name,
     pid: () => child?.pid,
+    hasStarted: () => child !== undefined && hasStarted,
     start,
     stop: () => {
       isOver = true; // also for a restart under way

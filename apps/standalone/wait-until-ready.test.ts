@@ -34,6 +34,16 @@ test('ready is an API that says so and a worker that is connected', async () => 
   expect(told).toEqual(['Not ready (database: does not answer).', 'no worker is connected', 'no worker is connected']);
 });
 
+test('it also waits for what the API cannot know', async () => {
+  const api = await serve(ready);
+  const missing = ['the worker is starting', 'the simulator is starting'];
+  const told: string[] = [];
+  const { signal } = new AbortController();
+  const alsoMissing = () => missing.shift();
+  await waitUntilReady({ url: api.url, signal, alsoMissing, onWaiting: (why) => told.push(why), ...quick });
+  expect(told).toEqual(['the worker is starting', 'the simulator is starting']);
+});
+
 test('it ends with the reason when the start is given up', async () => {
   const api = await serve(notReady);
   const giveUp = new AbortController();

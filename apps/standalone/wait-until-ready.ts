@@ -12,23 +12,29 @@ type Options = {
   url: string;
   /** Its reason is thrown when it aborts. */
   signal: AbortSignal;
+  /** What else is missing, when something is; asked after the API has said yes. */
+  alsoMissing?: () => string | undefined;
   /** Told what is missing, every `noticeMs`: a large migration or a long replay takes its time. */
   onWaiting: (why: string) => void;
   intervalMs?: number;
   noticeMs?: number;
 };
 
-/** Returns when GET /health/ready says yes and names a connected worker, so that a batch would run at once. */
+/**
+ * Returns when GET /health/ready says yes and names a connected worker, so that a batch would run at once, and when
+ * nothing else is missing: a worker is connected before all of it is started, and it may be one of another start.
+ */
 export async function waitUntilReady({
   url,
   signal,
+  alsoMissing = () => undefined,
   onWaiting,
   intervalMs = 100,
   noticeMs = 10_000,
 }: Options): Promise<void> {
   let noticeAt = performance.now() + noticeMs;
   for (;;) {
-    const missing = await whatIsMissing(url, signal);
+    const missing = (await whatIsMissing(url, signal)) ?? alsoMissing();
     signal.throwIfAborted();
     if (missing === undefined) return;
     if (performance.now() >= noticeAt) {

@@ -6,11 +6,13 @@ import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
 import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
+import { createLineWaits } from '#libs/batches/line-waits.ts';
 import { createSlots } from '#libs/batches/slots.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -30,10 +32,17 @@ import { createWorkerOperations } from './operations.ts';
 
 /** Wires the worker process; the parts are in start order. */
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
-  const platform = await createPlatform(config, { name: 'worker', role: 'worker' }, logger);
+  // Over what the handlers take that drain, and under the deadline of the process (main.ts), which also ends the others.
+  const queueStopMs = config.SLUICE_DRAIN + 5_000;
+  const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
   const { db, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
+  const room = createSlots({ callsMax: Number.POSITIVE_INFINITY, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
+  const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
+  const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
+  let chunkWorker: ReturnType<JobQueue['workInGroups']> | undefined;
+  const waits = createLineWaits({ logger, now: Date.now });
   const validator = createBatchFileValidator({
     threads: config.SLUICE_VALIDATION_THREADS,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
@@ -42,8 +51,9 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     db,
     queue,
     logger,
-    readyJobsTarget: config.SLUICE_CHUNKS_MAX,
+    readyJobs: { ofBatch: chunksOfBatch, ofAll: 2 * chunksTotal },
     intervalMs: 250,
+    onReady: () => chunkWorker?.wake(),
   });
 
   const releaseTarget = (unit: UnitOfWork, batch: BatchRow) => access.batchTargets.release(unit, batch.target);
@@ -53,7 +63,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     return file.blob;
   };
   const { SLUICE_WORKER_PORT: port, HOST: host } = config;
-  const operations = createWorkerOperations({ platform, slots, logger, port, host });
+  const operations = createWorkerOperations({ platform, slots, room, waits, logger, port, host });
   const policy = (batch: BatchRow): RetryPolicy => ({
     attemptsMax: config.SLUICE_LINE_ATTEMPTS,
     baseDelayMs: config.SLUICE_RETRY_BASE,
@@ -82,7 +92,10 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     blobs,
     watch,
     slots,
+    room,
     callLine,
+    waits,
+    isCrowded: () => chunkWorker?.hasRoom() === false || room.inFlight().waiting > 0,
     inputBlob,
     onChunkDone: () => dispatcher.wake(),
     logger,
@@ -183,10 +196,12 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       await queue.work(closeQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
-      await queue.work(chunkQueue, { concurrency: config.SLUICE_CHUNKS_MAX }, (job) => runner.run(job));
+      const limits = { concurrency: chunksTotal, concurrencyOfGroup: chunksOfBatch };
+      chunkWorker = queue.workInGroups(chunkQueue, limits, (job) => runner.run(job));
       await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
-      await queue.work(maintenanceQueue, { concurrency: 1 }, chores);
-      await queue.schedule(maintenanceQueue, '* * * * *');
+      await queue.work(maintenanceQueue, { concurrency: 1 }, (job) =>
+        chores(AbortSignal.any([job.signal, stopping.signal])),
+      );
     },
     stop() {
       runner.drain(config.SLUICE_DRAIN);
@@ -197,13 +212,19 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
 
   return {
     parts: [
-      ...platform.parts.filter((part) => part !== queue),
+      operations.listener,
+      ...platform.parts,
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
-      operations.part,
-      queue,
+      waits,
+      platform.queuePart,
       dispatcher,
       jobs,
+      platform.outlastingOutages({
+        name: 'maintenance schedule',
+        start: () => queue.schedule(maintenanceQueue, '* * * * *'),
+      }),
+      operations.readiness,
     ],
   };
 }

@@ -13,8 +13,13 @@ export const WorkerConfig = z.object({
   SLUICE_CALLS_MAX: wholeNumber(128, { min: 1, max: 10_000 }),
   /** Bytes of lines and results in flight in this process. */
   SLUICE_IN_FLIGHT_MAX: byteSize('64MiB', { minBytes: 65_536, maxBytes: 8 * 1_073_741_824 }),
-  /** Chunks that this process works on at once. More chunks mix batches better; each keeps its bytes in memory. */
+  /** Chunks of one batch that this process works on at once. */
   SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }),
+  /**
+   * Chunks of all batches that this process works on at once, at least as many as of one. Those of a batch that waits for
+   * its provider cost memory alone, the ranges of the input file, which are bounded by SLUICE_IN_FLIGHT_MAX too.
+   */
+  SLUICE_CHUNKS_TOTAL: wholeNumber(32, { min: 1, max: 1_024 }),
   /** Lines of a chunk: what a lost claim does again at most, and how quickly a cancel takes effect. */
   SLUICE_CHUNK_LINES: wholeNumber(250, { min: 1, max: 5_000 }),
   /** Bytes of a chunk: lines of images make small chunks. */

@@ -1,4 +1,5 @@
 import { Counter, Gauge } from 'prom-client';
+import type { LineWaits } from '#libs/batches/line-waits.ts';
 import type { Slots } from '#libs/batches/slots.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
@@ -8,13 +9,16 @@ import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { checkReadiness } from '../platform/check-readiness.ts';
+import { checkReadiness, type Phase } from '../platform/check-readiness.ts';
 import type { Platform } from '../platform/compose.ts';
 import { registerPlatformMetrics } from '../platform/metrics.ts';
 import { operationalRoutes } from '../platform/operational-routes.ts';
 
 export type WorkerOperations = {
-  part: Part;
+  /** Listens; the first part, so that a probe sees a worker that waits for its database alive. */
+  listener: Part;
+  /** Tells that the worker is ready while it runs; the last part. */
+  readiness: Part;
   /** Counts a line whose call is over. */
   countLine: (outcome: 'succeeded' | 'failed') => void;
 };
@@ -23,11 +27,14 @@ export type WorkerOperations = {
 export function createWorkerOperations(deps: {
   platform: Platform;
   slots: Slots;
+  /** Room for the ranges of chunks. */
+  room: Slots;
+  waits: Pick<LineWaits, 'counts'>;
   logger: Logger;
   port: number | undefined;
   host: string;
 }): WorkerOperations {
-  const { platform, slots, logger, port, host } = deps;
+  const { platform, slots, room, waits, logger, port, host } = deps;
   const metrics = createMetrics();
   const registers = [metrics.registry];
   registerPlatformMetrics(metrics.registry, platform);
@@ -46,11 +53,31 @@ export function createWorkerOperations(deps: {
       for (const [what, value] of Object.entries(slots.inFlight())) inFlight.set({ what }, value);
     },
   });
-  let stopping = false;
+  const chunks: Gauge = new Gauge({
+    name: 'sluice_worker_chunks',
+    help: 'Chunks that are worked on, the bytes of their ranges, and chunks that wait for room in memory.',
+    labelNames: ['what'],
+    registers,
+    collect() {
+      const { calls, bytes, waiting: waitingChunks } = room.inFlight();
+      for (const [what, value] of Object.entries({ active: calls, bytes, waiting: waitingChunks })) {
+        chunks.set({ what }, value);
+      }
+    },
+  });
+  const waiting: Gauge = new Gauge({
+    name: 'sluice_batch_lines_waiting',
+    help: 'Batch lines that wait, without a place among the calls, by what they wait for.',
+    labelNames: ['reason'],
+    registers,
+    collect() {
+      for (const [reason, lines] of Object.entries(waits.counts())) waiting.set({ reason }, lines);
+    },
+  });
+  let phase: Phase = 'starting';
   const routes: Route[] = operationalRoutes({
     metrics,
-    checkReadiness: () =>
-      checkReadiness({ db: platform.db, snapshot: platform.access.snapshot, isStopping: () => stopping }),
+    checkReadiness: () => checkReadiness({ db: platform.db, snapshot: platform.access.snapshot, phase: () => phase }),
     openApi: () => toOpenApi(routes, { title: 'Sluice worker', description: 'Health and metrics.', baseUrl: '/' }),
   });
   const app = createHttpApp({
@@ -63,16 +90,22 @@ export function createWorkerOperations(deps: {
   const server = createHttpServer(app);
   return {
     countLine: (outcome) => lines.inc({ outcome }),
-    part: {
+    listener: {
       name: 'worker operations',
       async start() {
         if (port === undefined) return;
         const listening = await server.listen({ port, host });
         logger.info({ host, port: listening.port }, 'health and metrics');
       },
-      async stop() {
-        stopping = true;
-        await server.stop(1_000);
+      stop: () => server.stop(1_000),
+    },
+    readiness: {
+      name: 'worker readiness',
+      start() {
+        phase = 'ok';
+      },
+      stop() {
+        phase = 'stopping';
       },
     },
   };

@@ -10,6 +10,7 @@ import { cancelGraceMs, decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { closeQueue, validateQueue } from './batch-queues.ts';
 import { dropPendingChunks } from './close-batch.ts';
+import { hastenChunks } from './put-off-chunk.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 
 export type NewBatch = {
@@ -108,6 +109,7 @@ export function createBatches(deps: {
         const after = await unit.append(batchModel, id, events);
         if (events.length === 0) return after;
         await dropPendingChunks(unit.tx, id);
+        await hastenChunks(unit.tx, id);
         // Now, where nothing is running; and once more when the patience with running lines is over.
         await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
         const patience = new Date(unit.now.getTime() + cancelGraceMs);

@@ -12,6 +12,10 @@ const batch = {
 } as unknown as BatchRow;
 const body = Buffer.from('{"model":"m"}');
 const target = { provider: 'openai' };
+const noPlace = {
+  aside: (_what: unknown, wait: (signal: AbortSignal) => Promise<void>) => wait(new AbortController().signal),
+  isLeft: () => false,
+};
 
 function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs?: number }) {
   const answer = {
@@ -34,7 +38,8 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs
     onCalled: () => {},
     now: () => options.nowMs ?? 0,
   });
-  const call = (signal = new AbortController().signal) => callLine({ batch, line: 1, body, signal });
+  const call = (signal = new AbortController().signal, place = noPlace) =>
+    callLine({ batch, line: 1, body, signal, place });
   return { call, forward };
 }
 

@@ -7,13 +7,20 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { PlanRun } from '#libs/routing/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
+import type { LinePlace } from './line-place.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
 
-/** `body`: the raw JSON of the line's `body`. */
-type Line = { batch: BatchRow; line: number; body: Buffer | undefined; signal: AbortSignal };
+/** `body`: the raw JSON of the line's `body`. `place`: where it waits, and whether it is to go on after that. */
+type Line = {
+  batch: BatchRow;
+  line: number;
+  body: Buffer | undefined;
+  signal: AbortSignal;
+  place: Pick<LinePlace, 'aside' | 'isLeft'>;
+};
 
-/** Executes one line. Rejects only when its signal aborted: then the line has no outcome. */
+/** Executes one line. Rejects only when its signal aborted, or its place was left: then the line has no outcome. */
 export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
 
 /** What is known about a line's call when it is over, for the request log. */
@@ -67,7 +74,7 @@ export function createCallLine(deps: {
   /** That the database is away says nothing about the line: it waits, as long as the batch does. */
   async function whenPossible<Result>(
     batch: BatchRow,
-    signal: AbortSignal,
+    { signal, place }: Pick<Line, 'signal' | 'place'>,
     work: () => Result | Promise<Result>,
   ): Promise<Result> {
     for (;;) {
@@ -77,12 +84,13 @@ export function createCallLine(deps: {
         const passes = isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
         if (!passes || now() >= batch.expires_at.getTime()) throw error;
         signal.throwIfAborted();
-        await sleep(retryResolveMs, signal);
+        const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + retryResolveMs };
+        await place.aside(what, (end) => sleep(retryResolveMs, end));
       }
     }
   }
 
-  return async ({ batch, line, body, signal }) => {
+  return async ({ batch, line, body, signal, place }) => {
     const operation = operations[batch.endpoint];
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
     if (operation === undefined || body === undefined)
@@ -113,8 +121,9 @@ export function createCallLine(deps: {
         includeUsage: false,
         signal,
         backgroundUntil: batch.expires_at.getTime(),
+        aside: place.aside,
       };
-      const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, signal, work));
+      const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, { signal, place }, work));
       if (running !== null) {
         const run = await running;
         called.target = run.target;
@@ -123,7 +132,7 @@ export function createCallLine(deps: {
         attempts = run.attempts.length;
         result = run.outcome;
       } else {
-        const { target, model } = await whenPossible(batch, signal, () =>
+        const { target, model } = await whenPossible(batch, { signal, place }, () =>
           resolveTarget(batch, wantedModel ?? bodyModel),
         );
         called.target = model === null ? target : { ...target, model };
@@ -134,7 +143,10 @@ export function createCallLine(deps: {
       if (!(error instanceof GatewayError)) throw error;
       result = { kind: 'failed', error, attempts: [] };
     }
-    if (result.kind === 'failed') signal.throwIfAborted();
+    if (result.kind === 'failed') {
+      signal.throwIfAborted();
+      if (place.isLeft()) throw result.error;
+    }
     const { outcome, errorCode } = toOutcome(result, requestId);
     const answer = result.kind === 'failed' ? null : result;
     onCalled({

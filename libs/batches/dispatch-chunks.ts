@@ -21,19 +21,25 @@ export type Dispatcher = Part & {
   wake(): void;
 };
 
+/** How many jobs wait in the queue: of one batch, and of all. */
+type ReadyJobs = { ofBatch: number; ofAll: number };
+
 /**
- * Keeps the queue short and full: releases pending chunks into pg-boss until `readyJobsTarget` jobs wait there, which
- * with those being worked on is about twice what this worker holds. Every worker runs one; there is no leader, because
- * the rows are taken with SKIP LOCKED. What is not released yet can still be cancelled or overtaken for free.
+ * Keeps the queue short and full: releases pending chunks into pg-boss until `readyJobs` wait there, which with those
+ * being worked on is about twice what this worker holds. Counted by batch, so that one whose chunks stand there does not
+ * keep the others out. Every worker runs one; there is no leader, because the rows are taken with SKIP LOCKED. What is
+ * not released yet can still be cancelled or overtaken for free.
  */
 export function createDispatcher(deps: {
   db: Kysely<Database>;
   queue: JobQueue;
   logger: Logger;
-  readyJobsTarget: number;
+  readyJobs: ReadyJobs;
   intervalMs: number;
+  /** Jobs wait in the queue, whoever has put them there. */
+  onReady: () => void;
 }): Dispatcher {
-  const { db, queue, logger, readyJobsTarget, intervalMs } = deps;
+  const { db, queue, logger, readyJobs, intervalMs } = deps;
   const stopped = new AbortController();
   let woken = new AbortController();
   let loop: Promise<void> | undefined;
@@ -46,7 +52,7 @@ export function createDispatcher(deps: {
         // Now and then, also look for chunks whose job is gone (a queue restored from a backup, an operator's delete).
         if (rounds % 240 === 0) await returnLostChunks(db, queue, logger);
         rounds += 1;
-        await releaseChunks(db, queue, readyJobsTarget);
+        if ((await releaseChunks(db, queue, readyJobs)) > 0) deps.onReady();
       } catch (error) {
         if (isTransient(error)) logger.warn({ err: error }, 'dispatcher waits for the database');
         else logger.error({ err: error }, 'dispatcher failed');
@@ -71,29 +77,42 @@ export function createDispatcher(deps: {
 
 type PendingChunk = { batch_id: string; chunk: number; generation: number };
 
+/** Batches that are given chunks in one pass; the next pass comes soon. */
+const batchesOfPassMax = 64;
+
 /**
- * Releases as many pending chunks as the queue has room for; returns how many. Immediate batches come before those
- * that may wait up to a day, older ones before younger.
+ * Releases as many pending chunks as the queue has room for; returns how many jobs may be claimed now. Immediate batches
+ * come before those that may wait up to a day, older ones before younger.
  */
-export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, readyJobsTarget: number): Promise<number> {
+export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
   return await db.transaction().execute(async (tx) => {
-    const { rows: depth } = await sql<{ ready: number }>`
-      select count(*)::int as ready from pgboss.job where name = ${chunkQueue.name} and state < 'active'`.execute(tx);
-    const room = readyJobsTarget - (depth[0]?.ready ?? 0);
-    if (room <= 0) return 0;
+    const { rows: waiting } = await sql<{ batch_id: string; jobs: number; ready: number }>`
+      select data ->> 'batch_id' as batch_id, count(*)::int as jobs,
+        (count(*) filter (where start_after <= now()))::int as ready
+      from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked group by 1`.execute(tx);
+    const ready = waiting.reduce((sum, row) => sum + row.ready, 0);
+    const room = readyJobs.ofAll - ready;
+    if (room <= 0) return ready;
+    // Those whose chunks are all out cost one look at an index each. A batch's jobs that are put off count too: what they
+    // wait for is the matter with all of its lines, as a rule.
     const { rows: chunks } = await sql<PendingChunk>`
       select pending.* from (
-        select id, completion_window, created_at from batch where status = 'in_progress'
-        order by completion_window = 'immediate' desc, created_at, id
+        select batch.id, ${readyJobs.ofBatch} - coalesce(waiting.jobs, 0) as room from batch
+        left join unnest(${waiting.map((row) => row.batch_id)}::text[], ${waiting.map((row) => row.jobs)}::int[])
+          as waiting (id, jobs) using (id)
+        where batch.status = 'in_progress' and coalesce(waiting.jobs, 0) < ${readyJobs.ofBatch}
+          and exists (select from batch_chunk where batch_id = batch.id and state = 'pending')
+        order by batch.completion_window = 'immediate' desc, batch.created_at, batch.id
+        limit ${batchesOfPassMax}
       ) as running
       cross join lateral (
         select batch_id, chunk, generation from batch_chunk
         where batch_id = running.id and state = 'pending'
-        order by chunk limit ${room}
+        order by chunk limit least(running.room, ${room})
         for update skip locked
       ) as pending
       limit ${room}`.execute(tx);
-    if (chunks.length === 0) return 0;
+    if (chunks.length === 0) return ready;
     await sql`
       update batch_chunk as target set state = 'released'
       from unnest(${chunks.map((row) => row.batch_id)}::text[], ${chunks.map((row) => row.chunk)}::int[]) as taken (batch_id, chunk)
@@ -101,9 +120,13 @@ export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, ready
     await queue.enqueueMany(
       tx,
       chunkQueue,
-      chunks.map((payload) => ({ id: chunkJobId(payload.batch_id, payload.chunk, payload.generation), payload })),
+      chunks.map((payload) => ({
+        id: chunkJobId(payload.batch_id, payload.chunk, payload.generation),
+        payload,
+        group: payload.batch_id,
+      })),
     );
-    return chunks.length;
+    return ready + chunks.length;
   });
 }
 

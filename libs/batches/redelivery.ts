@@ -10,8 +10,11 @@ import { resultsBucket } from './results-bucket.ts';
 export type ChunkRow = Selectable<BatchChunkTable>;
 
 export type Redelivery =
-  /** Do the lines that have no row yet; `chunk` is the row as it is now. */
-  | { action: 'run'; chunk: ChunkRow; settled: ReadonlySet<number> }
+  /**
+   * Do the lines that have no row yet; `chunk` is the row as it is now. `isSuspect`: one line is left, and it was there
+   * each time a worker died; it is called when no other suspect is, and the row says until then that it is not called.
+   */
+  | { action: 'run'; chunk: ChunkRow; settled: ReadonlySet<number>; isSuspect: boolean }
   /** Nothing to do under this claim: it was lost, or the chunk was cut in two and released again. */
   | { action: 'drop' }
   /** The batch starts no more lines. */
@@ -54,24 +57,29 @@ export async function takeUpRedelivered(
     const unsettled = chunk.line_count - settled.size;
     const record = { type: 'record_redelivery' as const, chunk: chunkNumber, attempt: job.retryCount, unsettled };
     await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
-    const stuck = !chunk.handed_back && settled.size === chunk.settled_lines;
-    const fruitless = stuck ? chunk.redeliveries_without_progress + 1 : 0;
+    const before = chunk.redeliveries_without_progress;
+    const fruitless = settled.size > chunk.settled_lines ? 0 : chunk.handed_back ? before : before + 1;
     if (fruitless >= fruitlessBeforeSplit && unsettled > 1) {
       await splitChunk(unit, chunk, settled);
       await deps.queue.complete(unit.tx, chunkQueue, job);
       return { action: 'drop' };
     }
+    const isAlone = unsettled === 1;
+    const isPoison = isAlone && fruitless >= fruitlessBeforePoison;
+    // Two lines that die together each time cannot be told apart: from here on only one of them is called at a time, and
+    // what dies while it waits for that has not been tried.
+    const isSuspect = isAlone && !isPoison && fruitless >= fruitlessBeforeSplit;
     await unit.tx
       .updateTable('batch_chunk')
-      .set({ handed_back: false, settled_lines: settled.size, redeliveries_without_progress: fruitless })
+      .set({ handed_back: isSuspect, settled_lines: settled.size, redeliveries_without_progress: fruitless })
       .where('batch_id', '=', chunk.batch_id)
       .where('chunk', '=', chunk.chunk)
       .execute();
-    if (fruitless >= fruitlessBeforePoison && unsettled === 1) {
+    if (isPoison) {
       const line = range(chunk).find((candidate) => !settled.has(candidate)) as number;
       return { action: 'poison', chunk, line, settled };
     }
-    return { action: 'run', chunk, settled };
+    return { action: 'run', chunk, settled, isSuspect };
   });
 }
 

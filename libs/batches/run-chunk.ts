@@ -4,7 +4,6 @@ import { isTransient } from '#libs/database/database-error.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { memberValues } from '#libs/kernel/json-members.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
@@ -12,18 +11,20 @@ import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
+import { putOffChunk } from './put-off-chunk.ts';
 import { isRedelivered, takeUpRedelivered, type ChunkRow } from './redelivery.ts';
-import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
-import { prepareSettling, type LineResult } from './settle-group.ts';
+import type { LineWaits } from './line-waits.ts';
+import { runLines } from './run-lines.ts';
+import { prepareSettling } from './settle-group.ts';
 import { createSettler, type Settler } from './settle-results.ts';
-import type { Slots } from './slots.ts';
+import { createSlots, type Slots } from './slots.ts';
 
 export type ChunkRunner = {
   /** The handler of queue `batch-chunk`. Throws, after a pause, when the chunk has to be tried again. */
   run(job: ClaimedJob<ChunkPayload>): Promise<void>;
   /**
-   * Starts no more lines from now on: running ones have `graceMs` to finish, what is finished is settled, and the
-   * unfinished chunks are given back for immediate redelivery.
+   * Starts no more lines from now on and leaves those that wait; running ones have `graceMs` to finish, what is finished
+   * is settled, and the unfinished chunks are given back for immediate redelivery.
    */
   drain(graceMs: number): void;
 };
@@ -35,7 +36,12 @@ type Deps = {
   blobs: BlobStore;
   watch: BatchWatch;
   slots: Slots;
+  /** Of the ranges of input files that are worked on. */
+  room: Slots;
   callLine: CallLine;
+  waits: Pick<LineWaits, 'begin'>;
+  /** Other chunks need the room that those of this process have. */
+  isCrowded: () => boolean;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
   inputBlob: (batch: BatchRow) => Promise<string>;
   /** A chunk is done: the dispatcher may release another. */
@@ -49,6 +55,8 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
   const draining = new AbortController();
   const abandoned = new AbortController();
   const settlers = new Map<string, { settler: Settler; users: number }>();
+  // One of the lines that may end this process is called at a time, so that it is known which one did (redelivery.ts).
+  const suspects = createSlots({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
 
   // One settler a batch and process, so that the chunks of a batch share their transactions.
   async function useSettler(batch: BatchRow, work: (settler: Settler) => Promise<void>): Promise<void> {
@@ -79,22 +87,36 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
     },
     async run(job) {
       const stop = AbortSignal.any([draining.signal, job.signal]);
-      let ready: Ready | undefined;
+      const waiting = { logger, stop };
+      let isCalling = false;
       try {
-        ready = await whenDatabaseAnswers(() => prepare(deps, job), { logger, stop });
-        if (ready.action === 'drop') return;
-        const { batch } = ready;
+        const found = await whenDatabaseAnswers(() => find(deps, job), waiting);
+        if (found === null) return;
+        const { batch } = found;
         await useSettler(batch, async (settler) => {
-          const run = { job, settler, draining: draining.signal, abandon: abandoned.signal };
-          if (ready?.action === 'run') await runLines(deps, { ...ready, ...run });
-          else await closeChunk(run, job.payload.chunk);
+          const claim: Claim = { job, settler, draining: draining.signal, abandon: abandoned.signal };
+          const room = { slots: deps.room, bytes: found.chunk.byte_length };
+          await withRoom(deps, room, found, claim, async () => {
+            const ready = await whenDatabaseAnswers(() => prepare(deps, job, found), waiting);
+            if (ready.action === 'drop') return;
+            if (ready.action === 'stop') return await closeChunk(claim, job.payload.chunk);
+            const call = async (): Promise<void> => {
+              isCalling = true;
+              await runReady(deps, { ...ready, ...claim });
+            };
+            if (!ready.isSuspect) return await call();
+            await withRoom(deps, { slots: suspects, bytes: 0 }, found, claim, async () => {
+              await whenDatabaseAnswers(() => markHandedBack(db, job.payload, false), waiting);
+              await call();
+            });
+          });
         });
         deps.onChunkDone();
       } catch (error) {
         const { batch_id, chunk } = job.payload;
         logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed; it is tried again');
         // Before any call: the fault lies in the surroundings, and must not be taken for that of a line.
-        if (ready === undefined && !isTransient(error)) await markHandedBack(db, job.payload).catch(() => {});
+        if (!isCalling && !isTransient(error)) await markHandedBack(db, job.payload).catch(() => {});
         await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(job.retryCount, 10)), stop);
         throw error;
       }
@@ -105,9 +127,11 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
 // The queue gives a failed chunk out again at once, as it must after a crash.
 const failurePause = { firstMs: 500, maxMs: 30_000 };
 
+type Found = { batch: BatchRow; chunk: ChunkRow };
+
 type Ready =
   | { action: 'drop' }
-  | { action: 'stop'; batch: BatchRow }
+  | { action: 'stop' }
   | {
       action: 'run';
       batch: BatchRow;
@@ -115,13 +139,11 @@ type Ready =
       lines: RequestLine[];
       settled: ReadonlySet<number>;
       poison: number | null;
+      isSuspect: boolean;
     };
 
 type Claim = { job: ClaimedJob<ChunkPayload>; settler: Settler; draining: AbortSignal; abandon: AbortSignal };
 type Run = Extract<Ready, { action: 'run' }> & Claim;
-
-/** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
-type RunningChunk = Run & { signal: AbortSignal };
 
 /** Keeps the claim, and its heartbeat, while the database is away: nothing has been called yet. */
 async function whenDatabaseAnswers<Result>(
@@ -139,8 +161,8 @@ async function whenDatabaseAnswers<Result>(
   }
 }
 
-/** Everything that comes before the first call. */
-async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Ready> {
+/** The chunk of a job and its batch; null when there is nothing to do. */
+async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | null> {
   const { batch_id: batchId, chunk: number } = job.payload;
   const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
   const chunk = await deps.db
@@ -149,51 +171,80 @@ async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Ready
     .where('batch_id', '=', batchId)
     .where('chunk', '=', number)
     .executeTakeFirst();
-  if (!batch || !chunk || chunk.state === 'done') {
-    deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
-    return { action: 'drop' };
-  }
-  if (batch.status !== 'in_progress') return { action: 'stop', batch };
-  await prepareSettling(deps.db, batch);
-  if (!isRedelivered(chunk, job)) {
-    const lines = await readLines(deps, batch, chunk);
-    return { action: 'run', batch, chunk, lines, settled: new Set(), poison: null };
-  }
-  const redelivery = await takeUpRedelivered(deps, batch, number, job);
-  if (redelivery.action === 'drop') return redelivery;
-  if (redelivery.action === 'stop') return { action: 'stop', batch };
-  const lines = await readLines(deps, batch, redelivery.chunk);
-  const poison = redelivery.action === 'poison' ? redelivery.line : null;
-  return { action: 'run', batch, chunk: redelivery.chunk, lines, settled: redelivery.settled, poison };
+  if (batch && chunk && chunk.state !== 'done') return { batch, chunk };
+  deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
+  return null;
 }
 
-async function runLines(deps: Deps, run: Run): Promise<void> {
-  const { batch, chunk, job, settler, draining, lines, settled } = run;
+/**
+ * Works on a chunk when there is room: in memory for its range, or among the suspects. The claim is kept meanwhile; a
+ * cancel, a lost claim or a drain ends the wait. Who has room never waits for more of it, so that it comes back to the
+ * others.
+ */
+async function withRoom(
+  deps: Deps,
+  { slots, bytes }: { slots: Slots; bytes: number },
+  { batch, chunk }: Found,
+  claim: Claim,
+  work: () => Promise<void>,
+): Promise<void> {
+  if (batch.status !== 'in_progress') return await closeChunk(claim, chunk.chunk);
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
-  const stop = AbortSignal.any([leftInProgress, job.signal, draining]);
-  const chunkRun: RunningChunk = { ...run, signal: AbortSignal.any([job.signal, run.abandon]) };
-  const running: Promise<boolean>[] = [];
-  let stopped = false;
+  const stop = AbortSignal.any([leftInProgress, claim.draining, claim.job.signal]);
+  let hasRoom: boolean;
   try {
-    for (const line of lines) {
-      if (settled.has(line.line)) continue;
-      // Room first: a line that waits here holds nothing and may still be cancelled.
-      await deps.slots.acquire(line.bytes.length);
-      stopped = stop.aborted;
-      if (stopped) {
-        deps.slots.release(1, line.bytes.length);
-        break;
-      }
-      running.push(runLine(deps, chunkRun, line));
-    }
-    const finished = await Promise.all(running);
-    stopped ||= finished.includes(false);
+    hasRoom = await slots.acquire(bytes, { signal: stop });
   } finally {
     unwatch();
   }
+  if (hasRoom) {
+    try {
+      return await work();
+    } finally {
+      slots.release(1, bytes);
+    }
+  }
+  if (claim.job.signal.aborted) return;
+  if (leftInProgress.aborted) await closeChunk(claim, chunk.chunk);
+  else await handBack(deps, claim);
+}
+
+/** Everything else that comes before the first call. */
+async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>, { batch, chunk }: Found): Promise<Ready> {
+  await prepareSettling(deps.db, batch);
+  if (!isRedelivered(chunk, job)) {
+    const lines = await readLines(deps, batch, chunk);
+    return { action: 'run', batch, chunk, lines, settled: new Set(), poison: null, isSuspect: false };
+  }
+  const redelivery = await takeUpRedelivered(deps, batch, job.payload.chunk, job);
+  if (redelivery.action === 'drop' || redelivery.action === 'stop') return redelivery;
+  const lines = await readLines(deps, batch, redelivery.chunk);
+  const { chunk: known, settled } = redelivery;
+  const poison = redelivery.action === 'poison' ? redelivery.line : null;
+  const isSuspect = redelivery.action === 'run' && redelivery.isSuspect;
+  return { action: 'run', batch, chunk: known, lines, settled, poison, isSuspect };
+}
+
+async function runReady(deps: Deps, run: Run): Promise<void> {
+  const { batch, chunk, job, settler, draining, lines, settled, poison } = run;
+  const end = await runLines(deps, {
+    batch,
+    chunk: chunk.chunk,
+    lines,
+    settled,
+    poison,
+    settler,
+    stop: AbortSignal.any([job.signal, draining]),
+    abandon: AbortSignal.any([job.signal, run.abandon]),
+  });
   if (job.signal.aborted) await settler.flush();
-  else if (stopped && !leftInProgress.aborted) await handBack(deps, run);
-  else await closeChunk(run, chunk.chunk);
+  else if (end.kind === 'stopped') await handBack(deps, run);
+  else if (end.kind === 'putOff') {
+    await settler.flush();
+    await putOffChunk(deps, job, batch, new Date(end.resumeAtMs));
+    const until = new Date(end.resumeAtMs).toISOString();
+    deps.logger.info({ batch_id: batch.id, chunk: chunk.chunk, until }, 'chunk is put off: all of its lines wait');
+  } else await closeChunk(run, chunk.chunk);
 }
 
 async function closeChunk({ job, settler }: Pick<Claim, 'job' | 'settler'>, chunk: number): Promise<void> {
@@ -208,57 +259,22 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
   return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);
 }
 
-/**
- * One line: call, make its result line once, hand it to the settler. False when it was abandoned without an outcome
- * (claim lost, worker out of time); never rejects.
- */
-async function runLine(deps: Deps, run: RunningChunk, { line, bytes }: RequestLine): Promise<boolean> {
-  const { batch, chunk, signal, settler, poison } = run;
-  try {
-    const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
-    let outcome: LineOutcome;
-    let usage: LineResult['usage'] = null;
-    try {
-      if (poison === line)
-        outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal }));
-    } catch (error) {
-      if (signal.aborted) {
-        // Whoever has the chunk next does this line.
-        deps.slots.release(1, bytes.length);
-        return false;
-      }
-      deps.logger.error({ err: error, batch_id: batch.id, line }, 'line failed inside the gateway');
-      const message = 'The gateway failed while it executed this request.';
-      outcome = { kind: 'error', code: 'internal_error', message };
-    }
-    const data = resultLine(batch.id, line, customId, outcome);
-    const release = (): void => deps.slots.release(0, data.length);
-    settler.add({ chunk: chunk.chunk, line, succeeded: isSuccess(outcome), data, usage, release });
-    // The call is over; the result's bytes stay counted until they are committed.
-    deps.slots.release(1, bytes.length - data.length);
-  } catch (error) {
-    // The line has no result, so the chunk will be found incomplete and count as tried in vain.
-    deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');
-    deps.slots.release(1, bytes.length);
-  }
-  return true;
-}
-
-const nullText = Buffer.from('null');
-
 /** A worker told to stop: what is finished is settled, the rest goes to another worker at once. */
-async function handBack(deps: Deps, { job, settler }: Run): Promise<void> {
+async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await settler.flush();
   await markHandedBack(deps.db, job.payload);
   await deps.queue.giveBack(chunkQueue, job, 'the worker was told to stop');
 }
 
-/** What comes next is no crash: it must not count against the chunk's lines. */
-async function markHandedBack(db: Kysely<Database>, { batch_id, chunk }: ChunkPayload): Promise<void> {
+/** What comes next is no crash, and must not count against the chunk's lines; `false`: from now on it is one. */
+async function markHandedBack(
+  db: Kysely<Database>,
+  { batch_id, chunk }: ChunkPayload,
+  handedBack = true,
+): Promise<void> {
   await db
     .updateTable('batch_chunk')
-    .set({ handed_back: true })
+    .set({ handed_back: handedBack })
     .where('batch_id', '=', batch_id)
     .where('chunk', '=', chunk)
     .execute();

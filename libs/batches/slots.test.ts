@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { createSlots } from './slots.ts';
 
 /** Whether a promise has resolved, after everything that is due has run. */
-async function admitted(promise: Promise<void>): Promise<boolean> {
+async function admitted(promise: Promise<boolean>): Promise<boolean> {
   let done = false;
   void promise.then(() => (done = true));
   await new Promise((resolve) => setImmediate(resolve));
@@ -102,4 +102,37 @@ test('whatever is acquired and given back, the limits hold, the order is kept, a
     ),
     { numRuns: 50 },
   );
+});
+
+test('a line that comes back goes before those that have not begun, and these still get their turn', async () => {
+  const slots = createSlots({ callsMax: 1, bytesMax: 100 });
+  await slots.acquire(1);
+  const order: string[] = [];
+  const enter = (name: string, isReturning: boolean) =>
+    slots.acquire(1, { isReturning }).then(() => {
+      order.push(name);
+      slots.release(1, 1);
+    });
+  const all = [
+    ...['b1', 'b2', 'b3'].map((name) => enter(name, false)),
+    ...['r1', 'r2', 'r3', 'r4', 'r5', 'r6', 'r7'].map((name) => enter(name, true)),
+  ];
+  slots.release(1, 1);
+  await Promise.all(all);
+  expect(order).toEqual(['r1', 'r2', 'r3', 'b1', 'r4', 'r5', 'r6', 'b2', 'r7', 'b3']);
+});
+
+test('who does not wait any longer holds nothing, and lets in those behind', async () => {
+  const slots = createSlots({ callsMax: 10, bytesMax: 100 });
+  await slots.acquire(10);
+  const left = new AbortController();
+  const huge = slots.acquire(500, { signal: left.signal });
+  const small = slots.acquire(5);
+  expect(await admitted(small)).toBe(false);
+  left.abort();
+  expect(await huge).toBe(false);
+  expect(await small).toBe(true);
+  expect(slots.inFlight()).toEqual({ calls: 2, bytes: 15, waiting: 0 });
+  expect(await slots.acquire(5, { signal: left.signal })).toBe(false);
+  expect(slots.inFlight()).toEqual({ calls: 2, bytes: 15, waiting: 0 });
 });

@@ -6,6 +6,7 @@ import {
   isLockTimeout,
   isOutcomeUnknown,
   isTransient,
+  reasonOf,
   sqlStateOf,
 } from './database-error.ts';
 
@@ -70,4 +71,16 @@ test('only the server reports SQLSTATEs', () => {
   expect(sqlStateOf(reported('23505'))).toBe('23505');
   expect(sqlStateOf(system('EPIPE'))).toBeUndefined();
   expect([isLockTimeout(reported('55P03')), isLockTimeout(reported('57014'))]).toEqual([true, false]);
+});
+
+test('a Unix socket that is not there is a lost connection, a file is not', () => {
+  expect(isConnectionLost(Object.assign(system('ENOENT'), { syscall: 'connect' }))).toBe(true);
+  expect(isConnectionLost(Object.assign(system('ENOENT'), { syscall: 'open' }))).toBe(false);
+});
+
+test('the reason is that of the connection, however it is wrapped', () => {
+  const refused = Object.assign(new AggregateError([system('ECONNREFUSED')], ''), { code: 'ECONNREFUSED' });
+  expect(reasonOf(new GatewayError('unavailable', null, 'no', { cause: refused }))).toBe('connect ECONNREFUSED');
+  expect(reasonOf(new Error('Migration 0001 failed: …', { cause: reported('57P03') }))).toBe('from the server');
+  expect(reasonOf(new Error('else'))).toBe('else');
 });

@@ -42,19 +42,24 @@ const startsWithAny = (text: string, starts: readonly string[]): boolean =>
 
 /** The SQLSTATE of an error that Postgres itself reported, else undefined. */
 export function sqlStateOf(error: unknown): string | undefined {
-  for (const cause of causes(error))
-    if (/^[0-9A-Z]{5}$/.test(codeOf(cause)) && 'severity' in cause) return codeOf(cause);
+  for (const cause of causes(error)) if (isReported(cause)) return codeOf(cause);
   return undefined;
 }
 
+const isReported = (error: Error): boolean => /^[0-9A-Z]{5}$/.test(codeOf(error)) && 'severity' in error;
+
 /** The connection was lost, refused or ended by the server, whatever was being done on it. */
 export function isConnectionLost(error: unknown): boolean {
-  for (const cause of causes(error)) {
-    const code = codeOf(cause);
-    if (networkCodes.has(code) || sessionEndedStates.has(code) || /^08[0-9A-Z]{3}$/.test(code)) return true;
-    if (startsWithAny(cause.message, lostTexts) || startsWithAny(cause.message, notSentTexts)) return true;
-  }
+  for (const cause of causes(error)) if (tellsOfLoss(cause)) return true;
   return false;
+}
+
+function tellsOfLoss(error: Error): boolean {
+  const code = codeOf(error);
+  if (networkCodes.has(code) || sessionEndedStates.has(code) || /^08[0-9A-Z]{3}$/.test(code)) return true;
+  // A Unix socket is not there while its server is down. (Of a file, the same code means something else.)
+  if (code === 'ENOENT' && 'syscall' in error && error.syscall === 'connect') return true;
+  return startsWithAny(error.message, lostTexts) || startsWithAny(error.message, notSentTexts);
 }
 
 /**
@@ -70,6 +75,14 @@ export function isTransient(error: unknown): boolean {
     if (retryStates.has(codeOf(cause)) || cause.message === poolBusyText) return true;
   }
   return false;
+}
+
+/** Of an error and its causes, the message that tells what the connection met, else the error's own; for operators. */
+export function reasonOf(error: unknown): string {
+  for (const cause of causes(error)) {
+    if (cause.message !== '' && (tellsOfLoss(cause) || isReported(cause))) return cause.message;
+  }
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** Insufficient resources (disk, memory, connections), operator intervention, system error (I/O). */

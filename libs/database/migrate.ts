@@ -22,6 +22,8 @@ type MigrateOptions = {
   folder?: string;
   /** How long to wait for another process that is migrating. Default 10 min, as long as a big migration may take. */
   waitMs?: number;
+  /** Gives up when it aborts: the database is left, or put back, as it was before. */
+  signal?: AbortSignal | undefined;
 };
 
 /**
@@ -30,27 +32,48 @@ type MigrateOptions = {
  * one migrates, the others wait for it. A migration waits at most 10 s for a table that live traffic holds, because
  * everything else would queue up behind it; it then fails and may be repeated.
  *
- * Throws when a file's name is malformed, when an applied migration is missing from the folder, or with the
- * migration's own error, its name in the message.
+ * Throws when a file's name is malformed, when an applied migration is missing from the folder, with the migration's own
+ * error, its name in the message, or when the signal aborts. After a lost connection it may be called again.
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
-  const { connectionString, logger, folder = projectFolder, waitMs = 600_000 } = options;
+  const { connectionString, logger, folder = projectFolder, waitMs = 600_000, signal } = options;
   const unlimited = { statementTimeoutMs: 0, idleInTransactionTimeoutMs: 0, transactionTimeoutMs: 0 };
   const pool = createPool(
     { connectionString, applicationName: 'sluice-migrate', max: 1, ...unlimited, lockTimeoutMs: waitMs },
     logger,
   );
   const db = createDatabase(pool);
+  const over = new AbortController();
   try {
     return await db.connection().execute(async (session) => {
+      const { rows } = await sql<{ pid: number }>`select pg_backend_pid() as pid`.execute(session);
+      const giveUp = (): void => void endSession(connectionString, rows[0]?.pid, logger);
+      signal?.addEventListener('abort', giveUp, { signal: over.signal });
+      signal?.throwIfAborted();
       // Also around the creation of Kysely's own tables, which its lock does not cover.
       await sql`select pg_advisory_lock(${migrationLock})`.execute(session);
       await sql`set lock_timeout = '10s'`.execute(session);
       return await runPending(session, folder, logger);
     });
+  } catch (error) {
+    signal?.throwIfAborted(); // what a session says that was ended is of no use
+    throw error;
   } finally {
+    over.abort();
     await db.destroy(); // ends the session and with it the lock
   }
+}
+
+/**
+ * A server notices that a client is gone when it answers it: without this, a long migration of a process that was told
+ * to stop would go on, and keep its locks, for as long as it takes.
+ */
+async function endSession(connectionString: string, pid: number | undefined, logger: Logger): Promise<void> {
+  const pool = createPool({ connectionString, applicationName: 'sluice-migrate', max: 1 }, logger);
+  await pool.query('select pg_terminate_backend($1)', [pid]).catch((error: unknown) => {
+    logger.warn({ err: error }, 'the migration under way was not ended'); // its own time limits are all that is left
+  });
+  await pool.end();
 }
 
 async function runPending(session: Kysely<Database>, folder: string, logger: Logger): Promise<string[]> {

@@ -264,6 +264,18 @@ export type RequestLogTable = {
   sequence: number;
 };
 
+/** What a process said of its rows in the request log, at `heard_at` for the last time (libs/request-log). */
+export type RequestLogProcessTable = {
+  process_id: string;
+  app: string;
+  started_at: Date;
+  heard_at: Date;
+  last_sequence: number;
+  written_sequence: number;
+  lost_rows: number;
+  stopped_at: Date | null;
+};
+
 export type CommandResultTable = {
   workspace_id: string;
   key_id: string;
@@ -328,6 +340,8 @@ export type Database = {
   batch_result: BatchResultTable;
   fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable;
+  request_log_process: RequestLogProcessTable;
+  request_log_day: { process_id: string; recorded_on: string; first_sequence: number };
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
 };

@@ -1,42 +1,70 @@
 import { fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { startedMessage } from './lifecycle.ts';
 
 const lib = (name: string): string => JSON.stringify(new URL(`./${name}.ts`, import.meta.url).href);
 
-// Two parts that say what happens to them; `slow` does not end by itself.
+// Two parts that say what happens to them; the variant says where it does not end by itself, or fails.
 const program = `
 import { runProcess } from ${lib('lifecycle')};
 import { createLogger } from ${lib('logger')};
+import { ConfigurationError } from ${lib('read-env')};
 const say = (text) => process.stdout.write(text + '\\n');
-const slow = process.argv[2] === 'slow';
+const variant = process.argv[2];
+const forEver = () => new Promise(() => setInterval(() => {}, 1000));
 const parts = [
   { name: 'first', start: () => say('start first'), stop: () => say('stop first') },
-  { name: 'second', start: () => say('start second'), stop: async () => {
+  { name: 'second', start: async (signal) => {
+    say('start second');
+    if (variant === 'wrong') throw new ConfigurationError('PORT: is wrong');
+    if (variant === 'broken') throw new Error('a bug');
+    if (variant === 'stuck start') await forEver();
+    if (!variant.endsWith('starting')) return;
+    const alive = setInterval(() => {}, 1000);
+    await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    clearInterval(alive);
+    say('started second');
+    if (variant === 'failing while starting') throw signal.reason;
+  }, stop: async () => {
     say('stop second');
-    if (slow) await new Promise(() => setInterval(() => {}, 1000));
+    if (variant === 'stuck stop') await forEver();
   } },
+  { name: 'third', start: () => say('running') },
 ];
-await runProcess(parts, { logger: createLogger({ name: 'test', level: 'silent' }), deadlineMs: slow ? 100 : 10_000 });
-say('running');
+const deadlineMs = variant.startsWith('stuck') ? 300 : 10_000;
+await runProcess(parts, { logger: createLogger({ name: 'test', level: 'silent' }), deadlineMs });
 setInterval(() => {}, 1000);
 `;
 
-async function start(options: { ipc?: boolean; slow?: boolean } = {}) {
+type Variant = 'wrong' | 'broken' | 'stuck start' | 'stuck stop' | 'starting' | 'failing while starting';
+
+async function start({ variant, ipc = false }: { variant?: Variant; ipc?: boolean } = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), 'sluice-lifecycle-'));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const file = path.join(folder, 'program.ts');
   await writeFile(file, program);
-  const args = options.slow ? ['slow'] : [];
-  const child = options.ipc ? fork(file, args, { silent: true }) : spawn(process.execPath, [file, ...args]);
+  const args = [variant ?? ''];
+  const child = ipc ? fork(file, args, { silent: true }) : spawn(process.execPath, [file, ...args]);
   onTestFinished(() => void child.kill('SIGKILL'));
   let output = '';
+  let errors = '';
+  const messages: unknown[] = [];
   child.stdout?.on('data', (chunk: Buffer) => (output += String(chunk)));
-  const ended = new Promise<number | null>((resolve) => child.on('exit', (code) => resolve(code)));
-  await expect.poll(() => output, { timeout: 10_000 }).toContain('running');
-  return { child, ended, lines: () => output.split('\n').slice(0, -1) };
+  child.stderr?.on('data', (chunk: Buffer) => (errors += String(chunk)));
+  child.on('message', (message) => messages.push(message));
+  const exited = once(child, 'exit') as Promise<[number | null]>;
+  const streams = [child.stdout, child.stderr].filter((stream) => stream !== null);
+  const read = Promise.all(streams.map((stream) => once(stream, 'close')));
+  const ended = read.then(async () => (await exited)[0]);
+  await expect
+    .poll(() => output, { timeout: 50_000 })
+    .toMatch(variant?.includes('start') ? /start second/ : /running|stop/);
+  return { child, ended, messages, lines: () => output.split('\n').slice(0, -1), errors: () => errors };
 }
 
 const inOrder = ['start first', 'start second', 'running', 'stop second', 'stop first'];
@@ -46,28 +74,70 @@ test('SIGTERM and SIGINT stop the parts in reverse order, and it exits 0', async
     const { child, ended, lines } = await start();
     child.kill(signal);
     expect(await ended).toBe(0);
-    await expect.poll(lines).toEqual(inOrder);
+    expect(lines()).toEqual(inOrder);
   }
+});
+
+test('SIGTERM during the start waits for the part that starts, starts no other, and stops what runs', async () => {
+  for (const variant of ['starting', 'failing while starting'] as const) {
+    const { child, ended, lines } = await start({ variant });
+    child.kill('SIGTERM');
+    expect(await ended).toBe(0);
+    expect(lines()).toEqual(['start first', 'start second', 'started second', 'stop second', 'stop first']);
+  }
+});
+
+test('a part that does not end its start when told to stop is cut off with exit code 1', async () => {
+  const { child, ended, lines } = await start({ variant: 'stuck start' });
+  child.kill('SIGTERM');
+  expect(await ended).toBe(1);
+  expect(lines()).toEqual(['start first', 'start second']);
+});
+
+test('a start that fails stops what runs and exits 1; what is wrong with the configuration is told as it is', async () => {
+  for (const variant of ['wrong', 'broken'] as const) {
+    const { ended, lines, errors } = await start({ variant });
+    expect(await ended).toBe(1);
+    expect(lines()).toEqual(['start first', 'start second', 'stop second', 'stop first']);
+    expect(errors()).toBe(variant === 'wrong' ? 'PORT: is wrong\n' : '');
+  }
+});
+
+test('a child tells its parent that it has started, but not when it was told to stop before', async () => {
+  const whole = await start({ ipc: true });
+  await expect.poll(() => whole.messages).toEqual([startedMessage]);
+  const interrupted = await start({ ipc: true, variant: 'starting' });
+  interrupted.child.kill('SIGTERM');
+  expect(await interrupted.ended).toBe(0);
+  expect(interrupted.messages).toEqual([]);
 });
 
 test('a child whose parent is gone stops in order by itself', async () => {
   const { child, ended, lines } = await start({ ipc: true });
   child.disconnect();
   expect(await ended).toBe(0);
-  await expect.poll(lines).toEqual(inOrder);
+  expect(lines()).toEqual(inOrder);
 });
 
 test('a stop that takes too long is cut off with exit code 1', async () => {
-  const { child, ended, lines } = await start({ slow: true });
+  const { child, ended, lines } = await start({ variant: 'stuck stop' });
   child.kill('SIGTERM');
   expect(await ended).toBe(1);
   expect(lines()).not.toContain('stop first');
 });
 
 test('a second signal ends it at once', async () => {
-  const { child, ended, lines } = await start({ slow: true });
+  const { child, ended, lines } = await start({ variant: 'starting' });
   child.kill('SIGTERM');
-  await expect.poll(lines).toContain('stop second');
-  child.kill('SIGTERM');
+  child.kill('SIGINT');
   expect(await ended).toBe(1);
+  expect(lines()).not.toContain('stop first');
+});
+
+test('a second signal to a child changes nothing: a service manager signals it beside its parent', async () => {
+  const { child, ended, lines } = await start({ ipc: true, variant: 'starting' });
+  child.kill('SIGTERM');
+  child.kill('SIGINT');
+  expect(await ended).toBe(0);
+  expect(lines()).toContain('stop first');
 });

@@ -6,6 +6,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 
 /** A queue: its name, the shape of its payload, and how pg-boss keeps its jobs. Payloads hold ids, never data. */
 export type QueueDefinition<Payload extends object> = {
@@ -26,7 +27,8 @@ export type ClaimedJob<Payload> = {
   retryCount: number;
 };
 
-type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number };
+/** `group`: jobs that `workInGroups` bounds together. */
+type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number; group?: string };
 
 export type JobQueue = Part & {
   /** Enqueues inside the caller's transaction: the job exists if and only if the transaction commits. */
@@ -39,7 +41,7 @@ export type JobQueue = Part & {
   enqueueMany<Payload extends object>(
     tx: Kysely<Database>,
     queue: QueueDefinition<Payload>,
-    jobs: readonly { id: string; payload: Payload; priority?: number }[],
+    jobs: readonly { id: string; payload: Payload; priority?: number; group?: string }[],
   ): Promise<void>;
   /**
    * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
@@ -51,6 +53,15 @@ export type JobQueue = Part & {
     options: { concurrency: number; outlastOutages?: boolean },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
+  /**
+   * As `work`, of a queue whose jobs are enqueued with a `group`: `concurrency` at a time in this process, of one group
+   * at most `concurrencyOfGroup`. Jobs without a group count only among all. For queues with a heartbeat of 10 s.
+   */
+  workInGroups<Payload extends object>(
+    queue: QueueDefinition<Payload>,
+    limits: { concurrency: number; concurrencyOfGroup: number },
+    handler: (job: ClaimedJob<Payload>) => Promise<void>,
+  ): Pick<GroupWorker, 'wake' | 'hasRoom'>;
   /** Completes a job inside the caller's transaction; false when the claim was lost meanwhile. */
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Whether the claim is still ours, and a sign of life for it, inside the caller's transaction. */
@@ -60,6 +71,9 @@ export type JobQueue = Part & {
   schedule(queue: QueueName, cron: string): Promise<void>;
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
 };
+
+const groupOf = (group: string | undefined): { group?: { id: string } } =>
+  group === undefined ? {} : { group: { id: group } };
 
 // pg-boss returns the count but leaves it out of its public type.
 const Affected = z.object({ affected: z.number() });
@@ -74,39 +88,47 @@ export function createJobQueue(deps: {
   queues: readonly Omit<QueueDefinition<object>, 'payload'>[];
   logger: Logger;
   poolSizeMax: number;
+  /** How long `stop` waits for handlers that run; their jobs then fail, and are done again. Default 25 s. */
+  stopDeadlineMs?: number;
 }): JobQueue {
-  const { logger, queues } = deps;
+  const { logger, queues, stopDeadlineMs = 25_000 } = deps;
   const boss = new PgBoss(bossOptions(deps));
   // Without a listener an emitted error would end the process; a database that is away is retried by pg-boss itself.
-  boss.on('error', createErrorLog(logger));
+  const logError = createErrorLog(logger);
+  boss.on('error', logError);
   boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
+  const groupWorkers: GroupWorker[] = [];
   let stopped = false;
-  const starting = { logger, isOver: () => stopped };
 
   return {
     name: 'job queue',
-    async start() {
-      // A database that goes away between the steps of a start is waited for, as in the middle of work: a process that
-      // ended here would be missed for as long as its supervisor takes.
-      await outlastOutage(() => startBoss(boss), starting);
+    // May be repeated after it failed: what is started stays so, and a queue that exists is made to what it should be.
+    async start(signal) {
+      await startBoss(boss);
       for (const { name, options } of queues) {
+        signal?.throwIfAborted();
         const { policy: _immutable, ...changeable } = options;
-        await outlastOutage(() => boss.createQueue(name, options), starting);
-        await outlastOutage(() => boss.updateQueue(name, changeable), starting);
+        await boss.createQueue(name, options);
+        await boss.updateQueue(name, changeable);
       }
     },
     async stop() {
       if (stopped) return;
       stopped = true;
-      await boss.stop({ graceful: true, timeout: 25_000 });
+      const endMs = performance.now() + stopDeadlineMs;
+      // pg-boss would end its connections before these have given back what they hold; nobody claims anything meanwhile.
+      for (const { name } of queues) await boss.offWork(name, { wait: false });
+      await Promise.all(groupWorkers.map((worker) => worker.stop(stopDeadlineMs)));
+      await boss.stop({ graceful: true, timeout: Math.max(1_000, endMs - performance.now()) });
     },
-    async enqueue(tx, queue, payload, options = {}) {
-      await boss.send(queue.name, payload, { ...options, db: fromKysely(tx) });
+    async enqueue(tx, queue, payload, { group, ...options } = {}) {
+      await boss.send(queue.name, payload, { ...options, ...groupOf(group), db: fromKysely(tx) });
     },
     async enqueueMany(tx, queue, jobs) {
-      const inserts = jobs.map(({ id, payload, priority }) => ({
+      const inserts = jobs.map(({ id, payload, priority, group }) => ({
         id,
         data: payload,
+        ...groupOf(group),
         ...(priority === undefined ? {} : { priority }),
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
@@ -118,6 +140,11 @@ export function createJobQueue(deps: {
       // Of the queue itself only its cached options are read here; the polling outlasts outages by itself.
       for (let index = 0; index < concurrency; index += 1)
         await startWorker(boss, queue, outlastOutages ? outlasting : handler);
+    },
+    workInGroups(queue, limits, handler) {
+      const worker = startGroupWorker({ boss, logger, onError: logError }, queue, limits, handler);
+      groupWorkers.push(worker);
+      return worker;
     },
     async complete(tx, queue, job) {
       const response = await boss.complete(queue.name, job, null, { db: fromKysely(tx) });
@@ -132,7 +159,7 @@ export function createJobQueue(deps: {
       return Affected.parse(response).affected === 1;
     },
     async schedule(queue, cron) {
-      await outlastOutage(() => boss.schedule(queue.name, cron), starting);
+      await boss.schedule(queue.name, cron);
     },
     async depths() {
       return await boss.getQueues(queues.map((queue) => queue.name));

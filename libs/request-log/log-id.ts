@@ -25,9 +25,17 @@ export function newLogUuid(recordedAtMs: number, sequence: number): string {
 const pool = Buffer.alloc(256 * 16);
 let offset = pool.length;
 
-/** The UTC day of a time, `YYYY-MM-DD`: the partition key of what was recorded then. */
+let dayStartMs = Number.NaN;
+let day = '';
+
+/** The UTC day of a time, `YYYY-MM-DD`: the partition key of what was recorded then. Rows of one day share the text. */
 export function utcDay(timeMs: number): string {
-  return new Date(timeMs).toISOString().slice(0, 10);
+  const startMs = timeMs - (timeMs % 86_400_000);
+  if (startMs !== dayStartMs) {
+    day = new Date(timeMs).toISOString().slice(0, 10);
+    dayStartMs = startMs;
+  }
+  return day;
 }
 
 /** When the row with this UUID was recorded, in epoch milliseconds. */

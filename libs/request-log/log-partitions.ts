@@ -29,7 +29,8 @@ export async function ensureLogPartition(db: Kysely<Database>, day: string): Pro
 
 /**
  * Retention: drops the partitions of days that ended more than `olderThanDays` days ago, oldest first, and returns
- * their names. No row is read or deleted one by one, so that time and memory do not depend on how many there are.
+ * their names. No row of the log is read or deleted one by one, so that time and memory do not depend on how many there
+ * are. What processes said of those days goes too.
  * Throws Postgres's lock timeout (55P03) when somebody reads the log for longer than 2 s: writers would wait behind us.
  * What was dropped before stays dropped; call again later.
  */
@@ -41,15 +42,36 @@ export async function dropRequestLogPartitions(
   if (!Number.isInteger(olderThanDays) || olderThanDays < 1) {
     throw new RangeError(`the request log must be kept for a whole number of days, at least 1, not ${olderThanDays}`);
   }
-  const keptFrom = partitionName(utcDay(nowMs - olderThanDays * dayMs));
-  const old = (await listPartitions(db)).filter((name) => partitionShape.test(name) && name < keptFrom);
+  const keptFrom = utcDay(nowMs - olderThanDays * dayMs);
+  const old = (await listPartitions(db)).filter((name) => partitionShape.test(name) && name < partitionName(keptFrom));
   for (const name of old) {
     await db.transaction().execute(async (tx) => {
       await sql`set local lock_timeout = '2s'`.execute(tx);
       await sql`drop table if exists ${sql.table(name)}`.execute(tx);
     });
   }
+  await forgetProcesses(db, keptFrom);
   return old;
+}
+
+/**
+ * What processes said of days that are gone. One that was last heard a day before them is gone with them; a day, because
+ * the times of its rows are its own.
+ */
+async function forgetProcesses(db: Kysely<Database>, keptFrom: string): Promise<void> {
+  await db.deleteFrom('request_log_day').where('recorded_on', '<', keptFrom).execute();
+  await db
+    .deleteFrom('request_log_process')
+    .where('heard_at', '<', new Date(Date.parse(keptFrom) - dayMs))
+    .execute();
+}
+
+/** The days (`YYYY-MM-DD`) that the log has a partition for, oldest first, each with the partition's name. */
+export async function listLogDays(db: Kysely<Database>): Promise<{ day: string; partition: string }[]> {
+  return (await listPartitions(db)).flatMap((partition) => {
+    const day = partitionShape.exec(partition)?.slice(1).join('-');
+    return day === undefined ? [] : [{ day, partition }];
+  });
 }
 
 /** The names of all partitions of the log, oldest first. */

@@ -21,6 +21,7 @@ function createLog(deps: Partial<RequestLogDeps> = {}) {
     return promise;
   };
   const log = createRequestLog({
+    app: 'api',
     db: undefined as unknown as Kysely<Database>,
     pool: undefined as unknown as Pool,
     logger,
@@ -29,6 +30,7 @@ function createLog(deps: Partial<RequestLogDeps> = {}) {
     retryDelayMs: 1,
     copyRows: writeRows,
     insertRows: writeRows,
+    writeProcess: async () => {},
     ...deps,
   });
   const record = (count: number): void => {
@@ -53,6 +55,17 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
+test('times are kept to the microsecond, without the tail of a fraction in binary', async () => {
+  const { log, groups } = createLog();
+  log.record(logEntry({ duration_ms: 1.662_275_000_002_409_8, first_event_ms: 0.1 + 0.2 }));
+  log.record(logEntry({ first_event_ms: null }));
+  await vi.advanceTimersByTimeAsync(250);
+  expect(groups[0]).toMatchObject([
+    { duration_ms: 1.662, first_event_ms: 0.3 },
+    { duration_ms: 812.25, first_event_ms: null },
+  ]);
+});
+
 describe('groups', () => {
   test('64 rows are written at once, together', async () => {
     const { record, sizes } = createLog();
@@ -75,18 +88,41 @@ describe('groups', () => {
     expect(sizes()).toEqual([2]);
   });
 
-  test('while one is on its way, what arrives waits, and goes together up to the bound for a backlog', async () => {
-    const { record, sizes, accept } = createLog({ backlogGroupRowsMax: 200 });
+  test('while one is on its way, what arrives waits, and goes together up to the bound of a group', async () => {
+    const { record, sizes, accept } = createLog({ groupRowsMax: 200 });
     record(64 + 250);
     await vi.advanceTimersByTimeAsync(10_000);
     expect(sizes()).toEqual([64]);
     await accept();
     expect(sizes()).toEqual([64, 200]);
     await accept();
-    // 50 rows: not a full group, so its 250 ms run.
+    // 50 rows are too few to be written yet, so their 250 ms run.
     expect(sizes()).toEqual([64, 200]);
     await vi.advanceTimersByTimeAsync(250);
     expect(sizes()).toEqual([64, 200, 50]);
+  });
+
+  test('the next is not begun within 50 ms of the one before, unless it is as large as it may be', async () => {
+    const { record, sizes, answers } = createLog();
+    const advance = async (ms: number): Promise<void> => {
+      await vi.advanceTimersByTimeAsync(ms);
+      answers.shift()?.resolve();
+      await vi.advanceTimersByTimeAsync(0);
+    };
+    record(64);
+    await advance(0);
+    record(64);
+    await advance(49);
+    expect(sizes()).toEqual([64]);
+    record(36);
+    await advance(1);
+    expect(sizes()).toEqual([64, 100]);
+    record(511);
+    await advance(10);
+    expect(sizes()).toEqual([64, 100]);
+    record(1);
+    await advance(0);
+    expect(sizes()).toEqual([64, 100, 512]);
   });
 
   test('rows are numbered from 1 without a gap, in the order in which they were recorded, under one process id', async () => {
@@ -94,6 +130,7 @@ describe('groups', () => {
     record(150);
     await vi.advanceTimersByTimeAsync(0);
     await accept();
+    await vi.advanceTimersByTimeAsync(50);
     const written = groups.flat();
     expect(written.map((row) => row.sequence)).toEqual(Array.from({ length: 150 }, (_, index) => index + 1));
     expect(written.map((row) => row.id)).toEqual(written.map((row) => row.id).toSorted());
@@ -150,7 +187,7 @@ describe('a database that is away', () => {
   });
 
   test('the log is full when as many rows wait as may, and keeps what is recorded all the same', async () => {
-    const { log, record, answers, accept, groups } = createLog({ queueRowsMax: 100, backlogGroupRowsMax: 512 });
+    const { log, record, answers, accept, groups } = createLog({ queueRowsMax: 100 });
     record(99);
     expect(log.isFull()).toBe(false);
     record(1);

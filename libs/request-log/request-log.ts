@@ -11,6 +11,7 @@ import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { boundEntry, entrySizeBytes, type LogRow, type RequestLogEntry } from './log-entry.ts';
 import { newLogUuid, utcDay } from './log-id.ts';
 import { ensureLogPartition, nextDay } from './log-partitions.ts';
+import { createProcessRecord, createWriteProcess, type WriteProcess } from './process-record.ts';
 
 export type RequestLog = Part & {
   /** Of this process, in each of its rows. */
@@ -36,6 +37,8 @@ export type RequestLogStats = {
 };
 
 export type RequestLogDeps = {
+  /** What this process is, for whoever looks for its rows: `api`, `worker`. */
+  app: string;
   db: Kysely<Database>;
   pool: Pool;
   logger: Logger;
@@ -44,23 +47,28 @@ export type RequestLogDeps = {
   queueRowsMax?: number;
   /** The same for their memory, where metadata is large. Default 64 MiB. */
   queueBytesMax?: number;
-  /** A group is written when it has this many rows … Default 64 (DESIGN: what a killed process may lose). */
-  groupRowsMax?: number;
+  /** A group is written when it has this many rows … Default 64. */
+  groupRowsMin?: number;
   /** … or this long after its first. Default 250 ms. */
   groupWaitMs?: number;
   /**
-   * Rows of one group at most while rows come in faster than groups of `groupRowsMax` are written one after the other.
-   * Default 512: they wait in memory either way, and this is what lets a slow database catch up.
+   * … but, unless it is as large as it may be, no sooner than this after the one before was begun. Default 50 ms: each
+   * group costs this process and Postgres something of its own, and a busy process writes fewer and larger ones.
    */
-  backlogGroupRowsMax?: number;
+  groupIntervalMs?: number;
+  /** Rows of one group at most. Default 512: more only wait in memory, and this lets a slow database catch up. */
+  groupRowsMax?: number;
   /** Wait before the next try while the database is away: this, doubled each time, to 20 times this. Default 100 ms. */
   retryDelayMs?: number;
   /** How long `stop` waits for the database. Default 10 s. */
   stopDeadlineMs?: number;
+  /** How often the process tells the database how far it is. Default 15 s. */
+  heartbeatMs?: number;
   /** For tests. */
   copyRows?: WriteRows;
   insertRows?: WriteRows;
   ensurePartition?: (day: string) => Promise<void>;
+  writeProcess?: WriteProcess;
 };
 
 type Waiting = { sequence: number; recordedAtMs: number; sizeBytes: number; entry: RequestLogEntry };
@@ -69,14 +77,16 @@ const partitionCheckMs = 3_600_000;
 
 /**
  * The writer of the request log, one per process. Entries are written after the answer in groups, one write at a time,
- * in the order of `sequence`, which counts from 1 without a gap: a gap among a process's rows is a loss.
+ * in the order of `sequence`, which counts from 1 without a gap: a gap among a process's rows is a loss. What is missing
+ * at the end shows in `request_log_process`, where the process says how far it is (`sluice logs --check` reads both).
  *
  * While the database is away the rows wait here, and when `queueRowsMax` do, `isFull` tells the process to begin no
  * new call. A row that Postgres refuses does not keep its group out: it is written cleaned, or logged without bodies.
  */
 export function createRequestLog(deps: RequestLogDeps): RequestLog {
-  const { db, logger, clock, queueRowsMax = 20_000, queueBytesMax = 64 * 1_048_576 } = deps;
-  const { groupRowsMax = 64, groupWaitMs = 250, backlogGroupRowsMax = 512, stopDeadlineMs = 10_000 } = deps;
+  const { app, db, logger, clock, queueRowsMax = 20_000, queueBytesMax = 64 * 1_048_576 } = deps;
+  const { groupRowsMin = 64, groupWaitMs = 250, groupIntervalMs = 50, groupRowsMax = 512 } = deps;
+  const { stopDeadlineMs = 10_000 } = deps;
   const processId = uuidv7();
   const writer = createGroupWriter({
     copyRows: deps.copyRows ?? createCopyRows(deps.pool, processId),
@@ -92,44 +102,56 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   let sequence = 0;
   let lostRows = 0;
   let timer: NodeJS.Timeout | undefined;
-  let draining: Promise<void> | undefined;
-  let flushUpTo = 0;
+  /** Runs for `groupIntervalMs` from the beginning of a group. */
+  let pause: NodeJS.Timeout | undefined;
+  let writing: Promise<void> | undefined;
   let stopping: Promise<void> | undefined;
   const givenUp = new AbortController();
+  const processRecord = createProcessRecord({
+    writeProcess: deps.writeProcess ?? createWriteProcess(db, { id: processId, app, startedAtMs: clock.now() }),
+    // Rows are written in the order of their sequence: what is not in memory any more is the beginning.
+    state: () => ({
+      lastSequence: sequence,
+      writtenSequence: sequence - waiting.length - inFlightRows,
+      lostRows,
+    }),
+    logger,
+    heartbeatMs: deps.heartbeatMs,
+  });
 
-  const isDue = (): boolean => waiting.length >= groupRowsMax || (waiting[0]?.sequence ?? Infinity) <= flushUpTo;
   const start = (): void => {
     clearTimeout(timer);
     timer = undefined;
-    draining ??= drain().finally(() => {
-      draining = undefined;
-      if (waiting.length > 0) schedule();
+    pause ??= setTimeout(() => {
+      pause = undefined;
+      schedule();
+    }, groupIntervalMs);
+    writing ??= writeGroup().finally(() => {
+      writing = undefined;
+      schedule();
     });
   };
   const schedule = (): void => {
-    if (draining) return;
-    if (isDue()) start();
+    if (writing || waiting.length === 0) return;
+    if (waiting.length >= (pause ? groupRowsMax : groupRowsMin)) start();
     else timer ??= setTimeout(start, groupWaitMs);
   };
 
-  async function drain(): Promise<void> {
-    do {
-      const group = waiting.slice(0, backlogGroupRowsMax);
-      waiting = waiting.slice(group.length);
-      inFlightRows = group.length;
-      lostRows += await writer.write(group.map(toRow), givenUp.signal);
-      inFlightRows = 0;
-      for (const { sizeBytes } of group) waitingBytes -= sizeBytes;
-    } while (isDue());
+  async function writeGroup(): Promise<void> {
+    const group = waiting.slice(0, groupRowsMax);
+    waiting = waiting.slice(group.length);
+    inFlightRows = group.length;
+    lostRows += await writer.write(group.map(toRow), givenUp.signal);
+    inFlightRows = 0;
+    for (const { sizeBytes } of group) waitingBytes -= sizeBytes;
   }
 
   async function flush(): Promise<void> {
     const last = sequence;
-    flushUpTo = Math.max(flushUpTo, last);
     const isWritten = (): boolean => inFlightRows === 0 && (waiting[0]?.sequence ?? Infinity) > last;
     while (!isWritten()) {
       start();
-      await draining;
+      await writing;
     }
   }
 
@@ -149,16 +171,19 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     processId,
     async start() {
       partitionTimer ??= setInterval(() => void prepareDays(), partitionCheckMs).unref();
-      await prepareDays();
+      await Promise.all([prepareDays(), processRecord.start()]);
     },
     stop() {
       stopping ??= (async () => {
         clearInterval(partitionTimer);
         const deadline = setTimeout(() => givenUp.abort(), stopDeadlineMs);
         await flush();
+        // A process that was stopped before it began has no end to tell of.
+        if (partitionTimer !== undefined || sequence > 0) await processRecord.finish(givenUp.signal);
         clearTimeout(deadline);
         givenUp.abort();
         clearTimeout(timer);
+        clearTimeout(pause);
       })();
       return stopping;
     },
@@ -167,7 +192,9 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       const bounded = boundEntry(entry);
       const sizeBytes = entrySizeBytes(bounded);
       waitingBytes += sizeBytes;
-      waiting.push({ sequence, recordedAtMs: clock.now(), sizeBytes, entry: bounded });
+      const recordedAtMs = clock.now();
+      waiting.push({ sequence, recordedAtMs, sizeBytes, entry: bounded });
+      processRecord.note(sequence, recordedAtMs);
       schedule();
     },
     isFull: () => waiting.length + inFlightRows >= queueRowsMax || waitingBytes >= queueBytesMax,
@@ -185,7 +212,12 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
 // The spread comes first: only then does the runtime copy the entry as a whole instead of column by column.
 const toRow = ({ sequence, recordedAtMs, entry }: Waiting): LogRow => ({
   ...entry,
+  duration_ms: toMicroseconds(entry.duration_ms),
+  first_event_ms: entry.first_event_ms === null ? null : toMicroseconds(entry.first_event_ms),
   recorded_on: utcDay(recordedAtMs),
   id: newLogUuid(recordedAtMs, sequence),
   sequence,
 });
+
+// What is measured is no finer, and 1.6622750000024098 is no time.
+const toMicroseconds = (ms: number): number => Math.round(ms * 1_000) / 1_000;

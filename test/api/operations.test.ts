@@ -69,6 +69,7 @@ const promised = [
   'DELETE /v1/api-keys/:id',
   'DELETE /v1/files/:file_id',
   'DELETE /v1/virtual-keys/:slug',
+  'GET /',
   'GET /health/live',
   'GET /health/ready',
   'GET /metrics',

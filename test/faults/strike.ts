@@ -84,10 +84,14 @@ export async function strike(
 
 /**
  * Makes every claim look as if its worker had been silent for longer than the heartbeat, so that the next monitor pass
- * gives it away: the living lose theirs too, as in an outage. Without effect while the database is away.
+ * gives it away: the living lose theirs too, as in an outage. Without effect while the database is away, and on a claim
+ * that a transaction holds just now: that of a worker which was paused in the middle of it would never end.
  */
 export async function loseHeartbeats(rig: Rig): Promise<void> {
-  await sql`update pgboss.job set heartbeat_on = heartbeat_on - interval '1 minute' where state = 'active'`
+  await sql`
+    with claimed as (select name, id from pgboss.job where state = 'active' for update skip locked)
+    update pgboss.job set heartbeat_on = heartbeat_on - interval '1 minute'
+    from claimed where job.name = claimed.name and job.id = claimed.id`
     .execute(rig.db)
     .catch((error: unknown) => {
       if (!isTransient(error)) throw error;

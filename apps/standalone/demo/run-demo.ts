@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
-import { mkdir, rm, stat } from 'node:fs/promises';
+import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describeCheck, rebuild } from '../../cli/rebuild.ts';
 import type { BatchObject } from '#libs/contracts/batches.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { Running } from '../standalone.ts';
+import { StartError } from '../start-error.ts';
 import { checkCalls, checkResults, type Finding } from './check-results.ts';
 import { createGatewayClient, type GatewayClient } from './gateway-client.ts';
 import { makeRequests } from './make-requests.ts';
@@ -16,7 +17,7 @@ import { readQuestions } from './read-questions.ts';
 export type DemoOptions = {
   running: Running;
   lines: number;
-  /** Where input, output and error file go; they stay there. */
+  /** Where input, output and error file go; they stay there. Prepared by `prepareFolder`. */
   folder: string;
   questionsFile: string;
   signal: AbortSignal;
@@ -37,7 +38,6 @@ export async function runDemo(options: DemoOptions): Promise<boolean> {
   const client = createGatewayClient({ url: running.localUrl, key, signal });
   const say = (text: string): void => void stdout.write(`${text}\n`);
 
-  await emptyFolder(folder);
   const input = await writeInput(options);
   say(`input      ${path.join(folder, 'input.jsonl')}`);
   say(
@@ -67,10 +67,19 @@ export async function runDemo(options: DemoOptions): Promise<boolean> {
   return findings.every(({ ok }) => ok);
 }
 
-/** Files of an earlier run must not be taken for this one's; anything else in the folder is not ours. */
-async function emptyFolder(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true });
-  for (const name of ['input', 'output', 'errors']) await rm(path.join(folder, `${name}.jsonl`), { force: true });
+/**
+ * Files of an earlier run must not be taken for this one's; anything else in the folder is not ours. Throws StartError
+ * when the folder cannot be made or written.
+ */
+export async function prepareFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true });
+    for (const name of ['input', 'output', 'errors']) await rm(path.join(folder, `${name}.jsonl`), { force: true });
+    await writeFile(path.join(folder, 'input.jsonl'), '');
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error)) throw error;
+    throw new StartError(`The folder ${folder} cannot be written (${String(error.code)}). Choose another --out.`);
+  }
 }
 
 type Input = { expected: Map<string, 'output' | 'errors'>; distinct: number; bytes: number; source: string };

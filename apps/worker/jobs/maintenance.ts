@@ -22,16 +22,17 @@ export const maintenanceQueue: QueueDefinition<object> = {
 export type Chore = { name: string; everyMs: number; run: () => Promise<unknown> };
 
 /**
- * Runs the chores that are due. Their times are kept in this process only: a chore that runs once too often is
- * harmless, and one process that starts anew runs all of them.
+ * Runs the chores that are due, and begins none once the signal has aborted. Their times are kept in this process only:
+ * a chore that runs once too often is harmless, and one process that starts anew runs all of them.
  */
 export function createChores(
   chores: readonly Chore[],
   deps: { now: () => number; onError: (chore: string, error: unknown) => void },
-): () => Promise<void> {
+): (signal: AbortSignal) => Promise<void> {
   const lastRun = new Map<string, number>();
-  return async () => {
+  return async (signal) => {
     for (const chore of chores) {
+      if (signal.aborted) return;
       if (deps.now() - (lastRun.get(chore.name) ?? Number.NEGATIVE_INFINITY) < chore.everyMs) continue;
       lastRun.set(chore.name, deps.now());
       try {

@@ -28,6 +28,7 @@ export type LaunchOptions = {
   maxConnections: number;
   startTimeoutMs: number;
   stopTimeoutMs: number;
+  signal?: AbortSignal | undefined;
   logger: Logger;
 };
 
@@ -50,6 +51,7 @@ export async function launchServer(options: LaunchOptions): Promise<RunningServe
     const process = await spawnServer(options, port);
     if (await becomesReady(process, options)) return { ...process, port };
     await process.stop();
+    options.signal?.throwIfAborted();
     lastWords = process.lastWords();
     if (!passingTroubles.test(lastWords)) break;
   }
@@ -150,10 +152,11 @@ function forwardLog(child: ChildProcess, logger: Logger): string[] {
 }
 
 /** postmaster.pid says so in its eighth line, and its first must be our child's: another server might have the port. */
-async function becomesReady(server: Spawned, { cluster, startTimeoutMs }: LaunchOptions): Promise<boolean> {
+async function becomesReady(server: Spawned, { cluster, startTimeoutMs, signal }: LaunchOptions): Promise<boolean> {
   const file = path.join(cluster.dataDir, 'postmaster.pid');
   const deadline = Date.now() + startTimeoutMs;
   while (Date.now() < deadline) {
+    if (signal?.aborted) return false;
     const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n');
     if (lines[0] === String(server.pid) && lines[7]?.trim() === 'ready') return true;
     const ended = await Promise.race([server.exited.then(() => true), sleep(20).then(() => false)]);

@@ -38,6 +38,8 @@ export type EmbeddedPostgresOptions = {
   lockWaitMs?: number;
   /** How long the server may take to become ready; after a crash it replays its log first. Default 5 min. */
   startTimeoutMs?: number;
+  /** Gives the start up when it aborts: a server that replays its log is stopped in order, and goes on at the next start. */
+  signal?: AbortSignal;
   /** How long an orderly stop may take before it is forced, which costs a replay at the next start. Default 20 s. */
   stopTimeoutMs?: number;
 };
@@ -64,7 +66,8 @@ const role = 'sluice';
  *
  * One process at a time runs the server of a data directory. A server that a killed process left behind is stopped
  * first, whatever its postmaster.pid says; one whose process is alive is left alone and the start refused.
- * The server ends by itself, in order, soon after this process dies. Throws GatewayError `embedded_postgres_failed`.
+ * The server ends by itself, in order, soon after this process dies. Throws GatewayError `embedded_postgres_failed`,
+ * or the reason of the signal.
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const { dataDir, logger, durable = true } = options;
@@ -90,6 +93,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
     });
     if (cluster.isNew) await initialiseCluster(cluster, binaries, durable);
     await assertSameVersion(cluster, binaries);
+    options.signal?.throwIfAborted();
     const server = await launchServer({
       cluster,
       program: binaries.postgres,
@@ -97,6 +101,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
       maxConnections: options.maxConnections ?? 120,
       startTimeoutMs: options.startTimeoutMs ?? 300_000,
       stopTimeoutMs: options.stopTimeoutMs ?? 20_000,
+      signal: options.signal,
       logger,
     });
     return await completeStart(cluster, server, lock);

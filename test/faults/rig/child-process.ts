@@ -30,7 +30,7 @@ const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
 
 /**
  * Starts `node <program>` with its output appended to `logFile`. An end that nobody asked for is told to `onCrash`,
- * unless it is that of a start which had a reason to fail (`hadTroubleSince`: the database was away; or it was paused).
+ * unless it is that of a start which had a reason to fail: it was paused. A database that is away is none.
  * It is started again.
  */
 export function startRigProcess(options: {
@@ -39,9 +39,8 @@ export function startRigProcess(options: {
   environment: Record<string, string>;
   logFile: string;
   onCrash: (name: string, how: string) => void;
-  hadTroubleSince: (time: number) => boolean;
 }): RigProcess {
-  const { name, program, logFile, onCrash, hadTroubleSince } = options;
+  const { name, program, logFile, onCrash } = options;
   let environment = options.environment;
   let child: ChildProcess | undefined;
   let exited: Promise<void> = Promise.resolve();
@@ -68,7 +67,7 @@ export function startRigProcess(options: {
       launched.once('exit', (code, signal) => {
         child = undefined;
         const isStart = performance.now() - launchedAt < startMaxMs;
-        const isExplained = isStart && (pausedAt > launchedAt || hadTroubleSince(launchedAt));
+        const isExplained = isStart && pausedAt > launchedAt;
         if (!ending && wanted && !isExplained) onCrash(name, signal ?? `exit code ${code}`);
         // A crashed start is not tried in a tight loop.
         restart = setTimeout(launch, ending?.downMs ?? 200);

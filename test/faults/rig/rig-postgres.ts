@@ -17,14 +17,9 @@ export type RigPostgres = {
   hang(forMs: number): Promise<void>;
   /** Ends every session of the platform's, as an administrator or a failing network would. */
   endSessions(): Promise<number>;
-  /** Whether it was away, hung or lost sessions by the rig's doing, at a time (of `performance.now()`) or later. */
-  hadTroubleSince(time: number): boolean;
   /** `keep`: the data stays where it is, to be looked at. */
   stop(options: { keep: boolean }): Promise<void>;
 };
-
-/** Postgres answers late for a moment after it. */
-const troubleGraceMs = 3_000;
 
 export async function startRigPostgres(options: { dataDir: string; logger: Logger }): Promise<RigPostgres> {
   const { dataDir, logger } = options;
@@ -32,8 +27,6 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
   let server = await start();
   const { connectionString } = server;
   let down: Promise<void> | undefined;
-  let isHanging = false;
-  let troubledAt = Number.NEGATIVE_INFINITY;
 
   const fall = async (downMs: number): Promise<void> => {
     const gone = new Promise<void>((resolve) => server.onExit(() => resolve()));
@@ -43,7 +36,6 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
     await sleep(downMs);
     server = await start();
     if (server.connectionString !== connectionString) throw new Error('Postgres came back at another address');
-    troubledAt = performance.now();
   };
 
   return {
@@ -61,14 +53,10 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
       signalAll([pid], 'SIGSTOP');
       const stopped = childrenOf(pid);
       signalAll(stopped, 'SIGSTOP');
-      isHanging = true;
       await sleep(forMs);
       signalAll([...stopped, pid], 'SIGCONT');
-      isHanging = false;
-      troubledAt = performance.now();
     },
     async endSessions() {
-      troubledAt = performance.now();
       const client = new pg.Client({ connectionString: server.adminConnectionString });
       client.on('error', () => {});
       try {
@@ -84,7 +72,6 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
         await client.end().catch(() => {});
       }
     },
-    hadTroubleSince: (time) => down !== undefined || isHanging || troubledAt > time - troubleGraceMs,
     async stop({ keep }) {
       await down?.catch(() => {});
       await server.stop();

@@ -66,7 +66,6 @@ export async function startRig(environment: Record<string, string> = {}): Promis
       environment: own,
       logFile: path.join(folder, 'logs', `${name}.log`),
       onCrash: (who, how) => crashes.push(`${who} ended by itself: ${how} (see logs/${who}.log)`),
-      hadTroubleSince: (time) => postgres.hadTroubleSince(time),
     });
   const simulator = start('simulator', 'simulator', {
     PATH: shared.PATH,

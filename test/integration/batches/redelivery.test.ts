@@ -48,6 +48,16 @@ async function redeliver(id: string, claim: Claim, chunk = 0): Promise<{ claim: 
 const recorded = async (id: string) =>
   (await readEvents(database, id)).filter((event) => event.type === 'batch.chunk_redelivered').map(({ data }) => data);
 
+/** What a worker says when it is the suspect's turn (run-chunk.ts). */
+async function callSuspect(id: string, chunk: number): Promise<void> {
+  await database.db
+    .updateTable('batch_chunk')
+    .set({ handed_back: false })
+    .where('batch_id', '=', id)
+    .where('chunk', '=', chunk)
+    .execute();
+}
+
 test('a redelivered chunk does the lines that have no row, and the log says how many that is', async () => {
   const id = await createRunningBatch(database, engine, { lines: 5 });
   const first = await claimChunk(database, engine, id, 0);
@@ -105,6 +115,28 @@ test('claims that a living worker gave back do not count against the lines', asy
   }
 });
 
+test('a line that stands alone counts a death only when it was called, so that one beside it is not blamed', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 1 });
+  let claim = await claimChunk(database, engine, id, 0);
+  const countAfterDeath = async (): Promise<unknown> => {
+    const next = await redeliver(id, claim);
+    claim = next.claim;
+    const [chunk] = await readChunks(database, id);
+    const { action } = next.redelivery;
+    const isSuspect = next.redelivery.action === 'run' && next.redelivery.isSuspect;
+    return [action, isSuspect, chunk?.redeliveries_without_progress];
+  };
+  expect(await countAfterDeath()).toEqual(['run', false, 1]);
+  expect(await countAfterDeath()).toEqual(['run', true, 2]);
+  for (let times = 0; times < 9; times += 1) expect(await countAfterDeath()).toEqual(['run', true, 2]); // never called
+  for (const count of [3, 4]) {
+    await callSuspect(id, 0);
+    expect(await countAfterDeath()).toEqual(['run', true, count]);
+  }
+  await callSuspect(id, 0);
+  expect(await countAfterDeath()).toEqual(['poison', false, 5]);
+});
+
 test('a line that ends its worker each time is found alone, and every other line is done', async () => {
   const lines = 9;
   const deadly = 7;
@@ -123,6 +155,7 @@ test('a line that ends its worker each time is found alone, and every other line
       else if (covered.includes(deadly)) {
         // The worker dies before it settles anything.
         deaths += 1;
+        if (redelivery?.action === 'run' && redelivery.isSuspect) await callSuspect(id, chunk);
         await loseClaim(engine, claim);
         continue;
       }

@@ -6,13 +6,17 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createBatchWatch, type BatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import type { CallLine } from '#libs/batches/call-line.ts';
+import type { LinePlace } from '#libs/batches/line-place.ts';
 import { createChunkRunner, type ChunkRunner } from '#libs/batches/run-chunk.ts';
 import { createSlots, type Slots } from '#libs/batches/slots.ts';
+import type { Wait } from '#libs/forwarding/answer.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
+  closeLate,
   createRunningBatch,
   loseClaim,
   readBatch,
@@ -49,7 +53,11 @@ const answer: Awaited<ReturnType<CallLine>> = {
 };
 
 /** A runner over real files and a real database; `call` stands in for the provider. */
-function setUp(call: (line: number, signal: AbortSignal) => Promise<unknown>, callsMax = 10): Setup {
+function setUp(
+  call: (line: number, signal: AbortSignal, place: Pick<LinePlace, 'aside'>) => Promise<unknown>,
+  callsMax = 10,
+  room = createSlots({ callsMax: 100, bytesMax: 1_048_576 }),
+): Setup {
   const slots = createSlots({ callsMax, bytesMax: 1_048_576 });
   const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
   const called: number[] = [];
@@ -60,9 +68,12 @@ function setUp(call: (line: number, signal: AbortSignal) => Promise<unknown>, ca
     blobs,
     watch,
     slots,
-    async callLine({ line, signal }) {
+    room,
+    waits: { begin: () => () => {} },
+    isCrowded: () => false,
+    async callLine({ line, signal, place }) {
       called.push(line);
-      await call(line, signal);
+      await call(line, signal, place);
       return answer;
     },
     inputBlob: () => Promise.resolve(blob),
@@ -174,6 +185,29 @@ test('a cancelled batch starts no more lines, and those that run may finish', as
   expect(slots.inFlight()).toEqual(nothingInFlight);
 });
 
+test('a call that outlasts the cancelled batch is given up, and its room is free for others', async () => {
+  const waiting = Promise.withResolvers<void>();
+  const { runner, slots, watch } = setUp(async (line, signal) => {
+    if (line < lines) return;
+    waiting.resolve();
+    await untilAborted(signal);
+  });
+  const { id, claim } = await createChunk();
+  await watch.start?.();
+  const run = runner.run(jobOf(id, claim));
+  await waiting.promise;
+  await eventually(
+    () => readBatch(database, id),
+    ({ completed }) => completed === lines - 1,
+  );
+  await requestCancel(engine, id);
+  await closeLate(engine, id);
+  await run;
+  await watch.stop?.();
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines - 1, status: 'finalizing' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
 test('a watch for another status of the same batch does not end its lines', async () => {
   const validating = Promise.withResolvers<void>();
   const { runner, watch, called } = setUp((line) => (line === 1 ? validating.promise : Promise.resolve()), 1);
@@ -196,4 +230,129 @@ test('a chunk whose input cannot be read is tried again, and that is not held ag
   expect(called).toEqual([]);
   expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'released' });
   expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+const until: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
+const untilEnded = (signal: AbortSignal): Promise<void> => untilAborted(signal).catch(() => {});
+
+/** A runner whose first line is answered, and whose others wait until they are ended. */
+function setUpWaiting() {
+  const waiting = Promise.withResolvers<void>();
+  let waits = 0;
+  const calledAfter: number[] = [];
+  const setup = setUp(async (line, _signal, place) => {
+    if (line === 1) return;
+    waits += 1;
+    if (waits === lines - 1) waiting.resolve();
+    await place.aside(until, untilEnded);
+    calledAfter.push(line);
+  }, 2);
+  return { ...setup, waiting: waiting.promise, calledAfter };
+}
+
+test('lines that wait hold no room: with two places all six lines get their turn', async () => {
+  const { runner, slots, watch, waiting } = setUpWaiting();
+  const { id, claim } = await createChunk();
+  await watch.start?.();
+  const run = runner.run(jobOf(id, claim));
+  await waiting;
+  expect(slots.inFlight()).toMatchObject({ calls: 0, waiting: 0 });
+  await requestCancel(engine, id);
+  await run;
+  await watch.stop?.();
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a cancel ends the lines that wait at once; none of them calls, and the batch is drained', async () => {
+  const { runner, watch, waiting, calledAfter } = setUpWaiting();
+  const { id, claim } = await createChunk();
+  await watch.start?.();
+  const run = runner.run(jobOf(id, claim));
+  await waiting;
+  await requestCancel(engine, id);
+  await run;
+  await watch.stop?.();
+  expect(calledAfter).toEqual([]);
+  expect(await readBatch(database, id)).toMatchObject({
+    completed: 1,
+    failed: 0,
+    status: 'finalizing',
+    finalizing_reason: 'cancelled',
+  });
+});
+
+test('the end of the batch ends the lines that wait, and leaves them without a result', async () => {
+  const { runner, slots, watch, waiting, calledAfter } = setUpWaiting();
+  const { id, claim } = await createChunk();
+  await watch.start?.();
+  const run = runner.run(jobOf(id, claim));
+  await waiting;
+  await eventually(
+    () => readBatch(database, id),
+    ({ completed }) => completed === 1,
+  );
+  await closeLate(engine, id, 'expired');
+  await run;
+  await watch.stop?.();
+  expect(calledAfter).toEqual([]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: 1, failed: 0, finalizing_reason: 'expired' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a drain does not wait for lines that wait: they are given back and done by the next worker', async () => {
+  const { runner, slots, waiting, calledAfter } = setUpWaiting();
+  const { id, claim } = await createChunk();
+  const run = runner.run(jobOf(id, claim));
+  await waiting;
+  runner.drain(3_600_000);
+  await run;
+  expect(calledAfter).toEqual([]);
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'released', handed_back: true }]);
+  const next = setUp(() => Promise.resolve());
+  await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  expect(next.called).toEqual([2, 3, 4, 5, 6]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+});
+
+test('a lost claim ends the lines that wait', async () => {
+  const { runner, slots, waiting, calledAfter } = setUpWaiting();
+  const { id, claim } = await createChunk();
+  const lost = new AbortController();
+  const run = runner.run(jobOf(id, claim, lost.signal));
+  await waiting;
+  await loseClaim(engine, claim);
+  lost.abort();
+  await run;
+  expect(calledAfter).toEqual([]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
+  expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a chunk waits for room in memory, reads nothing before, and a drain ends that wait', async () => {
+  const room = createSlots({ callsMax: 100, bytesMax: inputBytes });
+  const { runner, called } = setUp(() => Promise.resolve(), 10, room);
+  const { id, claim } = await createChunk();
+  await room.acquire(1);
+  const run = runner.run(jobOf(id, claim));
+  await eventually(
+    () => Promise.resolve(room.inFlight()),
+    ({ waiting }) => waiting === 1,
+  );
+  expect(called).toEqual([]);
+  runner.drain(3_600_000);
+  await run;
+  expect(room.inFlight()).toEqual({ calls: 1, bytes: 1, waiting: 0 });
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'released', handed_back: true }]);
+
+  const next = setUp(() => Promise.resolve(), 10, room);
+  const again = next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  await eventually(
+    () => Promise.resolve(room.inFlight()),
+    ({ waiting }) => waiting === 1,
+  );
+  room.release(1, 1);
+  await again;
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+  expect(room.inFlight()).toEqual(nothingInFlight);
 });

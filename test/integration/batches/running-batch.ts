@@ -114,7 +114,7 @@ export async function claimChunk(
   id: string,
   chunk: number,
 ): Promise<Claim> {
-  await releaseChunks(database.db, engine.queue, 1_000);
+  await releaseChunks(database.db, engine.queue, { ofBatch: 1_000, ofAll: 1_000 });
   const { generation } = (await readChunks(database, id)).find((row) => row.chunk === chunk) ?? { generation: 0 };
   const jobId = chunkJobId(id, chunk, generation);
   const { rows } = await sql<{ retry_count: number }>`
@@ -134,6 +134,17 @@ export const loseClaim = (engine: { queue: JobQueue }, claim: Claim): Promise<bo
 export async function requestCancel(engine: { eventLog: EventLog }, id: string): Promise<void> {
   await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
     unit.append(batchModel, id, [{ type: 'batch.cancel_requested', data: {} }]),
+  );
+}
+
+/** What happens ten minutes after a cancel, or at the deadline, whatever still runs. */
+export async function closeLate(
+  engine: { eventLog: EventLog },
+  id: string,
+  reason: 'cancelled' | 'expired' = 'cancelled',
+): Promise<void> {
+  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
+    unit.append(batchModel, id, [{ type: 'batch.finalizing', data: { reason } }]),
   );
 }
 

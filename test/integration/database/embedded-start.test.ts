@@ -3,7 +3,7 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import { pino } from 'pino';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { isRoot, nobody, query, scratchFolder, start, startInProcess } from './embedded-harness.ts';
+import { isRoot, nobody, pidsWith, query, scratchFolder, start, startInProcess } from './embedded-harness.ts';
 
 test('a first start creates a database that its own role, no superuser, owns', async () => {
   const server = await start({ dataDir: await scratchFolder() });
@@ -32,6 +32,15 @@ test('a first start creates a database that its own role, no superuser, owns', a
   expect(
     await query(server.adminConnectionString, 'select rolsuper from pg_roles where rolname = current_user'),
   ).toEqual([{ rolsuper: true }]);
+});
+
+test('a start that is told to stop leaves no server and no lock, and the next one goes on from there', async () => {
+  const dataDir = await scratchFolder();
+  const signal = AbortSignal.abort(new Error('told to stop'));
+  await expect(start({ dataDir, signal })).rejects.toThrow('told to stop');
+  expect(pidsWith(dataDir)).toEqual([]);
+  const server = await start({ dataDir });
+  expect(await query(server.connectionString, 'select 1 as one')).toEqual([{ one: 1 }]);
 });
 
 test('the server is durable by default, listens on loopback only and demands its password', async () => {

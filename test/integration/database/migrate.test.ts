@@ -5,6 +5,7 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { migrate, pendingMigrations } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });
@@ -90,6 +91,31 @@ test('a migration that fails leaves nothing of itself or of those before it', as
   await expect(run()).rejects.toThrow(/Migration 0002_broken failed: division by zero/);
   expect(await tables()).toEqual([]);
   expect(await pendingMigrations(database.db, folder)).toEqual(['0001_first', '0002_broken']);
+});
+
+test('a migration that is told to stop ends its session at once and leaves nothing, and can be run again', async () => {
+  await write(
+    '0001_long',
+    "create table a (x int);select pg_sleep(3600 * (select (to_regclass('public.go') is null)::int))",
+  );
+  const stopping = new AbortController();
+  const options = { connectionString: database.connectionString, logger, folder };
+  const running = migrate({ ...options, signal: stopping.signal });
+  const sessions = async () => {
+    const { rows } = await sql<{ query: string }>`
+      select query from pg_stat_activity where application_name = 'sluice-migrate' and datname = current_database()`.execute(
+      database.db,
+    );
+    return rows.map(({ query }) => query);
+  };
+  await eventually(sessions, (queries) => queries.some((query) => query.includes('pg_sleep')));
+  stopping.abort(new Error('told to stop'));
+  await expect(running).rejects.toThrow('told to stop');
+  await eventually(sessions, (queries) => queries.length === 0);
+  expect(await tables()).toEqual([]);
+  await expect(migrate({ ...options, signal: stopping.signal })).rejects.toThrow('told to stop');
+  await sql`create table go ()`.execute(database.db);
+  expect(await migrate(options)).toEqual(['0001_long']);
 });
 
 test('statements may take longer than the limits of ordinary pools', async () => {

@@ -10,8 +10,11 @@ export type TcpProxy = {
   close(): Promise<void>;
 };
 
-/** A TCP proxy on 127.0.0.1 in front of a database, to lose answers and connections at chosen moments. */
-export async function startTcpProxy(target: string): Promise<TcpProxy> {
+/**
+ * A TCP proxy on 127.0.0.1 in front of a database, to lose answers and connections at chosen moments. On a free port, or
+ * on `ownPort`.
+ */
+export async function startTcpProxy(target: string, ownPort = 0): Promise<TcpProxy> {
   const { hostname, port } = new URL(target);
   const sockets = new Set<Socket>();
   let passes = (_data: Buffer): boolean => true;
@@ -29,7 +32,7 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     client.on('data', (data) => upstream.write(data));
     upstream.on('data', (data) => passes(data) && client.write(data));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  await new Promise<void>((resolve) => server.listen(ownPort, '127.0.0.1', resolve));
   const address = server.address();
   if (typeof address !== 'object' || address === null) throw new Error('The proxy has no port.');
   const url = new URL(target);

@@ -1,8 +1,10 @@
 import { sql } from 'kysely';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
+import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { startTcpProxy } from '../database/tcp-proxy.ts';
 
@@ -85,6 +87,28 @@ test('a claim is held until it is given back, and a lost one affects nothing', a
   expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
 });
 
+test('a stop waits for a handler as long as it may, and then fails its job, which is done again', async () => {
+  const definition = queueOf('stopped');
+  const queue = createJobQueue({
+    connectionString: database.connectionString,
+    role: 'worker',
+    queues: [definition],
+    logger,
+    poolSizeMax: 2,
+    stopDeadlineMs: 1_000,
+  });
+  await queue.start?.();
+  const begun = Promise.withResolvers<void>();
+  await queue.work(definition, { concurrency: 1 }, async (job) => {
+    begun.resolve();
+    await sleep(3_600_000, job.signal);
+  });
+  await queue.enqueue(database.db, definition, { n: 1 });
+  await begun.promise;
+  await queue.stop?.();
+  expect(await jobState('stopped')).toEqual([{ state: 'retry', retry_count: 0 }]);
+});
+
 test.each([1, 2, 4, 7, 11, 16, 22, 30])(
   'a start that loses the database at its answer %i goes on when it is back',
   async (answer) => {
@@ -106,11 +130,13 @@ test.each([1, 2, 4, 7, 11, 16, 22, 30])(
       logger,
       poolSizeMax: 2,
     });
+    const { connectionString } = proxy;
+    const wait = createDatabaseWait({ connectionString, logger, waitMsMax: 60_000 });
     try {
-      await queue.start?.();
+      await wait.outlasting(queue).start?.();
       const done = Promise.withResolvers<number>();
       await queue.work(definition, { concurrency: 1 }, (job) => Promise.resolve(done.resolve(job.payload.n)));
-      await queue.schedule(definition, '* * * * *');
+      await wait.outlasting({ name: 'schedule', start: () => queue.schedule(definition, '* * * * *') }).start?.();
       await queue.enqueue(database.db, definition, { n: answer });
       expect(await done.promise).toBe(answer);
     } finally {

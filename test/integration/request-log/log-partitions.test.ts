@@ -18,7 +18,10 @@ const midnightMs = Date.UTC(2026, 10, 22);
 
 function createLog(clock: { now: () => number }) {
   const { logger, lines } = createTestLogger();
-  return { log: createRequestLog({ db: database.db, pool: database.pool, logger, clock, retryDelayMs: 10 }), lines };
+  return {
+    log: createRequestLog({ app: 'api', db: database.db, pool: database.pool, logger, clock, retryDelayMs: 10 }),
+    lines,
+  };
 }
 
 async function partitions(): Promise<string[]> {

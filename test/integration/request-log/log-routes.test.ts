@@ -14,7 +14,7 @@ const recordedMs = Date.UTC(2026, 10, 21, 10, 0, 1, 999);
 beforeAll(async () => {
   const { db, pool } = database;
   const clock = { now: () => recordedMs };
-  const log = createRequestLog({ db, pool, logger: createTestLogger().logger, clock });
+  const log = createRequestLog({ app: 'api', db, pool, logger: createTestLogger().logger, clock });
   for (let index = 0; index < 25; index += 1) {
     log.record(logEntry({ request_id: `req_${index}`, metadata: { user: `u${index}` } }));
   }

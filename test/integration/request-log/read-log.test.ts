@@ -17,6 +17,7 @@ const startMs = Date.UTC(2026, 10, 21, 12);
 async function write(entries: readonly (Partial<RequestLogEntry> & { atMs: number })[]): Promise<void> {
   let nowMs = 0;
   const log = createRequestLog({
+    app: 'api',
     db: database.db,
     pool: database.pool,
     logger: createTestLogger().logger,

@@ -54,9 +54,10 @@ export async function npmStart(env: Record<string, string>): Promise<NpmStart> {
   };
 }
 
-type Launched = { child: ChildProcess; output: { stdout: string; stderr: string }; ended: Promise<Ended> };
+export type Launched = { child: ChildProcess; output: { stdout: string; stderr: string }; ended: Promise<Ended> };
 
-function launch(args: readonly string[], env: Record<string, string>): Launched {
+/** Starts a program of the project; `output` is what it has printed so far. */
+export function launch(args: readonly string[], env: Record<string, string>): Launched {
   const child = spawn(process.execPath, args, { cwd: projectFolder, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const output = { stdout: '', stderr: '' };
   child.stdout.on('data', (chunk: Buffer) => (output.stdout += String(chunk)));

@@ -30,7 +30,9 @@ function timeOf(app: string, message: string): string {
     .trimEnd()
     .split('\n');
   const records = lines.map((line) => JSON.parse(line) as { msg: string; time: string });
-  return records.findLast(({ msg }) => msg === message)?.time ?? `no "${message}" in the log of ${app}`;
+  const found = records.findLast(({ msg }) => msg === message);
+  if (found === undefined) throw new Error(`no "${message}" in the log of ${app}`);
+  return found.time;
 }
 
 /** Status of a live completion; 0 while nobody listens. */
@@ -118,6 +120,18 @@ describe('npm start', () => {
     expect(JSON.parse(stdout)).toMatchObject({ check: true, equal: true, rows: { api_key: 1, virtual_key: 1 } });
   });
 
+  test('its processes account for their rows of the request log', async () => {
+    expect(await complete()).toBe(200);
+    const { code, stdout } = await run(['apps/cli/main.ts', 'logs', '--check', '--json'], env);
+    expect(code).toBe(0);
+    const { complete: isComplete, processes } = JSON.parse(stdout) as {
+      complete: boolean;
+      processes: { app: string; state: string }[];
+    };
+    expect(isComplete).toBe(true);
+    expect(processes.map(({ app, state }) => `${app} ${state}`).toSorted()).toEqual(['api running', 'worker running']);
+  });
+
   test('a killed API and a killed worker come back and serve', async () => {
     const before = platform.children();
     for (const app of ['api', 'worker'] as const) process.kill(before[app] ?? 0, 'SIGKILL');
@@ -176,6 +190,13 @@ describe('npm start', () => {
   test('the command line tool starts the database itself when nothing runs', async () => {
     const { code, stdout } = await run(['apps/cli/main.ts', 'rebuild', '--check'], env);
     expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringMatching(/equal: .+\n$/) });
+  });
+
+  test('an API that was stopped by SIGTERM has told of its last row', async () => {
+    const { stdout } = await run(['apps/cli/main.ts', 'logs', '--check', '--json'], env);
+    const { processes } = JSON.parse(stdout) as { processes: { app: string; state: string; missing: number }[] };
+    const last = processes.findLast(({ app }) => app === 'api');
+    expect(last).toMatchObject({ state: 'ended', rows: 1, missing: 0, last_sequence: 1 });
   });
 });
 

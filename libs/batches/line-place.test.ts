@@ -1,0 +1,172 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import type { Wait } from '#libs/forwarding/answer.ts';
+import { createLinePlace } from './line-place.ts';
+import { createSlots } from './slots.ts';
+
+const what: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
+const nothing = { calls: 0, bytes: 0, waiting: 0 };
+const tick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
+
+async function setUp(callsMax = 1) {
+  const slots = createSlots({ callsMax, bytesMax: 100 });
+  const stop = new AbortController();
+  const waits = { now: 0, all: 0 };
+  await slots.acquire(10);
+  const place = createLinePlace({
+    slots,
+    bytes: 10,
+    stop: stop.signal,
+    onWait() {
+      waits.now += 1;
+      waits.all += 1;
+      return () => (waits.now -= 1);
+    },
+  });
+  return { slots, stop, waits, place };
+}
+
+/** A wait that lasts until it is told to end, or its signal aborts. */
+function openWait() {
+  const ended = Promise.withResolvers<void>();
+  const wait = (signal: AbortSignal): Promise<void> => {
+    signal.addEventListener('abort', () => ended.resolve(), { once: true });
+    return ended.promise;
+  };
+  return { wait, end: () => ended.resolve() };
+}
+
+test('a line that waits holds nothing, and has its room again when it goes on', async () => {
+  const { slots, waits, place } = await setUp();
+  const { wait, end } = openWait();
+  const waited = place.aside(what, wait);
+  expect(slots.inFlight()).toEqual(nothing);
+  expect(waits.now).toBe(1);
+  end();
+  await waited;
+  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
+  expect(waits.now).toBe(0);
+  expect(place.isLeft()).toBe(false);
+  place.end(4); // its result is smaller
+  expect(slots.inFlight()).toEqual({ calls: 0, bytes: 4, waiting: 0 });
+});
+
+test('a stop ends a line that waits: it holds nothing and is not to call', async () => {
+  const { slots, stop, waits, place } = await setUp();
+  const waited = place.aside(what, openWait().wait);
+  stop.abort();
+  await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
+  expect(place.isLeft()).toBe(true);
+  expect(waits.now).toBe(0);
+  place.end(0);
+  expect(slots.inFlight()).toEqual(nothing);
+});
+
+test('a stop ends a line whose wait is over and that waits for its room', async () => {
+  const { slots, stop, place } = await setUp();
+  const { wait, end } = openWait();
+  const waited = place.aside(what, wait);
+  await slots.acquire(20); // another line took the room
+  end();
+  await tick();
+  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 1 });
+  stop.abort();
+  await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
+  place.end(0);
+  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 0 });
+});
+
+test('a line that is stopped in the moment in which it is given room gives it back', async () => {
+  const { slots, stop, place } = await setUp();
+  const { wait, end } = openWait();
+  const waited = place.aside(what, wait);
+  await slots.acquire(20);
+  end();
+  await tick();
+  slots.release(1, 20); // the room is the line's from here on
+  stop.abort();
+  await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
+  place.end(0);
+  expect(slots.inFlight()).toEqual(nothing);
+});
+
+test('a line under way when the stop comes may finish, but begins no wait', async () => {
+  const { slots, stop, waits, place } = await setUp();
+  stop.abort();
+  expect(place.isLeft()).toBe(false);
+  await expect(place.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
+  expect(waits.all).toBe(0);
+  // Nor does it get another chance.
+  await expect(place.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
+  place.end(0);
+  expect(slots.inFlight()).toEqual(nothing);
+});
+
+test('a wait that fails ends its line without an outcome', async () => {
+  const { slots, waits, place } = await setUp();
+  await expect(place.aside(what, () => Promise.reject(new Error('the process stops')))).rejects.toMatchObject({
+    code: 'call_aborted',
+  });
+  place.end(0);
+  expect(place.isLeft()).toBe(true);
+  expect(waits.now).toBe(0);
+  expect(slots.inFlight()).toEqual(nothing);
+});
+
+test('whatever lines do and whenever they are stopped, the limits hold and nothing leaks', async () => {
+  const lineOf = fc.record({ bytes: fc.integer({ min: 0, max: 150 }), waits: fc.array(fc.nat(4), { maxLength: 4 }) });
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(lineOf, { maxLength: 25 }),
+      fc.integer({ min: 1, max: 4 }),
+      fc.nat(60),
+      async (lines, callsMax, stopAfter) => {
+        const slots = createSlots({ callsMax, bytesMax: 100 });
+        const stop = new AbortController();
+        let calling = 0;
+        let now = 0;
+        const ticks = async (count: number, signal?: AbortSignal): Promise<void> => {
+          for (let done = 0; done < count; done += 1) {
+            if (signal?.aborted === true) return;
+            await tick();
+          }
+        };
+        const failures: unknown[] = [];
+        const run = async ({ bytes, waits }: (typeof lines)[number]): Promise<void> => {
+          if (!(await slots.acquire(bytes, { signal: stop.signal }))) return;
+          const place = createLinePlace({
+            slots,
+            bytes,
+            stop: stop.signal,
+            onWait() {
+              now += 1;
+              return () => (now -= 1);
+            },
+          });
+          try {
+            for (const wait of waits) {
+              calling += 1;
+              expect(calling).toBeLessThanOrEqual(callsMax);
+              await ticks(wait % 2);
+              calling -= 1;
+              await place.aside(what, (signal) => ticks(wait, signal));
+            }
+            place.end(0);
+          } catch (error) {
+            failures.push({ error, isStopped: stop.signal.aborted });
+            place.end(0);
+          }
+        };
+        const running = lines.map(run);
+        await ticks(stopAfter);
+        stop.abort();
+        await Promise.all(running);
+        const left = { error: expect.objectContaining({ code: 'call_aborted' }), isStopped: true };
+        expect(failures).toEqual(failures.map(() => left));
+        expect(slots.inFlight()).toEqual(nothing);
+        expect(now).toBe(0);
+      },
+    ),
+    { numRuns: 100 },
+  );
+});

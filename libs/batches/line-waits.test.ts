@@ -1,0 +1,57 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { Wait } from '#libs/forwarding/answer.ts';
+import { createTestLogger } from '#libs/http/http-test-kit.ts';
+import { createLineWaits, type LineWaits } from './line-waits.ts';
+
+let waits: LineWaits;
+let entries: Record<string, unknown>[];
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: 0 });
+  const test = createTestLogger();
+  entries = test.lines;
+  waits = createLineWaits({ logger: test.logger, now: Date.now });
+  void waits.start?.();
+});
+afterEach(() => {
+  void waits.stop?.();
+  vi.useRealTimers();
+});
+
+const limited: Wait = { reason: 'rate_limited', label: 'openai', model: 'gpt', untilMs: 90_000 };
+const told = (): unknown[] => entries.map(({ msg }) => msg);
+
+test('lines that wait are counted by reason while they do', () => {
+  const end = waits.begin('batch_1', limited);
+  waits.begin('batch_1', { ...limited, reason: 'retry' });
+  expect(waits.counts()).toEqual({ rate_limited: 1, circuit_open: 0, provider_busy: 0, retry: 1, gateway: 0 });
+  end();
+  expect(waits.counts()).toMatchObject({ rate_limited: 0, retry: 1 });
+});
+
+test('a batch whose lines wait is told of once a minute, by what most of them wait for', () => {
+  for (let n = 0; n < 3; n += 1) waits.begin('batch_1', limited);
+  waits.begin('batch_1', { ...limited, label: 'other' });
+  waits.begin('batch_2', { reason: 'gateway', label: null, model: null, untilMs: null });
+  vi.advanceTimersByTime(4_000);
+  expect(told()).toEqual([]);
+  vi.advanceTimersByTime(2_000);
+  const both = [
+    'batch waits: 4 lines wait, 3 of them for openai, model gpt (rate_limited until 1970-01-01T00:01:30.000Z)',
+    'batch waits: 1 lines wait, 1 of them for the database (gateway)',
+  ];
+  expect(told()).toEqual(both);
+  vi.advanceTimersByTime(58_000);
+  expect(told()).toEqual(both);
+  vi.advanceTimersByTime(3_000);
+  expect(told()).toHaveLength(4);
+});
+
+test('waits that end and begin again make no more words', () => {
+  for (let n = 0; n < 10; n += 1) {
+    const end = waits.begin('batch_1', limited);
+    vi.advanceTimersByTime(5_500);
+    end();
+  }
+  expect(told()).toHaveLength(1);
+});

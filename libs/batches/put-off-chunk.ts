@@ -1,0 +1,47 @@
+import { sql, type Transaction } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { batchModel, type BatchRow } from './batch-model.ts';
+import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
+import { chunkJobId } from './dispatch-chunks.ts';
+
+/**
+ * Gives a claimed chunk back to be taken up at a moment: under a new generation, and so a new job, in the transaction that
+ * ends the old one. What comes next is no crash. Does nothing when the claim was lost.
+ */
+export async function putOffChunk(
+  deps: { eventLog: EventLog; queue: JobQueue },
+  job: { id: string; retryCount: number; payload: ChunkPayload },
+  batch: Pick<BatchRow, 'id' | 'workspace_id'>,
+  startAfter: Date,
+): Promise<void> {
+  const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
+  const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
+  // Under the lock of the batch's stream: a cancel comes before, and is seen here, or after, and finds the new job.
+  await deps.eventLog.transact(command, async (unit) => {
+    const state = (await unit.load(batchModel, batch.id)) as BatchRow;
+    if (!(await deps.queue.complete(unit.tx, chunkQueue, job))) return;
+    const { chunk } = job.payload;
+    const released = await unit.tx
+      .updateTable('batch_chunk')
+      .set((of) => ({ generation: of('generation', '+', 1), handed_back: true }))
+      .where('batch_id', '=', batch.id)
+      .where('chunk', '=', chunk)
+      .where('state', '=', 'released')
+      .returning('generation')
+      .executeTakeFirst();
+    if (!released) return;
+    const { generation } = released;
+    const id = chunkJobId(batch.id, chunk, generation);
+    const options = { id, group: batch.id, ...(state.status === 'in_progress' ? { startAfter } : {}) };
+    await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);
+  });
+}
+
+/** Makes the chunks of a batch that were put off due now: of a cancelled batch, nothing else is waited for. */
+export async function hastenChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
+  await sql`
+    update pgboss.job set start_after = now()
+    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and start_after > now()`.execute(tx);
+}

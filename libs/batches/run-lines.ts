@@ -1,0 +1,155 @@
+import { memberValues } from '#libs/kernel/json-members.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { RequestLine } from '#libs/validation/json-lines.ts';
+import type { BatchRow } from './batch-model.ts';
+import type { BatchWatch } from './batch-watch.ts';
+import type { CallLine } from './call-line.ts';
+import { createChunkPulse } from './chunk-pulse.ts';
+import { createLinePlace, type LinePlace, type OnWait } from './line-place.ts';
+import type { LineWaits } from './line-waits.ts';
+import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
+import type { LineResult } from './settle-group.ts';
+import type { Settler } from './settle-results.ts';
+import type { Slots } from './slots.ts';
+
+type Deps = {
+  watch: BatchWatch;
+  slots: Slots;
+  callLine: CallLine;
+  waits: Pick<LineWaits, 'begin'>;
+  /** Other chunks need the room that this one has. */
+  isCrowded: () => boolean;
+  logger: Logger;
+};
+
+type Lines = {
+  batch: BatchRow;
+  chunk: number;
+  lines: readonly RequestLine[];
+  /** These have their result. */
+  settled: ReadonlySet<number>;
+  /** This one is not called any more: it has ended its worker each time. */
+  poison: number | null;
+  settler: Settler;
+  /** No more lines are started, those that wait are left, those that call may finish. */
+  stop: AbortSignal;
+  /** Calls are given up. */
+  abandon: AbortSignal;
+};
+
+/** `left`: the batch is not in progress any more. `stopped`: some lines have no result. `putOff`: so, as all only wait. */
+type LinesEnd = { kind: 'done' | 'stopped' | 'left' } | { kind: 'putOff'; resumeAtMs: number };
+
+/** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
+type Running = Lines & { signal: AbortSignal; onWait: OnWait };
+
+/** Runs the lines of a chunk that have no result yet; returns when none of them is running or waiting. */
+export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
+  const { batch, lines, settled } = run;
+  const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
+  const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
+  const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded });
+  const stop = AbortSignal.any([leftInProgress, run.stop, pulse.putOff]);
+  const running: Running = {
+    ...run,
+    stop,
+    signal: AbortSignal.any([run.abandon, results.ended]),
+    onWait(what) {
+      const ends = [deps.waits.begin(batch.id, what), pulse.begin(what)];
+      return () => {
+        for (const end of ends) end();
+      };
+    },
+  };
+  const started: Promise<boolean>[] = [];
+  let isStopped = false;
+  try {
+    for (const line of lines) {
+      if (settled.has(line.line)) continue;
+      // Room first: a line that waits here holds nothing and may still be cancelled.
+      const bytes = line.bytes.length;
+      const hasRoom = await deps.slots.acquire(bytes, { signal: stop });
+      isStopped = stop.aborted;
+      if (isStopped && hasRoom) deps.slots.release(1, bytes);
+      if (isStopped) break;
+      const place = createLinePlace({ slots: deps.slots, bytes, stop, onWait: running.onWait });
+      pulse.started();
+      started.push(runLine(deps, running, line, place).finally(() => pulse.ended()));
+    }
+    pulse.allStarted();
+    const finished = await Promise.all(started);
+    isStopped ||= finished.includes(false);
+  } finally {
+    pulse.stop();
+    unwatch();
+    results.unwatch();
+  }
+  if (leftInProgress.aborted) return { kind: 'left' };
+  if (!isStopped) return { kind: 'done' };
+  const isPutOff = pulse.putOff.aborted && !run.stop.aborted;
+  return isPutOff ? { kind: 'putOff', resumeAtMs: pulse.resumeAtMs() } : { kind: 'stopped' };
+}
+
+/**
+ * `ended` aborts when no more results of the batch are taken: after the cancel, those that run may finish, but what
+ * hangs would otherwise keep its room from all other batches until the batch's deadline.
+ */
+function watchResultsEnd(
+  watch: BatchWatch,
+  batchId: string,
+  leftInProgress: AbortSignal,
+): { ended: AbortSignal; unwatch: () => void } {
+  const ended = new AbortController();
+  let cancelling: ReturnType<BatchWatch['watch']> | undefined;
+  const watchOn = (): void => {
+    cancelling = watch.watch(batchId, 'cancelling');
+    cancelling.signal.addEventListener('abort', () => ended.abort(), { once: true });
+  };
+  leftInProgress.addEventListener('abort', watchOn, { once: true });
+  return {
+    ended: ended.signal,
+    unwatch() {
+      leftInProgress.removeEventListener('abort', watchOn);
+      cancelling?.unwatch();
+    },
+  };
+}
+
+/**
+ * One line: call, make its result line once, hand it to the settler. False when it was left without an outcome (its
+ * batch was cancelled while it waited, claim lost, worker out of time); never rejects.
+ */
+async function runLine(deps: Deps, run: Running, { line, bytes }: RequestLine, place: LinePlace): Promise<boolean> {
+  const { batch, chunk, signal, settler, poison } = run;
+  try {
+    const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
+    let outcome: LineOutcome;
+    let usage: LineResult['usage'] = null;
+    try {
+      if (poison === line)
+        outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
+      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, place }));
+    } catch (error) {
+      if (signal.aborted || place.isLeft()) {
+        // Whoever has the chunk next does this line.
+        place.end(0);
+        return false;
+      }
+      deps.logger.error({ err: error, batch_id: batch.id, line }, 'line failed inside the gateway');
+      const message = 'The gateway failed while it executed this request.';
+      outcome = { kind: 'error', code: 'internal_error', message };
+    }
+    const data = resultLine(batch.id, line, customId, outcome);
+    const release = (): void => deps.slots.release(0, data.length);
+    settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
+    // The call is over; the result's bytes stay counted until they are committed.
+    place.end(data.length);
+  } catch (error) {
+    // The line has no result, so the chunk will be found incomplete and count as tried in vain.
+    deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');
+    place.end(0);
+  }
+  return true;
+}
+
+const nullText = Buffer.from('null');

@@ -1,0 +1,156 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import {
+  findGaps,
+  judgeProcess,
+  type DayTally,
+  type JudgedProcess,
+  type KnownProcess,
+  type SequenceRange,
+} from './judge-process.ts';
+import { listLogDays } from './log-partitions.ts';
+import { defaultHeartbeatMs } from './process-record.ts';
+
+export type CheckedProcess = JudgedProcess & {
+  /** Where rows are missing: the first `gapsMax` places. */
+  gaps: SequenceRange[];
+};
+
+export type LogCheck = {
+  /** The first day looked at (`YYYY-MM-DD`): what was asked for, or the first that is kept. Null: there is none. */
+  firstDay: string | null;
+  days: number;
+  /** Rows that are there, and rows that are not, of all processes. */
+  rows: number;
+  missing: number;
+  /** In the order of their start. Those that ended in order without having recorded a row are only counted. */
+  processes: CheckedProcess[];
+  idleProcesses: number;
+  durationMs: number;
+};
+
+export type LogCheckOptions = {
+  /** Looks at this day (`YYYY-MM-DD`) and those after it only. */
+  since?: string | undefined;
+  /** A process that has not been heard of for this long is not running. Default: four heartbeats. */
+  silentAfterMs?: number;
+  onDay?: (day: string) => void;
+};
+
+/** Places named of one process: enough to look into the matter; how many rows are missing is known anyhow. */
+export const gapsMax = 20;
+
+/** The tables of the log as of one moment. */
+type Snapshot = Kysely<Database>;
+
+/**
+ * Compares the rows of the request log with what the processes said of them. Reads the log once, day by day, in one
+ * READ ONLY REPEATABLE READ transaction, counting in Postgres; it has no index by process, which every insert would pay
+ * for. A day in which rows are missing is read once more, to say where. Memory here is that of the number of processes.
+ *
+ * While it runs nothing waits for it but retention, which gives up after 2 s and comes again. The session must have no
+ * time limits.
+ */
+export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOptions = {}): Promise<LogCheck> {
+  const { since, silentAfterMs = 4 * defaultHeartbeatMs, onDay = () => {} } = options;
+  const startedMs = performance.now();
+  const transaction = db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only');
+  return await transaction.execute(async (tx) => {
+    // Before the snapshot is taken: no day is dropped after it.
+    await sql`lock table only request_log in access share mode`.execute(tx);
+    const kept = await listLogDays(tx);
+    const firstDay =
+      [kept[0]?.day, since]
+        .filter((day) => day !== undefined)
+        .toSorted()
+        .at(-1) ?? null;
+    const days = kept.filter(({ day }) => firstDay === null || day >= firstDay);
+    const tallies = new Map<string, DayTally[]>();
+    for (const { day, partition } of days) {
+      onDay(day);
+      for (const { processId, ...tally } of await tallyDay(tx, partition)) {
+        tallies.set(processId, [...(tallies.get(processId) ?? []), { day, ...tally }]);
+      }
+    }
+    const known = await readProcesses(tx, { firstDay, silentAfterMs, withRows: [...tallies.keys()] });
+    const judged = [...new Set([...known.keys(), ...tallies.keys()])].map((processId) =>
+      judgeProcess(processId, known.get(processId), tallies.get(processId) ?? [], firstDay),
+    );
+    const listed = judged.filter((process) => !isIdle(process));
+    const gaps = await locateGaps(tx, days, listed, tallies);
+    return {
+      firstDay,
+      days: days.length,
+      rows: listed.reduce((sum, process) => sum + process.rows, 0),
+      missing: listed.reduce((sum, process) => sum + process.missing, 0),
+      processes: listed.map((process) => ({ ...process, gaps: gaps.get(process.processId) ?? [] })),
+      idleProcesses: judged.length - listed.length,
+      durationMs: performance.now() - startedMs,
+    };
+  });
+}
+
+const isIdle = ({ state, said, rows }: JudgedProcess): boolean =>
+  state === 'ended' && rows === 0 && said?.last_sequence === 0;
+
+async function tallyDay(tx: Snapshot, partition: string): Promise<(Omit<DayTally, 'day'> & { processId: string })[]> {
+  const { rows } = await sql<Omit<DayTally, 'day'> & { processId: string }>`
+    select process_id as "processId", count(*) as rows, min(sequence) as first, max(sequence) as last
+    from ${sql.table(partition)} group by process_id`.execute(tx);
+  return rows;
+}
+
+/** What processes said that were heard of since `firstDay` or have rows, in the order of their start. */
+async function readProcesses(
+  tx: Snapshot,
+  { firstDay, silentAfterMs, withRows }: { firstDay: string | null; silentAfterMs: number; withRows: string[] },
+): Promise<Map<string, KnownProcess>> {
+  const { rows } = await sql<KnownProcess>`
+    select process.*,
+      now() - heard_at > make_interval(secs => ${silentAfterMs / 1_000}) as is_silent,
+      (select min(first_sequence) from request_log_day as day
+       where day.process_id = process.process_id and recorded_on >= ${firstDay}::date) as first_kept
+    from request_log_process as process
+    where ${firstDay}::date is null or heard_at >= ${firstDay}::date or process_id = any(${withRows}::uuid[])
+    order by started_at, process_id`.execute(tx);
+  return new Map(rows.map((row) => [row.process_id, row]));
+}
+
+type Hole = { processId: string; day: string; first: number; last: number };
+
+async function locateGaps(
+  tx: Snapshot,
+  days: readonly { day: string; partition: string }[],
+  processes: readonly JudgedProcess[],
+  tallies: ReadonlyMap<string, DayTally[]>,
+): Promise<Map<string, SequenceRange[]>> {
+  const damaged = processes.filter((process) => process.missing > 0);
+  const holes: Hole[] = [];
+  for (const { day, partition } of days) {
+    const isBroken = (tally: DayTally): boolean => tally.day === day && tally.rows < tally.last - tally.first + 1;
+    const ids = damaged.map(({ processId }) => processId).filter((id) => tallies.get(id)?.some(isBroken));
+    if (ids.length === 0) continue;
+    for (const hole of await findHoles(tx, partition, ids)) holes.push({ day, ...hole });
+  }
+  const byProcess = Map.groupBy(holes, (hole) => hole.processId);
+  return new Map(
+    damaged.map(({ processId, expected }) => [
+      processId,
+      findGaps(expected, tallies.get(processId) ?? [], byProcess.get(processId) ?? [], gapsMax),
+    ]),
+  );
+}
+
+/** The first places at which each of the processes lacks rows between two that are there on that day. */
+async function findHoles(tx: Snapshot, partition: string, processIds: string[]): Promise<Omit<Hole, 'day'>[]> {
+  const { rows } = await sql<Omit<Hole, 'day'>>`
+    select process_id as "processId", first, last from (
+      select process_id, previous + 1 as first, sequence - 1 as last,
+        row_number() over (partition by process_id order by sequence) as place
+      from (
+        select process_id, sequence, lag(sequence) over (partition by process_id order by sequence) as previous
+        from ${sql.table(partition)} where process_id = any(${processIds}::uuid[])
+      ) as row where sequence > previous + 1
+    ) as hole where place <= ${gapsMax}`.execute(tx);
+  return rows;
+}

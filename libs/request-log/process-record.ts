@@ -1,0 +1,155 @@
+import { sql, type Kysely } from 'kysely';
+import { isDatabaseTrouble } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { utcDay } from './log-id.ts';
+
+/** How far a process is, now. */
+export type ProcessState = {
+  /** Rows recorded so far: the sequence of the last. */
+  lastSequence: number;
+  /** All rows up to this one have been written, or are counted in `lostRows`. */
+  writtenSequence: number;
+  lostRows: number;
+};
+
+export type ProcessUpdate = ProcessState & {
+  /** Days (`YYYY-MM-DD`) with the sequence of their first row, as far as they are not known to be in the database. */
+  firstSequences: ReadonlyMap<string, number>;
+  hasStopped: boolean;
+};
+
+/** Writes what a process says of itself, over what it said before. */
+export type WriteProcess = (update: ProcessUpdate) => Promise<void>;
+
+export type ProcessRecord = {
+  /** Hears of every row, in order: remembers with which one a day begins. */
+  note(sequence: number, recordedAtMs: number): void;
+  /** Says that the process is there, and from then on at intervals. Never rejects. */
+  start(): Promise<void>;
+  /** Says that it has stopped. Tries for 2 s, or until `deadline`. Never rejects. */
+  finish(deadline: AbortSignal): Promise<void>;
+};
+
+/** How often a process says how far it is: one small statement, and what an auditor of a killed process goes by. */
+export const defaultHeartbeatMs = 15_000;
+const finishWaitMs = 2_000;
+const finishRetryMs = 100;
+const dayMs = 86_400_000;
+
+/**
+ * Tells the database how far this process is with its rows, so that what a killed process did not write is known to be
+ * missing. Nothing waits for it while the process serves, and nothing fails because of it: what could not be said is
+ * said the next time.
+ */
+export function createProcessRecord(deps: {
+  writeProcess: WriteProcess;
+  state: () => ProcessState;
+  logger: Logger;
+  /** Default 15 s. */
+  heartbeatMs?: number | undefined;
+}): ProcessRecord {
+  const { writeProcess, state, logger, heartbeatMs = defaultHeartbeatMs } = deps;
+  const firstSequences = new Map<string, number>();
+  let currentDay: number | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let beating: Promise<void> | undefined;
+  let failures = 0;
+  let isFinished = false;
+
+  async function write(hasStopped: boolean): Promise<void> {
+    const days = new Map(firstSequences);
+    await writeProcess({ ...state(), firstSequences: days, hasStopped });
+    for (const day of days.keys()) firstSequences.delete(day);
+  }
+
+  async function beat(): Promise<void> {
+    try {
+      await write(false);
+      failures = 0;
+    } catch (error) {
+      failures += 1;
+      // One is a connection that was lost, and made good by the next; more are told once.
+      if (failures === 2) logger.warn({ err: error }, 'how far the request log is could not be noted; trying again');
+    }
+  }
+  const startBeat = (): Promise<void> => (beating ??= beat().finally(() => (beating = undefined)));
+
+  async function writeEnd(end: AbortSignal): Promise<boolean> {
+    for (;;) {
+      try {
+        await write(true);
+        return true;
+      } catch (error) {
+        if (!isDatabaseTrouble(error)) return false;
+        await sleep(finishRetryMs, end);
+        if (end.aborted) return false;
+      }
+    }
+  }
+
+  return {
+    note(sequence, recordedAtMs) {
+      const day = Math.floor(recordedAtMs / dayMs);
+      if (day === currentDay) return;
+      currentDay = day;
+      const name = utcDay(recordedAtMs);
+      if (!firstSequences.has(name)) firstSequences.set(name, sequence);
+      // At once: were the process killed before the next beat, nobody would know where the day began.
+      if (!isFinished) void startBeat();
+    },
+    async start() {
+      timer ??= setInterval(() => void startBeat(), heartbeatMs).unref();
+      await startBeat();
+    },
+    async finish(deadline) {
+      isFinished = true;
+      clearInterval(timer);
+      if (deadline.aborted) return; // the writer has told which rows are lost
+      const waited = new AbortController();
+      const timeout = setTimeout(() => waited.abort(), finishWaitMs);
+      const end = AbortSignal.any([deadline, waited.signal]);
+      // Whatever the database does with the statement, the end of the process does not wait for it.
+      const isNoted = await Promise.race([writeEnd(end), aborted(end)]);
+      clearTimeout(timeout);
+      if (!isNoted) logger.warn('the end of this process could not be noted in the request log');
+    },
+  };
+}
+
+/** Resolves with false when the signal, which has not been aborted yet, is. */
+function aborted(signal: AbortSignal): Promise<false> {
+  const { promise, resolve } = Promise.withResolvers<false>();
+  signal.addEventListener('abort', () => resolve(false), { once: true });
+  return promise;
+}
+
+/**
+ * One statement. What is there never goes back: a heartbeat whose reply was late must not undo the end, and a record
+ * that could not be made at the start is made by the next heartbeat.
+ */
+export function createWriteProcess(
+  db: Kysely<Database>,
+  process: { id: string; app: string; startedAtMs: number },
+): WriteProcess {
+  return async ({ lastSequence, writtenSequence, lostRows, firstSequences, hasStopped }) => {
+    await sql`
+      with day as (
+        insert into request_log_day (process_id, recorded_on, first_sequence)
+        select ${process.id}::uuid, * from unnest(
+          ${[...firstSequences.keys()]}::date[], ${[...firstSequences.values()]}::bigint[])
+        on conflict do nothing
+      )
+      insert into request_log_process as known
+        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at)
+      values (${process.id}, ${process.app}, ${new Date(process.startedAtMs)}, now(), ${lastSequence},
+        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end)
+      on conflict (process_id) do update set
+        heard_at = greatest(known.heard_at, excluded.heard_at),
+        last_sequence = greatest(known.last_sequence, excluded.last_sequence),
+        written_sequence = greatest(known.written_sequence, excluded.written_sequence),
+        lost_rows = greatest(known.lost_rows, excluded.lost_rows),
+        stopped_at = coalesce(known.stopped_at, excluded.stopped_at)`.execute(db);
+  };
+}

@@ -1,0 +1,127 @@
+import { expect, test, type TestContext } from 'vitest';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { chatLine, createBatch, ended, resultsOf } from './batch-kit.ts';
+import { sdks, type Client, type Sdk } from './sdk.ts';
+
+const sdk = sdks[0] as Sdk;
+
+type Setup = { platform: TestPlatform; client: Client; throttled: Record<string, unknown>[] };
+
+const linesOf = (model: string, count = 40): Record<string, unknown>[] =>
+  Array.from({ length: count }, (_value, index) => chatLine(`t${index}`, { model: `@simulator/${model}` }));
+
+async function setUp(
+  { onTestFinished }: TestContext,
+  options: { worker?: boolean; environment?: Record<string, string> } = {},
+): Promise<Setup> {
+  const environment = { SLUICE_CALLS_MAX: '8', SLUICE_CHUNK_LINES: '4', ...options.environment };
+  const platform = await startPlatform({ ...options, environment });
+  onTestFinished(() => platform.stop());
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  return { platform, client, throttled: linesOf('sim-fault-429-after-30') };
+}
+
+const isRunning = ({ status }: { status: string }): boolean => status === 'in_progress';
+
+/** Calls that reached the provider. */
+const callsOf = ({ simulator }: TestPlatform): Promise<number> =>
+  Promise.resolve(Object.values(simulator.stats().requests).reduce((sum, count) => sum + count, 0));
+
+test('a cancelled batch whose lines all wait for a rate limit ends at once', async (context) => {
+  const { client, throttled } = await setUp(context);
+  const { id } = await createBatch(sdk, client, throttled);
+  await eventually(() => client.batches.retrieve(id), isRunning);
+  await client.batches.cancel(id);
+  expect(await ended(client, { id }, 15_000)).toMatchObject({ status: 'cancelled' });
+});
+
+test('a batch whose provider asks for a pause does not hold up the batch of another model', async (context) => {
+  const { client, throttled } = await setUp(context);
+  const { id } = await createBatch(sdk, client, throttled);
+  await eventually(() => client.batches.retrieve(id), isRunning);
+  const other = await createBatch(sdk, client, [chatLine('a', { model: '@simulator/sim-echo' })]);
+  expect(await ended(client, other, 15_000)).toMatchObject({ status: 'completed' });
+});
+
+test.each([
+  ['the next of its attempts', 'sim-fault-500', { SLUICE_RETRY_BASE: '60s', SLUICE_RETRY_MAX: '1h' }],
+  [
+    'a limit of which nobody says how long it lasts',
+    'sim-fault-429-none',
+    { SLUICE_RETRY_BASE: '60s', SLUICE_RETRY_MAX: '1h' },
+  ],
+])('a cancel ends a line that waits for %s, and it calls no more', async (_what, model, environment) => {
+  let platform: TestPlatform | undefined;
+  try {
+    const own = (platform = await startPlatform({ environment }));
+    const client = new sdk.OpenAI({ apiKey: own.adminKey, baseURL: own.baseUrl });
+    const { id } = await createBatch(sdk, client, linesOf(model, 5));
+    await eventually(
+      () => callsOf(own),
+      (calls) => calls === 5,
+    );
+    await client.batches.cancel(id);
+    const batch = await ended(client, { id }, 15_000);
+    expect(batch).toMatchObject({ status: 'cancelled', request_counts: { total: 5, completed: 0 } });
+    const { errors } = await resultsOf(client, batch);
+    expect(errors.map(({ error }) => error?.code)).toEqual(Array(5).fill('batch_cancelled'));
+    expect(await callsOf(own)).toBe(5);
+  } finally {
+    await platform?.stop();
+  }
+});
+
+test('the healthy lines of a batch complete while others of it wait', async (context) => {
+  const { client, throttled } = await setUp(context);
+  const healthy = Array.from({ length: 20 }, (_value, index) =>
+    chatLine(`h${index}`, { model: '@simulator/sim-echo' }),
+  );
+  // Every chunk has lines of both, the throttled ones first.
+  const mixed = throttled.slice(0, 20).flatMap((line, index) => [line, healthy[index] as Record<string, unknown>]);
+  const { id } = await createBatch(sdk, client, mixed, {});
+  // Four chunks are under way, and no more of a batch whose chunks do not end.
+  await eventually(
+    () => client.batches.retrieve(id),
+    ({ request_counts: counts }) => counts?.completed === 8,
+    { timeoutMs: 15_000 },
+  );
+  await client.batches.cancel(id);
+  const batch = await ended(client, { id }, 15_000);
+  expect(batch).toMatchObject({ status: 'cancelled', request_counts: { completed: 8, failed: 0 } });
+});
+
+test('nine batches that wait for their provider do not stop a tenth', async (context) => {
+  const { client, throttled } = await setUp(context, { environment: { SLUICE_CHUNKS_TOTAL: '8' } });
+  const waiting = [];
+  for (let batch = 0; batch < 9; batch += 1) waiting.push(await createBatch(sdk, client, throttled));
+  for (const { id } of waiting) await eventually(() => client.batches.retrieve(id), isRunning);
+  const tenth = await createBatch(sdk, client, [chatLine('a', { model: '@simulator/sim-echo' })]);
+  expect(await ended(client, tenth, 60_000)).toMatchObject({ status: 'completed' });
+  // Those that were put off are cancelled as soon as those that were not.
+  for (const { id } of waiting) await client.batches.cancel(id);
+  for (const batch of waiting) expect(await ended(client, batch, 20_000)).toMatchObject({ status: 'cancelled' });
+}, 120_000);
+
+test('a worker that is stopped leaves its waiting lines at once, and another one does them', async (context) => {
+  const { platform, client } = await setUp(context, { worker: false });
+  const worker = await platform.startWorker({ SLUICE_DRAIN: '1h' });
+  const lines = linesOf('sim-fault-429-after-600-then-ok-1', 3);
+  const { id } = await createBatch(sdk, client, lines);
+  await eventually(
+    () => callsOf(platform),
+    (calls) => calls > 0,
+  );
+  let isStopped = false;
+  const stopped = worker.stop().then(() => (isStopped = true));
+  // Sooner than it would give up a line that is under way.
+  await eventually(() => Promise.resolve(isStopped), Boolean, { timeoutMs: 15_000 });
+  await stopped;
+  expect(await client.batches.retrieve(id)).toMatchObject({ status: 'in_progress', request_counts: { failed: 0 } });
+  // It has not heard of the pause; the provider answers the second call of each line that made its first.
+  await platform.startWorker();
+  await eventually(
+    () => client.batches.retrieve(id),
+    ({ request_counts: counts }) => (counts?.completed ?? 0) > 0,
+  );
+});

@@ -1,0 +1,100 @@
+import { sql } from 'kysely';
+import { expect, test } from 'vitest';
+import { chunkQueue } from '#libs/batches/batch-queues.ts';
+import { chunkJobId, releaseChunks, returnLostChunks } from '#libs/batches/dispatch-chunks.ts';
+import { hastenChunks, putOffChunk } from '#libs/batches/put-off-chunk.ts';
+import { isRedelivered, takeUpRedelivered } from '#libs/batches/redelivery.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import {
+  claimChunk,
+  createRunningBatch,
+  loseClaim,
+  readBatch,
+  readChunks,
+  requestCancel,
+  silent,
+  useBatchEngine,
+  type Claim,
+} from './running-batch.ts';
+
+const database = useTestDatabase();
+const engine = useBatchEngine(database);
+
+const batchOf = (id: string) => ({ id, workspace_id: 'ws_1' });
+const jobOf = (id: string, claim: Claim) => ({ ...claim, payload: { batch_id: id, chunk: 0, generation: 0 } });
+const inAnHour = (): Date => new Date(Date.now() + 3_600_000);
+
+/** Jobs of a batch that may be claimed, at once or later. */
+async function jobsOf(batchId: string) {
+  const { rows } = await sql<{ id: string; isDue: boolean; group_id: string }>`
+    select id, start_after <= now() as "isDue", group_id from pgboss.job
+    where name = ${chunkQueue.name} and state < 'active' and data ->> 'batch_id' = ${batchId}
+    order by created_on`.execute(database.db);
+  return rows;
+}
+
+async function createClaimed(): Promise<{ id: string; claim: Claim }> {
+  const id = await createRunningBatch(database, engine, { lines: 3 });
+  return { id, claim: await claimChunk(database, engine, id, 0) };
+}
+
+test('a chunk that is put off comes back under a new job, later, and no crash is counted', async () => {
+  const { id, claim } = await createClaimed();
+  await putOffChunk(engine, jobOf(id, claim), batchOf(id), inAnHour());
+  expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
+  expect(await readChunks(database, id)).toMatchObject([{ state: 'released', generation: 1, handed_back: true }]);
+  // It is neither lost nor released once more.
+  await returnLostChunks(database.db, engine.queue, silent);
+  await releaseChunks(database.db, engine.queue, { ofBatch: 10, ofAll: 1_000 });
+  expect(await jobsOf(id)).toHaveLength(1);
+  await database.db.transaction().execute((tx) => hastenChunks(tx, id));
+  expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
+
+  const next = await claimChunk(database, engine, id, 0);
+  const [chunk] = await readChunks(database, id);
+  expect(chunk && isRedelivered(chunk, next)).toBe(true);
+  const taken = await takeUpRedelivered(engine, await readBatch(database, id), 0, next);
+  expect(taken).toMatchObject({ action: 'run', settled: new Set() });
+  expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
+});
+
+test('a chunk whose claim was lost is not put off', async () => {
+  const { id, claim } = await createClaimed();
+  await loseClaim(engine, claim);
+  await putOffChunk(engine, jobOf(id, claim), batchOf(id), inAnHour());
+  expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 0), isDue: true, group_id: id }]);
+  expect(await readChunks(database, id)).toMatchObject([{ generation: 0, handed_back: false }]);
+});
+
+test('a chunk of a batch that was cancelled meanwhile comes back at once, to be closed', async () => {
+  const { id, claim } = await createClaimed();
+  await requestCancel(engine, id);
+  await putOffChunk(engine, jobOf(id, claim), batchOf(id), inAnHour());
+  expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
+});
+
+test('chunks that were put off are of their batch alone, and count among its waiting jobs', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 6, linesPerChunk: 1 });
+  const other = await createRunningBatch(database, engine, { lines: 1 });
+  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
+  expect(await jobsOf(id)).toHaveLength(2);
+  expect(await jobsOf(other)).toHaveLength(1);
+  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
+  expect(await jobsOf(id)).toHaveLength(2);
+  await sql`update pgboss.job set start_after = now() + interval '1 hour'
+    where name = ${chunkQueue.name} and group_id = ${id} and state < 'active'`.execute(database.db);
+  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
+  expect(await jobsOf(id)).toHaveLength(2);
+  await database.db.transaction().execute((tx) => hastenChunks(tx, other));
+  expect(await jobsOf(id)).toMatchObject([{ isDue: false }, { isDue: false }]);
+});
+
+test('of all batches together no more jobs are ready than asked for, the oldest first', async () => {
+  await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
+  await sql`update batch_chunk set state = 'done'`.execute(database.db);
+  const ids: string[] = [];
+  for (let n = 0; n < 4; n += 1) ids.push(await createRunningBatch(database, engine, { lines: 5, linesPerChunk: 1 }));
+  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 5 });
+  const counts = await Promise.all(ids.map(async (id) => (await jobsOf(id)).length));
+  expect(counts).toEqual([2, 2, 1, 0]);
+});

@@ -1,0 +1,179 @@
+import { sql } from 'kysely';
+import { afterEach, expect, test } from 'vitest';
+import { z } from 'zod';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
+import { eventually } from '#test/eventually.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+
+const database = useTestDatabase();
+const logger = createLogger({ name: 'test', level: 'silent' });
+type Payload = { name: string };
+
+let queue: JobQueue | undefined;
+let held: Held[] = [];
+afterEach(async () => {
+  for (const { finish } of held) finish();
+  held = [];
+  await queue?.stop?.();
+});
+
+type Held = { job: ClaimedJob<Payload>; name: string; finish: () => void; fail: (error: Error) => void };
+
+/** A queue worked on by a handler that holds every job until it is told to finish. */
+async function setUp(name: string, limits: { concurrency: number; concurrencyOfGroup: number }) {
+  const definition: QueueDefinition<Payload> = {
+    name,
+    payload: z.object({ name: z.string() }),
+    options: { retryLimit: 100, retryDelay: 0, heartbeatSeconds: 10, notify: true },
+  };
+  const { connectionString } = database;
+  const own = (queue = createJobQueue({
+    connectionString,
+    role: 'worker',
+    queues: [definition],
+    logger,
+    poolSizeMax: 2,
+  }));
+  await own.start?.();
+  const worker = own.workInGroups(definition, limits, (job) => {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    held.push({ job, name: job.payload.name, finish: resolve, fail: reject });
+    return promise;
+  });
+  const add = async (group: string | null, ...names: string[]): Promise<void> => {
+    for (const each of names) {
+      await own.enqueue(database.db, definition, { name: each }, group === null ? {} : { group });
+    }
+    worker.wake();
+  };
+  /** Waits until these jobs are held, and no other is claimed in a while. */
+  const expectHeld = async (...names: string[]): Promise<void> => {
+    await eventually(
+      () => Promise.resolve(held.map((one) => one.name).toSorted()),
+      (now) => now.join() === names.toSorted().join(),
+    );
+  };
+  const finish = (...names: string[]): void => {
+    for (const one of held.filter((each) => names.includes(each.name))) one.finish();
+    held = held.filter((each) => !names.includes(each.name));
+  };
+  return { own, definition, worker, add, expectHeld, finish };
+}
+
+async function statesOf(name: string): Promise<Record<string, number>> {
+  const { rows } = await sql<{ state: string; jobs: number }>`
+    select state::text, count(*)::int as jobs from pgboss.job where name = ${name} group by 1`.execute(database.db);
+  return Object.fromEntries(rows.map(({ state, jobs }) => [state, jobs]));
+}
+
+test('of one group so many jobs run at once, and another group does not wait for it', async () => {
+  const { add, expectHeld, finish } = await setUp('grouped', { concurrency: 8, concurrencyOfGroup: 2 });
+  await add('a', 'a1', 'a2', 'a3', 'a4');
+  await expectHeld('a1', 'a2');
+  await add('b', 'b1');
+  await expectHeld('a1', 'a2', 'b1');
+  finish('a1');
+  await expectHeld('a2', 'a3', 'b1');
+  finish('a2', 'a3', 'b1');
+  await expectHeld('a4');
+  finish('a4');
+  await eventually(
+    () => statesOf('grouped'),
+    (states) => states['completed'] === 5,
+  );
+});
+
+test('of all groups so many jobs run, and the last quarter is for groups that have none', async () => {
+  const { add, expectHeld, finish, worker } = await setUp('full', { concurrency: 4, concurrencyOfGroup: 3 });
+  await add('a', 'a1', 'a2', 'a3', 'a4');
+  await expectHeld('a1', 'a2', 'a3');
+  expect(worker.hasRoom()).toBe(true);
+  await add('b', 'b1', 'b2');
+  await expectHeld('a1', 'a2', 'a3', 'b1');
+  expect(worker.hasRoom()).toBe(false);
+  await add('c', 'c1');
+  finish('a1');
+  // One is free again: it is neither a's nor b's, which have jobs here.
+  await expectHeld('a2', 'a3', 'b1', 'c1');
+  finish('a2', 'a3', 'b1', 'c1');
+  await expectHeld('a4', 'b2');
+});
+
+test('jobs without a group, of an older release, are bounded only all together', async () => {
+  const { add, expectHeld } = await setUp('plain', { concurrency: 3, concurrencyOfGroup: 1 });
+  await add(null, 'p1', 'p2', 'p3', 'p4');
+  await expectHeld('p1', 'p2', 'p3');
+  expect(await statesOf('plain')).toEqual({ active: 3, created: 1 });
+});
+
+test('a job whose handler throws is claimed again, and a payload of another shape is not given to it', async () => {
+  const { add, expectHeld, definition, own, worker } = await setUp('failing', {
+    concurrency: 2,
+    concurrencyOfGroup: 2,
+  });
+  await add('a', 'a1');
+  await expectHeld('a1');
+  held[0]?.fail(new Error('a bug of ours'));
+  await eventually(
+    () => Promise.resolve(held.map(({ job }) => job.retryCount)),
+    (counts) => counts.join() === '0,1',
+  );
+  const odd = { wrong: true } as unknown as Payload;
+  await own.enqueue(database.db, { ...definition, options: {} }, odd, { group: 'b' });
+  worker.wake();
+  await eventually(
+    () => statesOf('failing'),
+    (states) => (states['retry'] ?? 0) + (states['active'] ?? 0) === 2,
+  );
+  expect(held).toHaveLength(2);
+});
+
+test('a claim that was lost is told to its handler', async () => {
+  const { add, expectHeld, own, definition } = await setUp('lost', { concurrency: 1, concurrencyOfGroup: 1 });
+  await add('a', 'a1');
+  await expectHeld('a1');
+  const [first] = held;
+  expect(await own.giveBack(definition, first?.job as ClaimedJob<Payload>, 'job heartbeat timeout')).toBe(true);
+  await eventually(() => Promise.resolve(first?.job.signal.aborted), Boolean, { timeoutMs: 15_000 });
+  first?.finish();
+  // And what it returned settled nothing: the job is claimed again.
+  await eventually(
+    () => Promise.resolve(held.map(({ job }) => job.retryCount)),
+    (counts) => counts.join() === '0,1',
+  );
+});
+
+test('a claim is kept for longer than its heartbeat', async () => {
+  const { add, expectHeld, own, definition } = await setUp('long', { concurrency: 2, concurrencyOfGroup: 2 });
+  await add('a', 'a1');
+  await expectHeld('a1');
+  const { rows } = await sql<{ heartbeat_on: Date }>`
+    select heartbeat_on from pgboss.job where name = 'long'`.execute(database.db);
+  await eventually(
+    async () => {
+      const later = await sql<{ moved: boolean }>`
+        select heartbeat_on > ${rows[0]?.heartbeat_on} as moved from pgboss.job where name = 'long'`.execute(
+        database.db,
+      );
+      return later.rows[0]?.moved;
+    },
+    Boolean,
+    { timeoutMs: 15_000 },
+  );
+  expect(held[0]?.job.signal.aborted).toBe(false);
+  expect(await own.holds(database.db, definition, held[0]?.job as ClaimedJob<Payload>)).toBe(true);
+});
+
+test('a queue that stops claims no more, and waits for the jobs under way', async () => {
+  const { add, expectHeld, own, finish } = await setUp('stopping', { concurrency: 1, concurrencyOfGroup: 1 });
+  await add('a', 'a1', 'a2');
+  await expectHeld('a1');
+  let isStopped = false;
+  const stopped = Promise.resolve(own.stop?.()).then(() => (isStopped = true));
+  await new Promise((resolve) => void setImmediate(resolve));
+  expect(isStopped).toBe(false);
+  finish('a1');
+  await stopped;
+  expect(await statesOf('stopping')).toEqual({ completed: 1, created: 1 });
+});
