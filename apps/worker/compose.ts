@@ -95,7 +95,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     room,
     callLine,
     waits,
-    isCrowded: () => chunkWorker?.hasRoom() === false || room.inFlight().waiting > 0,
+    isCrowded: () => chunkWorker?.isCrowded() === true || room.inFlight().waiting > 0,
     inputBlob,
     onChunkDone: () => dispatcher.wake(),
     logger,

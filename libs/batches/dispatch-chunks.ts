@@ -21,7 +21,7 @@ export type Dispatcher = Part & {
   wake(): void;
 };
 
-/** How many jobs wait in the queue: of one batch, and of all. */
+/** How many jobs wait in the queue: of one batch, and of all that have not been put off. */
 type ReadyJobs = { ofBatch: number; ofAll: number };
 
 /**
@@ -86,21 +86,27 @@ const batchesOfPassMax = 64;
  */
 export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
   return await db.transaction().execute(async (tx) => {
-    const { rows: waiting } = await sql<{ batch_id: string; jobs: number; ready: number }>`
+    const { rows: waiting } = await sql<{ batch_id: string; jobs: number; ready: number; fresh: number }>`
       select data ->> 'batch_id' as batch_id, count(*)::int as jobs,
-        (count(*) filter (where start_after <= now()))::int as ready
+        (count(*) filter (where start_after <= now()))::int as ready,
+        (count(*) filter (where start_after = created_on))::int as fresh
       from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked group by 1`.execute(tx);
     const ready = waiting.reduce((sum, row) => sum + row.ready, 0);
-    const room = readyJobs.ofAll - ready;
+    // Those that come back from being put off take no room here: of a few throttled batches there may always be as many
+    // as that, and no other batch would ever be given a job. The queue is worked on in the order in which jobs came.
+    const space = readyJobs.ofAll - waiting.reduce((sum, row) => sum + row.fresh, 0);
+    // Where a few large batches have taken it, there is a quarter more for those that have no job there at all.
+    const [ofBatch, room] =
+      space > 0 ? [readyJobs.ofBatch, space] : [1, space + Math.max(1, Math.floor(readyJobs.ofAll / 4))];
     if (room <= 0) return ready;
     // Those whose chunks are all out cost one look at an index each. A batch's jobs that are put off count too: what they
     // wait for is the matter with all of its lines, as a rule.
     const { rows: chunks } = await sql<PendingChunk>`
       select pending.* from (
-        select batch.id, ${readyJobs.ofBatch} - coalesce(waiting.jobs, 0) as room from batch
+        select batch.id, ${ofBatch} - coalesce(waiting.jobs, 0) as room from batch
         left join unnest(${waiting.map((row) => row.batch_id)}::text[], ${waiting.map((row) => row.jobs)}::int[])
           as waiting (id, jobs) using (id)
-        where batch.status = 'in_progress' and coalesce(waiting.jobs, 0) < ${readyJobs.ofBatch}
+        where batch.status = 'in_progress' and coalesce(waiting.jobs, 0) < ${ofBatch}
           and exists (select from batch_chunk where batch_id = batch.id and state = 'pending')
         order by batch.completion_window = 'immediate' desc, batch.created_at, batch.id
         limit ${batchesOfPassMax}

@@ -7,8 +7,11 @@ import type { ClaimedJob, QueueDefinition } from './job-queue.ts';
 export type GroupWorker = {
   /** There may be jobs: look now instead of at the next poll. */
   wake(): void;
-  /** Whether another job would be taken now. */
-  hasRoom(): boolean;
+  /**
+   * No more room but what is kept for groups that have no job here: other jobs may wait, also where the kept room stands
+   * empty.
+   */
+  isCrowded(): boolean;
   /** Claims no more jobs, and waits for those under way; what is left after `timeoutMs` is told that its claim is lost. */
   stop(timeoutMs: number): Promise<void>;
 };
@@ -52,6 +55,8 @@ export function startGroupWorker<Payload extends object>(
   let woken = new AbortController();
   let touching = false;
 
+  const isCrowded = (): boolean => running.size >= concurrency - reserved;
+
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]
       .filter(({ claim }) => !claim.signal.aborted)
@@ -61,7 +66,7 @@ export function startGroupWorker<Payload extends object>(
   function ignoredGroups(): string[] {
     const jobs = new Map<string, number>();
     for (const { group } of running.values()) if (group !== null) jobs.set(group, (jobs.get(group) ?? 0) + 1);
-    const most = concurrency - running.size <= reserved ? 1 : concurrencyOfGroup;
+    const most = isCrowded() ? 1 : concurrencyOfGroup;
     return [...jobs].filter(([, count]) => count >= most).map(([group]) => group);
   }
 
@@ -135,7 +140,7 @@ export function startGroupWorker<Payload extends object>(
 
   return {
     wake: () => woken.abort(),
-    hasRoom: () => running.size < concurrency,
+    isCrowded,
     async stop(timeoutMs) {
       stopping.abort();
       await claiming;

@@ -61,7 +61,7 @@ export type JobQueue = Part & {
     queue: QueueDefinition<Payload>,
     limits: { concurrency: number; concurrencyOfGroup: number },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
-  ): Pick<GroupWorker, 'wake' | 'hasRoom'>;
+  ): Pick<GroupWorker, 'wake' | 'isCrowded'>;
   /** Completes a job inside the caller's transaction; false when the claim was lost meanwhile. */
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Whether the claim is still ours, and a sign of life for it, inside the caller's transaction. */

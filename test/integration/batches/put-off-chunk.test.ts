@@ -98,3 +98,35 @@ test('of all batches together no more jobs are ready than asked for, the oldest 
   const counts = await Promise.all(ids.map(async (id) => (await jobsOf(id)).length));
   expect(counts).toEqual([2, 2, 1, 0]);
 });
+
+test('however many chunks come back from being put off, a batch that has not begun is given its jobs', async () => {
+  await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
+  await sql`update batch_chunk set state = 'done'`.execute(database.db);
+  const throttled = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 1 });
+  for (let chunk = 0; chunk < 4; chunk += 1) {
+    const claim = await claimChunk(database, engine, throttled, chunk);
+    const job = { ...claim, payload: { batch_id: throttled, chunk, generation: 0 } };
+    await putOffChunk(engine, job, batchOf(throttled), inAnHour());
+  }
+  await database.db.transaction().execute((tx) => hastenChunks(tx, throttled));
+  expect(await jobsOf(throttled)).toEqual(Array(4).fill(expect.objectContaining({ isDue: true })));
+  const other = await createRunningBatch(database, engine, { lines: 3, linesPerChunk: 1 });
+  expect(await releaseChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 2 })).toBe(6);
+  expect(await jobsOf(other)).toHaveLength(2);
+});
+
+test('batches whose jobs fill the queue leave room for the first job of another one', async () => {
+  await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
+  await sql`update batch_chunk set state = 'done'`.execute(database.db);
+  const ids: string[] = [];
+  for (let n = 0; n < 4; n += 1) ids.push(await createRunningBatch(database, engine, { lines: 5, linesPerChunk: 1 }));
+  const release = () => releaseChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 8 });
+  const jobs = () => Promise.all(ids.map(async (id) => (await jobsOf(id)).length));
+  await release();
+  expect(await jobs()).toEqual([4, 4, 0, 0]);
+  await release();
+  expect(await jobs()).toEqual([4, 4, 1, 1]);
+  ids.push(await createRunningBatch(database, engine, { lines: 1 }));
+  await release();
+  expect(await jobs()).toEqual([4, 4, 1, 1, 0]);
+});

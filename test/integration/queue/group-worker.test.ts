@@ -86,12 +86,16 @@ test('of one group so many jobs run at once, and another group does not wait for
 
 test('of all groups so many jobs run, and the last quarter is for groups that have none', async () => {
   const { add, expectHeld, finish, worker } = await setUp('full', { concurrency: 4, concurrencyOfGroup: 3 });
-  await add('a', 'a1', 'a2', 'a3', 'a4');
+  await add('a', 'a1', 'a2');
+  await expectHeld('a1', 'a2');
+  expect(worker.isCrowded()).toBe(false);
+  await add('a', 'a3', 'a4');
   await expectHeld('a1', 'a2', 'a3');
-  expect(worker.hasRoom()).toBe(true);
+  // a4 finds no room, though there is some.
+  expect(worker.isCrowded()).toBe(true);
   await add('b', 'b1', 'b2');
   await expectHeld('a1', 'a2', 'a3', 'b1');
-  expect(worker.hasRoom()).toBe(false);
+  expect(worker.isCrowded()).toBe(true);
   await add('c', 'c1');
   finish('a1');
   // One is free again: it is neither a's nor b's, which have jobs here.
