@@ -20,7 +20,7 @@ export type ChunkPulse = {
 };
 
 /** As long as this without a result, or without the hope of one, and all of them waiting. */
-export const idleMsMax = 10_000;
+export const idleMsMax = 3_000;
 const lookEveryMs = 1_000;
 /** Of a wait that ends when there is room, or whose end is told too late. */
 const putOffMsMin = 5_000;

@@ -5,6 +5,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { backFromWaiting } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { chunkQueue, closeQueue } from './batch-queues.ts';
 
@@ -89,11 +90,11 @@ export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, ready
     const { rows: waiting } = await sql<{ batch_id: string; jobs: number; ready: number; fresh: number }>`
       select data ->> 'batch_id' as batch_id, count(*)::int as jobs,
         (count(*) filter (where start_after <= now()))::int as ready,
-        (count(*) filter (where start_after = created_on))::int as fresh
+        (count(*) filter (where priority > ${backFromWaiting}))::int as fresh
       from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked group by 1`.execute(tx);
     const ready = waiting.reduce((sum, row) => sum + row.ready, 0);
     // Those that come back from being put off take no room here: of a few throttled batches there may always be as many
-    // as that, and no other batch would ever be given a job. The queue is worked on in the order in which jobs came.
+    // as that, and no other batch would ever be given a job.
     const space = readyJobs.ofAll - waiting.reduce((sum, row) => sum + row.fresh, 0);
     // Where a few large batches have taken it, there is a quarter more for those that have no job there at all.
     const [ofBatch, room] =

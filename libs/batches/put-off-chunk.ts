@@ -1,6 +1,7 @@
 import { sql, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
+import { backFromWaiting } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
@@ -34,14 +35,17 @@ export async function putOffChunk(
     if (!released) return;
     const { generation } = released;
     const id = chunkJobId(batch.id, chunk, generation);
-    const options = { id, group: batch.id, ...(state.status === 'in_progress' ? { startAfter } : {}) };
+    const waits = state.status === 'in_progress' ? { startAfter, priority: backFromWaiting } : {};
+    const options = { id, group: batch.id, ...waits };
     await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);
   });
 }
 
-/** Makes the chunks of a batch that were put off due now: of a cancelled batch, nothing else is waited for. */
+/** Makes the chunks of a batch that were put off due now, as any other: of a cancelled batch, nothing is waited for. */
 export async function hastenChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
   await sql`
-    update pgboss.job set start_after = now()
-    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and start_after > now()`.execute(tx);
+    update pgboss.job set start_after = least(start_after, now()), priority = 0
+    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and priority = ${backFromWaiting}`.execute(
+    tx,
+  );
 }

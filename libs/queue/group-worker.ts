@@ -1,4 +1,4 @@
-import type { Job, PgBoss } from 'pg-boss';
+import type { JobFetchOptions, JobWithMetadata, PgBoss } from 'pg-boss';
 import { z } from 'zod';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
@@ -7,10 +7,7 @@ import type { ClaimedJob, QueueDefinition } from './job-queue.ts';
 export type GroupWorker = {
   /** There may be jobs: look now instead of at the next poll. */
   wake(): void;
-  /**
-   * No more room but what is kept for groups that have no job here: other jobs may wait, also where the kept room stands
-   * empty.
-   */
+  /** Jobs may wait for room here, also where some that is kept for others stands empty. */
   isCrowded(): boolean;
   /** Claims no more jobs, and waits for those under way; what is left after `timeoutMs` is told that its claim is lost. */
   stop(timeoutMs: number): Promise<void>;
@@ -23,7 +20,19 @@ type Limits = {
   concurrencyOfGroup: number;
 };
 
-type Running = { id: string; retryCount: number; group: string | null; claim: AbortController; done: Promise<void> };
+/** The `priority` of jobs that come back from waiting. */
+export const backFromWaiting = -1;
+/** Of the claims while both kinds are there: so many in a row of the others before one of those that come back. */
+const othersInARow = 3;
+
+type Running = {
+  id: string;
+  retryCount: number;
+  group: string | null;
+  isBack: boolean;
+  claim: AbortController;
+  done: Promise<void>;
+};
 
 // Woken for new jobs, it asks by itself only for those of which nobody tells: lost by a dead worker, or due by now.
 const pollMs = 2_000;
@@ -40,8 +49,10 @@ const Touched = z.object({ settled: z.array(z.string()).optional() });
  * queries, of which an idle process with room for 32 would send 16 a second; and its bound for groups holds for pollers
  * that were all started together.)
  *
- * The last quarter of the room goes to groups that have no job here yet: however long a few groups take, another one
- * finds room for a first job.
+ * The last eighth of the room goes to groups that have no job here yet: however long a few groups take, another one
+ * finds room for a first job. Jobs that come back from waiting have three quarters at most, and stand behind the others
+ * but for every fourth claim: what waits again and again takes little from what could go on, and neither starves the
+ * other.
  */
 export function startGroupWorker<Payload extends object>(
   { boss, logger, onError }: { boss: PgBoss; logger: Logger; onError: (error: unknown) => void },
@@ -49,13 +60,16 @@ export function startGroupWorker<Payload extends object>(
   { concurrency, concurrencyOfGroup }: Limits,
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
 ): GroupWorker {
-  const reserved = Math.max(0, Math.min(Math.floor(concurrency / 4), concurrency - concurrencyOfGroup));
+  const reserved = Math.max(0, Math.min(Math.ceil(concurrency / 8), concurrency - concurrencyOfGroup));
+  const backMax = Math.max(1, concurrency - 2 * reserved);
   const stopping = new AbortController();
   const running = new Map<string, Running>();
   let woken = new AbortController();
   let touching = false;
+  let row = 0;
 
-  const isCrowded = (): boolean => running.size >= concurrency - reserved;
+  const isFullOfBack = (): boolean => [...running.values()].filter(({ isBack }) => isBack).length >= backMax;
+  const isReserveLeft = (): boolean => running.size >= concurrency - reserved;
 
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]
@@ -66,8 +80,21 @@ export function startGroupWorker<Payload extends object>(
   function ignoredGroups(): string[] {
     const jobs = new Map<string, number>();
     for (const { group } of running.values()) if (group !== null) jobs.set(group, (jobs.get(group) ?? 0) + 1);
-    const most = isCrowded() ? 1 : concurrencyOfGroup;
+    const most = isReserveLeft() ? 1 : concurrencyOfGroup;
     return [...jobs].filter(([, count]) => count >= most).map(([group]) => group);
+  }
+
+  async function fetchJob(): Promise<JobWithMetadata<Payload> | undefined> {
+    const options = { batchSize: 1, ignoreGroups: ignoredGroups(), includeMetadata: true } as const;
+    const fetchOne = async (more: JobFetchOptions): Promise<JobWithMetadata<Payload> | undefined> =>
+      (await boss.fetch<Payload>(queue.name, { ...more, ...options }))[0];
+    if (isFullOfBack()) return await fetchOne({ minPriority: backFromWaiting + 1 });
+    if (row >= othersInARow) {
+      const job = await fetchOne({ maxPriority: backFromWaiting });
+      if (job) return job;
+      row = 0;
+    }
+    return await fetchOne({});
   }
 
   async function claimJobs(): Promise<void> {
@@ -76,7 +103,7 @@ export function startGroupWorker<Payload extends object>(
       let isEmpty = true;
       try {
         if (running.size < concurrency) {
-          const [job] = await boss.fetch<Payload>(queue.name, { batchSize: 1, ignoreGroups: ignoredGroups() });
+          const job = await fetchJob();
           isEmpty = job === undefined;
           if (job) start(job);
         }
@@ -88,10 +115,12 @@ export function startGroupWorker<Payload extends object>(
     }
   }
 
-  function start(job: Job<Payload>): void {
+  function start(job: JobWithMetadata<Payload>): void {
     const { id, retryCount, groupId = null } = job;
     const claim = new AbortController();
-    const entry: Running = { id, retryCount, group: groupId, claim, done: Promise.resolve() };
+    const isBack = job.priority <= backFromWaiting;
+    row = isBack ? 0 : row + 1;
+    const entry: Running = { id, retryCount, group: groupId, isBack, claim, done: Promise.resolve() };
     // By claim: one that was lost may come back while its handler still winds up.
     running.set(`${id}/${retryCount}`, entry);
     entry.done = run(job, claim.signal).finally(() => {
@@ -100,7 +129,7 @@ export function startGroupWorker<Payload extends object>(
     });
   }
 
-  async function run({ id, data, retryCount }: Job<Payload>, signal: AbortSignal): Promise<void> {
+  async function run({ id, data, retryCount }: JobWithMetadata<Payload>, signal: AbortSignal): Promise<void> {
     try {
       try {
         await handler({ id, payload: queue.payload.parse(data), signal, retryCount });
@@ -140,7 +169,7 @@ export function startGroupWorker<Payload extends object>(
 
   return {
     wake: () => woken.abort(),
-    isCrowded,
+    isCrowded: () => isReserveLeft() || isFullOfBack(),
     async stop(timeoutMs) {
       stopping.abort();
       await claiming;

@@ -91,13 +91,16 @@ test('the healthy lines of a batch complete while others of it wait', async (con
   expect(batch).toMatchObject({ status: 'cancelled', request_counts: { completed: 8, failed: 0 } });
 });
 
-test('nine batches that wait for their provider do not stop a tenth', async (context) => {
-  const { client, throttled } = await setUp(context, { environment: { SLUICE_CHUNKS_TOTAL: '8' } });
+test('many batches that wait for their providers, long or a little, do not stop another one', async (context) => {
+  const { client } = await setUp(context, { environment: { SLUICE_CHUNKS_TOTAL: '8' } });
   const waiting = [];
-  for (let batch = 0; batch < 9; batch += 1) waiting.push(await createBatch(sdk, client, throttled));
+  for (let batch = 0; batch < 12; batch += 1) {
+    const model = batch % 2 === 0 ? 'sim-fault-429-after-30' : 'sim-fault-429-after-5';
+    waiting.push(await createBatch(sdk, client, linesOf(model)));
+  }
   for (const { id } of waiting) await eventually(() => client.batches.retrieve(id), isRunning);
-  const tenth = await createBatch(sdk, client, [chatLine('a', { model: '@simulator/sim-echo' })]);
-  expect(await ended(client, tenth, 60_000)).toMatchObject({ status: 'completed' });
+  const other = await createBatch(sdk, client, linesOf('sim-echo'));
+  expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed' });
   // Those that were put off are cancelled as soon as those that were not.
   for (const { id } of waiting) await client.batches.cancel(id);
   for (const batch of waiting) expect(await ended(client, batch, 20_000)).toMatchObject({ status: 'cancelled' });

@@ -108,7 +108,7 @@ test('however many chunks come back from being put off, a batch that has not beg
     const job = { ...claim, payload: { batch_id: throttled, chunk, generation: 0 } };
     await putOffChunk(engine, job, batchOf(throttled), inAnHour());
   }
-  await database.db.transaction().execute((tx) => hastenChunks(tx, throttled));
+  await sql`update pgboss.job set start_after = now() where name = ${chunkQueue.name}`.execute(database.db);
   expect(await jobsOf(throttled)).toEqual(Array(4).fill(expect.objectContaining({ isDue: true })));
   const other = await createRunningBatch(database, engine, { lines: 3, linesPerChunk: 1 });
   expect(await releaseChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 2 })).toBe(6);

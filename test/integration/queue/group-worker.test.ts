@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { backFromWaiting } from '#libs/queue/group-worker.ts';
 import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -41,12 +42,15 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
     held.push({ job, name: job.payload.name, finish: resolve, fail: reject });
     return promise;
   });
-  const add = async (group: string | null, ...names: string[]): Promise<void> => {
+  const enqueue = async (group: string | null, names: string[], priority = 0): Promise<void> => {
     for (const each of names) {
-      await own.enqueue(database.db, definition, { name: each }, group === null ? {} : { group });
+      await own.enqueue(database.db, definition, { name: each }, { priority, ...(group === null ? {} : { group }) });
     }
     worker.wake();
   };
+  const add = (group: string | null, ...names: string[]): Promise<void> => enqueue(group, names);
+  /** Jobs that have waited, and come back. */
+  const addBack = (group: string, ...names: string[]): Promise<void> => enqueue(group, names, backFromWaiting);
   /** Waits until these jobs are held, and no other is claimed in a while. */
   const expectHeld = async (...names: string[]): Promise<void> => {
     await eventually(
@@ -58,7 +62,7 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
     for (const one of held.filter((each) => names.includes(each.name))) one.finish();
     held = held.filter((each) => !names.includes(each.name));
   };
-  return { own, definition, worker, add, expectHeld, finish };
+  return { own, definition, worker, add, addBack, expectHeld, finish };
 }
 
 async function statesOf(name: string): Promise<Record<string, number>> {
@@ -84,7 +88,43 @@ test('of one group so many jobs run at once, and another group does not wait for
   );
 });
 
-test('of all groups so many jobs run, and the last quarter is for groups that have none', async () => {
+test('jobs that come back from waiting are behind the others, but for every fourth claim', async () => {
+  const { add, addBack, expectHeld, finish } = await setUp('back', { concurrency: 1, concurrencyOfGroup: 1 });
+  await add(null, 'now');
+  await expectHeld('now');
+  await addBack('a', 'back1', 'back2');
+  await add('b', 'b1', 'b2', 'b3', 'b4');
+  for (const [last, next] of [
+    ['now', 'b1'],
+    ['b1', 'b2'],
+    ['b2', 'back1'],
+    ['back1', 'b3'],
+    ['b3', 'b4'],
+    ['b4', 'back2'],
+  ] as const) {
+    finish(last);
+    await expectHeld(next);
+  }
+});
+
+test('jobs that come back from waiting leave a quarter of the room to others', async () => {
+  const { add, addBack, expectHeld, finish, worker } = await setUp('kept', { concurrency: 8, concurrencyOfGroup: 2 });
+  await addBack('a', 'a1', 'a2', 'a3');
+  await addBack('b', 'b1', 'b2');
+  await addBack('c', 'c1');
+  await expectHeld('a1', 'a2', 'b1', 'b2', 'c1');
+  expect(worker.isCrowded()).toBe(false);
+  await addBack('d', 'd1', 'd2');
+  await expectHeld('a1', 'a2', 'b1', 'b2', 'c1', 'd1');
+  expect(worker.isCrowded()).toBe(true);
+  await add('e', 'e1', 'e2');
+  await add('f', 'f1');
+  await expectHeld('a1', 'a2', 'b1', 'b2', 'c1', 'd1', 'e1', 'f1');
+  finish('e1', 'f1', 'c1');
+  await expectHeld('a1', 'a2', 'b1', 'b2', 'd1', 'd2', 'e2');
+});
+
+test('of all groups so many jobs run, and the last of the room is for groups that have none', async () => {
   const { add, expectHeld, finish, worker } = await setUp('full', { concurrency: 4, concurrencyOfGroup: 3 });
   await add('a', 'a1', 'a2');
   await expectHeld('a1', 'a2');
