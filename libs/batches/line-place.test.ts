@@ -14,7 +14,7 @@ async function setUp(callsMax = 1) {
   const waits = { now: 0, all: 0 };
   await slots.acquire(10);
   const place = createLinePlace({
-    slots,
+    room: slots,
     bytes: 10,
     stop: stop.signal,
     onWait() {
@@ -135,7 +135,7 @@ test('whatever lines do and whenever they are stopped, the limits hold and nothi
         const run = async ({ bytes, waits }: (typeof lines)[number]): Promise<void> => {
           if (!(await slots.acquire(bytes, { signal: stop.signal }))) return;
           const place = createLinePlace({
-            slots,
+            room: slots,
             bytes,
             stop: stop.signal,
             onWait() {

@@ -1,6 +1,6 @@
 import type { Aside, Wait } from '#libs/forwarding/answer.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Slots } from './slots.ts';
+import type { Room } from './slots.ts';
 
 /**
  * One line's room among the calls of its process: held while the line calls, free while it waits. `calling` when it is
@@ -22,8 +22,8 @@ export type OnWait = (what: Wait) => () => void;
  * `stop` ends all waits of the line: its batch starts no more lines, its claim is lost, or its worker stops. A line that
  * only waits is not worth waiting for; what is under way may finish.
  */
-export function createLinePlace(deps: { slots: Slots; bytes: number; stop: AbortSignal; onWait: OnWait }): LinePlace {
-  const { slots, bytes, stop, onWait } = deps;
+export function createLinePlace(deps: { room: Room; bytes: number; stop: AbortSignal; onWait: OnWait }): LinePlace {
+  const { room, bytes, stop, onWait } = deps;
   let state: 'calling' | 'waiting' | 'left' | 'ended' = 'calling';
 
   const leave = (): GatewayError => {
@@ -35,11 +35,11 @@ export function createLinePlace(deps: { slots: Slots; bytes: number; stop: Abort
     async aside(what, wait) {
       // A line that was left must not call again, whoever tries.
       if (state !== 'calling' || stop.aborted) {
-        if (state === 'calling') slots.release(1, bytes);
+        if (state === 'calling') room.release(1, bytes);
         throw leave();
       }
       state = 'waiting';
-      slots.release(1, bytes);
+      room.release(1, bytes);
       const waited = onWait(what);
       try {
         await wait(stop);
@@ -48,11 +48,11 @@ export function createLinePlace(deps: { slots: Slots; bytes: number; stop: Abort
       } finally {
         waited();
       }
-      if (!(await slots.acquire(bytes, { signal: stop, isReturning: true }))) throw leave();
+      if (!(await room.acquire(bytes, { signal: stop, isReturning: true }))) throw leave();
       state = 'calling';
       // Given room in the very moment of the stop.
       if (stop.aborted) {
-        slots.release(1, bytes);
+        room.release(1, bytes);
         throw leave();
       }
     },
@@ -60,8 +60,8 @@ export function createLinePlace(deps: { slots: Slots; bytes: number; stop: Abort
     end(keptBytes) {
       if (state === 'calling') {
         state = 'ended';
-        slots.release(1, bytes - keptBytes);
-      } else if (keptBytes > 0) slots.release(0, -keptBytes);
+        room.release(1, bytes - keptBytes);
+      } else if (keptBytes > 0) room.release(0, -keptBytes);
     },
   };
 }

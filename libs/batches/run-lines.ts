@@ -10,11 +10,11 @@ import type { LineWaits } from './line-waits.ts';
 import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
 import type { Settler } from './settle-results.ts';
-import type { Slots } from './slots.ts';
+import type { Room, Slots } from './slots.ts';
 
 type Deps = {
   watch: BatchWatch;
-  slots: Slots;
+  slots: Pick<Slots, 'of'>;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
   /** Other chunks need the room that this one has. */
@@ -41,7 +41,7 @@ type Lines = {
 type LinesEnd = { kind: 'done' | 'stopped' | 'left' } | { kind: 'putOff'; resumeAtMs: number };
 
 /** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
-type Running = Lines & { signal: AbortSignal; onWait: OnWait };
+type Running = Lines & { room: Room; signal: AbortSignal; onWait: OnWait };
 
 /** Runs the lines of a chunk that have no result yet; returns when none of them is running or waiting. */
 export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
@@ -50,9 +50,11 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
   const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded });
   const stop = AbortSignal.any([leftInProgress, run.stop, pulse.putOff]);
+  const room = deps.slots.of(batch.id);
   const running: Running = {
     ...run,
     stop,
+    room,
     signal: AbortSignal.any([run.abandon, results.ended]),
     onWait(what) {
       const ends = [deps.waits.begin(batch.id, what), pulse.begin(what)];
@@ -68,11 +70,11 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       if (settled.has(line.line)) continue;
       // Room first: a line that waits here holds nothing and may still be cancelled.
       const bytes = line.bytes.length;
-      const hasRoom = await deps.slots.acquire(bytes, { signal: stop });
+      const hasRoom = await room.acquire(bytes, { signal: stop });
       isStopped = stop.aborted;
-      if (isStopped && hasRoom) deps.slots.release(1, bytes);
+      if (isStopped && hasRoom) room.release(1, bytes);
       if (isStopped) break;
-      const place = createLinePlace({ slots: deps.slots, bytes, stop, onWait: running.onWait });
+      const place = createLinePlace({ room, bytes, stop, onWait: running.onWait });
       pulse.started();
       started.push(runLine(deps, running, line, place).finally(() => pulse.ended()));
     }
@@ -120,7 +122,7 @@ function watchResultsEnd(
  * batch was cancelled while it waited, claim lost, worker out of time); never rejects.
  */
 async function runLine(deps: Deps, run: Running, { line, bytes }: RequestLine, place: LinePlace): Promise<boolean> {
-  const { batch, chunk, signal, settler, poison } = run;
+  const { batch, chunk, room, signal, settler, poison } = run;
   try {
     const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
     let outcome: LineOutcome;
@@ -140,7 +142,7 @@ async function runLine(deps: Deps, run: Running, { line, bytes }: RequestLine, p
       outcome = { kind: 'error', code: 'internal_error', message };
     }
     const data = resultLine(batch.id, line, customId, outcome);
-    const release = (): void => deps.slots.release(0, data.length);
+    const release = (): void => room.release(0, data.length);
     settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
     // The call is over; the result's bytes stay counted until they are committed.
     place.end(data.length);

@@ -104,6 +104,80 @@ test('whatever is acquired and given back, the limits hold, the order is kept, a
   );
 });
 
+test('one group leaves calls to others, and more than that when another one has some', async () => {
+  const slots = createSlots({ callsMax: 16, bytesMax: 1_000 });
+  const enter = async (group: string, count: number): Promise<number> => {
+    const all = await Promise.all(Array.from({ length: count }, () => admitted(slots.of(group).acquire(1))));
+    return all.filter(Boolean).length;
+  };
+  expect(await enter('a', 20)).toBe(14);
+  expect(await enter('b', 20)).toBe(2);
+  // What a gives back goes to b until they are about even, and one is always left.
+  for (let n = 0; n < 7; n += 1) slots.of('a').release(1, 1);
+  expect(await admitted(slots.of('c').acquire(1))).toBe(true);
+  expect(slots.inFlight()).toMatchObject({ calls: 16 });
+});
+
+test('groups take turns, and the lines of one keep their order', async () => {
+  const slots = createSlots({ callsMax: 1, bytesMax: 100 });
+  await slots.acquire(1);
+  const order: string[] = [];
+  const all = ['a1', 'a2', 'a3', 'b1', 'c1', 'c2'].map((name) =>
+    slots
+      .of(name.slice(0, 1))
+      .acquire(1)
+      .then(() => {
+        order.push(name);
+        slots.of(name.slice(0, 1)).release(1, 1);
+      }),
+  );
+  slots.release(1, 1);
+  await Promise.all(all);
+  expect(order).toEqual(['a1', 'b1', 'c1', 'a2', 'c2', 'a3']);
+});
+
+test('of whatever groups the lines are, all get in in the end, and no group has eight calls alone', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.record({ group: fc.constantFrom('a', 'b', 'c'), size: fc.integer({ min: 0, max: 40 }) }), {
+        maxLength: 40,
+      }),
+      fc.integer({ min: 2, max: 9 }),
+      fc.infiniteStream(fc.nat()),
+      async (lines, callsMax, choices) => {
+        const slots = createSlots({ callsMax, bytesMax: 1_000 });
+        const running: typeof lines = [];
+        let started = 0;
+        for (const line of lines) {
+          void slots
+            .of(line.group)
+            .acquire(line.size)
+            .then(() => {
+              started += 1;
+              running.push(line);
+            });
+        }
+        for (;;) {
+          await new Promise((resolve) => setImmediate(resolve));
+          const { calls, bytes, waiting } = slots.inFlight();
+          expect(calls).toBe(running.length);
+          expect(bytes).toBe(running.reduce((sum, { size }) => sum + size, 0));
+          expect(calls).toBeLessThanOrEqual(callsMax);
+          expect(calls > 0 || waiting === 0).toBe(true);
+          const groups = new Set(running.map(({ group }) => group));
+          expect(calls < 8 || groups.size > 1).toBe(true);
+          if (calls === 0) break;
+          const [line] = running.splice((choices.next().value ?? 0) % running.length, 1);
+          if (line) slots.of(line.group).release(1, line.size);
+        }
+        expect(started).toBe(lines.length);
+        expect(slots.inFlight()).toEqual({ calls: 0, bytes: 0, waiting: 0 });
+      },
+    ),
+    { numRuns: 50 },
+  );
+});
+
 test('a line that comes back goes before those that have not begun, and these still get their turn', async () => {
   const slots = createSlots({ callsMax: 1, bytesMax: 100 });
   await slots.acquire(1);

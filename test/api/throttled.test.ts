@@ -106,6 +106,18 @@ test('many batches that wait for their providers, long or a little, do not stop 
   for (const batch of waiting) expect(await ended(client, batch, 20_000)).toMatchObject({ status: 'cancelled' });
 }, 120_000);
 
+test('a batch whose provider hangs does not hold all the calls', async (context) => {
+  const { client, platform } = await setUp(context);
+  const hanging = await createBatch(sdk, client, linesOf('sim-fault-hang'));
+  await eventually(
+    () => callsOf(platform),
+    (calls) => calls === 7,
+  );
+  const other = await createBatch(sdk, client, linesOf('sim-echo'));
+  expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed' });
+  expect(await client.batches.retrieve(hanging.id)).toMatchObject({ status: 'in_progress' });
+});
+
 test('a worker that is stopped leaves its waiting lines at once, and another one does them', async (context) => {
   const { platform, client } = await setUp(context, { worker: false });
   const worker = await platform.startWorker({ SLUICE_DRAIN: '1h' });
