@@ -4,11 +4,13 @@ import { createChunkPulse, idleMsMax, type ChunkPulse } from './chunk-pulse.ts';
 
 let isCrowded: boolean;
 let pulse: ChunkPulse;
+const create = (putOffs: number): ChunkPulse =>
+  createChunkPulse({ now: Date.now, isCrowded: () => isCrowded, putOffs });
 
 beforeEach(() => {
   vi.useFakeTimers();
   isCrowded = true;
-  pulse = createChunkPulse({ now: Date.now, isCrowded: () => isCrowded });
+  pulse = create(0);
 });
 afterEach(() => {
   pulse.stop();
@@ -30,6 +32,21 @@ test('a chunk all of whose lines are told to wait for long is put off until the 
   waitFor('circuit_open', 40_000);
   expect(pulse.putOff.aborted).toBe(true);
   expect(pulse.resumeAtMs()).toBe(Date.now() + 40_000);
+});
+
+test.each([
+  [0, 5_000],
+  [1, 10_000],
+  [4, 80_000],
+  [1_000, 80_000],
+])('a chunk that was put off %i times before, for a short wait, is put off for %i ms', (putOffs, ms) => {
+  pulse.stop();
+  pulse = create(putOffs);
+  startTwo();
+  waitFor('rate_limited', 4_000);
+  waitFor('rate_limited', 4_000);
+  expect(pulse.putOff.aborted).toBe(true);
+  expect(pulse.resumeAtMs()).toBe(Date.now() + ms);
 });
 
 test('a chunk all of whose lines have waited for long, for nobody knows what, is put off', () => {

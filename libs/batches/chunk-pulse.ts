@@ -22,8 +22,9 @@ export type ChunkPulse = {
 /** As long as this without a result, or without the hope of one, and all of them waiting. */
 export const idleMsMax = 3_000;
 const lookEveryMs = 1_000;
-/** Of a wait that ends when there is room, or whose end is told too late. */
+/** Of a wait that ends when there is room, or whose end is told too late; twice as long each time, up to 80 s. */
 const putOffMsMin = 5_000;
+const doublingsMax = 4;
 /** What a provider says can change: after this long it is asked again. */
 const putOffMsMax = 300_000;
 
@@ -31,8 +32,14 @@ const putOffMsMax = 300_000;
  * `isCrowded`: other chunks need the room. A chunk is not put off while one of its lines waits for the next of its counted
  * attempts: they would be counted anew, and a provider that always fails would be asked until the batch expires.
  */
-export function createChunkPulse(deps: { now: () => number; isCrowded: () => boolean }): ChunkPulse {
-  const { now, isCrowded } = deps;
+export function createChunkPulse(deps: {
+  now: () => number;
+  isCrowded: () => boolean;
+  /** How often the chunk was put off before: each time costs a transaction and an event. */
+  putOffs: number;
+}): ChunkPulse {
+  const { now, isCrowded, putOffs } = deps;
+  const putOffMs = putOffMsMin * 2 ** Math.min(putOffs, doublingsMax);
   const putOff = new AbortController();
   const waits = new Set<Wait>();
   let active = 0;
@@ -47,7 +54,7 @@ export function createChunkPulse(deps: { now: () => number; isCrowded: () => boo
     const soonest = [...waits].reduce((least, { untilMs }) => Math.min(least, untilMs ?? 0), Number.POSITIVE_INFINITY);
     const isIdle = Math.max(nowMs - lastSignMs, soonest - nowMs) >= idleMsMax;
     if (!isIdle || !isCrowded()) return;
-    resumeAtMs = Math.min(Math.max(soonest, nowMs + putOffMsMin), nowMs + putOffMsMax);
+    resumeAtMs = Math.min(Math.max(soonest, nowMs + putOffMs), nowMs + putOffMsMax);
     putOff.abort();
   };
   const timer = setInterval(look, lookEveryMs).unref();

@@ -230,6 +230,7 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
   const end = await runLines(deps, {
     batch,
     chunk: chunk.chunk,
+    generation: chunk.generation,
     lines,
     settled,
     poison,

@@ -25,6 +25,8 @@ type Deps = {
 type Lines = {
   batch: BatchRow;
   chunk: number;
+  /** Of the chunk: about how often it was put off. */
+  generation: number;
   lines: readonly RequestLine[];
   /** These have their result. */
   settled: ReadonlySet<number>;
@@ -48,7 +50,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, lines, settled } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
-  const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded });
+  const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded, putOffs: run.generation });
   const stop = AbortSignal.any([leftInProgress, run.stop, pulse.putOff]);
   const room = deps.slots.of(batch.id);
   const running: Running = {
