@@ -50,9 +50,8 @@ const Touched = z.object({ settled: z.array(z.string()).optional() });
  * that were all started together.)
  *
  * The last eighth of the room goes to groups that have no job here yet: however long a few groups take, another one
- * finds room for a first job. Jobs that come back from waiting have three quarters at most, and stand behind the others
- * but for every fourth claim: what waits again and again takes little from what could go on, and neither starves the
- * other.
+ * finds room for a first job. Jobs that come back from waiting have half of it at most, and stand behind the others but
+ * for every fourth claim: what waits again and again takes little from what could go on, and neither starves the other.
  */
 export function startGroupWorker<Payload extends object>(
   { boss, logger, onError }: { boss: PgBoss; logger: Logger; onError: (error: unknown) => void },
@@ -61,7 +60,7 @@ export function startGroupWorker<Payload extends object>(
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
 ): GroupWorker {
   const reserved = Math.max(0, Math.min(Math.ceil(concurrency / 8), concurrency - concurrencyOfGroup));
-  const backMax = Math.max(1, concurrency - 2 * reserved);
+  const backMax = Math.ceil(concurrency / 2);
   const stopping = new AbortController();
   const running = new Map<string, Running>();
   let woken = new AbortController();
