@@ -13,6 +13,7 @@ import {
   type EmbeddedPostgres,
   type EmbeddedPostgresOptions,
 } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { compileCache } from '#test/compile-cache.ts';
 
 export const isRoot = process.getuid?.() === 0;
 
@@ -54,7 +55,7 @@ export async function startInProcess(
   const child = spawn(process.execPath, [script, JSON.stringify(options)], {
     ...user,
     cwd: '/',
-    env: { PATH: process.env.PATH, ...(home === undefined ? {} : { HOME: home }) },
+    env: { PATH: process.env.PATH, ...compileCache(), ...(home === undefined ? {} : { HOME: home }) },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = new Promise<number | null>((resolve) => child.on('exit', resolve));
