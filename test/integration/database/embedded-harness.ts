@@ -1,7 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -15,17 +14,19 @@ import {
   type EmbeddedPostgresOptions,
 } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { compileCache } from '#test/compile-cache.ts';
+import { makeDatabaseFolder } from '#test/database-folder.ts';
 
 export const isRoot = process.getuid?.() === 0;
 
 /** An ordinary user of every Linux system, whom root can play. */
 export const nobody = { uid: 65_534, gid: 65_534 };
 
+const prefix = 'sluice-embedded-';
 const silent: Logger = pino({ level: 'silent' });
 
 /** A temporary folder, removed after the test. Any user can pass through it, whatever the umask is. */
-export async function scratchFolder(): Promise<string> {
-  const folder = await makeFolder();
+export async function scratchFolder(options: { forPrograms?: boolean } = {}): Promise<string> {
+  const folder = await makeDatabaseFolder(prefix, options);
   onTestFinished(() => removeFolder(folder));
   return folder;
 }
@@ -45,7 +46,7 @@ export async function usedDataDir(): Promise<string> {
 let original: Promise<string> | undefined;
 
 async function makeOriginal(): Promise<string> {
-  const folder = await makeFolder();
+  const folder = await makeDatabaseFolder(prefix);
   const dataDir = path.join(folder, 'data');
   const options = { dataDir, durable: false, lockWaitMs: 0, logger: silent };
   const server = await startEmbeddedPostgres({ ...options, ...(isRoot ? { serverUser: 'nobody' } : {}) });
@@ -61,12 +62,6 @@ afterAll(async () => {
   const dataDir = await original?.catch(() => undefined);
   if (dataDir !== undefined) await removeFolder(path.dirname(dataDir));
 });
-
-async function makeFolder(): Promise<string> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-embedded-'));
-  await chmod(folder, 0o711);
-  return folder;
-}
 
 const removeFolder = (folder: string): Promise<void> => rm(folder, { recursive: true, force: true, maxRetries: 5 });
 

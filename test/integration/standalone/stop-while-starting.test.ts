@@ -1,10 +1,10 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
-import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { removeEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { createRandom } from '../../faults/random.ts';
 import { pidsWith } from '../database/embedded-harness.ts';
 import { environmentOf, launch, npmStart, standaloneEnvironment } from './npm-start.ts';
@@ -84,8 +84,7 @@ async function stopAt({ isReached }: Moment, delayMs: number): Promise<void> {
 }
 
 beforeAll(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'sluice-stop-'));
-  await chmod(folder, 0o711);
+  folder = await makeDatabaseFolder('sluice-stop-');
   dataDir = path.join(folder, 'data');
   env = standaloneEnvironment(dataDir, { [mark.name]: mark.value });
 });
