@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, rm } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Kysely } from 'kysely';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
@@ -9,7 +10,6 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { startRigProcess, type RigProcess } from './child-process.ts';
 import { createRigClient, type RigClient } from './rig-client.ts';
 import { startRigPostgres, type RigPostgres } from './rig-postgres.ts';
@@ -40,7 +40,8 @@ const logger = createLogger({ name: 'faults', level: process.env['SLUICE_LOG_LEV
 
 /** `environment` is for the API and the workers. */
 export async function startRig(environment: Record<string, string> = {}): Promise<Rig> {
-  const folder = await makeDatabaseFolder('sluice-faults-');
+  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-faults-'));
+  await chmod(folder, 0o711); // as root the database runs as another user
   await mkdir(path.join(folder, 'logs'));
   const postgres = await startRigPostgres({ dataDir: folder, logger });
   const { connectionString: databaseUrl } = postgres;
