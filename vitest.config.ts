@@ -1,4 +1,9 @@
+import path from 'node:path';
 import { defineConfig } from 'vitest/config';
+
+// Every test file and every process that a test starts (test/compile-cache.ts) compiles the same modules. Compiled once
+// and kept, they let an API start in two thirds of the time. Node itself checks each against its source.
+process.env['NODE_COMPILE_CACHE'] ??= path.join(import.meta.dirname, 'node_modules/.cache/node-compile');
 
 // `unit` needs nothing; `integration` needs a Postgres (DATABASE_URL, embedded, or Testcontainers: test/postgres.ts).
 export default defineConfig({

@@ -1,7 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import { rm } from 'node:fs/promises';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { allQueues } from '#apps/platform/queues.ts';
@@ -9,6 +7,7 @@ import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-po
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
 import { installQueue } from '#libs/queue/install-queue.ts';
+import { makeDatabaseFolder } from './database-folder.ts';
 
 /** What tests get by `inject('postgres')`; use test/postgres.ts instead of reading it. */
 export type TestPostgres = {
@@ -63,8 +62,7 @@ async function startServer(logger: Logger): Promise<Server> {
   if (kind === 'containers') return startContainer();
   if (kind) throw new Error(`SLUICE_TEST_POSTGRES is "${kind}"; it may be "containers" or absent.`);
   if (url) return { adminUrl: url, stop: async () => {} };
-  const dataDir = await mkdtemp(path.join(tmpdir(), 'sluice-test-'));
-  await chmod(dataDir, 0o711); // as root the server runs as another user
+  const dataDir = await makeDatabaseFolder('sluice-test-');
   const server = await startEmbeddedPostgres({ dataDir, logger, durable: false, maxConnections: 300 });
   return {
     adminUrl: server.adminConnectionString,

@@ -16,6 +16,8 @@ export type DatabaseWaitOptions = {
   backoff?: { firstMs: number; maxMs: number };
   /** Between two lines of the log that tell of the wait. Default 5 s. */
   noticeMs?: number;
+  /** The longest try to connect, and the longest wait for the answer after it. Default 5 s. */
+  probeTimeoutMs?: number;
 };
 
 export type DatabaseWait = {
@@ -30,8 +32,6 @@ export type DatabaseWait = {
 
 /** README says 15 or newer. */
 const serverVersionMin = 15;
-/** The longest try to connect, and the longest wait for the answer after it. */
-const probeTimeoutMs = 5_000;
 /** Wrong password, a user that may not connect (pg_hba.conf), no such database: the operator has to change something. */
 const refusedStates = new Set(['28P01', '28000', '3D000']);
 
@@ -44,7 +44,8 @@ const refusedStates = new Set(['28P01', '28000', '3D000']);
  * that is too old), an Error when `waitMsMax` has passed, and what it threw itself when that is not about the connection.
  */
 export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
-  const { connectionString, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 }, noticeMs = 5_000 } = options;
+  const { connectionString, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 } } = options;
+  const { noticeMs = 5_000, probeTimeoutMs = 5_000 } = options;
   const { host, port, database = '' } = new pg.Client({ connectionString });
   const place = `${host}:${port}`;
   let waitedMs = 0;
@@ -88,7 +89,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   const probe = async (signal?: AbortSignal): Promise<void> => {
     let version: string;
     try {
-      version = await askVersion(connectionString, logger, signal);
+      version = await askVersion({ connectionString, logger, timeoutMs: probeTimeoutMs, signal });
     } catch (error) {
       // Whatever else a first connection meets (no TLS, a certificate that is not trusted), no later one will do better.
       throw isTransient(error) || signal?.aborted ? error : unusable(error);
@@ -103,12 +104,14 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
 }
 
 /** The server's version, by a connection of its own. Throws at once when the signal aborts. */
-async function askVersion(connectionString: string, logger: Logger, signal?: AbortSignal): Promise<string> {
-  const limits = {
-    connectionTimeoutMs: probeTimeoutMs,
-    statementTimeoutMs: probeTimeoutMs,
-    stallTimeoutMs: probeTimeoutMs,
-  };
+async function askVersion(options: {
+  connectionString: string;
+  logger: Logger;
+  timeoutMs: number;
+  signal: AbortSignal | undefined;
+}): Promise<string> {
+  const { connectionString, logger, timeoutMs, signal } = options;
+  const limits = { connectionTimeoutMs: timeoutMs, statementTimeoutMs: timeoutMs, stallTimeoutMs: timeoutMs };
   const pool = createPool({ connectionString, applicationName: 'sluice-start', max: 1, ...limits }, logger);
   const over = new AbortController();
   const aborted = new Promise<never>((_resolve, reject) => {

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { compileCache } from '#test/compile-cache.ts';
 
 /** One of the platform's processes, started again whenever it ends, as a supervisor would. */
 export type RigProcess = {
@@ -56,7 +57,7 @@ export function startRigProcess(options: {
     // The channel ends with this process, and then so does the child (libs/kernel/lifecycle.ts).
     const launched = spawn(process.execPath, [program], {
       cwd: projectFolder,
-      env: environment,
+      env: { ...compileCache(), ...environment },
       stdio: ['ignore', log, log, 'ipc'],
     });
     closeSync(log);

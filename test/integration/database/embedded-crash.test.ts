@@ -8,16 +8,16 @@ import type { EmbeddedPostgres } from '#libs/database/embedded/start-embedded-po
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { pino } from 'pino';
 import { sql } from 'kysely';
-import { isAlive, pidsWith, query, scratchFolder, start, startInProcess, until } from './embedded-harness.ts';
+import { isAlive, pidsWith, query, start, startInProcess, until, usedDataDir } from './embedded-harness.ts';
 
 test('the server ends soon after the process that started it is killed', async () => {
-  const { end, answer } = await startInProcess({ dataDir: await scratchFolder() });
+  const { end, answer } = await startInProcess({ dataDir: await usedDataDir() });
   await end('SIGKILL');
   await until(() => !isAlive(answer.pid ?? 0));
 });
 
 test('an orphaned server is stopped by the next start, which loses nothing', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const { end, answer } = await startInProcess({ dataDir });
   const orphan = answer.pid ?? 0;
   await query(answer.connectionString ?? '', 'create table kept as select 7 as x');
@@ -32,7 +32,7 @@ test('an orphaned server is stopped by the next start, which loses nothing', asy
 });
 
 test('an orphaned server that hangs is ended by force', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const { end, answer } = await startInProcess({ dataDir });
   const orphan = answer.pid ?? 0;
   await query(answer.connectionString ?? '', 'create table kept as select 7 as x');
@@ -45,7 +45,7 @@ test('an orphaned server that hangs is ended by force', async () => {
 });
 
 test('a postmaster.pid whose number now belongs to another program does not hinder, nor harm that program', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const server = await start({ dataDir });
   const pidFile = path.join(dataDir, 'postgres/data/postmaster.pid');
   const { uid, gid } = await stat(path.dirname(pidFile));
@@ -62,7 +62,7 @@ test('a postmaster.pid whose number now belongs to another program does not hind
 });
 
 test('a server that dies is noticed, and starts again on the same address with everything acknowledged', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const first = await start({ dataDir });
   await query(first.connectionString, 'create table acknowledged (n int)');
   const pool = createPool(
@@ -91,7 +91,7 @@ test('a server that dies is noticed, and starts again on the same address with e
 });
 
 test('sessions that outlive a killed postmaster are ended before the next start', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const first = await start({ dataDir });
   const client = new pg.Client({ connectionString: first.connectionString });
   client.on('error', () => {});
@@ -115,7 +115,7 @@ test('sessions that outlive a killed postmaster are ended before the next start'
 });
 
 test('a killed session makes the server restart its sessions, not end', async () => {
-  const server = await start({ dataDir: await scratchFolder() });
+  const server = await start({ dataDir: await usedDataDir() });
   let ended = false;
   server.onExit(() => {
     ended = true;
@@ -137,7 +137,7 @@ test('a killed session makes the server restart its sessions, not end', async ()
 });
 
 test('a stop that was asked for is no exit to report', async () => {
-  const server = await start({ dataDir: await scratchFolder() });
+  const server = await start({ dataDir: await usedDataDir() });
   let reported = false;
   server.onExit(() => {
     reported = true;
@@ -148,8 +148,8 @@ test('a stop that was asked for is no exit to report', async () => {
 });
 
 test('only the processes of the given data directory are found', async () => {
-  const dataDir = await scratchFolder();
-  const [server] = await Promise.all([start({ dataDir }), start({ dataDir: await scratchFolder() })]);
+  const dataDir = await usedDataDir();
+  const [server] = await Promise.all([start({ dataDir }), start({ dataDir: await usedDataDir() })]);
   const [row] = await query(server.connectionString, `select current_setting('cluster_name') as name`);
   const name = String(row?.name);
   const found = await findServerProcesses(path.join(dataDir, 'postgres/data'), name);

@@ -1,33 +1,69 @@
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import { pino, type Logger } from 'pino';
-import { onTestFinished } from 'vitest';
+import { afterAll, onTestFinished } from 'vitest';
 import {
   startEmbeddedPostgres,
   type EmbeddedPostgres,
   type EmbeddedPostgresOptions,
 } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { compileCache } from '#test/compile-cache.ts';
+import { makeDatabaseFolder } from '#test/database-folder.ts';
 
 export const isRoot = process.getuid?.() === 0;
 
 /** An ordinary user of every Linux system, whom root can play. */
 export const nobody = { uid: 65_534, gid: 65_534 };
 
+const prefix = 'sluice-embedded-';
 const silent: Logger = pino({ level: 'silent' });
 
 /** A temporary folder, removed after the test. Any user can pass through it, whatever the umask is. */
-export async function scratchFolder(): Promise<string> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-embedded-'));
-  await chmod(folder, 0o711);
-  onTestFinished(() => rm(folder, { recursive: true, force: true, maxRetries: 5 }));
+export async function scratchFolder(options: { forPrograms?: boolean } = {}): Promise<string> {
+  const folder = await makeDatabaseFolder(prefix, options);
+  onTestFinished(() => removeFolder(folder));
   return folder;
 }
+
+/**
+ * A data directory as a first start and an orderly stop leave it, but for its port, removed after the test. Where we are
+ * root it belongs to `nobody`. It is a copy, because initdb takes ten times as long as a start.
+ */
+export async function usedDataDir(): Promise<string> {
+  const dataDir = path.join(await scratchFolder(), 'data');
+  original ??= makeOriginal();
+  // Node's own copy does not keep the owners.
+  await promisify(execFile)('cp', ['-Rp', await original, dataDir]);
+  return dataDir;
+}
+
+let original: Promise<string> | undefined;
+
+async function makeOriginal(): Promise<string> {
+  const folder = await makeDatabaseFolder(prefix);
+  const dataDir = path.join(folder, 'data');
+  const options = { dataDir, durable: false, lockWaitMs: 0, logger: silent };
+  const server = await startEmbeddedPostgres({ ...options, ...(isRoot ? { serverUser: 'nobody' } : {}) });
+  await server.stop();
+  // Without the port, which two of its copies would want.
+  const file = path.join(dataDir, 'postgres/cluster.json');
+  const { port: _port, ...cluster } = JSON.parse(await readFile(file, 'utf8')) as Record<string, unknown>;
+  await writeFile(file, JSON.stringify(cluster));
+  return dataDir;
+}
+
+afterAll(async () => {
+  const dataDir = await original?.catch(() => undefined);
+  if (dataDir !== undefined) await removeFolder(path.dirname(dataDir));
+});
+
+const removeFolder = (folder: string): Promise<void> => rm(folder, { recursive: true, force: true, maxRetries: 5 });
 
 /** An embedded server in this process, stopped after the test. */
 export async function start(
@@ -54,7 +90,7 @@ export async function startInProcess(
   const child = spawn(process.execPath, [script, JSON.stringify(options)], {
     ...user,
     cwd: '/',
-    env: { PATH: process.env.PATH, ...(home === undefined ? {} : { HOME: home }) },
+    env: { PATH: process.env.PATH, ...compileCache(), ...(home === undefined ? {} : { HOME: home }) },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = new Promise<number | null>((resolve) => child.on('exit', resolve));

@@ -25,7 +25,7 @@ async function isLink(file: string): Promise<boolean> {
 }
 
 test('binaries installed with --ignore-scripts run from a copy that has the missing links', async () => {
-  const folder = await scratchFolder();
+  const folder = await scratchFolder({ forPrograms: true });
   const packaged = await packageWithoutLinks(folder);
   const cacheDir = path.join(folder, 'cache');
   const server = await start({ dataDir: path.join(folder, 'data'), packaged, cacheDir });
@@ -34,7 +34,7 @@ test('binaries installed with --ignore-scripts run from a copy that has the miss
 });
 
 test('several processes may make the copy at once, and a copy that lost files is replaced', async () => {
-  const folder = await scratchFolder();
+  const folder = await scratchFolder({ forPrograms: true });
   const packaged = await packageWithoutLinks(folder);
   const cacheDirs = [path.join(folder, 'cache')];
   const find = () => findBinaries({ packaged, identity: {}, cacheDirs, logger });
@@ -53,7 +53,7 @@ test('several processes may make the copy at once, and a copy that lost files is
 });
 
 test('a cache folder that others may write to is not trusted', async () => {
-  const folder = await scratchFolder();
+  const folder = await scratchFolder({ forPrograms: true });
   const packaged = await packageWithoutLinks(folder);
   const cacheDir = path.join(folder, 'cache');
   await mkdir(cacheDir);
@@ -66,7 +66,7 @@ test('a cache folder that others may write to is not trusted', async () => {
 // Only root runs the server as another user, who may lack access.
 describe.skipIf(!isRoot)('(needs root)', () => {
   test('binaries below a private home run from a copy that the server may reach', async () => {
-    const folder = await scratchFolder();
+    const folder = await scratchFolder({ forPrograms: true });
     const home = path.join(folder, 'home');
     await mkdir(home, { mode: 0o700 });
     const { nativeDir, version } = locatePackagedBinaries();

@@ -3,7 +3,16 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import { pino } from 'pino';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { isRoot, nobody, pidsWith, query, scratchFolder, start, startInProcess } from './embedded-harness.ts';
+import {
+  isRoot,
+  nobody,
+  pidsWith,
+  query,
+  scratchFolder,
+  start,
+  startInProcess,
+  usedDataDir,
+} from './embedded-harness.ts';
 
 test('a first start creates a database that its own role, no superuser, owns', async () => {
   const server = await start({ dataDir: await scratchFolder() });
@@ -44,7 +53,7 @@ test('a start that is told to stop leaves no server and no lock, and the next on
 });
 
 test('the server is durable by default, listens on loopback only and demands its password', async () => {
-  const server = await start({ dataDir: await scratchFolder(), durable: true });
+  const server = await start({ dataDir: await usedDataDir(), durable: true });
   const [settings] = await query(
     server.adminConnectionString,
     `select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_pages,
@@ -69,7 +78,7 @@ test('the server is durable by default, listens on loopback only and demands its
 });
 
 test('a restart keeps the data and the address, and stopping twice is as stopping once', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const first = await start({ dataDir });
   await query(first.connectionString, 'create table kept as select 7 as x');
   await Promise.all([first.stop(), first.stop()]);
@@ -80,7 +89,7 @@ test('a restart keeps the data and the address, and stopping twice is as stoppin
 });
 
 test('a port that somebody else took meanwhile is replaced', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const first = await start({ dataDir });
   await first.stop();
   const taken = Number(new URL(first.connectionString).port);
@@ -93,7 +102,7 @@ test('a port that somebody else took meanwhile is replaced', async () => {
 });
 
 test('a data directory in use is refused, in this process and in another, and the server in it goes on', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const server = await start({ dataDir });
   await expect(start({ dataDir })).rejects.toThrow(/Another Sluice process runs the database/);
   expect((await startInProcess({ dataDir })).answer.error).toMatch(/Another Sluice process runs the database/);
@@ -116,7 +125,7 @@ test('passwords are in a private file, and neither in the log nor in a command l
 });
 
 test('the command line of the server holds no password', async () => {
-  const server = await start({ dataDir: await scratchFolder() });
+  const server = await start({ dataDir: await usedDataDir() });
   const commandLine = await readFile(`/proc/${server.pid}/cmdline`, 'utf8');
   expect(commandLine).toContain('listen_addresses=127.0.0.1');
   for (const url of [server.connectionString, server.adminConnectionString]) {
@@ -125,7 +134,7 @@ test('the command line of the server holds no password', async () => {
 });
 
 test('a first start that was killed halfway is completed by the next', async () => {
-  const dataDir = await scratchFolder();
+  const dataDir = await usedDataDir();
   const server = await start({ dataDir });
   await query(server.adminConnectionString, 'drop database sluice');
   await query(server.adminConnectionString, 'drop role sluice');
@@ -140,8 +149,7 @@ test('a first start that was killed halfway is completed by the next', async () 
 });
 
 test('data that is missing is reported as a loss, not replaced by an empty database', async () => {
-  const dataDir = await scratchFolder();
-  await (await start({ dataDir })).stop();
+  const dataDir = await usedDataDir();
   const file = path.join(dataDir, 'postgres/cluster.json');
   await writeFile(file, (await readFile(file, 'utf8')).replace('"initialised":true', '"initialised":false'));
   await (await start({ dataDir })).stop(); // as after a first start that was killed once the data was there
@@ -150,8 +158,7 @@ test('data that is missing is reported as a loss, not replaced by an empty datab
 });
 
 test('a lost or damaged file of passwords is named', async () => {
-  const dataDir = await scratchFolder();
-  await (await start({ dataDir })).stop();
+  const dataDir = await usedDataDir();
   const file = path.join(dataDir, 'postgres/cluster.json');
   await writeFile(file, '{');
   await expect(start({ dataDir })).rejects.toThrow(/cluster\.json is damaged/);
@@ -160,8 +167,7 @@ test('a lost or damaged file of passwords is named', async () => {
 });
 
 test('a server that does not come up is quoted, and the data directory is free again', async () => {
-  const dataDir = await scratchFolder();
-  await (await start({ dataDir })).stop();
+  const dataDir = await usedDataDir();
   const control = path.join(dataDir, 'postgres/data/global/pg_control');
   const whole = await readFile(control);
   await writeFile(control, 'no control file');
@@ -171,8 +177,7 @@ test('a server that does not come up is quoted, and the data directory is free a
 });
 
 test('data of another major version of Postgres is refused with the way out', async () => {
-  const dataDir = await scratchFolder();
-  await (await start({ dataDir })).stop();
+  const dataDir = await usedDataDir();
   await writeFile(path.join(dataDir, 'postgres/data/PG_VERSION'), '17\n');
   await expect(start({ dataDir })).rejects.toThrow(/is of PostgreSQL 17, this Sluice brings PostgreSQL 18\..*pg_dump/);
 });
@@ -188,8 +193,7 @@ describe.skipIf(!isRoot)('(needs root)', () => {
   });
 
   test('as root the owner of existing data goes on running the server', async () => {
-    const dataDir = await scratchFolder();
-    await (await start({ dataDir, serverUser: 'nobody' })).stop();
+    const dataDir = await usedDataDir(); // it belongs to nobody
     const server = await start({ dataDir, serverUser: 'daemon' });
     expect((await stat(`/proc/${server.pid}`)).uid).toBe(nobody.uid);
   });
@@ -201,32 +205,25 @@ describe.skipIf(!isRoot)('(needs root)', () => {
     );
   });
 
-  test('an ordinary user runs the server himself', async () => {
+  test('an ordinary user runs the server himself, and root who starts it later serves it as that user', async () => {
     const home = await scratchFolder();
     await chown(home, nobody.uid, nobody.gid);
     await chmod(home, 0o700);
-    const { answer } = await startInProcess({ dataDir: path.join(home, 'data') }, { ...nobody, home });
+    const dataDir = path.join(home, 'data');
+    const { answer, end } = await startInProcess({ dataDir }, { ...nobody, home });
     expect(answer.error).toBeUndefined();
     expect((await stat(`/proc/${answer.pid}`)).uid).toBe(nobody.uid);
-    expect(await query(answer.connectionString ?? '', 'select 1 as x')).toEqual([{ x: 1 }]);
+    await query(answer.connectionString ?? '', 'create table kept as select 7 as x');
+    expect(await end('SIGTERM')).toBe(0);
+    const server = await start({ dataDir });
+    expect((await stat(`/proc/${server.pid}`)).uid).toBe(nobody.uid);
+    expect(await query(server.connectionString, 'select x from kept')).toEqual([{ x: 7 }]);
   });
 
   test('an ordinary user is told that data belongs to somebody else', async () => {
-    const dataDir = await scratchFolder();
-    await (await start({ dataDir })).stop();
+    const dataDir = await usedDataDir();
     const { answer } = await startInProcess({ dataDir }, { ...nobody, home: '/nonexistent' });
     expect(answer.error).toMatch(/belongs to another user.*SLUICE_DATA_DIR/);
-  });
-
-  test('data that an ordinary user made is served as that user when root starts it', async () => {
-    const home = await scratchFolder();
-    await chown(home, nobody.uid, nobody.gid);
-    const first = await startInProcess({ dataDir: home }, { ...nobody, home });
-    await query(first.answer.connectionString ?? '', 'create table kept as select 7 as x');
-    expect(await first.end('SIGTERM')).toBe(0);
-    const server = await start({ dataDir: home });
-    expect((await stat(`/proc/${server.pid}`)).uid).toBe(nobody.uid);
-    expect(await query(server.connectionString, 'select x from kept')).toEqual([{ x: 7 }]);
   });
 
   test('a user id without a name is told what initdb lacks', async () => {

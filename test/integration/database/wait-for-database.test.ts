@@ -75,7 +75,7 @@ test('one that comes up later is waited for, and the log says where and why, wit
   const connectionString = at(database.connectionString, (url) => (url.port = String(port)));
   const { wait, lines, logged } = createWait({ connectionString });
   const starting = wait.part.start?.();
-  await expect.poll(() => logged().length).toBe(1);
+  await expect.poll(() => logged().length, { timeout: 50_000 }).toBe(1);
   const proxy = await startTcpProxy(target.href, port);
   onTestFinished(() => proxy.close());
   await starting;
@@ -105,7 +105,7 @@ test.each([
       connectionString: at(database.connectionString, (url) => (url.port = String(port))),
     });
     const starting = wait.part.start?.();
-    await expect.poll(() => refusals, { timeout: 10_000 }).toBe(25);
+    await expect.poll(() => refusals, { timeout: 50_000 }).toBe(25);
     const proxy = await startTcpProxy(database.connectionString, port);
     onTestFinished(() => proxy.close());
     await starting;
@@ -117,7 +117,7 @@ test.each([
 test('a server that takes connections and never says a word is given up, and so is a name that nobody knows', async () => {
   const silent = await serve((socket) => void socket.on('error', () => {}));
   for (const connectionString of [silent.url, `postgres://sluice:${password}@nowhere.invalid/sluice`]) {
-    const { wait, lines } = createWait({ connectionString, waitMsMax: 30 });
+    const { wait, lines } = createWait({ connectionString, waitMsMax: 30, probeTimeoutMs: 100 });
     const error = await failure(wait.part.start?.());
     expect(error).not.toBeInstanceOf(ConfigurationError);
     expect(error.message).toMatch(/^The database at \S+ did not answer within 0\.03 s \(SLUICE_DATABASE_WAIT\): \w/);

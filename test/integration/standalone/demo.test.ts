@@ -1,12 +1,11 @@
-import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { run, standaloneEnvironment } from './npm-start.ts';
 
 test('the demo adds up, leaves its files and nothing else', async () => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-demo-test-'));
-  await chmod(folder, 0o711);
+  const folder = await makeDatabaseFolder('sluice-demo-test-');
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const out = path.join(folder, 'out');
   // A real installation's variables must not matter to it: here they would break it.

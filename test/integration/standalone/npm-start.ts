@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { compileCache } from '#test/compile-cache.ts';
 import { isAlive, until } from '../database/embedded-harness.ts';
 
 const projectFolder = path.resolve(import.meta.dirname, '../../..');
@@ -24,7 +25,7 @@ export type NpmStart = {
 export function standaloneEnvironment(dataDir: string, more: Record<string, string> = {}): Record<string, string> {
   const { PATH = '', HOME = '' } = process.env;
   const quick = { SLUICE_DRAIN: '1s', SLUICE_STOP_DEADLINE: '1s' };
-  return { PATH, HOME, ...quick, PORT: '0', SLUICE_DATA_DIR: dataDir, ...more };
+  return { PATH, HOME, ...compileCache(), ...quick, PORT: '0', SLUICE_DATA_DIR: dataDir, ...more };
 }
 
 /** Runs a program of the project to its end. */

@@ -1,11 +1,11 @@
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { removeEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { isAlive, until } from '../database/embedded-harness.ts';
 import { environmentOf, npmStart, run, standaloneEnvironment, type NpmStart } from './npm-start.ts';
 
@@ -76,8 +76,7 @@ async function runBatch(): Promise<string> {
 }
 
 beforeAll(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'sluice-standalone-'));
-  await chmod(folder, 0o711);
+  folder = await makeDatabaseFolder('sluice-standalone-');
   dataDir = path.join(folder, 'data');
   env = standaloneEnvironment(dataDir, { AWS_SECRET_ACCESS_KEY: canary });
   await start();

@@ -6,6 +6,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
+import { compileCache } from '#test/compile-cache.ts';
 
 const projectFolder = path.resolve(import.meta.dirname, '../../..');
 
@@ -29,7 +30,7 @@ export function startApp(app: 'api' | 'worker', environment: Record<string, stri
   const { PATH = '' } = process.env;
   const child = spawn(process.execPath, [`apps/${app}/main.ts`], {
     cwd: projectFolder,
-    env: { PATH, ...environment },
+    env: { PATH, ...compileCache(), ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   onTestFinished(() => void child.kill('SIGKILL'));
