@@ -1,15 +1,15 @@
 import { spawn } from 'node:child_process';
-import { expect, test as plainTest } from 'vitest';
+import { expect, test, type TestContext } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import type { ProxiedCall, Verdict } from './provider-proxy.ts';
 import { startTuningRig, type Json, type TuningRig } from './tuning-rig.ts';
 
-// Each with a rig of its own, and side by side: they wait for the queue to look again, most of their time.
-const test = plainTest.extend('rig', async ({ task: _task }, { onCleanup }) => {
+/** Each test has a rig of its own, so that they run side by side: they wait for the queue to look again, most of their time. */
+async function ownRig({ onTestFinished }: TestContext): Promise<TuningRig> {
   const rig = await startTuningRig();
-  onCleanup(() => rig.stop());
+  onTestFinished(() => rig.stop());
   return rig;
-});
+}
 
 const isUpload = ({ method, path }: ProxiedCall) => method === 'POST' && path.endsWith('/files');
 const isCreate = ({ method, path }: ProxiedCall) => method === 'POST' && path.endsWith('/jobs');
@@ -60,9 +60,8 @@ async function endsOnce(rig: TuningRig, id: string, status = 'succeeded', files 
   expect(await rig.difference()).toBeNull();
 }
 
-test.concurrent('a worker that is killed in the middle of the create call loses and repeats nothing', async ({
-  rig,
-}) => {
+test.concurrent('a worker that is killed in the middle of the create call loses and repeats nothing', async (context) => {
+  const rig = await ownRig(context);
   const worker = spawn(process.execPath, ['apps/worker/main.ts'], {
     env: { ...process.env, ...rig.platform.environment, SLUICE_LOG_LEVEL: 'fatal' },
     stdio: 'ignore',
@@ -77,9 +76,8 @@ test.concurrent('a worker that is killed in the middle of the create call loses 
   await endsOnce(rig, id);
 });
 
-test.concurrent('a provider that is away, then overloaded, is waited for, and the job can be read all the time', async ({
-  rig,
-}) => {
+test.concurrent('a provider that is away, then overloaded, is waited for, and the job can be read all the time', async (context) => {
+  const rig = await ownRig(context);
   let state: Verdict = 'reset';
   rig.proxy.judge(() => state);
   await rig.platform.startWorker();
@@ -119,15 +117,15 @@ test.concurrent('a provider that is away, then overloaded, is waited for, and th
 test.concurrent.for([
   ['upload', isUpload],
   ['create call', isCreate],
-] as const)('a lost reply to the %s makes nothing twice', async ([, is], { rig }) => {
+] as const)('a lost reply to the %s makes nothing twice', async ([, is], context) => {
+  const rig = await ownRig(context);
   await rig.platform.startWorker();
   once(rig, is, () => 'lose-reply');
   await endsOnce(rig, await rig.begin());
 });
 
-test.concurrent('a lost reply to the create call of a job whose metadata is full makes nothing twice', async ({
-  rig,
-}) => {
+test.concurrent('a lost reply to the create call of a job whose metadata is full makes nothing twice', async (context) => {
+  const rig = await ownRig(context);
   await rig.platform.startWorker();
   once(rig, isCreate, () => 'lose-reply');
   const metadata = Object.fromEntries(Array.from({ length: 16 }, (_value, index) => [`key-${index}`, 'x']));
@@ -143,7 +141,8 @@ test.concurrent.for([
   ['while it reads events', isEvents, 'reset'],
   ['while it reads checkpoints', isCheckpoints, 'reset'],
   ['while it fetches the result file', isResult, 'reset'],
-] as const)('a worker that is stopped %s loses and repeats nothing', async ([, is, verdict], { rig }) => {
+] as const)('a worker that is stopped %s loses and repeats nothing', async ([, is, verdict], context) => {
+  const rig = await ownRig(context);
   const worker = await rig.platform.startWorker();
   let stopped: Promise<void> | undefined;
   once(rig, is, async () => {
@@ -168,7 +167,8 @@ test.concurrent.for([
   await endsOnce(rig, id);
 });
 
-test.concurrent('a job that is cancelled while no create call was sent never reaches the provider', async ({ rig }) => {
+test.concurrent('a job that is cancelled while no create call was sent never reaches the provider', async (context) => {
+  const rig = await ownRig(context);
   const id = await rig.begin();
   const cancelled = await rig.call('POST', `/fine_tuning/jobs/${id}/cancel`);
   expect(cancelled.body).toMatchObject({ status: 'cancelled', finished_at: expect.any(Number) });
@@ -178,9 +178,8 @@ test.concurrent('a job that is cancelled while no create call was sent never rea
   expect(await rig.events(id)).toEqual([]);
 });
 
-test.concurrent('a job that is cancelled while its create call is lost is found at the provider and cancelled there', async ({
-  rig,
-}) => {
+test.concurrent('a job that is cancelled while its create call is lost is found at the provider and cancelled there', async (context) => {
+  const rig = await ownRig(context);
   await rig.platform.startWorker();
   let cancelled = false;
   rig.proxy.judge((call) => {
