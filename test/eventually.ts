@@ -1,19 +1,27 @@
 import { inspect } from 'node:util';
 import { sleep } from '#libs/kernel/sleep.ts';
 
-/** Reads again and again until the value is as awaited; rejects with the last one after `timeoutMs`. */
+const firstPauseMs = 20;
+const longestPauseMs = 250;
+
+/**
+ * Reads again and again until the value is as awaited; rejects with the last one after `timeoutMs`. Without `intervalMs`
+ * the pauses grow with the wait, to a tenth of it: many tests that wait side by side would keep a slow machine busy with
+ * their looks alone.
+ */
 export async function eventually<Value>(
   read: () => Promise<Value> | Value,
   isAwaited: (value: Value) => boolean,
-  { timeoutMs = 30_000, intervalMs = 20 } = {},
+  { timeoutMs = 30_000, intervalMs }: { timeoutMs?: number; intervalMs?: number } = {},
 ): Promise<Value> {
-  const deadline = performance.now() + timeoutMs;
+  const startedAt = performance.now();
   for (;;) {
     const value = await read();
     if (isAwaited(value)) return value;
-    if (performance.now() > deadline) {
+    const waitedMs = performance.now() - startedAt;
+    if (waitedMs > timeoutMs) {
       throw new Error(`still not so after ${timeoutMs} ms: ${isAwaited.toString()}\nlast value: ${inspect(value)}`);
     }
-    await sleep(intervalMs);
+    await sleep(intervalMs ?? Math.min(longestPauseMs, Math.max(firstPauseMs, waitedMs / 10)));
   }
 }

@@ -10,6 +10,7 @@ import { composeWorker } from '#apps/worker/compose.ts';
 import { WorkerConfig } from '#apps/worker/config.ts';
 import { startAll, stopAll, type Part } from '#libs/kernel/lifecycle.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { moveClockOf, type DatabaseClock } from './database-clock.ts';
 import { createTestDatabase, type TestDatabase } from './postgres.ts';
 
 export type TestPlatform = {
@@ -19,6 +20,8 @@ export type TestPlatform = {
   simulator: Simulator;
   simulatorUrl: string;
   database: TestDatabase;
+  /** Lets time pass for the platform's deadlines; only where the platform was started with `movableClock`. */
+  passTime: DatabaseClock['pass'];
   api: ApiProcess;
   /** Where the blobs lie. */
   dataDir: string;
@@ -36,7 +39,12 @@ const logger = createLogger({ name: 'test', level: process.env['SLUICE_LOG_LEVEL
  * overrides single variables, such as SLUICE_BATCH_EXPIRY.
  */
 export async function startPlatform(
-  options: { worker?: boolean; environment?: Record<string, string>; simulator?: Partial<SimulatorOptions> } = {},
+  options: {
+    worker?: boolean;
+    movableClock?: boolean;
+    environment?: Record<string, string>;
+    simulator?: Partial<SimulatorOptions>;
+  } = {},
 ): Promise<TestPlatform> {
   // What is to be undone, whether the platform is stopped or never came up; last things first.
   const undo: (() => Promise<unknown>)[] = [];
@@ -48,6 +56,11 @@ export async function startPlatform(
     undo.push(() => rm(dataDir, { recursive: true, force: true }));
     const database = await createTestDatabase();
     undo.push(() => database.drop());
+    const clock = options.movableClock === true ? await moveClockOf(database) : undefined;
+    const passTime: TestPlatform['passTime'] = async (ms) => {
+      if (!clock) throw new Error('time passes only for a platform that was started with movableClock');
+      await clock.pass(ms);
+    };
     const simulator = createSimulator(options.simulator);
     const { url } = await simulator.start();
     undo.push(() => simulator.stop());
@@ -78,7 +91,8 @@ export async function startPlatform(
     await run(api.parts);
     if (options.worker !== false) await startWorker();
     const baseUrl = `${api.url()}/v1`;
-    return { baseUrl, adminKey, simulator, simulatorUrl, database, api, dataDir, environment, startWorker, stop };
+    const processes = { baseUrl, adminKey, simulator, simulatorUrl, api };
+    return { ...processes, database, passTime, dataDir, environment, startWorker, stop };
   } catch (error) {
     await stop();
     throw error;

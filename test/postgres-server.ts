@@ -37,7 +37,7 @@ type Server = { adminUrl: string; stop(): Promise<unknown> };
 /**
  * Vitest's global set-up: one server for the run, and on it one template database.
  * DATABASE_URL: an existing server, as a role that may create databases. SLUICE_TEST_POSTGRES=containers: PostgreSQL 18
- * in Docker. Neither: the embedded one, in a temporary folder and without fsync.
+ * in Docker. Neither: the embedded one, without fsync, in memory where there is plenty (test/database-folder.ts).
  */
 export default async function setUpPostgres(project: TestProject): Promise<() => Promise<void>> {
   const logger = createLogger({ name: 'test-postgres', level: process.env.SLUICE_LOG_LEVEL || 'error' });

@@ -308,7 +308,7 @@ describe('lines that are costly to check', () => {
   });
 
   test('a line on which a thread hangs costs its thread only', async () => {
-    const limits = { schemaTimeoutMs: 60_000, sliceTimeoutMs: 4_000, lineTimeoutMs: 4_000 };
+    const limits = { schemaTimeoutMs: 60_000, sliceTimeoutMs: 4_000, lineTimeoutMs: 1_500 };
     const killing = createBatchFileValidator({ threads: 1, limits });
     await killing.validate(inputOf(lineOf('first'))); // Starts the thread.
     const result = await killing.validate(

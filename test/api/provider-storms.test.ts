@@ -75,14 +75,18 @@ const retry = { retry: { attempts: 1, use_retry_after_headers: true, jitter: fal
 let models = 0;
 /** A model that no other test has brought into trouble. */
 const freshModel = (): string => `text-${(models += 1)}`;
+const modelIn = (text: string): string => /text-\d+/.exec(text)?.[0] ?? '';
 
-describe.each(Object.entries(told))('told %s', (how, make) => {
-  const formats = wireKeys.filter(({ provider }) => !how.includes('body') || isGoogle(provider));
+describe.concurrent('a live call', () => {
+  // Side by side, each on a model of its own: they wait.
+  const answers = new Map<string, (reply: UpstreamReply, text: string) => boolean>();
+  beforeAll(() => rig.intercept((reply, text) => answers.get(modelIn(text))?.(reply, text) === true));
 
-  test('a call comes back not sooner, and then has its answer', async () => {
+  test.each(Object.entries(told))('told %s, it comes back not sooner, and then has its answer', async (how, make) => {
+    const formats = wireKeys.filter(({ provider }) => !how.includes('body') || isGoogle(provider));
     const model = freshModel();
     const waits = new Map<string, { toldAt: number; ms: number }>();
-    rig.intercept((reply, text) => {
+    answers.set(model, (reply, text) => {
       const provider = /provider-(\w+)/.exec(text)?.[1] ?? '';
       if (waits.has(provider)) return false;
       const said = make();
@@ -98,7 +102,9 @@ describe.each(Object.entries(told))('told %s', (how, make) => {
         });
         expect([provider, asked.status]).toEqual([provider, 200]);
         expect(asked.headers.get('x-gateway-retry-attempt-count')).toBe('1');
-        const [first, second, ...more] = rig.arrivals.filter(({ text }) => text.includes(`provider-${provider}`));
+        const [first, second, ...more] = rig.arrivals.filter(
+          ({ text }) => modelIn(text) === model && text.includes(`provider-${provider}`),
+        );
         const wait = waits.get(provider);
         expect([first, wait, more]).toEqual([expect.anything(), expect.anything(), []]);
         expect((second?.at ?? 0) - (wait?.toldAt ?? 0)).toBeGreaterThanOrEqual(wait?.ms ?? Number.NaN);
@@ -222,9 +228,9 @@ describe('in a batch', () => {
       const held: { reply: UpstreamReply; text: string }[] = [];
       const until = new Map<string, number>();
       const early: string[] = [];
-      const modelIn = (text: string): string => /text-\d+-(\w+)/.exec(text)?.[0] ?? '';
+      const modelOfFormat = (text: string): string => /text-\d+-(\w+)/.exec(text)?.[0] ?? '';
       rig.intercept((reply, text) => {
-        const toldUntil = until.get(modelIn(text));
+        const toldUntil = until.get(modelOfFormat(text));
         if (toldUntil !== undefined) {
           if (performance.now() < toldUntil) early.push(text);
           return false;
@@ -234,7 +240,7 @@ describe('in a batch', () => {
         if (held.length < models.length) return true;
         for (const [index, one] of held.entries()) {
           const ms = 500 + 100 * (index % perModel);
-          const model = modelIn(one.text);
+          const model = modelOfFormat(one.text);
           until.set(model, Math.max(until.get(model) ?? 0, performance.now() + ms));
           refuse(one.reply, { headers: { 'retry-after-ms': String(ms) }, ms });
         }

@@ -1,14 +1,15 @@
 import { spawn } from 'node:child_process';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { expect, test, type TestContext } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import type { ProxiedCall, Verdict } from './provider-proxy.ts';
 import { startTuningRig, type Json, type TuningRig } from './tuning-rig.ts';
 
-let rig: TuningRig;
-beforeEach(async () => {
-  rig = await startTuningRig();
-});
-afterEach(() => rig.stop());
+/** Each test has a rig of its own, so that they run side by side: they wait for the queue to look again, most of their time. */
+async function ownRig({ onTestFinished }: TestContext): Promise<TuningRig> {
+  const rig = await startTuningRig();
+  onTestFinished(() => rig.stop());
+  return rig;
+}
 
 const isUpload = ({ method, path }: ProxiedCall) => method === 'POST' && path.endsWith('/files');
 const isCreate = ({ method, path }: ProxiedCall) => method === 'POST' && path.endsWith('/jobs');
@@ -19,9 +20,9 @@ const isResult = ({ path }: ProxiedCall) => path.endsWith('/content');
 const isCancel = ({ path }: ProxiedCall) => path.endsWith('/cancel');
 
 /** Judges the first call of a kind, and lets everything else pass. */
-function once(is: (call: ProxiedCall) => boolean, verdict: () => Verdict | Promise<Verdict>) {
+function once({ proxy }: TuningRig, is: (call: ProxiedCall) => boolean, verdict: () => Verdict | Promise<Verdict>) {
   let over = false;
-  rig.proxy.judge((call) => {
+  proxy.judge((call) => {
     if (over || !is(call)) return 'pass';
     over = true;
     return verdict();
@@ -29,10 +30,10 @@ function once(is: (call: ProxiedCall) => boolean, verdict: () => Verdict | Promi
   return () => over;
 }
 
-const listAtProvider = async (path: string) => (await rig.atProvider(path))['data'] as Json[];
+const listAtProvider = async (rig: TuningRig, path: string) => (await rig.atProvider(path))['data'] as Json[];
 
 /** Trains the job to its end; then there is one job at the provider, and each of its records is here once. */
-async function endsOnce(id: string, status = 'succeeded', files = 1): Promise<void> {
+async function endsOnce(rig: TuningRig, id: string, status = 'succeeded', files = 1): Promise<void> {
   await eventually(
     () => rig.events(id),
     (events) => events.some(({ message }) => String(message).startsWith('Created')),
@@ -40,11 +41,11 @@ async function endsOnce(id: string, status = 'succeeded', files = 1): Promise<vo
   );
   rig.train(60_000);
   await rig.reaches(id, status);
-  const jobs = await listAtProvider('/fine_tuning/jobs');
+  const jobs = await listAtProvider(rig, '/fine_tuning/jobs');
   expect(jobs).toHaveLength(1);
-  expect(await listAtProvider('/files?purpose=fine-tune')).toHaveLength(files);
+  expect(await listAtProvider(rig, '/files?purpose=fine-tune')).toHaveLength(files);
   const there = String(jobs[0]?.['id']);
-  const provided = await listAtProvider(`/fine_tuning/jobs/${there}/events?limit=100`);
+  const provided = await listAtProvider(rig, `/fine_tuning/jobs/${there}/events?limit=100`);
   const events = (await rig.events(id)).filter(({ level }) => level !== 'warn');
   expect(events.map(({ created_at, data }) => [created_at, data])).toEqual(
     provided.map(({ created_at, data }) => [created_at, data]),
@@ -52,30 +53,31 @@ async function endsOnce(id: string, status = 'succeeded', files = 1): Promise<vo
   expect(new Set(events.map((event) => event['id'])).size).toBe(provided.length);
   const checkpoints = await rig.checkpoints(id);
   expect(checkpoints.map(({ step_number }) => step_number)).toEqual(
-    (await listAtProvider(`/fine_tuning/jobs/${there}/checkpoints`)).map(({ step_number }) => step_number),
+    (await listAtProvider(rig, `/fine_tuning/jobs/${there}/checkpoints`)).map(({ step_number }) => step_number),
   );
   const results = await rig.call('GET', '/files?purpose=fine-tune-results');
   expect((results.body['data'] as Json[]).map((file) => file['id'])).toEqual((await rig.job(id))['result_files']);
   expect(await rig.difference()).toBeNull();
 }
 
-test.for([
-  ['upload', isUpload],
-  ['create call', isCreate],
-] as const)('a lost reply to the %s makes nothing twice', async ([, is]) => {
+test.concurrent('a worker that is killed in the middle of the create call loses and repeats nothing', async (context) => {
+  const rig = await ownRig(context);
+  const worker = spawn(process.execPath, ['apps/worker/main.ts'], {
+    env: { ...process.env, ...rig.platform.environment, SLUICE_LOG_LEVEL: 'fatal' },
+    stdio: 'ignore',
+  });
+  const killed = once(rig, isCreate, () => {
+    worker.kill('SIGKILL');
+    return 'lose-reply';
+  });
+  const id = await rig.begin();
+  await eventually(killed, (over) => over);
   await rig.platform.startWorker();
-  once(is, () => 'lose-reply');
-  await endsOnce(await rig.begin());
+  await endsOnce(rig, id);
 });
 
-test('a lost reply to the create call of a job whose metadata is full makes nothing twice', async () => {
-  await rig.platform.startWorker();
-  once(isCreate, () => 'lose-reply');
-  const metadata = Object.fromEntries(Array.from({ length: 16 }, (_value, index) => [`key-${index}`, 'x']));
-  await endsOnce(await rig.begin({ metadata }));
-});
-
-test('a provider that is away, then overloaded, is waited for, and the job can be read all the time', async () => {
+test.concurrent('a provider that is away, then overloaded, is waited for, and the job can be read all the time', async (context) => {
+  const rig = await ownRig(context);
   let state: Verdict = 'reset';
   rig.proxy.judge(() => state);
   await rig.platform.startWorker();
@@ -109,10 +111,28 @@ test('a provider that is away, then overloaded, is waited for, and the job can b
     ([newest]) => newest?.['level'] === 'warn' && String(newest['message']).includes('does not show the job'),
   );
   state = 'pass';
-  await endsOnce(id);
+  await endsOnce(rig, id);
 });
 
-test.for([
+test.concurrent.for([
+  ['upload', isUpload],
+  ['create call', isCreate],
+] as const)('a lost reply to the %s makes nothing twice', async ([, is], context) => {
+  const rig = await ownRig(context);
+  await rig.platform.startWorker();
+  once(rig, is, () => 'lose-reply');
+  await endsOnce(rig, await rig.begin());
+});
+
+test.concurrent('a lost reply to the create call of a job whose metadata is full makes nothing twice', async (context) => {
+  const rig = await ownRig(context);
+  await rig.platform.startWorker();
+  once(rig, isCreate, () => 'lose-reply');
+  const metadata = Object.fromEntries(Array.from({ length: 16 }, (_value, index) => [`key-${index}`, 'x']));
+  await endsOnce(rig, await rig.begin({ metadata }));
+});
+
+test.concurrent.for([
   ['before the upload arrives', isUpload, 'reset'],
   ['after the upload', isUpload, 'lose-reply'],
   ['before the create call arrives', isCreate, 'reset'],
@@ -121,10 +141,11 @@ test.for([
   ['while it reads events', isEvents, 'reset'],
   ['while it reads checkpoints', isCheckpoints, 'reset'],
   ['while it fetches the result file', isResult, 'reset'],
-] as const)('a worker that is stopped %s loses and repeats nothing', async ([, is, verdict]) => {
+] as const)('a worker that is stopped %s loses and repeats nothing', async ([, is, verdict], context) => {
+  const rig = await ownRig(context);
   const worker = await rig.platform.startWorker();
   let stopped: Promise<void> | undefined;
-  once(is, async () => {
+  once(rig, is, async () => {
     stopped = worker.stop();
     await stopped;
     return verdict;
@@ -143,35 +164,22 @@ test.for([
   );
   await stopped;
   await rig.platform.startWorker();
-  await endsOnce(id);
+  await endsOnce(rig, id);
 });
 
-test('a worker that is killed in the middle of the create call loses and repeats nothing', async () => {
-  const worker = spawn(process.execPath, ['apps/worker/main.ts'], {
-    env: { ...process.env, ...rig.platform.environment, SLUICE_LOG_LEVEL: 'fatal' },
-    stdio: 'ignore',
-  });
-  const killed = once(isCreate, () => {
-    worker.kill('SIGKILL');
-    return 'lose-reply';
-  });
-  const id = await rig.begin();
-  await eventually(killed, (over) => over);
-  await rig.platform.startWorker();
-  await endsOnce(id);
-});
-
-test('a job that is cancelled while no create call was sent never reaches the provider', async () => {
+test.concurrent('a job that is cancelled while no create call was sent never reaches the provider', async (context) => {
+  const rig = await ownRig(context);
   const id = await rig.begin();
   const cancelled = await rig.call('POST', `/fine_tuning/jobs/${id}/cancel`);
   expect(cancelled.body).toMatchObject({ status: 'cancelled', finished_at: expect.any(Number) });
   await rig.platform.startWorker();
   const other = await rig.begin();
-  await endsOnce(other);
+  await endsOnce(rig, other);
   expect(await rig.events(id)).toEqual([]);
 });
 
-test('a job that is cancelled while its create call is lost is found at the provider and cancelled there', async () => {
+test.concurrent('a job that is cancelled while its create call is lost is found at the provider and cancelled there', async (context) => {
+  const rig = await ownRig(context);
   await rig.platform.startWorker();
   let cancelled = false;
   rig.proxy.judge((call) => {
@@ -186,7 +194,7 @@ test('a job that is cancelled while its create call is lost is found at the prov
   expect((await rig.call('POST', `/fine_tuning/jobs/${id}/cancel`)).body['status']).toBe('validating_files');
   cancelled = true;
   await rig.reaches(id, 'cancelled');
-  const jobs = await listAtProvider('/fine_tuning/jobs');
+  const jobs = await listAtProvider(rig, '/fine_tuning/jobs');
   expect(jobs.map(({ status }) => status)).toEqual(['cancelled']);
   expect(rig.proxy.calls.filter(isCancel)).toHaveLength(1);
 });

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { afterEach, expect, test } from 'vitest';
+import { expect, test, type TestContext } from 'vitest';
 import { z } from 'zod';
 import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
@@ -8,6 +8,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { startTcpProxy } from '../database/tcp-proxy.ts';
 
+// They mostly wait, so they run side by side, each with a queue of its own.
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
 const queueOf = (name: string): QueueDefinition<{ n: number }> => ({
@@ -16,15 +17,13 @@ const queueOf = (name: string): QueueDefinition<{ n: number }> => ({
   options: { retryLimit: 100, retryDelay: 0, heartbeatSeconds: 10, notify: true },
 });
 
-const started: JobQueue[] = [];
-afterEach(async () => {
-  for (const queue of started.splice(0)) await queue.stop?.();
-});
-
-async function startQueue(queues: readonly QueueDefinition<{ n: number }>[]): Promise<JobQueue> {
+async function startQueue(
+  { onTestFinished }: TestContext,
+  queues: readonly QueueDefinition<{ n: number }>[],
+): Promise<JobQueue> {
   const { connectionString } = database;
   const queue = createJobQueue({ connectionString, role: 'worker', queues, logger, poolSizeMax: 2 });
-  started.push(queue);
+  onTestFinished(async () => await queue.stop?.());
   await queue.start?.();
   return queue;
 }
@@ -38,9 +37,12 @@ async function jobState(name: string): Promise<{ state: string; retry_count: num
 }
 
 /** Works on one job with a handler that fails twice; resolves with the claims that it ran under. */
-async function claimsOf(name: string, failure: Error, outlastOutages: boolean): Promise<number[]> {
+async function claimsOf(
+  context: TestContext,
+  { name, failure, outlastOutages }: { name: string; failure: Error; outlastOutages: boolean },
+): Promise<number[]> {
   const definition = queueOf(name);
-  const queue = await startQueue([definition]);
+  const queue = await startQueue(context, [definition]);
   const claims: number[] = [];
   const succeeded = Promise.withResolvers<void>();
   await queue.work(definition, { concurrency: 1, outlastOutages }, (job) => {
@@ -54,18 +56,20 @@ async function claimsOf(name: string, failure: Error, outlastOutages: boolean): 
   return claims;
 }
 
-test('a job that outlasts outages is begun anew under the same claim when the database is away', async () => {
-  expect(await claimsOf('outlasting', away(), true)).toEqual([0, 0, 0]);
+test.concurrent('a job that outlasts outages is begun anew under the same claim when the database is away', async (context) => {
+  expect(await claimsOf(context, { name: 'outlasting', failure: away(), outlastOutages: true })).toEqual([0, 0, 0]);
 });
 
-test('a job that fails for another reason, or does not outlast outages, is claimed again', async () => {
-  expect(await claimsOf('failing', new Error('a bug of ours'), true)).toEqual([0, 1, 2]);
-  expect(await claimsOf('plain', away(), false)).toEqual([0, 1, 2]);
+test.concurrent('a job that fails for another reason, or does not outlast outages, is claimed again', async (context) => {
+  expect(
+    await claimsOf(context, { name: 'failing', failure: new Error('a bug of ours'), outlastOutages: true }),
+  ).toEqual([0, 1, 2]);
+  expect(await claimsOf(context, { name: 'plain', failure: away(), outlastOutages: false })).toEqual([0, 1, 2]);
 });
 
-test('a claim is held until it is given back, and a lost one affects nothing', async () => {
+test.concurrent('a claim is held until it is given back, and a lost one affects nothing', async (context) => {
   const definition = queueOf('fenced');
-  const queue = await startQueue([definition]);
+  const queue = await startQueue(context, [definition]);
   const first = Promise.withResolvers<ClaimedJob<{ n: number }>>();
   const second = Promise.withResolvers<ClaimedJob<{ n: number }>>();
   const finish = Promise.withResolvers<void>();
@@ -87,7 +91,7 @@ test('a claim is held until it is given back, and a lost one affects nothing', a
   expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
 });
 
-test('a stop waits for a handler as long as it may, and then fails its job, which is done again', async () => {
+test.concurrent('a stop waits for a handler as long as it may, and then fails its job, which is done again', async () => {
   const definition = queueOf('stopped');
   const queue = createJobQueue({
     connectionString: database.connectionString,
@@ -109,7 +113,7 @@ test('a stop waits for a handler as long as it may, and then fails its job, whic
   expect(await jobState('stopped')).toEqual([{ state: 'retry', retry_count: 0 }]);
 });
 
-test.each([1, 2, 4, 7, 11, 16, 22, 30])(
+test.concurrent.each([1, 2, 4, 7, 11, 16, 22, 30])(
   'a start that loses the database at its answer %i goes on when it is back',
   async (answer) => {
     const proxy = await startTcpProxy(database.connectionString);
