@@ -59,7 +59,7 @@ test('started before Postgres, both wait alive but not ready, and serve when it 
     );
     expect(process.said('waiting for the database')[0]).toMatchObject({
       level: 40,
-      host: '127.0.0.1',
+      host: new URL(database.connectionString).hostname,
       port,
       reason: expect.stringContaining('ECONNREFUSED'),
     });
