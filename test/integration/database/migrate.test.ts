@@ -76,7 +76,9 @@ test('a process that waits longer than its limit for another migration is told s
   const first = run();
   const impatient = async () => {
     for (;;) {
-      const { rows } = await sql`select from pg_locks where locktype = 'advisory' and granted`.execute(database.db);
+      const { rows } = await sql`
+        select from pg_locks join pg_database on pg_database.oid = pg_locks.database
+        where locktype = 'advisory' and granted and datname = current_database()`.execute(database.db);
       if (rows.length > 0) break;
     }
     await migrate({ connectionString: database.connectionString, logger, folder, waitMs: 50 });

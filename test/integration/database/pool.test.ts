@@ -277,9 +277,10 @@ async function failsToQuery(tx: TestDatabase['db']): Promise<boolean> {
 }
 
 async function notesLocked(): Promise<number> {
-  const { rows } =
-    await sql`select from pg_locks where relation = 'note'::regclass and mode = 'RowExclusiveLock'`.execute(
-      database.db,
-    );
+  const { rows } = await sql`
+    select from pg_locks join pg_database on pg_database.oid = pg_locks.database
+    where datname = current_database() and relation = 'note'::regclass and mode = 'RowExclusiveLock'`.execute(
+    database.db,
+  );
   return rows.length;
 }
