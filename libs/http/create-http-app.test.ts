@@ -165,6 +165,18 @@ test.each([
   expect(answer.error.code).toBe(code);
 });
 
+test('a trace id that was not sent begins with the time, so that those of one moment lie together in the request log', async () => {
+  const beforeMs = Date.now();
+  const ids = await Promise.all(Array.from({ length: 20 }, async () => (await call('/v1/fail/bug')).headers));
+  const traceIds = ids.map((headers) => headers.get('x-gateway-trace-id') ?? '');
+  for (const traceId of traceIds) {
+    const timeMs = Number.parseInt(traceId.slice(0, 12), 16);
+    expect(timeMs).toBeGreaterThanOrEqual(beforeMs);
+    expect(timeMs).toBeLessThanOrEqual(Date.now());
+  }
+  expect(new Set(traceIds.map((traceId) => traceId.slice(12))).size).toBe(20);
+});
+
 test('a bug is logged with its stack and request id, and its text is not sent', async () => {
   const answer = await call('/v1/fail/bug');
   const requestId = answer.headers.get('x-request-id') ?? '';
