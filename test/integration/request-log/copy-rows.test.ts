@@ -82,6 +82,29 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
   }
 });
 
+test('a group of several pieces is copied whole', async () => {
+  const processId = newProcessId();
+  const rows = toRows(Array.from({ length: 150 }, (_, index) => logEntry({ model: `model ${index} ü` })));
+  await createCopyRows(pool, processId)(rows);
+  expect(await written(processId)).toEqual(rows);
+});
+
+test('no rows are no failure', async () => {
+  await createCopyRows(pool, newProcessId())([]);
+});
+
+test('a piece that is refused refuses the whole group, and the next query meets none of the others', async () => {
+  const processId = newProcessId();
+  const copyRows = createCopyRows(pool, processId);
+  const entries = Array.from({ length: 400 }, (_, index) => logEntry(index === 70 ? { input_tokens: 1.5 } : {}));
+  const error: unknown = await copyRows(toRows(entries)).catch((thrown: unknown) => thrown);
+  expect(sqlStateOf(error)).toBe('22P02');
+  const rows = toRows(Array.from({ length: 400 }, () => logEntry()));
+  await copyRows(rows); // takes as long as the pieces that were left would have
+  expect(await written(processId)).toEqual(rows);
+  expect(pool.totalCount).toBe(1);
+});
+
 test('half a character outside metadata becomes U+FFFD', async () => {
   const processId = newProcessId();
   await createCopyRows(pool, processId)(toRows([logEntry({ model: 'a\u{D83D}\tb' })]));
