@@ -6,6 +6,8 @@ import { median } from './statistics.ts';
 
 export type TargetFigures = {
   perSecond: number;
+  /** The same of each round, in their order. */
+  perSecondByRound: readonly number[];
   p50Ms: number;
   p99Ms: number;
   /** At the modest rate. */
@@ -68,6 +70,7 @@ export async function measureTargets<Name extends string>(
   for (const { name, process } of targets) {
     figures[name] = {
       perSecond: median(saturated[name].map((round) => round.perSecond)),
+      perSecondByRound: saturated[name].map((round) => round.perSecond),
       p50Ms: median(saturated[name].map((round) => round.p50Ms)),
       p99Ms: median(saturated[name].map((round) => round.p99Ms)),
       modestP50Ms: median(modest[name].map((round) => round.p50Ms)),

@@ -1,6 +1,8 @@
 import type { BatchFigures } from './batch-bench.ts';
 import type { FeatureFigures, LiveFigures } from './live-bench.ts';
 import type { LogFigures } from './log-bench.ts';
+import type { TargetFigures } from './measure-targets.ts';
+import { median } from './statistics.ts';
 
 /** One line of the table. `mark` is what has to be reached, absent for figures that are only told. */
 export type Row = { section: string; figure: string; value: string; mark?: string; reached?: boolean };
@@ -61,9 +63,9 @@ function memoryRow(section: string, figure: string, bytes: number): Row {
 export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures): Row[] {
   const { direct, dispatch, bare, sluice, portkey } = targets;
   const section = `live, ${concurrency} at a time`;
-  const ofBare = (sluice.perSecond / bare.perSecond) * 100;
-  const ofDispatch = (sluice.perSecond / dispatch.perSecond) * 100;
-  const ofPortkey = sluice.perSecond / portkey.perSecond;
+  const ofBare = throughputRatio(sluice, bare) * 100;
+  const ofDispatch = throughputRatio(sluice, dispatch) * 100;
+  const ofPortkey = throughputRatio(sluice, portkey);
   const latency = (figure: string, of: (target: typeof direct) => number): Row => ({
     section,
     figure,
@@ -110,6 +112,12 @@ export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures)
   ];
 }
 
+/** Requests/s of one in those of the other: median of the rounds' ratios, because between rounds a machine changes its speed. */
+function throughputRatio(one: TargetFigures, other: TargetFigures): number {
+  const ofRounds = one.perSecondByRound.map((perSecond, round) => perSecond / (other.perSecondByRound[round] ?? 0));
+  return median(ofRounds);
+}
+
 /** The rows of what Sluice does beside passing calls through. */
 export function featureRows(figures: FeatureFigures): Row[] {
   const section = 'live, beside pass-through';
@@ -121,7 +129,7 @@ export function featureRows(figures: FeatureFigures): Row[] {
     {
       section,
       figure: `requests/s against pass-through: ${names}`,
-      value: compared(({ perSecond }) => `${fixed((perSecond / passThrough.perSecond) * 100, 0)} %`),
+      value: compared((target) => `${fixed(throughputRatio(target, passThrough) * 100, 0)} %`),
     },
     {
       section,

@@ -22,7 +22,7 @@ const full = {
     { lines: 50_000, lineBytes: 4_000 },
   ],
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
-  live: { rounds: 5, seconds: 3, warmUpSeconds: 1, modestSeconds: 2 },
+  live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
 };
 const quick: typeof full = {
