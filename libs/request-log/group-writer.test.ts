@@ -6,6 +6,7 @@ import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows } from './insert-rows.ts';
 import type { LogRow } from './log-entry.ts';
 import { newLogUuid } from './log-id.ts';
+import { sealRows, type SealedRows } from './sealed-rows.ts';
 
 const databaseError = (code: string, fields: object = {}): Error =>
   Object.assign(new Error(`SQLSTATE ${code}`), { code, severity: 'ERROR', ...fields });
@@ -17,6 +18,12 @@ const rowsOf = (count: number, day = '2026-11-21'): LogRow[] =>
     sequence: index + 1,
     ...logEntry({ request_id: `req_${index + 1}` }),
   }));
+
+/** As the request log hands them over, in several seals. */
+const sealed = (rows: readonly LogRow[]): SealedRows[] =>
+  Array.from({ length: Math.ceil(rows.length / 10) }, (_, index) =>
+    sealRows(rows.slice(index * 10, index * 10 + 10), 'process', 10_000),
+  );
 
 /** A writer over a fake table; `refuse` throws what Postgres would. */
 function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: string) => void = () => {}) {
@@ -36,7 +43,7 @@ function createWriter(refuse: (rows: readonly LogRow[]) => void, ensure: (day: s
       ensure(day);
       days.push(day);
     },
-    copyRows: by('copy'),
+    copyRows: (group) => by('copy')(group.flatMap(({ rows }) => rows())),
     insertRows: by('insert'),
   });
   return { writer, lines, table, days, ways };
@@ -48,7 +55,7 @@ test('a row that Postgres refuses for ever does not keep the other 63 out', asyn
   const { writer, table, lines, ways } = createWriter((rows) => {
     if (rows.some((row) => row.sequence === 40)) throw databaseError('22P05');
   });
-  expect(await writer.write(rowsOf(64), never)).toBe(1);
+  expect(await writer.write(sealed(rowsOf(64)), never)).toBe(1);
   expect(table.map((row) => row.sequence)).toEqual([
     ...Array.from({ length: 39 }, (_, index) => index + 1),
     ...Array.from({ length: 24 }, (_, index) => index + 41),
@@ -75,7 +82,7 @@ test('a row with text that Postgres cannot hold is written cleaned', async () =>
     input_tokens: 1.5,
     duration_ms: NaN,
   };
-  expect(await writer.write([odd, second], never)).toBe(0);
+  expect(await writer.write(sealed([odd, second]), never)).toBe(0);
   expect(table).toEqual([
     { ...first, response_model: 'evil�model', metadata: { 'a�': 'b�' }, input_tokens: 1, duration_ms: 0 },
     second,
@@ -89,11 +96,11 @@ test('rows that cannot be written as text or as JSON count as bad rows, not as a
     logger,
     retryDelayMs: 1,
     ensurePartition: async () => {},
-    copyRows: createCopyRows(undefined as never, 'process'),
+    copyRows: createCopyRows(undefined as never),
     insertRows: createInsertRows(undefined as never, 'process'),
   });
   const [row] = rowsOf(1) as [LogRow];
-  expect(await writer.write([{ ...row, status: 200n as unknown as number }], never)).toBe(1);
+  expect(await writer.write(sealed([{ ...row, status: 200n as unknown as number }]), never)).toBe(1);
   expect(lines.map((line) => line.msg)).toEqual([
     'request log row refused as it is; writing it cleaned',
     'request log row refused, it is lost',
@@ -112,7 +119,7 @@ test.each([
     refusals -= 1;
     if (refusals >= 0) throw databaseError(code);
   });
-  const writing = writer.write(rowsOf(2), never);
+  const writing = writer.write(sealed(rowsOf(2)), never);
   expect(await writing).toBe(0);
   expect(table).toHaveLength(2);
   expect(writer.isAway()).toBe(false);
@@ -120,8 +127,8 @@ test.each([
 
 test('a partition is made before the first row of its day and only then', async () => {
   const { writer, days } = createWriter(() => {});
-  await writer.write([...rowsOf(1, '2026-11-21'), ...rowsOf(1, '2026-11-22')], never);
-  await writer.write(rowsOf(2, '2026-11-22'), never);
+  await writer.write(sealed([...rowsOf(1, '2026-11-21'), ...rowsOf(1, '2026-11-22')]), never);
+  await writer.write(sealed(rowsOf(2, '2026-11-22')), never);
   expect(days).toEqual(['2026-11-21', '2026-11-22']);
 });
 
@@ -133,9 +140,9 @@ test('a partition that somebody dropped is made again', async () => {
     },
     (day) => attached.add(day),
   );
-  await writer.write(rowsOf(1), never);
+  await writer.write(sealed(rowsOf(1)), never);
   attached.clear();
-  expect(await writer.write(rowsOf(1), never)).toBe(0);
+  expect(await writer.write(sealed(rowsOf(1)), never)).toBe(0);
   expect(table).toHaveLength(2);
 });
 
@@ -143,7 +150,7 @@ test('a check that a row breaks is the fault of the row', async () => {
   const { writer, table } = createWriter((rows) => {
     if (rows.some((row) => row.sequence === 2)) throw databaseError('23514', { constraint: 'request_log_kind_check' });
   });
-  expect(await writer.write(rowsOf(3), never)).toBe(1);
+  expect(await writer.write(sealed(rowsOf(3)), never)).toBe(1);
   expect(table.map((row) => row.sequence)).toEqual([1, 3]);
 });
 
@@ -152,8 +159,8 @@ test('after giving up, a group is tried once, and not at all when the database i
     throw databaseError('57P01');
   });
   const givenUp = AbortSignal.abort();
-  expect(await writer.write(rowsOf(5), givenUp)).toBe(5);
-  expect(await writer.write(rowsOf(5), givenUp)).toBe(5);
+  expect(await writer.write(sealed(rowsOf(5)), givenUp)).toBe(5);
+  expect(await writer.write(sealed(rowsOf(5)), givenUp)).toBe(5);
   expect(ways).toEqual(['copy']);
 });
 
@@ -163,7 +170,7 @@ test('only the first try of a group is a copy: what may be in the table already 
     refusals -= 1;
     if (refusals >= 0) throw new Error('Connection terminated unexpectedly');
   });
-  await writer.write(rowsOf(3), never);
-  await writer.write(rowsOf(3), never);
+  await writer.write(sealed(rowsOf(3)), never);
+  await writer.write(sealed(rowsOf(3)), never);
   expect(ways).toEqual(['copy', 'insert', 'insert', 'copy']);
 });

@@ -1,25 +1,30 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import type { CopyRows } from './copy-rows.ts';
 import { judgeInsertFailure, type WriteRows } from './insert-rows.ts';
 import { cleanRow, type LogRow } from './log-entry.ts';
+import type { SealedRows } from './sealed-rows.ts';
 
 export type GroupWriter = {
   /**
    * Writes a group, however long the database is away; resolves with how many of its rows were lost, each of them
    * logged. Never rejects. After `givenUp` it waits for nothing: one try, and none when the database is away.
    */
-  write(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number>;
+  write(group: readonly SealedRows[], givenUp: AbortSignal): Promise<number>;
   /** Makes the partition of a day, once in this process. Rejects when that fails. */
   prepareDay(day: string): Promise<void>;
   isAway(): boolean;
 };
+
+/** Rows, as objects only when they are asked for, and how they are written the first time. */
+type Work = { days: ReadonlySet<string>; rows: () => readonly LogRow[]; first: () => Promise<void> };
 
 // The delays between tries double until they are this many times the first.
 const delayGrowthMax = 20;
 
 export function createGroupWriter(deps: {
   /** For the first try of a group only: costs half, but fails when one of the rows is there already. */
-  copyRows: WriteRows;
+  copyRows: CopyRows;
   /** For every later one: passes over rows that are there, because the reply to a COMMIT may have been lost. */
   insertRows: WriteRows;
   ensurePartition: (day: string) => Promise<void>;
@@ -37,29 +42,46 @@ export function createGroupWriter(deps: {
     preparedDays.add(day);
   }
 
-  async function writeOnce(rows: readonly LogRow[], writeRows: WriteRows): Promise<void> {
-    for (const day of new Set(rows.map((row) => row.recorded_on))) await prepareDay(day);
-    await writeRows(rows);
+  function write(group: readonly SealedRows[], givenUp: AbortSignal): Promise<number> {
+    let rows: LogRow[] | undefined;
+    return finish(
+      {
+        days: new Set(group.flatMap(({ days }) => days)),
+        rows: () => (rows ??= group.flatMap((sealed) => sealed.rows())),
+        first: () => copyRows(group),
+      },
+      givenUp,
+    );
   }
 
-  async function write(rows: readonly LogRow[], givenUp: AbortSignal, firstBy = copyRows): Promise<number> {
+  function insert(rows: readonly LogRow[], givenUp: AbortSignal): Promise<number> {
+    const days = new Set(rows.map((row) => row.recorded_on));
+    return finish({ days, rows: () => rows, first: () => insertRows(rows) }, givenUp);
+  }
+
+  async function writeOnce({ days, rows, first }: Work, isFirst: boolean): Promise<void> {
+    for (const day of days) await prepareDay(day);
+    await (isFirst ? first() : insertRows(rows()));
+  }
+
+  async function finish(work: Work, givenUp: AbortSignal): Promise<number> {
     for (let tries = 0; ; tries += 1) {
-      if (givenUp.aborted && isAway) return giveUp(rows);
+      if (givenUp.aborted && isAway) return giveUp(work.rows());
       try {
-        await unlessGivenUp(writeOnce(rows, tries === 0 ? firstBy : insertRows), givenUp);
+        await unlessGivenUp(writeOnce(work, tries === 0), givenUp);
         if (isAway) logger.info('request log is written again');
         isAway = false;
         return 0;
       } catch (error) {
         const failure = judgeInsertFailure(error);
-        if (failure === 'bad_row') return await writeApart(rows, error, givenUp);
+        if (failure === 'bad_row') return await writeApart(work.rows(), error, givenUp);
         // Somebody dropped the partition that we had seen: at once again, unless it is not that.
         if (failure === 'no_partition' && preparedDays.size > 0) {
           preparedDays.clear();
           continue;
         }
         isAway = true;
-        logger.warn({ err: error, rows: rows.length, tries: tries + 1 }, 'request log waits for the database');
+        logger.warn({ err: error, rows: work.rows().length, tries: tries + 1 }, 'request log waits for the database');
         await sleep(Math.min(retryDelayMs * 2 ** tries, retryDelayMs * delayGrowthMax), givenUp);
       }
     }
@@ -71,8 +93,8 @@ export function createGroupWriter(deps: {
     if (first === undefined) return 0;
     if (rows.length > 1) {
       const middle = Math.ceil(rows.length / 2);
-      const firstHalf = await write(rows.slice(0, middle), givenUp, insertRows);
-      return firstHalf + (await write(rows.slice(middle), givenUp, insertRows));
+      const firstHalf = await insert(rows.slice(0, middle), givenUp);
+      return firstHalf + (await insert(rows.slice(middle), givenUp));
     }
     if (cleaned.has(first)) {
       logger.error({ err: error, ...identityOf(first) }, 'request log row refused, it is lost');
@@ -81,7 +103,7 @@ export function createGroupWriter(deps: {
     const clean = cleanRow(first);
     cleaned.add(clean);
     logger.warn({ err: error, ...identityOf(first) }, 'request log row refused as it is; writing it cleaned');
-    return await write([clean], givenUp, insertRows);
+    return await insert([clean], givenUp);
   }
 
   function giveUp(rows: readonly LogRow[]): number {
@@ -91,7 +113,7 @@ export function createGroupWriter(deps: {
     return rows.length;
   }
 
-  return { write: (rows, givenUp) => write(rows, givenUp), prepareDay, isAway: () => isAway };
+  return { write, prepareDay, isAway: () => isAway };
 }
 
 /** What a person needs to find the call elsewhere; none of the texts that a provider or caller chose. */

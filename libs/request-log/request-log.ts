@@ -5,12 +5,13 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { createCopyRows } from './copy-rows.ts';
+import { createCopyRows, type CopyRows } from './copy-rows.ts';
 import { createGroupWriter } from './group-writer.ts';
 import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { boundEntry, entrySizeBytes, type LogRow, type RequestLogEntry } from './log-entry.ts';
 import { newLogUuid, utcDay } from './log-id.ts';
 import { ensureLogPartition, nextDay } from './log-partitions.ts';
+import { sealRows, type SealedRows } from './sealed-rows.ts';
 import { createProcessRecord, createWriteProcess, type WriteProcess } from './process-record.ts';
 
 export type RequestLog = Part & {
@@ -56,7 +57,7 @@ export type RequestLogDeps = {
    * group costs this process and Postgres something of its own, and a busy process writes fewer and larger ones.
    */
   groupIntervalMs?: number;
-  /** Rows of one group at most. Default 512: more only wait in memory, and this lets a slow database catch up. */
+  /** Rows of one group at most; rows are sealed 64 at a time, and a group holds whole seals. Default 512: more only wait in memory, and this lets a slow database catch up. */
   groupRowsMax?: number;
   /** Wait before the next try while the database is away: this, doubled each time, to 20 times this. Default 100 ms. */
   retryDelayMs?: number;
@@ -65,13 +66,14 @@ export type RequestLogDeps = {
   /** How often the process tells the database how far it is. Default 15 s. */
   heartbeatMs?: number;
   /** For tests. */
-  copyRows?: WriteRows;
+  copyRows?: CopyRows;
   insertRows?: WriteRows;
   ensurePartition?: (day: string) => Promise<void>;
   writeProcess?: WriteProcess;
 };
 
-type Waiting = { sequence: number; recordedAtMs: number; sizeBytes: number; entry: RequestLogEntry };
+// As objects rows live for a few milliseconds under full load, and are as many as one write to Postgres takes well.
+const sealedRowsMax = 64;
 
 const partitionCheckMs = 3_600_000;
 
@@ -89,15 +91,20 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   const { stopDeadlineMs = 10_000 } = deps;
   const processId = uuidv7();
   const writer = createGroupWriter({
-    copyRows: deps.copyRows ?? createCopyRows(deps.pool, processId),
+    copyRows: deps.copyRows ?? createCopyRows(deps.pool),
     insertRows: deps.insertRows ?? createInsertRows(db, processId),
     ensurePartition: deps.ensurePartition ?? ((day) => ensureLogPartition(db, day)),
     logger,
     retryDelayMs: deps.retryDelayMs ?? 100,
   });
 
-  let waiting: Waiting[] = [];
+  /** What waits, oldest first: the sealed rows, then the open ones. */
+  let sealed: SealedRows[] = [];
+  let open: LogRow[] = [];
+  let openBytes = 0;
+  let waitingRows = 0;
   let inFlightRows = 0;
+  /** Of all rows that are not written yet. */
   let waitingBytes = 0;
   let sequence = 0;
   let lostRows = 0;
@@ -112,7 +119,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     // Rows are written in the order of their sequence: what is not in memory any more is the beginning.
     state: () => ({
       lastSequence: sequence,
-      writtenSequence: sequence - waiting.length - inFlightRows,
+      writtenSequence: sequence - waitingRows - inFlightRows,
       lostRows,
     }),
     logger,
@@ -132,23 +139,40 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     });
   };
   const schedule = (): void => {
-    if (writing || waiting.length === 0) return;
-    if (waiting.length >= (pause ? groupRowsMax : groupRowsMin)) start();
+    if (writing || waitingRows === 0) return;
+    if (waitingRows >= (pause ? groupRowsMax : groupRowsMin)) start();
     else timer ??= setTimeout(start, groupWaitMs);
   };
 
+  const seal = (): void => {
+    if (open.length === 0) return;
+    const rows = sealRows(open, processId, openBytes);
+    waitingBytes += rows.sizeBytes - openBytes;
+    sealed.push(rows);
+    open = [];
+    openBytes = 0;
+  };
+
+  /** What is written next: whole seals, up to the bound of a group, but at least one. */
+  const takeGroup = (): SealedRows[] => {
+    seal();
+    let rows = 0;
+    const end = sealed.findIndex(({ count }) => (rows += count) > groupRowsMax);
+    return sealed.splice(0, end === -1 ? sealed.length : Math.max(1, end));
+  };
+
   async function writeGroup(): Promise<void> {
-    const group = waiting.slice(0, groupRowsMax);
-    waiting = waiting.slice(group.length);
-    inFlightRows = group.length;
-    lostRows += await writer.write(group.map(toRow), givenUp.signal);
+    const group = takeGroup();
+    inFlightRows = group.reduce((sum, { count }) => sum + count, 0);
+    waitingRows -= inFlightRows;
+    lostRows += await writer.write(group, givenUp.signal);
     inFlightRows = 0;
     for (const { sizeBytes } of group) waitingBytes -= sizeBytes;
   }
 
   async function flush(): Promise<void> {
     const last = sequence;
-    const isWritten = (): boolean => inFlightRows === 0 && (waiting[0]?.sequence ?? Infinity) > last;
+    const isWritten = (): boolean => inFlightRows === 0 && sequence - waitingRows >= last;
     while (!isWritten()) {
       start();
       await writing;
@@ -192,17 +216,20 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       const bounded = boundEntry(entry);
       const sizeBytes = entrySizeBytes(bounded);
       waitingBytes += sizeBytes;
+      openBytes += sizeBytes;
+      waitingRows += 1;
       const recordedAtMs = clock.now();
-      waiting.push({ sequence, recordedAtMs, sizeBytes, entry: bounded });
+      open.push(toRow(bounded, sequence, recordedAtMs));
+      if (open.length === sealedRowsMax) seal();
       processRecord.note(sequence, recordedAtMs);
       schedule();
     },
-    isFull: () => waiting.length + inFlightRows >= queueRowsMax || waitingBytes >= queueBytesMax,
+    isFull: () => waitingRows + inFlightRows >= queueRowsMax || waitingBytes >= queueBytesMax,
     flush,
     stats: () => ({
-      waitingRows: waiting.length + inFlightRows,
+      waitingRows: waitingRows + inFlightRows,
       waitingBytes,
-      writtenRows: sequence - waiting.length - inFlightRows - lostRows,
+      writtenRows: sequence - waitingRows - inFlightRows - lostRows,
       lostRows,
       isAway: writer.isAway(),
     }),
@@ -210,7 +237,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
 }
 
 // The spread comes first: only then does the runtime copy the entry as a whole instead of column by column.
-const toRow = ({ sequence, recordedAtMs, entry }: Waiting): LogRow => ({
+const toRow = (entry: RequestLogEntry, sequence: number, recordedAtMs: number): LogRow => ({
   ...entry,
   duration_ms: toMicroseconds(entry.duration_ms),
   first_event_ms: entry.first_event_ms === null ? null : toMicroseconds(entry.first_event_ms),

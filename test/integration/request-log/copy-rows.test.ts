@@ -7,6 +7,7 @@ import { createInsertRows, logColumns } from '#libs/request-log/insert-rows.ts';
 import type { LogRow, RequestLogEntry } from '#libs/request-log/log-entry.ts';
 import { newLogUuid } from '#libs/request-log/log-id.ts';
 import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
+import { sealRows } from '#libs/request-log/sealed-rows.ts';
 import { logEntry } from '#test/log-entry.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 
@@ -33,6 +34,14 @@ const toRows = (entries: readonly RequestLogEntry[]): LogRow[] =>
     id: newLogUuid(Date.parse(day), (ids += 1)),
     sequence: index + 1,
   }));
+
+/** Copies rows in seals of 64, as the log does. */
+const copyRows = (processId: string, rows: readonly LogRow[]): Promise<void> => {
+  const seals = Array.from({ length: Math.ceil(rows.length / 64) }, (_, index) =>
+    sealRows(rows.slice(index * 64, index * 64 + 64), processId, 0),
+  );
+  return createCopyRows(pool)(seals);
+};
 
 const written = (processId: string): Promise<unknown[]> =>
   createDatabase(pool)
@@ -74,10 +83,12 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
   const texts = odd.map((text) => logEntry({ model: text, trace_id: text, metadata: { [text]: text, other: text } }));
   const long = Object.fromEntries(Array.from({ length: 64 }, (_, index) => [`n${index}`, '\t\\é\n'.repeat(2_000)]));
   const entries = [full, logEntry({ key_id: null, status: null }), ...texts, logEntry({ metadata: long })];
-  for (const write of [createCopyRows.bind(null, pool), createInsertRows.bind(null, database.db)]) {
+  for (const way of ['copy', 'insert', 'insert of sealed ones']) {
     const processId = newProcessId();
     const rows = toRows(entries);
-    await write(processId)(rows);
+    const insertRows = createInsertRows(database.db, processId);
+    if (way === 'copy') await copyRows(processId, rows);
+    else await insertRows(way === 'insert' ? rows : sealRows(rows, processId, 0).rows());
     expect(await written(processId)).toEqual(rows);
   }
 });
@@ -85,29 +96,28 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
 test('a group of several pieces is copied whole', async () => {
   const processId = newProcessId();
   const rows = toRows(Array.from({ length: 150 }, (_, index) => logEntry({ model: `model ${index} ü` })));
-  await createCopyRows(pool, processId)(rows);
+  await copyRows(processId, rows);
   expect(await written(processId)).toEqual(rows);
 });
 
 test('no rows are no failure', async () => {
-  await createCopyRows(pool, newProcessId())([]);
+  await copyRows(newProcessId(), []);
 });
 
 test('a piece that is refused refuses the whole group, and the next query meets none of the others', async () => {
   const processId = newProcessId();
-  const copyRows = createCopyRows(pool, processId);
   const entries = Array.from({ length: 400 }, (_, index) => logEntry(index === 70 ? { input_tokens: 1.5 } : {}));
-  const error: unknown = await copyRows(toRows(entries)).catch((thrown: unknown) => thrown);
+  const error: unknown = await copyRows(processId, toRows(entries)).catch((thrown: unknown) => thrown);
   expect(sqlStateOf(error)).toBe('22P02');
   const rows = toRows(Array.from({ length: 400 }, () => logEntry()));
-  await copyRows(rows); // takes as long as the pieces that were left would have
+  await copyRows(processId, rows); // takes as long as the pieces that were left would have
   expect(await written(processId)).toEqual(rows);
   expect(pool.totalCount).toBe(1);
 });
 
 test('half a character outside metadata becomes U+FFFD', async () => {
   const processId = newProcessId();
-  await createCopyRows(pool, processId)(toRows([logEntry({ model: 'a\u{D83D}\tb' })]));
+  await copyRows(processId, toRows([logEntry({ model: 'a\u{D83D}\tb' })]));
   expect(await written(processId)).toMatchObject([{ model: 'a\u{FFFD}\tb' }]);
 });
 
@@ -121,22 +131,20 @@ test.each<[string, Partial<RequestLogEntry>, string]>([
   ['a value that the table does not allow', { kind: 'neither' as 'live' }, '23514'],
 ])('%s refuses the whole group, and the session goes on', async (_name, bad, state) => {
   const processId = newProcessId();
-  const copyRows = createCopyRows(pool, processId);
   const rows = toRows([logEntry(), logEntry(bad), logEntry()]);
-  const error: unknown = await copyRows(rows).catch((thrown: unknown) => thrown);
+  const error: unknown = await copyRows(processId, rows).catch((thrown: unknown) => thrown);
   expect(sqlStateOf(error)).toBe(state);
   expect(await written(processId)).toEqual([]);
-  await copyRows(toRows([logEntry()]));
+  await copyRows(processId, toRows([logEntry()]));
   expect(await written(processId)).toHaveLength(1);
   expect(pool.totalCount).toBe(1);
 });
 
 test('a row that is there already refuses the whole group', async () => {
   const processId = newProcessId();
-  const copyRows = createCopyRows(pool, processId);
   const rows = toRows([logEntry(), logEntry()]);
-  await copyRows(rows.slice(1));
-  const error: unknown = await copyRows(rows).catch((thrown: unknown) => thrown);
+  await copyRows(processId, rows.slice(1));
+  const error: unknown = await copyRows(processId, rows).catch((thrown: unknown) => thrown);
   expect(sqlStateOf(error)).toBe('23505');
   expect(await written(processId)).toEqual(rows.slice(1));
 });
@@ -148,13 +156,13 @@ test('a copy that cannot begin fails with the reason, and the session goes on', 
     await holder.query('lock table request_log in share mode');
     await pool.query(`set lock_timeout = '50ms'`);
     const rows = toRows([logEntry()]);
-    const error: unknown = await createCopyRows(pool, newProcessId())(rows).catch((thrown: unknown) => thrown);
+    const error: unknown = await copyRows(newProcessId(), rows).catch((thrown: unknown) => thrown);
     expect(sqlStateOf(error)).toBe('55P03');
   } finally {
     await holder.query('rollback');
     holder.release();
   }
   const processId = newProcessId();
-  await createCopyRows(pool, processId)(toRows([logEntry()]));
+  await copyRows(processId, toRows([logEntry()]));
   expect(await written(processId)).toHaveLength(1);
 });

@@ -113,7 +113,8 @@ test('what a hostile provider answers does not keep rows out of the log', async 
   await log.flush();
   expect((await rowsOf(log)).map((row) => row.sequence)).toEqual(countTo(70));
   expect(log.stats()).toMatchObject({ writtenRows: 70, lostRows: 0, waitingRows: 0, waitingBytes: 0 });
-  expect(lines.filter((line) => String(line.msg).includes('writing it cleaned'))).toHaveLength(4);
+  // Half a character outside metadata has become U+FFFD before.
+  expect(lines.filter((line) => String(line.msg).includes('writing it cleaned'))).toHaveLength(3);
 });
 
 test('a row that breaks a rule of the table is logged and left out, alone', async () => {

@@ -1,0 +1,122 @@
+import { logColumns, NotEncodableError } from './insert-rows.ts';
+import type { LogRow } from './log-entry.ts';
+
+/**
+ * Rows on their way into the log, outside of V8's heap: as objects, thousands of them live just long enough to become
+ * old, which cost more than everything else about them. `copyData` is a CopyData message of the whole (PostgreSQL
+ * documentation, "Message Flow"), null where one of the rows cannot be written as text.
+ */
+export type SealedRows = {
+  readonly count: number;
+  /** Memory that they hold. */
+  readonly sizeBytes: number;
+  /** `YYYY-MM-DD` of each partition that they go to. */
+  readonly days: readonly string[];
+  readonly copyData: Buffer | null;
+  /** The rows again, for whatever is not a COPY. */
+  readonly rows: () => LogRow[];
+};
+
+/** Seals rows that hold `openBytes` as they are. Never throws. */
+export function sealRows(rows: readonly LogRow[], processId: string, openBytes: number): SealedRows {
+  const copyData = toCopyData(rows, processId);
+  const kept = copyData === null ? [...rows] : null;
+  return {
+    count: rows.length,
+    sizeBytes: copyData?.length ?? openBytes,
+    days: [...new Set(rows.map((row) => row.recorded_on))],
+    copyData,
+    rows: () => kept ?? decodeRows(copyData?.toString('utf8', headBytes) ?? ''),
+  };
+}
+
+const headBytes = 5;
+
+function toCopyData(rows: readonly LogRow[], processId: string): Buffer | null {
+  const text = encodeRows(rows, processId);
+  if (text === null) return null;
+  const sizeBytes = Buffer.byteLength(text);
+  // Of its own: a slice of the runtime's pool would keep all of that alive.
+  const message = Buffer.allocUnsafeSlow(headBytes + sizeBytes);
+  message.write('d', 0);
+  message.writeUInt32BE(sizeBytes + 4, 1);
+  message.write(text, headBytes);
+  return message;
+}
+
+/** The rows in COPY's text format (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"). */
+function encodeRows(rows: readonly LogRow[], processId: string): string | null {
+  let text = '';
+  try {
+    for (const row of rows) {
+      text += processId;
+      for (const column of logColumns) text += '\t' + encodeField(row[column]);
+      text += '\n';
+    }
+  } catch {
+    return null; // a value that JSON does not know either; the INSERT says which
+  }
+  return text;
+}
+
+function encodeField(value: LogRow[keyof LogRow]): string {
+  if (value === null) return '\\N';
+  if (typeof value === 'string') return escapeText(value);
+  // What is no number is null, as in JSON.
+  if (typeof value === 'number') return Number.isFinite(value) ? String(value) : '\\N';
+  if (typeof value === 'boolean') return value ? 't' : 'f';
+  return value instanceof Date ? value.toISOString() : escapeText(JSON.stringify(value));
+}
+
+const special = /[\\\t\n\r]/;
+const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
+const unescapes: Readonly<Record<string, string>> = { '\\\\': '\\', '\\t': '\t', '\\n': '\n', '\\r': '\r' };
+
+function escapeText(text: string): string {
+  return special.test(text) ? text.replace(/[\\\t\n\r]/g, (character) => escapes[character] ?? character) : text;
+}
+
+const unescapeText = (text: string): string => text.replace(/\\[\\tnr]/g, (pair) => unescapes[pair] ?? pair);
+
+/** What `encodeRows` made, as rows again; half a character in a text has become U+FFFD. */
+function decodeRows(text: string): LogRow[] {
+  return text
+    .slice(0, -1)
+    .split('\n')
+    .map((line) => {
+      const [, ...fields] = line.split('\t');
+      const values = logColumns.map((column, index) => [column, decodeField(column, fields[index] ?? '\\N')]);
+      return Object.fromEntries(values) as LogRow;
+    });
+}
+
+const numberColumns: ReadonlySet<keyof LogRow> = new Set<keyof LogRow>([
+  'status',
+  'attempts',
+  'duration_ms',
+  'first_event_ms',
+  'input_tokens',
+  'cached_tokens',
+  'output_tokens',
+  'reasoning_tokens',
+  'batch_line',
+  'sequence',
+]);
+
+function decodeField(column: keyof LogRow, field: string): unknown {
+  // These are never null: it was no number, and what is made of that is for the one who cleans the row.
+  if (field === '\\N') return column === 'attempts' || column === 'duration_ms' ? Number.NaN : null;
+  if (numberColumns.has(column)) return Number(field);
+  if (column === 'stream') return field === 't';
+  if (column === 'started_at') return new Date(field);
+  const text = unescapeText(field);
+  return column === 'metadata' ? JSON.parse(text) : text;
+}
+
+/** The CopyData messages of a group. Throws NotEncodableError. */
+export function copyDataOf(group: readonly SealedRows[]): Buffer[] {
+  return group.map(({ copyData }) => {
+    if (copyData === null) throw new NotEncodableError('a row of the request log cannot be written as text');
+    return copyData;
+  });
+}
