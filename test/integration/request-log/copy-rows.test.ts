@@ -93,9 +93,9 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
   }
 });
 
-test('a group of several pieces is copied whole', async () => {
+test.each([64, 65, 150, 448, 449, 512])('a group of %i rows is copied whole', async (length) => {
   const processId = newProcessId();
-  const rows = toRows(Array.from({ length: 150 }, (_, index) => logEntry({ model: `model ${index} ü` })));
+  const rows = toRows(Array.from({ length }, (_, index) => logEntry({ model: `model ${index} ü` })));
   await copyRows(processId, rows);
   expect(await written(processId)).toEqual(rows);
 });
