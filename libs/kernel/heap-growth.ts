@@ -7,7 +7,7 @@ const growthPercent = 60;
 
 /**
  * Keeps the heap of this process and its threads near what is alive in it. Unlike --max-old-space-size it is no limit:
- * a large answer still gets the memory that it needs.
+ * a large answer still gets the memory that it needs. Collects once, which stops the process for some 30 ms.
  */
 export function limitHeapGrowth(): void {
   // Read at every collection, so that it takes effect although the heap exists already.
