@@ -14,8 +14,7 @@ const environment = { MALLOC_TRIM_THRESHOLD_: '131072' };
 export const startOptions: Readonly<Record<'api' | 'worker' | 'simulator', StartOptions>> = {
   // It also starts at its full size: between two bursts V8 shrinks it, and the next one pays for small collections again:
   // 3 to 14 % of a live request's processor time in interleaved rounds. NODE_OPTIONS does not take this flag.
-  // At 24 a request costs the API about 5 % less than at 16, for 20 MB; at 32 an upload of 200 MB after full load takes it
-  // to 297 MB.
+  // At 24 a request costs the API about 5 % less than at 16, for 20 MB; more brings nothing that can be measured.
   api: { flags: ['--max-semi-space-size=24', '--min-semi-space-size=24'], environment },
   worker: { flags: ['--max-semi-space-size=8'], environment },
   // The simulator too: after a pause its calls cost about 5 % less, and it stays below 150 MB.

@@ -5,6 +5,7 @@ import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import { fileTooLarge } from '#libs/blobs/file-too-large.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { clientGone, refuseCompressed } from './json-body.ts';
 
 export type UploadLimits = {
@@ -154,6 +155,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   const onData = (chunk: Buffer): void => {
     idle.refresh();
     received += chunk.length;
+    countTransferred(chunk.length);
     if (received > limits.fileSizeBytesMax + overheadBytesMax) fail(fileTooLarge(limits.fileSizeBytesMax));
   };
   const onGone = (): void => {

@@ -5,6 +5,13 @@ import { runInNewContext } from 'node:vm';
 // lines live just long enough to get there: a worker with 45 MB of live objects held 270 MB of heap.
 const growthPercent = 60;
 
+const transferredBytesMax = 4 * 1_048_576;
+
+type Collect = (options?: { type: 'major' | 'minor' }) => void;
+
+let collect: Collect | null = null;
+let transferredBytes = 0;
+
 /**
  * Keeps the heap of this process and its threads near what is alive in it. Unlike --max-old-space-size it is no limit:
  * a large answer still gets the memory that it needs. Collects once, which stops the process for some 30 ms.
@@ -15,7 +22,19 @@ export function limitHeapGrowth(): void {
   // But the first comes at about 110 MB, whatever is alive: an API under full load, with 45 MB alive, held 350 MB of
   // memory then. So the first is now, when there is little to look through.
   setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as () => void;
+  collect = runInNewContext('gc') as Collect;
   setFlagsFromString('--no-expose-gc');
   collect();
+}
+
+/**
+ * To be told of each `sizeBytes` of a file that went through this process. What is read from a socket or a disk lies in
+ * buffers outside of V8's heap, and whoever only passes them on makes hardly any objects for which V8 would look for
+ * garbage: an upload of 200 MB left 55 MB of them. So every 4 MiB the young generation is collected: 1 to 2 ms.
+ */
+export function countTransferred(sizeBytes: number): void {
+  transferredBytes += sizeBytes;
+  if (transferredBytes < transferredBytesMax) return;
+  transferredBytes = 0;
+  collect?.({ type: 'minor' });
 }

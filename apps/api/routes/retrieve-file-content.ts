@@ -4,6 +4,7 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
 
 /** GET /v1/files/{file_id}/content: the bytes, streamed, as they were uploaded or written. Errors: not_found. */
 export function retrieveFileContent({ files, blobs }: { files: Files; blobs: BlobStore }): Route {
@@ -23,6 +24,7 @@ export function retrieveFileContent({ files, blobs }: { files: Files; blobs: Blo
       // An attachment: a browser must not render what somebody uploaded.
       response.setHeader('content-disposition', `attachment; filename*=UTF-8''${encodeURIComponent(file.filename)}`);
       try {
+        content.on('data', (chunk: Buffer) => countTransferred(chunk.length));
         await pipeline(content, response);
       } catch (error) {
         // A client that leaves in the middle is no error of ours; before the first byte there is still an answer to give.

@@ -1,0 +1,27 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+
+/** Most bytes of buffers that a process holds at once while it reads 160 MB and keeps none of it. */
+async function buffersHeld(onChunk: string): Promise<number> {
+  const script = `
+    import { open } from 'node:fs/promises';
+    import { countTransferred, limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
+    limitHeapGrowth();
+    let most = 0;
+    const zeros = await open('/dev/zero');
+    for await (const chunk of zeros.createReadStream({ end: 160e6 - 1 })) {
+      ${onChunk}
+      most = Math.max(most, process.memoryUsage().arrayBuffers);
+    }
+    console.log(most);`;
+  const flags = ['--max-semi-space-size=24', '--min-semi-space-size=24', '--input-type=module', '--eval', script];
+  const { stdout } = await promisify(execFile)(process.execPath, flags);
+  return Number(stdout);
+}
+
+test('buffers of a file that is only passed on are freed long before V8 would look for them', async () => {
+  const [counted, uncounted] = await Promise.all([buffersHeld('countTransferred(chunk.length);'), buffersHeld('')]);
+  expect(counted).toBeLessThan(12e6);
+  expect(uncounted).toBeGreaterThan(2 * counted);
+});
