@@ -4,13 +4,12 @@ import { acquireClient } from '#libs/database/pool.ts';
 import { logColumns } from './insert-rows.ts';
 import { copyDataOf, type SealedRows } from './sealed-rows.ts';
 
-/** Writes a group of rows, all or none. */
-export type CopyRows = (group: readonly SealedRows[]) => Promise<void>;
+/** Writes a group of rows, all or none; `isBehind`: at once, because more is waiting already. */
+export type CopyRows = (group: readonly SealedRows[], isBehind: boolean) => Promise<void>;
 
 // The rows of a busy moment go to Postgres as they were sealed, with a pause after each message. All at once they keep
 // it, and with it a processor that others wait for, for 6 ms: an API beside its database on two cores had a p99 that was
-// a fifth longer. A group that is as large as groups become has no time for pauses: the log is behind.
-const pausedMessagesMax = 7;
+// a fifth longer.
 const pauseMs = 3;
 
 /**
@@ -19,12 +18,12 @@ const pauseMs = 3;
  */
 export function createCopyRows(pool: pg.Pool): CopyRows {
   const statement = `copy request_log (process_id, ${logColumns.join(', ')}) from stdin`;
-  return async (group) => {
+  return async (group, isBehind) => {
     const pieces = [...copyDataOf(group), copyDone];
     const client = await acquireClient(pool);
     let isLost = false;
     try {
-      await copy(client, statement, pieces);
+      await copy(client, statement, pieces, isBehind);
     } catch (error) {
       isLost = isConnectionLost(error); // a session that is being ended says so before its socket does
       throw error;
@@ -38,9 +37,8 @@ export function createCopyRows(pool: pg.Pool): CopyRows {
  * COPY … FROM STDIN as the least that pg asks of a query (`Submittable`): all of the data is there, so that the stream
  * of pg-copy-streams, with its queue and states, would only cost. Messages: PostgreSQL documentation, "Message Flow".
  */
-function copy(client: pg.PoolClient, statement: string, pieces: readonly Buffer[]): Promise<void> {
+function copy(client: pg.PoolClient, statement: string, pieces: readonly Buffer[], isBehind: boolean): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const isBehind = pieces.length - 1 > pausedMessagesMax;
   let sent = 0;
   let pause: NodeJS.Timeout | undefined;
   const sendNext = (stream: pg.Connection['stream']): void => {

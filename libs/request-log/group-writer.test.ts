@@ -55,7 +55,7 @@ test('a row that Postgres refuses for ever does not keep the other 63 out', asyn
   const { writer, table, lines, ways } = createWriter((rows) => {
     if (rows.some((row) => row.sequence === 40)) throw databaseError('22P05');
   });
-  expect(await writer.write(sealed(rowsOf(64)), never)).toBe(1);
+  expect(await writer.write(sealed(rowsOf(64)), false, never)).toBe(1);
   expect(table.map((row) => row.sequence)).toEqual([
     ...Array.from({ length: 39 }, (_, index) => index + 1),
     ...Array.from({ length: 24 }, (_, index) => index + 41),
@@ -82,7 +82,7 @@ test('a row with text that Postgres cannot hold is written cleaned', async () =>
     input_tokens: 1.5,
     duration_ms: NaN,
   };
-  expect(await writer.write(sealed([odd, second]), never)).toBe(0);
+  expect(await writer.write(sealed([odd, second]), false, never)).toBe(0);
   expect(table).toEqual([
     { ...first, response_model: 'evil�model', metadata: { 'a�': 'b�' }, input_tokens: 1, duration_ms: 0 },
     second,
@@ -100,7 +100,7 @@ test('rows that cannot be written as text or as JSON count as bad rows, not as a
     insertRows: createInsertRows(undefined as never, 'process'),
   });
   const [row] = rowsOf(1) as [LogRow];
-  expect(await writer.write(sealed([{ ...row, status: 200n as unknown as number }]), never)).toBe(1);
+  expect(await writer.write(sealed([{ ...row, status: 200n as unknown as number }]), false, never)).toBe(1);
   expect(lines.map((line) => line.msg)).toEqual([
     'request log row refused as it is; writing it cleaned',
     'request log row refused, it is lost',
@@ -119,7 +119,7 @@ test.each([
     refusals -= 1;
     if (refusals >= 0) throw databaseError(code);
   });
-  const writing = writer.write(sealed(rowsOf(2)), never);
+  const writing = writer.write(sealed(rowsOf(2)), false, never);
   expect(await writing).toBe(0);
   expect(table).toHaveLength(2);
   expect(writer.isAway()).toBe(false);
@@ -127,8 +127,8 @@ test.each([
 
 test('a partition is made before the first row of its day and only then', async () => {
   const { writer, days } = createWriter(() => {});
-  await writer.write(sealed([...rowsOf(1, '2026-11-21'), ...rowsOf(1, '2026-11-22')]), never);
-  await writer.write(sealed(rowsOf(2, '2026-11-22')), never);
+  await writer.write(sealed([...rowsOf(1, '2026-11-21'), ...rowsOf(1, '2026-11-22')]), false, never);
+  await writer.write(sealed(rowsOf(2, '2026-11-22')), false, never);
   expect(days).toEqual(['2026-11-21', '2026-11-22']);
 });
 
@@ -140,9 +140,9 @@ test('a partition that somebody dropped is made again', async () => {
     },
     (day) => attached.add(day),
   );
-  await writer.write(sealed(rowsOf(1)), never);
+  await writer.write(sealed(rowsOf(1)), false, never);
   attached.clear();
-  expect(await writer.write(sealed(rowsOf(1)), never)).toBe(0);
+  expect(await writer.write(sealed(rowsOf(1)), false, never)).toBe(0);
   expect(table).toHaveLength(2);
 });
 
@@ -150,7 +150,7 @@ test('a check that a row breaks is the fault of the row', async () => {
   const { writer, table } = createWriter((rows) => {
     if (rows.some((row) => row.sequence === 2)) throw databaseError('23514', { constraint: 'request_log_kind_check' });
   });
-  expect(await writer.write(sealed(rowsOf(3)), never)).toBe(1);
+  expect(await writer.write(sealed(rowsOf(3)), false, never)).toBe(1);
   expect(table.map((row) => row.sequence)).toEqual([1, 3]);
 });
 
@@ -159,8 +159,8 @@ test('after giving up, a group is tried once, and not at all when the database i
     throw databaseError('57P01');
   });
   const givenUp = AbortSignal.abort();
-  expect(await writer.write(sealed(rowsOf(5)), givenUp)).toBe(5);
-  expect(await writer.write(sealed(rowsOf(5)), givenUp)).toBe(5);
+  expect(await writer.write(sealed(rowsOf(5)), false, givenUp)).toBe(5);
+  expect(await writer.write(sealed(rowsOf(5)), false, givenUp)).toBe(5);
   expect(ways).toEqual(['copy']);
 });
 
@@ -170,7 +170,7 @@ test('only the first try of a group is a copy: what may be in the table already 
     refusals -= 1;
     if (refusals >= 0) throw new Error('Connection terminated unexpectedly');
   });
-  await writer.write(sealed(rowsOf(3)), never);
-  await writer.write(sealed(rowsOf(3)), never);
+  await writer.write(sealed(rowsOf(3)), false, never);
+  await writer.write(sealed(rowsOf(3)), false, never);
   expect(ways).toEqual(['copy', 'insert', 'insert', 'copy']);
 });

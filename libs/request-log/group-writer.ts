@@ -9,8 +9,9 @@ export type GroupWriter = {
   /**
    * Writes a group, however long the database is away; resolves with how many of its rows were lost, each of them
    * logged. Never rejects. After `givenUp` it waits for nothing: one try, and none when the database is away.
+   * `isBehind` is for `copyRows`.
    */
-  write(group: readonly SealedRows[], givenUp: AbortSignal): Promise<number>;
+  write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number>;
   /** Makes the partition of a day, once in this process. Rejects when that fails. */
   prepareDay(day: string): Promise<void>;
   isAway(): boolean;
@@ -42,13 +43,13 @@ export function createGroupWriter(deps: {
     preparedDays.add(day);
   }
 
-  function write(group: readonly SealedRows[], givenUp: AbortSignal): Promise<number> {
+  function write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number> {
     let rows: LogRow[] | undefined;
     return finish(
       {
         days: new Set(group.flatMap(({ days }) => days)),
         rows: () => (rows ??= group.flatMap((sealed) => sealed.rows())),
-        first: () => copyRows(group),
+        first: () => copyRows(group, isBehind),
       },
       givenUp,
     );

@@ -102,6 +102,18 @@ describe('groups', () => {
     expect(sizes()).toEqual([64, 192, 58]);
   });
 
+  test('a group that leaves none waiting may take its time, one that leaves some may not', async () => {
+    const behind: boolean[] = [];
+    const copyRows = async (_group: unknown, isBehind: boolean): Promise<void> => {
+      behind.push(isBehind);
+      await vi.advanceTimersByTimeAsync(0);
+    };
+    const { log, record } = createLog({ groupRowsMax: 128, copyRows });
+    record(64 + 250); // the first 64 are on their way at once
+    await log.flush();
+    expect(behind).toEqual([false, true, false]);
+  });
+
   test('the next is not begun within 50 ms of the one before, unless it is as large as it may be', async () => {
     const { record, sizes, answers } = createLog();
     const advance = async (ms: number): Promise<void> => {

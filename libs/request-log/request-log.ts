@@ -165,7 +165,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     const group = takeGroup();
     inFlightRows = group.reduce((sum, { count }) => sum + count, 0);
     waitingRows -= inFlightRows;
-    lostRows += await writer.write(group, givenUp.signal);
+    lostRows += await writer.write(group, waitingRows > 0, givenUp.signal);
     inFlightRows = 0;
     for (const { sizeBytes } of group) waitingBytes -= sizeBytes;
   }

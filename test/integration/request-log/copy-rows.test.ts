@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sqlStateOf } from '#libs/database/database-error.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
@@ -36,11 +36,11 @@ const toRows = (entries: readonly RequestLogEntry[]): LogRow[] =>
   }));
 
 /** Copies rows in seals of 64, as the log does. */
-const copyRows = (processId: string, rows: readonly LogRow[]): Promise<void> => {
+const copyRows = (processId: string, rows: readonly LogRow[], isBehind = false): Promise<void> => {
   const seals = Array.from({ length: Math.ceil(rows.length / 64) }, (_, index) =>
     sealRows(rows.slice(index * 64, index * 64 + 64), processId, 0),
   );
-  return createCopyRows(pool)(seals);
+  return createCopyRows(pool)(seals, isBehind);
 };
 
 const written = (processId: string): Promise<unknown[]> =>
@@ -93,26 +93,33 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
   }
 });
 
-test.each([64, 65, 150, 448, 449, 512])('a group of %i rows is copied whole', async (length) => {
-  const processId = newProcessId();
-  const rows = toRows(Array.from({ length }, (_, index) => logEntry({ model: `model ${index} ü` })));
-  await copyRows(processId, rows);
-  expect(await written(processId)).toEqual(rows);
-});
+const paces: [string, boolean][] = [
+  ['with pauses', false],
+  ['at once, because more is waiting', true],
+];
 
-test('no rows are no failure', async () => {
-  await copyRows(newProcessId(), []);
-});
+describe.each(paces)('%s', (_pace, isBehind) => {
+  test.each([64, 65, 150, 512])('a group of %i rows is copied whole', async (length) => {
+    const processId = newProcessId();
+    const rows = toRows(Array.from({ length }, (_, index) => logEntry({ model: `model ${index} ü` })));
+    await copyRows(processId, rows, isBehind);
+    expect(await written(processId)).toEqual(rows);
+  });
 
-test('a piece that is refused refuses the whole group, and the next query meets none of the others', async () => {
-  const processId = newProcessId();
-  const entries = Array.from({ length: 400 }, (_, index) => logEntry(index === 70 ? { input_tokens: 1.5 } : {}));
-  const error: unknown = await copyRows(processId, toRows(entries)).catch((thrown: unknown) => thrown);
-  expect(sqlStateOf(error)).toBe('22P02');
-  const rows = toRows(Array.from({ length: 400 }, () => logEntry()));
-  await copyRows(processId, rows); // takes as long as the pieces that were left would have
-  expect(await written(processId)).toEqual(rows);
-  expect(pool.totalCount).toBe(1);
+  test('no rows are no failure', async () => {
+    await copyRows(newProcessId(), [], isBehind);
+  });
+
+  test('a piece that is refused refuses the whole group, and the next query meets none of the others', async () => {
+    const processId = newProcessId();
+    const entries = Array.from({ length: 400 }, (_, index) => logEntry(index === 70 ? { input_tokens: 1.5 } : {}));
+    const error: unknown = await copyRows(processId, toRows(entries), isBehind).catch((thrown: unknown) => thrown);
+    expect(sqlStateOf(error)).toBe('22P02');
+    const rows = toRows(Array.from({ length: 400 }, () => logEntry()));
+    await copyRows(processId, rows); // takes as long as the pieces that were left would have
+    expect(await written(processId)).toEqual(rows);
+    expect(pool.totalCount).toBe(1);
+  });
 });
 
 test('half a character outside metadata becomes U+FFFD', async () => {
