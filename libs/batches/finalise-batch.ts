@@ -2,6 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { BlobStore, BlobWriter, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -78,7 +79,9 @@ function createResultFile(blobs: BlobStore): ResultFile {
     async write(lines) {
       if (lines.length === 0) return;
       writer ??= await blobs.openWriter();
-      await writer.write(Buffer.concat(lines.flatMap((line) => [line, lineEnd])));
+      const bytes = Buffer.concat(lines.flatMap((line) => [line, lineEnd]));
+      countTransferred(bytes.length);
+      await writer.write(bytes);
       count += lines.length;
     },
     lines: () => count,

@@ -2,6 +2,7 @@ import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchError, Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { BatchFileValidator, ValidationResult } from '#libs/validation/batch-file-validator.ts';
 import type { Chunk } from '#libs/validation/chunk-table.ts';
@@ -66,7 +67,10 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
 }
 
 async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
-  yield* (await blobs.read(blob)) as AsyncIterable<Buffer>;
+  for await (const chunk of (await blobs.read(blob)) as AsyncIterable<Buffer>) {
+    countTransferred(chunk.length);
+    yield chunk;
+  }
 }
 
 async function startRunning(
