@@ -1,12 +1,13 @@
-// What a slice may have beyond its size: the rest of the buffer of the source in which it was found to be full.
+// What a slice may have beyond its lines: the rest of the buffer of the source in which it was found to be full.
 const overhangBytes = 256 * 1_024;
 
 /**
  * Memory for slices, shared with threads and used again: without that, every megabyte of a file would be a new
- * allocation that only the garbage collector gives back.
+ * allocation that only the garbage collector gives back. Each is large enough for any slice, as only what was written to
+ * takes real memory: a file whose lines are all longer than `sliceBytes` has no other slices.
  */
-export function createSharedBuffers(sliceBytes: number) {
-  const capacity = sliceBytes + overhangBytes;
+export function createSharedBuffers({ sliceBytes, lineBytesMax }: { sliceBytes: number; lineBytesMax: number }) {
+  const capacity = sliceBytes + lineBytesMax + overhangBytes;
   const free: SharedArrayBuffer[] = [];
   return {
     take(sizeBytes: number): Uint8Array {

@@ -28,7 +28,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
     deadlyLinesMax: costlyLinesMax,
     signal,
   });
-  const buffers = createSharedBuffers(sliceBytes);
+  const buffers = createSharedBuffers(limits);
   const findings = createFindings(input, deps);
   try {
     input.signal?.throwIfAborted();
