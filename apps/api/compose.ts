@@ -1,11 +1,14 @@
+import { Gauge } from 'prom-client';
 import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createConfigs } from '#libs/access/configs.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import { createBodyMemory } from '#libs/http/body-memory.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
+import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -46,6 +49,14 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
   const { secrets, snapshot } = access;
+  const memory = createBodyMemory(config.SLUICE_BODIES_MAX);
+  const jsonBody: JsonBodyLimits = { ...defaultJsonBodyLimits, sizeBytesMax: config.SLUICE_BODY_MAX, memory };
+  const bodyBytes: Gauge = new Gauge({
+    name: 'sluice_http_body_bytes',
+    help: 'JSON bodies of the requests under way.',
+    registers: [metrics.registry],
+    collect: () => bodyBytes.set(memory.heldBytes()),
+  });
   const virtualKeySlugs = async (workspaceId: string): Promise<string[]> => {
     const rows = await db
       .selectFrom('virtual_key')
@@ -78,6 +89,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       requestLog,
       logger,
     },
+    jsonBody,
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
     phase: () => phase,
     baseUrl: url,
@@ -90,7 +102,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     },
     logger,
     observe: metrics.observeRequest,
-    jsonBody: { sizeBytesMax: config.SLUICE_BODY_MAX },
+    jsonBody,
   });
   const server = createHttpServer(app);
   // First of all, so that a port in use is told at once, and a probe sees a process that waits for its database alive.

@@ -8,6 +8,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -71,6 +72,7 @@ export type RouteDeps = {
   liveDeps: LiveDeps;
   metrics: HttpMetrics;
   logger: Logger;
+  jsonBody: JsonBodyLimits;
   uploadBytesMax: number;
   phase: () => Phase;
   baseUrl: () => string;

@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from './answer.ts';
@@ -76,6 +77,8 @@ export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
 
   const collect = (chunk: Buffer): void => {
     bytes += chunk.length;
+    // As of requests: an answer of one piece leaves no others behind.
+    if (chunks.length > 0) countTransferred(chunk.length);
     chunks.push(chunk);
     if (status >= 400 && bytes > limits.errorBytesMax) {
       whole();

@@ -10,7 +10,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { Caller } from './caller.ts';
 import { discardBody, hasBody } from './drain-request.ts';
 import { sendError } from './error-response.ts';
-import { readJsonBody, type JsonBodyLimits } from './json-body.ts';
+import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
 import { contextOf, openContext } from './request-context.ts';
 import { checkRoutes, type Route } from './route.ts';
 
@@ -31,14 +31,6 @@ export type HttpAppDeps = {
 
 /** `route` is the template, or `unmatched`; `status` is 499 when the client left before the answer was complete. */
 export type RequestEnd = { method: string; route: string; status: number; durationMs: number };
-
-/** Defaults: 10 MiB holds a conversation with images; 64 levels and 100,000 members are beyond any real request. */
-export const defaultJsonBodyLimits: JsonBodyLimits = {
-  sizeBytesMax: 10 * 1_048_576,
-  depthMax: 64,
-  membersMax: 100_000,
-  timeoutMs: 30_000,
-};
 
 /**
  * The express application of a route table. Order per request: context (ids on the response), route, authentication,
@@ -75,9 +67,10 @@ export function createHttpApp(deps: HttpAppDeps): Express {
   return app;
 }
 
-function openRequest({ logger, observe, requestLog = 'all' }: HttpAppDeps): RequestHandler {
+function openRequest({ logger, observe, jsonBody, requestLog = 'all' }: HttpAppDeps): RequestHandler {
   return (request, response, next) => {
     response.on('close', () => {
+      jsonBody?.memory?.release(contextOf(request));
       const end = toRequestEnd(request, response);
       observe?.(end);
       if (requestLog === 'all' || end.status >= 400) logRequest(logger, request, end);

@@ -1,8 +1,11 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import type { BodyMemory } from './body-memory.ts';
 import { hasBody } from './drain-request.ts';
 import { checkJsonShape, jsonErrorOffset } from './json-scan.ts';
+import { contextOf } from './request-context.ts';
 
 export type JsonBodyLimits = {
   sizeBytesMax: number;
@@ -12,6 +15,16 @@ export type JsonBodyLimits = {
   membersMax: number;
   /** From the first look at the body to its last byte: a client that drips is cut off. */
   timeoutMs: number;
+  /** Shared by all requests of the process. Absent: unbounded. */
+  memory?: BodyMemory;
+};
+
+/** Defaults: 10 MiB holds a conversation with images; 64 levels and 100,000 members are beyond any real request. */
+export const defaultJsonBodyLimits: JsonBodyLimits = {
+  sizeBytesMax: 10 * 1_048_576,
+  depthMax: 64,
+  membersMax: 100_000,
+  timeoutMs: 30_000,
 };
 
 /** A JSON body: the bytes as they came, and what they say, parsed once. */
@@ -30,7 +43,8 @@ export function jsonBodyOf(request: IncomingMessage): JsonBody {
 /**
  * Reads and parses a JSON body; afterwards `jsonBodyOf` and `request.body` have it.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
- * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, too slow, cut off.
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, too slow, cut off; and what
+ * `limits.memory` throws.
  */
 export async function readJsonBody(
   request: IncomingMessage & { body?: unknown },
@@ -83,7 +97,9 @@ function readBytes(request: IncomingMessage, response: ServerResponse, limits: J
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let sizeBytes = 0;
-    const settle = (error: GatewayError | null): void => {
+    let heldBytes = Number(request.headers['content-length'] ?? 0);
+    limits.memory?.hold(contextOf(request), heldBytes);
+    const settle = (error: unknown): void => {
       clearTimeout(timer);
       request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
       if (error === null) resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks));
@@ -91,8 +107,18 @@ function readBytes(request: IncomingMessage, response: ServerResponse, limits: J
     };
     const take = (chunk: Buffer): void => {
       sizeBytes += chunk.length;
-      if (sizeBytes > limits.sizeBytesMax) settle(bodyTooLarge(limits.sizeBytesMax));
-      else chunks.push(chunk);
+      if (sizeBytes > limits.sizeBytesMax) return settle(bodyTooLarge(limits.sizeBytesMax));
+      if (sizeBytes > heldBytes) {
+        try {
+          limits.memory?.hold(contextOf(request), sizeBytes - heldBytes);
+        } catch (error) {
+          return settle(error);
+        }
+        heldBytes = sizeBytes;
+      }
+      // Most bodies are of one piece, and leave no others behind.
+      if (chunks.length > 0) countTransferred(chunk.length);
+      chunks.push(chunk);
     };
     const finish = (): void => settle(null);
     const abort = (): void => settle(clientGone());

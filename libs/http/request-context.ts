@@ -19,6 +19,8 @@ export type RequestContext = {
   caller: Caller | null;
   /** More fields for the request's one log line (provider, model, tokens), set by handlers. */
   logFields: Record<string, unknown> | null;
+  /** Of `BodyMemory`. */
+  heldBodyBytes: number;
 };
 
 const contextKey = Symbol('request context');
@@ -47,6 +49,7 @@ export function openContext(request: IncomingMessage): RequestContext {
     route: null,
     caller: null,
     logFields: null,
+    heldBodyBytes: 0,
   };
   (request as Carrier)[contextKey] = context;
   const sentTraceId = gatewayHeader(request, 'x-gateway-trace-id', 'x-portkey-trace-id');

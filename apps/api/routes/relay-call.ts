@@ -6,10 +6,9 @@ import type { ResolvedTarget } from '#libs/access/target-of-credential.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { RelayAnswer } from '#libs/forwarding/relay.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { defaultJsonBodyLimits } from '#libs/http/create-http-app.ts';
 import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
 import { statusOf } from '#libs/http/error-response.ts';
-import { jsonBodyOf, readJsonBody } from '#libs/http/json-body.ts';
+import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/json-body.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { drained } from '#libs/http/sse.ts';
@@ -23,6 +22,7 @@ export type RelayDeps = {
   forwarder: Pick<Forwarder, 'relay'>;
   resolveTarget: ResolveTarget;
   requestLog: RequestLog;
+  jsonBody: JsonBodyLimits;
   /** Of a body that is not JSON: audio, images, forms. */
   uploadBytesMax: number;
 };
@@ -59,7 +59,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       refuseWhenUnlogged(deps.requestLog);
       const providerPath = pathAtProvider(path, request);
       const controller = abortWhenClientLeaves(response);
-      const json = await readJson(request, response);
+      const json = await readJson(request, response, deps.jsonBody);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
       const model = modelOf(json?.value);
@@ -145,10 +145,10 @@ function pathAtProvider(path: string, request: Request): string {
   return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
 }
 
-async function readJson(request: Request, response: Response): Promise<{ bytes: Buffer; value: unknown } | null> {
+async function readJson(request: Request, response: Response, limits: JsonBodyLimits): Promise<JsonBody | null> {
   const isJson = /^application\/json\b/i.test(request.headers['content-type'] ?? '');
   if (request.method !== 'POST' || !isJson || !hasBody(request)) return null;
-  await readJsonBody(request, response, defaultJsonBodyLimits);
+  await readJsonBody(request, response, limits);
   return jsonBodyOf(request);
 }
 
