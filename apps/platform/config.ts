@@ -35,13 +35,13 @@ export const platformFields = {
   SLUICE_IDLE_TIMEOUT: duration('2m', { minMs: 100, maxMs: 3_600_000 }),
   /** From the start of a call to its last byte. */
   SLUICE_TOTAL_TIMEOUT: duration('30m', { minMs: 100, maxMs: 86_400_000 }),
-  /** Sockets to one provider origin from one process. */
-  SLUICE_CONNECTIONS_PER_ORIGIN: wholeNumber(256, { min: 1, max: 10_000 }),
+  /** Sockets to one provider origin from one process. A thousand streams at once take an API to 280 MB. */
+  SLUICE_CONNECTIONS_PER_ORIGIN: wholeNumber(1_024, { min: 1, max: 10_000 }),
   /**
    * Live calls that wait while as many calls with one credential are under way as there may be sockets: as many again.
    * More are refused at once (503), because a caller who waits long has left by the time it is his turn.
    */
-  SLUICE_PROVIDER_QUEUE: wholeNumber(256, { min: 0, max: 100_000 }),
+  SLUICE_PROVIDER_QUEUE: wholeNumber(1_024, { min: 0, max: 100_000 }),
   /** How long such a call waits. */
   SLUICE_PROVIDER_QUEUE_WAIT: duration('10s', { minMs: 1, maxMs: 600_000 }),
   /** Answers of the response cache in the memory of one process; some ten thousand usual ones. */
