@@ -30,6 +30,10 @@ import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
 
+// Input files that are checked, and batches whose result files are written: those of millions of lines take minutes, and
+// smaller ones should not have to wait for them.
+const filesAtOnce = 2;
+
 /** Wires the worker process; the parts are in start order. */
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
   // Over what the handlers take that drain, and under the deadline of the process (main.ts), which also ends the others.
@@ -141,7 +145,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const jobs: Part = {
     name: 'jobs',
     async start() {
-      await queue.work(validateQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
+      await queue.work(validateQueue, { concurrency: filesAtOnce, outlastOutages: true }, async (job) => {
         const batch = await validateBatch(
           {
             db,
@@ -170,7 +174,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         );
         if (batch?.status === 'in_progress') dispatcher.wake();
       });
-      await queue.work(finaliseQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
+      await queue.work(finaliseQueue, { concurrency: filesAtOnce, outlastOutages: true }, async (job) => {
         const batch = await finaliseBatch(
           {
             db,
