@@ -4,6 +4,7 @@ import { isTransient } from '#libs/database/database-error.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { PlanRun } from '#libs/routing/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
@@ -204,6 +205,6 @@ function usageOf(called: { target: Target | null; model: string | null }, answer
 
 /** What jsonb takes: a provider may answer with any name for its model, and no answer may keep its group from settling. */
 const recordableText = (text: string | null): string | null =>
-  text === null ? null : text.toWellFormed().replaceAll('\0', '\u{FFFD}').slice(0, modelLengthMax);
+  text === null ? null : toStorableText(text.slice(0, modelLengthMax));
 
 const modelLengthMax = 512;

@@ -4,6 +4,7 @@ import type { BatchError, Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { BatchFileValidator, ValidationResult } from '#libs/validation/batch-file-validator.ts';
 import type { Chunk } from '#libs/validation/chunk-table.ts';
 import { decideBatch, isTerminal } from './batch.ts';
@@ -80,7 +81,9 @@ async function startRunning(
 ): Promise<BatchRow> {
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    const { lineCount, chunks, model } = result;
+    const { lineCount, chunks } = result;
+    // One that the log cannot hold is read from the lines again, as where they differ.
+    const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
     const events = decideBatch(
       state,
       { type: 'finish_validation', lineCount, chunkCount: chunks.length, model },
@@ -115,7 +118,7 @@ async function fail(deps: Deps, batch: BatchRow, errors: BatchError[]): Promise<
     const after = await unit.append(
       batchModel,
       batch.id,
-      decideBatch(state, { type: 'fail_validation', errors }, unit.now),
+      decideBatch(state, { type: 'fail_validation', errors: errors.map(toStorable) }, unit.now),
     );
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
@@ -133,3 +136,10 @@ function missingInput(fileId: string): BatchError {
   const message = `Cannot find file ${fileId}, or this workspace does not have access to it.`;
   return { code: 'invalid_request', message, param: 'file_id', line: null };
 }
+
+/** Errors quote the file, and not everything that JSON can say can be kept in jsonb. */
+const toStorable = (error: BatchError): BatchError => ({
+  ...error,
+  message: toStorableText(error.message),
+  param: error.param === null ? null : toStorableText(error.param),
+});

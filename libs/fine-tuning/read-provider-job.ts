@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { FineTuningStatus } from '#libs/database/schema.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 import { recordIdOf } from './fine-tuning-records.ts';
 
@@ -135,7 +136,7 @@ export function readProviderCheckpoint(jobId: string, value: unknown): RecordedC
 
 /** Fit for jsonb: well-formed and without U+0000. */
 function cleanText(text: string, lengthMax: number): string {
-  return text.slice(0, lengthMax).toWellFormed().replaceAll('\0', '\uFFFD');
+  return toStorableText(text.slice(0, lengthMax));
 }
 
 /** null where it is larger than what is recorded. */

@@ -1,5 +1,6 @@
 import type { Selectable } from 'kysely';
 import type { RequestLogTable } from '#libs/database/schema.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
 
 /**
  * What one live request or batch line leaves in the log, under the names of its columns: who, what, to whom, how it
@@ -84,10 +85,12 @@ export function cleanRow(row: LogRow): LogRow {
 }
 
 function cleanValue(column: string, value: unknown): unknown {
-  if (typeof value === 'string') return cleanText(value);
+  if (typeof value === 'string') return toStorableText(value);
   if (typeof value === 'number') return cleanNumber(column, value);
   if (column !== 'metadata' || typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, text]) => [cleanText(name), cleanText(String(text))]));
+  return Object.fromEntries(
+    Object.entries(value).map(([name, text]) => [toStorableText(name), toStorableText(String(text))]),
+  );
 }
 
 function cleanNumber(column: string, value: number): number | null {
@@ -95,5 +98,3 @@ function cleanNumber(column: string, value: number): number | null {
   if (Number.isFinite(number) && Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
   return column === 'attempts' || column === 'duration_ms' ? 0 : null;
 }
-
-const cleanText = (text: string): string => text.toWellFormed().replaceAll('\0', '\u{FFFD}');

@@ -4,6 +4,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Circuits, KnownCircuit } from './circuits.ts';
 import { forgetOne } from './forget-one.ts';
 
@@ -200,4 +201,4 @@ export async function sweepCircuits(db: Kysely<Database>): Promise<number> {
 }
 
 /** A model is whatever the caller called it. */
-const storable = (text: string): string => text.toWellFormed().replaceAll('\0', '\u{FFFD}').slice(0, 512);
+const storable = (text: string): string => toStorableText(text.slice(0, 512));
