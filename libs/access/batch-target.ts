@@ -16,6 +16,7 @@ import { splitSecrets } from './config-secrets.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import type { LiveVirtualKey } from './load-access.ts';
 import { atLeaf, parseConfigText } from './read-config.ts';
+import { refuseUnstorable } from './refuse-unstorable.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
 import { createResolveTarget, type TargetRequest } from './resolve-target.ts';
 import { createRouting, type FoundPlan } from './routing.ts';
@@ -178,6 +179,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       if (found.stored) return { caller, config: { type: 'stored', ...found.stored } };
       const value = credentials.config?.value ?? {};
       const document = typeof value === 'string' ? parseConfigText(value, found.param) : value;
+      refuseUnstorable(document, found.param);
       return { caller, config: { type: 'inline', ...splitSecrets(document as Record<string, unknown>) } };
     },
 

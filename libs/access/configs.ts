@@ -7,7 +7,6 @@ import type {
   CreateConfigRequest,
   UpdateConfigRequest,
 } from '#libs/contracts/configs.ts';
-import { isStorable } from '#libs/contracts/scalars.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -28,6 +27,7 @@ import {
 import { refuseSecrets } from './config-secrets.ts';
 import { listPage, type PageRequest } from './list-page.ts';
 import { parseConfigText, readConfig } from './read-config.ts';
+import { refuseUnstorable } from './refuse-unstorable.ts';
 import { slugCandidates } from './virtual-key-input.ts';
 
 type Document = Record<string, unknown>;
@@ -183,17 +183,9 @@ function readDocument({ checkDestination }: Deps, given: CreateConfigRequest['co
   const document = typeof given === 'string' ? parseConfigText(given, 'config') : given;
   readConfig(document, 'config', checkDestination);
   refuseSecrets(document as Document, 'config');
-  refuseUnstorable(document);
+  refuseUnstorable(document, 'config');
   // As the log gives it back: no undefined members, no prototypes.
   return JSON.parse(JSON.stringify(document)) as Document;
-}
-
-function refuseUnstorable(document: unknown): void {
-  JSON.stringify(document, (name, value: unknown) => {
-    if (isStorable(name) && (typeof value !== 'string' || isStorable(value))) return value;
-    const message = "Invalid 'config': expected well-formed Unicode text without the character U+0000 everywhere.";
-    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'config' });
-  });
 }
 
 /** Slugs are unique in a workspace, so those who take one go one after the other. */
