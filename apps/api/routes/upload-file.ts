@@ -62,9 +62,13 @@ export function uploadFile({
         if (replayed) response.setHeader('idempotent-replayed', 'true');
         response.json(file);
       } catch (error) {
-        if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(upload.file.blob);
+        if (error instanceof GatewayError && !mayBeRecorded(error)) await blobs.remove(upload.file.blob);
         throw error;
       }
     },
   };
 }
+
+/** Its COMMIT may be on its way, a twin's included; a blob that nobody refers to in the end is swept. */
+const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
+  kind === 'unavailable' || code === 'request_in_progress';
