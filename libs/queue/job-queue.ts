@@ -201,6 +201,8 @@ function bossOptions(deps: {
     // database took ten more to come back; the job table is small enough to be looked at this often.
     superviseIntervalSeconds: 2,
     monitorIntervalSeconds: 2,
+    // Once a day would keep a day of ended jobs, and each of the looks above reads them all.
+    maintenanceIntervalSeconds: 300,
     useListenNotify: working,
   };
 }
