@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { isTransient } from '#libs/database/database-error.ts';
+import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { drainThenEnd } from './drain-request.ts';
@@ -108,7 +108,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
 /** A refusal in domain terms, also for what the database and express throw; null for a bug. */
 function toGatewayError(error: unknown): GatewayError | null {
   if (error instanceof GatewayError) return error;
-  if (isTransient(error)) {
+  if (isDatabaseTrouble(error)) {
     const message = 'The database is not available now; try again.';
     return new GatewayError('unavailable', 'database_unavailable', message, { retryAfterMs: 1_000, cause: error });
   }
