@@ -13,7 +13,7 @@ export type Settler = {
    * that takes a row for each of its lines: a chunk that was closed without would never be looked at again.
    */
   close(claim: ChunkClaim): Promise<CloseOutcome>;
-  /** Commits what has been added so far. */
+  /** Resolves when what has been added so far is committed, or given up, whatever else comes meanwhile. */
   flush(): Promise<void>;
 };
 
@@ -36,11 +36,16 @@ export function createSettler(
 ): Settler {
   let results: LineResult[] = [];
   let bytes = 0;
+  /** Results taken so far, and of these the ones that are committed or given up. */
+  let added = 0;
+  let ended = 0;
   let closings: Closing[] = [];
+  let flushes: { last: number; resolve: () => void }[] = [];
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | undefined;
 
-  const isDue = (): boolean => closings.length > 0 || results.length >= groupDue.rows || bytes >= groupDue.bytes;
+  const isDue = (): boolean =>
+    closings.length > 0 || flushes.length > 0 || results.length >= groupDue.rows || bytes >= groupDue.bytes;
 
   const start = (): void => {
     clearTimeout(timer);
@@ -88,7 +93,10 @@ export function createSettler(
         deps.logger.error({ err: error, batch_id: batch.id, lines: group.length }, 'results not settled');
         for (const { reject } of claims) reject(error);
       } finally {
+        ended += group.length;
         for (const result of group) result.release();
+        for (const { last, resolve } of flushes) if (last <= ended) resolve();
+        flushes = flushes.filter(({ last }) => last > ended);
       }
     } while (isDue());
   }
@@ -96,6 +104,7 @@ export function createSettler(
   return {
     add(result) {
       results.push(result);
+      added += 1;
       bytes += result.data.length;
       schedule();
     },
@@ -105,10 +114,11 @@ export function createSettler(
       return closed;
     },
     async flush() {
-      do {
-        start();
-        await running;
-      } while (results.length > 0);
+      if (ended === added) return;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      flushes.push({ last: added, resolve });
+      schedule();
+      await promise;
     },
   };
 }

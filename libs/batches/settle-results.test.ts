@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { LineResult } from './settle-group.ts';
+import { createSettler } from './settle-results.ts';
+
+// A chunk that is put off (all of its lines wait), or whose claim was lost, flushes the settler that it shares with the
+// other chunks of its batch. It has to wait for what was added before, not for the others to fall silent.
+test('flush ends when what was added before it is committed, also while other chunks bring results', async () => {
+  const eventLog = {
+    // A settle of 10 ms.
+    transact: async (): Promise<never[]> => {
+      await sleep(10);
+      return [];
+    },
+  };
+  const settler = createSettler(
+    {
+      eventLog: eventLog as never,
+      queue: {} as never,
+      logger: createLogger({ name: 'test', level: 'silent' }),
+      signal: new AbortController().signal,
+    },
+    { id: 'batch_1', workspaceId: 'ws_1' },
+  );
+  let line = 0;
+  const result = (): LineResult => ({
+    chunk: 0,
+    line: (line += 1),
+    succeeded: true,
+    data: Buffer.from('{}'),
+    usage: null,
+    release: () => {},
+  });
+  settler.add(result()); // the only result of the chunk that is put off
+  const state = { isFlushed: false };
+  void settler.flush().then(() => {
+    state.isFlushed = true;
+  });
+  // Another chunk of the batch brings more than a group in the time of a settle.
+  for (let round = 0; round < 100 && !state.isFlushed; round += 1) {
+    for (let count = 0; count < 100; count += 1) settler.add(result());
+    await sleep(5);
+  }
+  expect(state).toEqual({ isFlushed: true });
+});
