@@ -112,7 +112,8 @@ export function createBatches(deps: {
         await hastenChunks(unit.tx, id);
         // Now, where nothing is running; and once more when the patience with running lines is over.
         await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
-        const patience = new Date(unit.now.getTime() + cancelGraceMs);
+        // From the moment that is judged later: the clock may have been set back since the batch's last event.
+        const patience = new Date((after.cancelling_at ?? unit.now).getTime() + cancelGraceMs);
         await queue.enqueue(unit.tx, closeQueue, { batch_id: id }, { startAfter: patience });
         if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
         return after;

@@ -8,14 +8,14 @@ import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import { chunkJobId } from './dispatch-chunks.ts';
 
 /**
- * Gives a claimed chunk back to be taken up at a moment: under a new generation, and so a new job, in the transaction that
+ * Gives a claimed chunk back to be taken up in `delayMs`, by the clock of the database: under a new generation, and so a new job, in the transaction that
  * ends the old one. What comes next is no crash. Does nothing when the claim was lost.
  */
 export async function putOffChunk(
   deps: { eventLog: EventLog; queue: JobQueue },
   job: { id: string; retryCount: number; payload: ChunkPayload },
   batch: Pick<BatchRow, 'id' | 'workspace_id'>,
-  startAfter: Date,
+  delayMs: number,
 ): Promise<void> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
   const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
@@ -35,6 +35,7 @@ export async function putOffChunk(
     if (!released) return;
     const { generation } = released;
     const id = chunkJobId(batch.id, chunk, generation);
+    const startAfter = new Date(unit.now.getTime() + delayMs);
     const waits = state.status === 'in_progress' ? { startAfter, priority: backFromWaiting } : {};
     const options = { id, group: batch.id, ...waits };
     await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);

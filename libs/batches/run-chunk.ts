@@ -242,7 +242,7 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
   else if (end.kind === 'stopped') await handBack(deps, run);
   else if (end.kind === 'putOff') {
     await settler.flush();
-    await putOffChunk(deps, job, batch, new Date(end.resumeAtMs));
+    await putOffChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
     const until = new Date(end.resumeAtMs).toISOString();
     deps.logger.info({ batch_id: batch.id, chunk: chunk.chunk, until }, 'chunk is put off: all of its lines wait');
   } else await closeChunk(run, chunk.chunk);

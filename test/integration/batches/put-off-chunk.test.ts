@@ -22,7 +22,7 @@ const engine = useBatchEngine(database);
 
 const batchOf = (id: string) => ({ id, workspace_id: 'ws_1' });
 const jobOf = (id: string, claim: Claim) => ({ ...claim, payload: { batch_id: id, chunk: 0, generation: 0 } });
-const inAnHour = (): Date => new Date(Date.now() + 3_600_000);
+const hourMs = 3_600_000;
 
 /** Jobs of a batch that may be claimed, at once or later. */
 async function jobsOf(batchId: string) {
@@ -40,7 +40,7 @@ async function createClaimed(): Promise<{ id: string; claim: Claim }> {
 
 test('a chunk that is put off comes back under a new job, later, and no crash is counted', async () => {
   const { id, claim } = await createClaimed();
-  await putOffChunk(engine, jobOf(id, claim), batchOf(id), inAnHour());
+  await putOffChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ state: 'released', generation: 1, handed_back: true }]);
   // It is neither lost nor released once more.
@@ -61,7 +61,7 @@ test('a chunk that is put off comes back under a new job, later, and no crash is
 test('a chunk whose claim was lost is not put off', async () => {
   const { id, claim } = await createClaimed();
   await loseClaim(engine, claim);
-  await putOffChunk(engine, jobOf(id, claim), batchOf(id), inAnHour());
+  await putOffChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 0), isDue: true, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ generation: 0, handed_back: false }]);
 });
@@ -69,7 +69,7 @@ test('a chunk whose claim was lost is not put off', async () => {
 test('a chunk of a batch that was cancelled meanwhile comes back at once, to be closed', async () => {
   const { id, claim } = await createClaimed();
   await requestCancel(engine, id);
-  await putOffChunk(engine, jobOf(id, claim), batchOf(id), inAnHour());
+  await putOffChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
 });
 
@@ -106,7 +106,7 @@ test('however many chunks come back from being put off, a batch that has not beg
   for (let chunk = 0; chunk < 4; chunk += 1) {
     const claim = await claimChunk(database, engine, throttled, chunk);
     const job = { ...claim, payload: { batch_id: throttled, chunk, generation: 0 } };
-    await putOffChunk(engine, job, batchOf(throttled), inAnHour());
+    await putOffChunk(engine, job, batchOf(throttled), hourMs);
   }
   await sql`update pgboss.job set start_after = now() where name = ${chunkQueue.name}`.execute(database.db);
   expect(await jobsOf(throttled)).toEqual(Array(4).fill(expect.objectContaining({ isDue: true })));
