@@ -7,7 +7,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { backFromWaiting } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { chunkQueue, closeQueue } from './batch-queues.ts';
+import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from './batch-queues.ts';
 
 // A fixed namespace, so that the same chunk and generation make the same job id and a repeated release inserts nothing.
 const jobNamespace = '0f0a2f6e-6b0c-5f5a-9a51-51a9c1a3c7d2';
@@ -50,8 +50,12 @@ export function createDispatcher(deps: {
     while (!stopped.signal.aborted) {
       woken = new AbortController();
       try {
-        // Now and then, also look for chunks whose job is gone (a queue restored from a backup, an operator's delete).
-        if (rounds % 240 === 0) await returnLostChunks(db, queue, logger);
+        // Now and then, also look for work whose job is gone (a queue restored from a backup, an operator's delete, a job
+        // that was tried 10,000 times).
+        if (rounds % 240 === 0) {
+          await returnLostChunks(db, queue, logger);
+          await replaceLostJobs(db, queue, logger);
+        }
         rounds += 1;
         if ((await releaseChunks(db, queue, readyJobs)) > 0) deps.onReady();
       } catch (error) {
@@ -173,4 +177,30 @@ export async function returnLostChunks(db: Kysely<Database>, queue: JobQueue, lo
     }
     return lost.length;
   });
+}
+
+/** The states of a batch that end with a job: it is enqueued in the transaction that begins the state. */
+const jobOfState = [
+  ['validating', validateQueue],
+  ['finalizing', finaliseQueue],
+] as const;
+
+/** Gives batches a new job whose own no longer exists, or was given up. Returns how many. */
+export async function replaceLostJobs(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
+  let replaced = 0;
+  for (const [status, jobs] of jobOfState) {
+    await db.transaction().execute(async (tx) => {
+      // Locked, so that of several workers one does it.
+      const { rows: lost } = await sql<{ id: string }>`
+        select id from batch where status = ${status} and not exists (
+          select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
+        ) for update skip locked`.execute(tx);
+      for (const { id } of lost) {
+        await queue.enqueue(tx, jobs, { batch_id: id });
+        logger.warn({ batch_id: id, status }, 'batch without a job is given a new one');
+      }
+      replaced += lost.length;
+    });
+  }
+  return replaced;
 }
