@@ -100,6 +100,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     callLine,
     waits,
     isCrowded: () => chunkWorker?.isCrowded() === true || room.inFlight().waiting > 0,
+    isLogFull: () => requestLog.isFull(),
     inputBlob,
     onChunkDone: () => dispatcher.wake(),
     logger,

@@ -42,6 +42,7 @@ type Deps = {
   waits: Pick<LineWaits, 'begin'>;
   /** Other chunks need the room that those of this process have. */
   isCrowded: () => boolean;
+  isLogFull: () => boolean;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
   inputBlob: (batch: BatchRow) => Promise<string>;
   /** A chunk is done: the dispatcher may release another. */

@@ -1,5 +1,6 @@
 import { memberValues } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
 import type { RequestLine } from '#libs/validation/json-lines.ts';
 import type { BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
@@ -19,6 +20,8 @@ type Deps = {
   waits: Pick<LineWaits, 'begin'>;
   /** Other chunks need the room that this one has. */
   isCrowded: () => boolean;
+  /** No call may be begun now, because its record would have no place. */
+  isLogFull: () => boolean;
   logger: Logger;
 };
 
@@ -45,6 +48,8 @@ type LinesEnd = { kind: 'done' | 'stopped' | 'left' } | { kind: 'putOff'; resume
 /** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
 type Running = Lines & { room: Room; signal: AbortSignal; onWait: OnWait };
 
+const logFullLookMs = 100;
+
 /** Runs the lines of a chunk that have no result yet; returns when none of them is running or waiting. */
 export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, lines, settled } = run;
@@ -70,6 +75,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   try {
     for (const line of lines) {
       if (settled.has(line.line)) continue;
+      while (deps.isLogFull() && !stop.aborted) await sleep(logFullLookMs, stop);
       // Room first: a line that waits here holds nothing and may still be cancelled.
       const bytes = line.bytes.length;
       const hasRoom = await room.acquire(bytes, { signal: stop });

@@ -71,6 +71,7 @@ function setUp(
     room,
     waits: { begin: () => () => {} },
     isCrowded: () => false,
+    isLogFull: () => false,
     async callLine({ line, signal, place }) {
       called.push(line);
       await call(line, signal, place);
