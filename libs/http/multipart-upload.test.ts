@@ -208,6 +208,12 @@ test.each([
   ['a filename with NUL', [chunk(`${filePart('a\0b')}${purposePart}--X--\r\n`), '0\r\n\r\n'], 400],
   ['an empty filename', [chunk(`${filePart('..')}${purposePart}--X--\r\n`), '0\r\n\r\n'], 400],
   ['a body without its final boundary', [chunk(`${purposePart}${filePart('a')}`), '0\r\n\r\n'], 400],
+  [
+    'a part without a name',
+    [chunk(`--X\r\nContent-Disposition: form-data; filename="a"\r\n\r\n{}\r\n--X--\r\n`), '0\r\n\r\n'],
+    400,
+  ],
+  ['a field without a name', [chunk(`--X\r\nContent-Disposition: form-data\r\n\r\n{}\r\n--X--\r\n`), '0\r\n\r\n'], 400],
   ['a file part that is cut off', [chunk(`${purposePart}${filePart('a').slice(0, -4)}`), '0\r\n\r\n'], 400],
   ['ten thousand parts', [chunk(purposePart.repeat(10_000)), '0\r\n\r\n'], 400],
   [
@@ -233,6 +239,20 @@ test.each([
     body: '--X--',
   });
   expect(response.status).toBe(status);
+});
+
+test('a form with any byte changed is taken or refused, and the server goes on', async () => {
+  const form = Buffer.from(`${purposePart}${filePart('a')}--X--\r\n`, 'latin1');
+  for (let position = 0; position < form.length; position += 1) {
+    const body = Buffer.from(form);
+    body[position] = (body[position] ?? 0) ^ (1 + ((position * 37) % 255));
+    const { status } = await fetch(`${server.url}/v1/files`, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'multipart/form-data; boundary=X' },
+      body,
+    });
+    expect([200, 400]).toContain(status);
+  }
 });
 
 test('a full disk is 507, with the answer reaching a client that still sends', async () => {

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
 import { Busboy } from '@fastify/busboy';
 import type { ZodType, z } from 'zod';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
@@ -123,29 +124,44 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   const onTotal = (): void => timedOut(`The upload took longer than ${limits.totalTimeoutMs} ms.`);
   const total = setTimeout(onTotal, limits.totalTimeoutMs);
 
-  parser.on('file', (_name, stream, sentName: string | undefined) => {
-    file = stream;
-    stream.on('error', () => {}); // told through put(), or through the parser
-    const problem = filenameProblem(sentName);
-    if (problem !== null) {
-      fail(formError('invalid_value', problem, 'file'));
-      return;
-    }
-    // Browsers, and the SDKs after them, write a quotation mark so (WHATWG HTML, multipart/form-data); of the percent
-    // sign they write nothing else, so nothing else is decoded.
-    filename = (sentName ?? '').replaceAll('%22', '"');
-    storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
-    storing.catch(fail);
-  });
-  parser.on('field', (name, value, _isNameCut, isValueCut) => {
-    const problem = fieldProblem(
-      name,
-      value,
-      isValueCut || fields.has(name) ? (isValueCut ? 'cut' : 'repeated') : null,
-    );
-    if (problem === null) fields.set(name, value);
-    else fail(formError('invalid_value', problem, name.slice(0, 64)));
-  });
+  // What throws inside of a parser's event would end the process, and every other request with it.
+  const guarded = <Arguments extends unknown[]>(listen: (...args: Arguments) => void) => {
+    return (...args: Arguments): void => {
+      try {
+        listen(...args);
+      } catch (error) {
+        fail(error);
+      }
+    };
+  };
+
+  parser.on(
+    'file',
+    guarded((_name, stream: Readable, sentName: string | undefined) => {
+      file = stream;
+      stream.on('error', () => {}); // told through put(), or through the parser
+      const problem = filenameProblem(sentName);
+      if (problem !== null) {
+        fail(formError('invalid_value', problem, 'file'));
+        return;
+      }
+      // Browsers, and the SDKs after them, write a quotation mark so (WHATWG HTML, multipart/form-data); of the percent
+      // sign they write nothing else, so nothing else is decoded.
+      filename = (sentName ?? '').replaceAll('%22', '"');
+      storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
+      storing.catch(fail);
+    }),
+  );
+  // The parser's types say nothing of a part whose Content-Disposition has no name.
+  parser.on(
+    'field',
+    guarded((name: string | undefined, value: string, _isNameCut: boolean, isValueCut: boolean) => {
+      const flaw = isValueCut ? 'cut' : name !== undefined && fields.has(name) ? 'repeated' : null;
+      const problem = fieldProblem(name, value, flaw);
+      if (problem === null) fields.set(name ?? '', value);
+      else fail(formError('invalid_value', problem, name?.slice(0, 64) ?? null));
+    }),
+  );
   parser.on('filesLimit', () => fail(formError('invalid_value', "There may be only one part 'file'.", 'file')));
   for (const limit of ['fieldsLimit', 'partsLimit'] as const) {
     parser.on(limit, () => fail(formError('invalid_multipart', `A form may have at most ${fieldsMax} fields.`)));
