@@ -3,7 +3,8 @@ import { asRecord } from './usage.ts';
 
 /**
  * The chunks that a stream would have had, for a provider that answers a stream request with one JSON body: official SDKs
- * turn such a body into an empty stream without an error. Unknown members of body, choice and message are kept.
+ * turn such a body into an empty stream without an error. Unknown members of body, choice and message are kept. Where
+ * usage was asked for, all chunks but the one that tells it have it as null (gateway-api.md, "Streamed chat reply").
  */
 export function jsonToPayloads(
   operation: Operation,
@@ -13,8 +14,9 @@ export function jsonToPayloads(
   const { choices, usage, ...head } = body;
   const list = Array.isArray(choices) ? choices.map(asRecord) : [];
   const frame = operation === 'chat' ? { ...head, object: 'chat.completion.chunk' } : head;
+  const noUsage = includeUsage ? { usage: null } : {};
   const payload = (choice: Readonly<Record<string, unknown>>): string =>
-    JSON.stringify({ ...frame, choices: [choice] });
+    JSON.stringify({ ...frame, choices: [choice], ...noUsage });
   const payloads = list.flatMap((choice, index) => {
     const at = { index, ...choice };
     if (operation !== 'chat') return [payload(at)];

@@ -9,7 +9,7 @@ const deltas = (payloads: string[]) =>
   );
 
 test('the first chunk carries the role, whatever it is, and only once', () => {
-  const choice = createChunkWriter(head).choice();
+  const choice = createChunkWriter(head, { includeUsage: false }).choice();
   const chunks = deltas([...choice.text('a'), ...choice.text(''), ...choice.text('b'), ...choice.finish('stop')]);
   expect(chunks).toEqual([
     { index: 0, delta: { role: 'assistant', content: '', refusal: null }, logprobs: null, finish_reason: null },
@@ -19,8 +19,19 @@ test('the first chunk carries the role, whatever it is, and only once', () => {
   ]);
 });
 
+test('where usage was asked for, every chunk has it: null, and then told', () => {
+  const writer = createChunkWriter(head, { includeUsage: true });
+  const chunks = parse([
+    ...writer.choice().text('a'),
+    ...writer.choice().finish('stop'),
+    ...writer.usage({ promptTokens: 1, completionTokens: 2 }),
+  ]);
+  const told = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 };
+  expect(chunks.map(({ usage }) => usage)).toEqual([null, null, null, told]);
+});
+
 test('tool calls are numbered over the stream, by whatever key the provider has', () => {
-  const choice = createChunkWriter(head).choice();
+  const choice = createChunkWriter(head, { includeUsage: false }).choice();
   const chunks = deltas([
     ...choice.toolCall(4, { id: 'a', name: 'f' }),
     ...choice.toolCall('other', { id: 'b', name: 'g', arguments: '{}' }),
@@ -39,7 +50,7 @@ test('tool calls are numbered over the stream, by whatever key the provider has'
 });
 
 test('choices have roles of their own, and all chunks one head', () => {
-  const writer = createChunkWriter(head);
+  const writer = createChunkWriter(head, { includeUsage: false });
   const payloads = [
     ...writer.choice(1).text('a'),
     ...writer.choice(0).text('b'),
@@ -63,7 +74,7 @@ test('choices have roles of their own, and all chunks one head', () => {
 
 test('a request with functions hears of the first call, in the deprecated form', () => {
   const legacy = { ...head, usesFunctions: true };
-  const choice = createChunkWriter(legacy).choice();
+  const choice = createChunkWriter(legacy, { includeUsage: false }).choice();
   const chunks = deltas([
     ...choice.toolCall(0, { id: 'a', name: 'f' }),
     ...choice.toolArguments(0, '{}'),

@@ -117,8 +117,11 @@ export type ChunkWriter = {
   usage: (counts: TokenCounts) => string[];
 };
 
-/** Writes one stream in OpenAI's shape: all its chunks share id, time and model. */
-export function createChunkWriter(head: AnswerHead): ChunkWriter {
+/**
+ * Writes one stream in OpenAI's shape: all its chunks share id, time and model. Where usage was asked for, all but the
+ * one that tells it have it as null (gateway-api.md, "Streamed chat reply").
+ */
+export function createChunkWriter(head: AnswerHead, { includeUsage }: { includeUsage: boolean }): ChunkWriter {
   const frame = {
     id: head.id,
     object: 'chat.completion.chunk',
@@ -130,7 +133,7 @@ export function createChunkWriter(head: AnswerHead): ChunkWriter {
     choice: (index = 0) => {
       let writer = choices.get(index);
       if (writer === undefined) {
-        writer = createChoiceWriter(frame, index, head.usesFunctions);
+        writer = createChoiceWriter(frame, index, head.usesFunctions, includeUsage ? { usage: null } : {});
         choices.set(index, writer);
       }
       return writer;
@@ -139,12 +142,12 @@ export function createChunkWriter(head: AnswerHead): ChunkWriter {
   };
 }
 
-function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean): ChoiceWriter {
+function createChoiceWriter(frame: Json, index: number, usesFunctions: boolean, noUsage: Json): ChoiceWriter {
   const indexes = new Map<string | number, number>();
   let started = false;
 
   const chunk = (delta: Json, reason: string | null = null, logprobs: unknown = null): string =>
-    JSON.stringify({ ...frame, choices: [{ index, delta, logprobs, finish_reason: reason }] });
+    JSON.stringify({ ...frame, choices: [{ index, delta, logprobs, finish_reason: reason }], ...noUsage });
   const start = (): string[] => {
     if (started) return [];
     started = true;

@@ -20,11 +20,14 @@ export function openClaudeStream(call: Call): StreamDecoder {
   const openCalls = new Map<number, { input: Json; fragments: number }>();
 
   const begin = (message: Json): ChunkWriter =>
-    (writer ??= createChunkWriter({
-      id: textOf(message['id']) ?? newCompletionId(),
-      model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
-      usesFunctions: usesFunctions(call.json()),
-    }));
+    (writer ??= createChunkWriter(
+      {
+        id: textOf(message['id']) ?? newCompletionId(),
+        model: textOf(message['model']) ?? textOf(call.json()['model']) ?? '',
+        usesFunctions: usesFunctions(call.json()),
+      },
+      call,
+    ));
   const choice = (): ChoiceWriter => begin({}).choice();
 
   /** The block as `content_blocks` tell it, where they are wanted. */

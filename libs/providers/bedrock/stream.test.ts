@@ -27,8 +27,8 @@ describe('a stream', () => {
     const payloads = { messageStop: { stopReason: 'max_tokens' }, metadata: { usage } };
     const { chunks, done } = decode([['messageStart', {}], ...order.map((name) => [name, payloads[name]] as const)]);
     expect((chunks as Chunk[]).map(({ choices, usage: told }) => [choices[0]?.finish_reason, told])).toEqual([
-      [null, undefined],
-      ['length', undefined],
+      [null, null],
+      ['length', null],
       [undefined, counted],
     ]);
     expect(done).toBe(true);

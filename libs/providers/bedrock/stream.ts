@@ -12,11 +12,14 @@ import { decodeException, isException } from './errors.ts';
 export function openConverseStream(call: Call): StreamDecoder {
   const { strict } = call;
   const request = call.json();
-  const writer = createChunkWriter({
-    id: newCompletionId(),
-    model: textOf(request['model']) ?? '',
-    usesFunctions: usesFunctions(request),
-  });
+  const writer = createChunkWriter(
+    {
+      id: newCompletionId(),
+      model: textOf(request['model']) ?? '',
+      usesFunctions: usesFunctions(request),
+    },
+    call,
+  );
   const choice = writer.choice();
   /** Tool calls under way by the index of their block: whether any of their input came. */
   const openCalls = new Map<number, boolean>();

@@ -13,7 +13,7 @@ export function openChatStream(call: Call): StreamDecoder {
   /** Whether the call under way has told any of its arguments, by its index. */
   const told = new Map<number, boolean>();
 
-  const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call)));
+  const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call), call));
   const extension = (delta: Json): string[] => (strict ? [] : begin().choice().delta(delta));
 
   const writeContent = (index: number, { text, thinking }: Json): string[] => {

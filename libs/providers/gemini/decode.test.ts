@@ -199,7 +199,7 @@ describe('streams', () => {
       [0, 'stop'],
       [1, 'length'],
     ]);
-    expect(chunks.map(({ usage }) => usage !== undefined)).toEqual([...chunks.slice(1).map(() => false), true]);
+    expect(chunks.map(({ usage }) => usage !== null)).toEqual([...chunks.slice(1).map(() => false), true]);
     const roles = chunks.flatMap(({ choices }) =>
       choices.flatMap(({ index, delta }) => ('role' in delta ? [index] : [])),
     );

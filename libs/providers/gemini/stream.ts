@@ -33,7 +33,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
     if (chunks === undefined) {
       const head = headOf(response, call);
       responseId = head.id;
-      chunks = createChunkWriter(head);
+      chunks = createChunkWriter(head, call);
     }
     return chunks;
   };
