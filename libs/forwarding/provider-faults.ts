@@ -38,8 +38,8 @@ function faultsOf(label: string, secrets: readonly string[]) {
       failed('upstream_connection_lost', `${label} closed the connection without an answer${codeOf(cause)}.`, cause),
     /** An error that the provider put into its stream. */
     streamError: (told: ProviderError): GatewayError => {
-      const { message, code } = scrubbed(told, secrets).error;
-      return failed(code ?? 'upstream_error', message);
+      const { message, code, type, param } = scrubbed(told, secrets).error;
+      return new GatewayError('provider_failed', code ?? 'upstream_error', message, { type, param });
     },
     /** An error that a translation found in an answer: its text may be the provider's. */
     inAnswer: ({ kind, code, message, param }: GatewayError): GatewayError =>

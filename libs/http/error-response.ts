@@ -53,8 +53,8 @@ export function toErrorBody(error: unknown, requestId: string): ErrorBody {
     const message = `The server had an error while processing your request. Quote the request id ${requestId} when you report it.`;
     return { error: { message, type: 'server_error', param: null, code: 'internal_error' } };
   }
-  const { message, param, code } = refusal;
-  return { error: { message, type: answerOf(refusal).type, param, code } };
+  const { message, param, code, type } = refusal;
+  return { error: { message, type: type ?? answerOf(refusal).type, param, code } };
 }
 
 /**

@@ -19,7 +19,7 @@ export type ErrorKind =
   | 'storage_full'
   | 'unavailable';
 
-type ErrorDetails = { param?: string | null; retryAfterMs?: number; cause?: unknown };
+type ErrorDetails = { param?: string | null; retryAfterMs?: number; cause?: unknown; type?: string | null };
 
 /**
  * A refusal that a caller may read: `message` says what was wrong and what would be right, and never holds a secret.
@@ -31,6 +31,8 @@ export class GatewayError extends Error {
   readonly code: string | null;
   readonly param: string | null;
   readonly retryAfterMs: number | undefined;
+  /** What a provider called it; null: by its kind. */
+  readonly type: string | null;
 
   constructor(kind: ErrorKind, code: string | null, message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
@@ -38,6 +40,7 @@ export class GatewayError extends Error {
     this.code = code;
     this.param = details.param ?? null;
     this.retryAfterMs = details.retryAfterMs;
+    this.type = details.type ?? null;
   }
 }
 

@@ -130,6 +130,15 @@ test("check 45: with include_usage every payload is the provider's own: usage nu
   });
 });
 
+test('check 45: so is a stream that is made from a whole answer here', async () => {
+  const model = '@simulator/sim-fault-json-to-stream';
+  const payloads = await payloadsOf({ model, stream_options: { include_usage: true } });
+  const chunks = payloads.slice(0, -1).map((payload) => JSON.parse(payload) as Chunk);
+  expect(chunks.length).toBeGreaterThan(1);
+  expect(chunks.slice(0, -1).map(({ usage }) => usage)).toEqual(chunks.slice(0, -1).map(() => null));
+  expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: expect.any(Number) } });
+});
+
 test('check 46: two choices keep their indexes while they take turns', async () => {
   const chunks = await chunksOf({ model: '@simulator/sim-small', n: 2 });
   const indexes = chunks.map(({ choices }) => choices[0]?.index);
@@ -157,6 +166,13 @@ test.each(['truncated-stream', 'cut', 'reset', 'error-in-stream-late', 'error-ev
     for (const payload of payloads.slice(0, -1)) expect(JSON.parse(payload)).toHaveProperty('choices');
   },
 );
+
+test("check 48: the payload has the provider's own type and code", async () => {
+  const payloads = await payloadsOf({ model: '@simulator/sim-fault-error-in-stream-late-429' });
+  expect(JSON.parse(payloads.at(-1) ?? '')).toMatchObject({
+    error: { type: 'requests', param: null, code: 'rate_limit_exceeded' },
+  });
+});
 
 test('check 48: a stream that lacks only its [DONE] is complete', async () => {
   const chunks = await chunksOf({ model: '@simulator/sim-fault-no-done' });
