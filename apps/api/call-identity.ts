@@ -1,6 +1,8 @@
 import type { Request } from 'express';
 import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { RequestCredentials } from '#libs/access/request-credentials.ts';
+import { fingerprintOf, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
@@ -26,6 +28,13 @@ export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprin
     isRetry: Number(request.get('x-stainless-retry-count') ?? 0) >= 1,
     requestId,
   };
+}
+
+/** What a repeat of a call has in common with it whose target is named outside of its body too: another is another call. */
+export function fingerprintOfCall(request: Request, credentials: RequestCredentials): string {
+  const { virtualKey, provider, customHost, config } = credentials;
+  const place = JSON.stringify([virtualKey?.slug, provider, customHost, config?.value]);
+  return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(place)]));
 }
 
 /** Who caused the events of this request. */

@@ -234,6 +234,9 @@ describe.each(sdks)('$name', (sdk) => {
     const first = await client.batches.create(params);
     const retried = await client.batches.create(params, { headers: { 'X-Stainless-Retry-Count': '1' } });
     expect(retried.id).toBe(first.id);
+    const elsewhere = { 'X-Stainless-Retry-Count': '1', 'x-gateway-virtual-key': 'simulator' };
+    const toAnother = await client.batches.create(params, { headers: elsewhere });
+    expect(toAnother.id).not.toBe(first.id);
     const meant = await client.batches.create(params);
     expect(meant.id).not.toBe(first.id);
 
@@ -254,6 +257,6 @@ describe.each(sdks)('$name', (sdk) => {
     const listed = (await client.batches.list({ limit: 100 })).data.filter(
       (batch) => batch.input_file_id === inputFileId,
     );
-    expect(listed).toHaveLength(4);
+    expect(listed).toHaveLength(5);
   });
 });

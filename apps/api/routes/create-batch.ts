@@ -3,13 +3,11 @@ import { credentialsOf, namedProvider, type RequestCredentials } from '#libs/acc
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import { BatchObject, CreateBatchRequest, type GatewayOptions } from '#libs/contracts/batches.ts';
-import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import type { Files } from '#libs/files/files.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '../call-identity.ts';
 import { metadataOf } from '../call-metadata.ts';
 
 /**
@@ -39,7 +37,7 @@ export function createBatch({
       const { workspaceId, defaults } = caller;
       const credentials = withOptions(credentialsOf(request.headers), body.gateway_options);
       const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
-      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
       const { batch, replayed } = await batches.create(identity, eventMetadataOf(request), {
         inputFileId: body.input_file_id,
         endpoint: body.endpoint,

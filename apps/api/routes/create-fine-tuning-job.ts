@@ -4,15 +4,13 @@ import { missingCredentials, type Credential } from '#libs/access/choose-credent
 import { credentialsOf, slugOfModel } from '#libs/access/request-credentials.ts';
 import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
 import type { FineTuningRequest } from '#libs/database/schema.ts';
-import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '../call-identity.ts';
 
 /**
  * POST /v1/fine_tuning/jobs. The job is recorded here and taken to the provider by a worker; files that cannot be used
@@ -49,7 +47,7 @@ export function createFineTuningJob({
       requireFineTuning(choice.caller);
       await requireFile(files, workspaceId, body.training_file, 'training_file');
       if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
-      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
       const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), {
         request: toRequest(body, named?.model ?? body.model),
         trainingFileId: body.training_file,
