@@ -137,9 +137,29 @@ export function createJobQueue(deps: {
       const outlasting: typeof handler = async (job) => {
         await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
       };
+      // pg-boss keeps the error with the job, where nobody looks.
+      const logged =
+        (run: typeof handler): typeof handler =>
+        async (job) => {
+          try {
+            await run(job);
+          } catch (error) {
+            if (!stopped && !job.signal.aborted) {
+              const told: object = {
+                err: error,
+                queue: queue.name,
+                job_id: job.id,
+                retries: job.retryCount,
+                ...job.payload,
+              };
+              logger.warn(told, 'job failed');
+            }
+            throw error;
+          }
+        };
       // Of the queue itself only its cached options are read here; the polling outlasts outages by itself.
       for (let index = 0; index < concurrency; index += 1)
-        await startWorker(boss, queue, outlastOutages ? outlasting : handler);
+        await startWorker(boss, queue, logged(outlastOutages ? outlasting : handler));
     },
     workInGroups(queue, limits, handler) {
       const worker = startGroupWorker({ boss, logger, onError: logError }, queue, limits, handler);

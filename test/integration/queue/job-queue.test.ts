@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { expect, test, type TestContext } from 'vitest';
 import { z } from 'zod';
 import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
+import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -10,7 +10,7 @@ import { startTcpProxy } from '../database/tcp-proxy.ts';
 
 // They mostly wait, so they run side by side, each with a queue of its own.
 const database = useTestDatabase();
-const logger = createLogger({ name: 'test', level: 'silent' });
+const { logger, lines } = createTestLogger();
 const queueOf = (name: string): QueueDefinition<{ n: number }> => ({
   name,
   payload: z.object({ n: z.number() }),
@@ -65,6 +65,10 @@ test.concurrent('a job that fails for another reason, or does not outlast outage
     await claimsOf(context, { name: 'failing', failure: new Error('a bug of ours'), outlastOutages: true }),
   ).toEqual([0, 1, 2]);
   expect(await claimsOf(context, { name: 'plain', failure: away(), outlastOutages: false })).toEqual([0, 1, 2]);
+  expect(lines.filter(({ msg, queue }) => msg === 'job failed' && queue === 'failing')).toMatchObject([
+    { n: 1, retries: 0, err: { message: 'a bug of ours' } },
+    { n: 1, retries: 1, err: { message: 'a bug of ours' } },
+  ]);
 });
 
 test.concurrent('a claim is held until it is given back, and a lost one affects nothing', async (context) => {
