@@ -125,6 +125,7 @@ test('a byte order mark is an error of line 1 only', async () => {
 test.each([
   ['over many lines', `[\n${Array.from({ length: 200 }, (_, index) => lineOf(`a${index}`)).join(',\n')}\n]\n`],
   ['on one line', `[${lineOf('a')},${lineOf('b')}]`],
+  ['on one line, with a line feed and blank lines', `[${lineOf('a')}]\n\r\n\n`],
   ['after blank lines and a byte order mark', `\uFEFF \r\n\t\n [\n${lineOf('a')}\n]`],
 ])('a file that is one JSON array %s gets one error that says what would be right', async (_name, content) => {
   expect(await validate(content)).toMatchObject({
@@ -138,6 +139,14 @@ test.each([
       },
     ],
   });
+});
+
+test('a first line that is an array by itself is an error of its own, and the others have theirs', async () => {
+  expect(errorsOf(await validate(`[1] \r\n{bad\n${lineOf('a')}\nnull\n`))).toEqual([
+    [1, 'invalid_json_line', null],
+    [2, 'invalid_json_line', null],
+    [4, 'invalid_json_line', null],
+  ]);
 });
 
 test.each([

@@ -129,10 +129,17 @@ function isUtf16([first, second]: Uint8Array): boolean {
   return (first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff) || first === 0 || second === 0;
 }
 
-/** Whether the first byte of any meaning is `[`. Each line of such a file would have its error, up to the cap. */
+/**
+ * Whether the file is one JSON array: `[` begins it and is not closed in its line, or that line is all there is. Each line
+ * of such a file would have its error, up to the cap.
+ */
 function isArray(bytes: Uint8Array): boolean {
   const first = bytes.findIndex((byte) => !meaningless.has(byte));
-  return first !== -1 && bytes[first] === 0x5b;
+  if (bytes[first] !== 0x5b) return false;
+  const lineEnd = bytes.indexOf(0x0a, first);
+  if (lineEnd === -1) return true;
+  const last = bytes.subarray(first, lineEnd).findLast((byte) => !meaningless.has(byte));
+  return last !== 0x5d || bytes.subarray(lineEnd).every((byte) => meaningless.has(byte));
 }
 
 /** White space, and the bytes of a byte order mark. */
