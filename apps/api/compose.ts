@@ -1,6 +1,7 @@
 import { Gauge } from 'prom-client';
 import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createConfigs } from '#libs/access/configs.ts';
+import { virtualKeySlugs } from '#libs/access/virtual-key-slugs.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { createBatches } from '#libs/batches/batches.ts';
@@ -57,23 +58,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     registers: [metrics.registry],
     collect: () => bodyBytes.set(memory.heldBytes()),
   });
-  const virtualKeySlugs = async (workspaceId: string): Promise<string[]> => {
-    const rows = await db
-      .selectFrom('virtual_key')
-      .select('slug')
-      .where('workspace_id', '=', workspaceId)
-      .where('deleted_at', 'is', null)
-      .orderBy('slug')
-      .execute();
-    return rows.map((row) => row.slug);
-  };
   const routes = createRoutes({
     db,
     access,
     apiKeys: createApiKeys({ db, eventLog, snapshot }),
     configs: createConfigs({ db, eventLog, snapshot, checkDestination: egress.check }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
-    virtualKeySlugs,
+    virtualKeySlugs: (workspaceId) => virtualKeySlugs(db, workspaceId),
     batches,
     fineTuningJobs,
     files,

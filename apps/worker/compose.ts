@@ -1,3 +1,4 @@
+import { virtualKeySlugs } from '#libs/access/virtual-key-slugs.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
@@ -155,6 +156,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             validator,
             watch,
             releaseTarget,
+            virtualKeySlugs: (workspaceId) => virtualKeySlugs(db, workspaceId),
             logger,
             findInput: async (workspaceId, fileId) => {
               try {

@@ -19,6 +19,8 @@ type Deps = {
   watch: BatchWatch;
   /** The input file as its owner sees it: undefined when it is unknown, deleted or expired. */
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
+  /** Slugs of a workspace's virtual keys. */
+  virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
   logger: Logger;
@@ -45,6 +47,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
       open: () => readBlob(deps.blobs, input.blob),
       endpoint: batch.endpoint as '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings',
       hasDefaultTarget: batch.target.type !== 'none',
+      virtualKeys: namesKeys(batch) ? new Set(await deps.virtualKeySlugs(batch.workspace_id)) : null,
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
     });
@@ -66,6 +69,10 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     return await fail(deps, batch, [missingInput(batch.input_file_id)]);
   return await startRunning(deps, batch, result);
 }
+
+/** Whether the lines' own models say where they go: a config, and a model for all lines, come before them. */
+const namesKeys = ({ target, gateway_options: options }: BatchRow): boolean =>
+  !('caller' in target) && options['provider_model'] === undefined;
 
 async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
   for await (const chunk of (await blobs.read(blob)) as AsyncIterable<Buffer>) {

@@ -23,6 +23,7 @@ const inputOf = (content: string | Buffer, more: Partial<ValidationInput> = {}):
   open: () => inBuffers(Buffer.from(content)),
   endpoint: '/v1/chat/completions',
   hasDefaultTarget: true,
+  virtualKeys: null,
   linesMax: null,
   linesPerChunk: 500,
   chunkBytesMax: 8_000_000,

@@ -49,6 +49,8 @@ export type ValidationInput = {
   endpoint: BatchEndpoint;
   /** Without a default target every line must have `model: "@virtual-key/model"`. */
   hasDefaultTarget: boolean;
+  /** Slugs of the virtual keys that a line's model may name; null: whichever it names. */
+  virtualKeys: ReadonlySet<string> | null;
   /** Requests in the file; null for no limit. */
   linesMax: number | null;
   linesPerChunk: number;

@@ -7,6 +7,7 @@ const rulesFor = (endpoint: BatchEndpoint, hasDefaultTarget = true): LineRules =
   ...defaultLimits,
   endpoint,
   hasDefaultTarget,
+  virtualKeys: null,
 });
 const chatRules = rulesFor('/v1/chat/completions');
 const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] };
@@ -149,6 +150,18 @@ test('without a default target the model names its virtual key', () => {
       message: expect.stringContaining("'@virtual-key/model'") as string,
     });
   }
+});
+
+test('a virtual key that a model names must exist, where they are known', () => {
+  const rules = { ...chatRules, virtualKeys: new Set(['main']) };
+  expect(problemOf(withBody({ model: '@main/gpt-4o' }), rules)).toBeNull();
+  expect(problemOf(withBody({ model: 'gpt-4o' }), rules)).toBeNull();
+  expect(problemOf(withBody({ model: '@mian/gpt-4o' }), rules)).toEqual({
+    code: 'model_not_found',
+    param: 'body.model',
+    message: "The model '@mian/gpt-4o' names the virtual key 'mian', which does not exist in this workspace.",
+  });
+  expect(problemOf(withBody({ model: '@mian/gpt-4o' }))).toBeNull();
 });
 
 test('the other endpoints have their own bodies and words', () => {

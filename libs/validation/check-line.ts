@@ -10,6 +10,8 @@ export type LineRules = SchemaLimits & {
   endpoint: BatchEndpoint;
   /** Without one, every line must name its own: `model: "@virtual-key/model"`. */
   hasDefaultTarget: boolean;
+  /** Slugs of the virtual keys that a model may name; null: whichever it names. */
+  virtualKeys: ReadonlySet<string> | null;
   customIdLengthMax: number;
 };
 
@@ -143,9 +145,14 @@ function checkRequired(body: Record<string, unknown>, endpoint: BatchEndpoint): 
   return null;
 }
 
-function checkTarget(model: string | null, { hasDefaultTarget }: LineRules): Problem | null {
-  if (hasDefaultTarget || (model !== null && /^@[a-zA-Z0-9_-]{1,64}\/./s.test(model))) return null;
+function checkTarget(model: string | null, { hasDefaultTarget, virtualKeys }: LineRules): Problem | null {
+  const slug = model === null ? undefined : /^@([a-zA-Z0-9_-]{1,64})\/./s.exec(model)?.[1];
+  if (slug === undefined ? hasDefaultTarget : virtualKeys === null || virtualKeys.has(slug)) return null;
   const shown = model !== null && model.length > 200 ? `${model.slice(0, 200)}…` : model;
+  if (slug !== undefined) {
+    const message = `The model '${shown}' names the virtual key '${slug}', which does not exist in this workspace.`;
+    return { code: 'model_not_found', message, param: 'body.model' };
+  }
   const message = `The model '${shown}' does not say which provider to use, and the batch has none of its own. Write it as '@virtual-key/model', or create the batch with a virtual key or a config.`;
   return { code: 'model_not_found', message, param: 'body.model' };
 }

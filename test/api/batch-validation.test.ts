@@ -102,6 +102,12 @@ const badLines: readonly [check: string, what: string, line: string, problem: Om
   ],
   [
     '9',
+    'with a model that names an unknown virtual key',
+    JSON.stringify(chatLine('x', { model: '@simulatr/sim-small' })),
+    { code: 'model_not_found', message: expect.stringContaining("'simulatr'"), param: 'body.model' },
+  ],
+  [
+    '9',
     "outside the specification's bounds",
     JSON.stringify(chatLine('x', { temperature: 3 })),
     {
