@@ -136,13 +136,13 @@ test('groups take turns, and the lines of one keep their order', async () => {
   expect(order).toEqual(['a1', 'b1', 'c1', 'a2', 'c2', 'a3']);
 });
 
-test('of whatever groups the lines are, all get in in the end, and no group has eight calls alone', async () => {
+test('of whatever groups the lines are, all get in in the end, and no group alone has more than seven eighths of the calls', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.record({ group: fc.constantFrom('a', 'b', 'c'), size: fc.integer({ min: 0, max: 40 }) }), {
         maxLength: 40,
       }),
-      fc.integer({ min: 2, max: 9 }),
+      fc.integer({ min: 2, max: 40 }),
       fc.infiniteStream(fc.nat()),
       async (lines, callsMax, choices) => {
         const slots = createSlots({ callsMax, bytesMax: 1_000 });
@@ -165,7 +165,7 @@ test('of whatever groups the lines are, all get in in the end, and no group has 
           expect(calls).toBeLessThanOrEqual(callsMax);
           expect(calls > 0 || waiting === 0).toBe(true);
           const groups = new Set(running.map(({ group }) => group));
-          expect(calls < 8 || groups.size > 1).toBe(true);
+          expect(groups.size > 1 || calls <= Math.ceil((callsMax * 7) / 8)).toBe(true);
           if (calls === 0) break;
           const [line] = running.splice((choices.next().value ?? 0) % running.length, 1);
           if (line) slots.of(line.group).release(1, line.size);

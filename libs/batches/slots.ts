@@ -29,7 +29,7 @@ type Line = Map<string | null, Set<Waiter>>;
 
 /** A healthy batch gets a quarter of the calls when thousands of lines come back only to be turned away again. */
 const returningInARow = 3;
-/** One group alone has seven eighths of the calls, two have nearly half each, and one call is always left. */
+/** One group alone has seven eighths of the calls, rounded up, and two have nearly half each. */
 const shareOfFree = 7;
 
 export function createSlots(limits: { callsMax: number; bytesMax: number }): Slots {
