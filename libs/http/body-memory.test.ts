@@ -1,15 +1,18 @@
 import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { HttpAppDeps } from './create-http-app.ts';
 import { createBodyMemory, type BodyMemory } from './body-memory.ts';
-import { serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
+import { authenticateForTest, serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
 
 let memory: BodyMemory;
 let server: TestServer;
 let answers: (() => void)[];
+let authenticated: Promise<void>;
 
 beforeEach(async () => {
   memory = createBodyMemory(1_000_000);
   answers = [];
+  authenticated = Promise.resolve();
   const route = testRoute({
     method: 'POST',
     path: '/v1/hold',
@@ -19,7 +22,9 @@ beforeEach(async () => {
       response.json({});
     },
   });
-  server = await serveForTest([route], { deps: { jsonBody: { memory } } });
+  const authenticate: HttpAppDeps['authenticate'] = (request) => authenticated.then(() => authenticateForTest(request));
+  const deps = { jsonBody: { memory }, authenticate };
+  server = await serveForTest([route], { deps });
 });
 afterEach(async () => {
   await server[Symbol.asyncDispose]();
@@ -95,4 +100,20 @@ test('a client that leaves in the middle of its body holds nothing any more', as
   await held(700_000);
   socket.destroy();
   await held(0);
+});
+
+test('a client that left before its key was looked up holds nothing', async () => {
+  const found = Promise.withResolvers<void>();
+  authenticated = found.promise;
+  const socket = connect(server.port, '127.0.0.1');
+  socket.write(
+    'POST /v1/hold HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer all\r\nContent-Type: application/json\r\n' +
+      'Content-Length: 700000\r\n\r\n"abc',
+  );
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  socket.destroy();
+  await vi.waitFor(() => expect(server.lines.some(({ msg }) => msg === 'request ended')).toBe(true));
+  found.resolve();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(memory.heldBytes()).toBe(0);
 });

@@ -97,6 +97,8 @@ function readBytes(request: IncomingMessage, response: ServerResponse, limits: J
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let sizeBytes = 0;
+    // It left while its key was looked up: no event will tell of its end any more.
+    if (response.destroyed) throw clientGone();
     let heldBytes = Number(request.headers['content-length'] ?? 0);
     limits.memory?.hold(contextOf(request), heldBytes);
     const settle = (error: unknown): void => {
