@@ -26,6 +26,8 @@ export const forbiddenSpellings: readonly string[] = [
   'http://[::ffff:127.0.0.1]:PORT/',
   'http://[::ffff:7f00:1]:PORT/',
   'http://[0:0:0:0:0:ffff:127.0.0.1]:PORT/',
+  'http://[::ffff:0:127.0.0.1]:PORT/',
+  'http://[::ffff:0:7f00:1]:PORT/',
   'http://[64:ff9b::7f00:1]:PORT/',
   'http://[64:ff9b:1::7f00:1]:PORT/',
   'http://[2002:7f00:1::]:PORT/',

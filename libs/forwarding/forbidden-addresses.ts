@@ -1,7 +1,7 @@
 import { BlockList, isIP } from 'node:net';
 
-// security-and-faults.md B2-1, and beyond it: deprecated IPv4-compatible and site-local IPv6, Teredo, the local NAT64
-// prefix, 6to4's relay, and the one metadata service on a public address (Azure's 168.63.129.16).
+// The registries of special addresses (RFC 6890), and beyond them: deprecated IPv4-compatible, IPv4-translated (RFC 2765)
+// and site-local IPv6, Teredo, the local NAT64 prefix, 6to4's relay, and the one metadata service on a public address (Azure's 168.63.129.16).
 const forbiddenV4 = [
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -19,6 +19,7 @@ const forbiddenV4 = [
 ];
 const forbiddenV6 = [
   '::/96',
+  '::ffff:0:0:0/96',
   '64:ff9b::/96',
   '64:ff9b:1::/48',
   '100::/64',
