@@ -31,7 +31,7 @@ const spellings = (option: string): readonly [string, string, string] => {
 };
 
 const spelled = <Value extends z.ZodType>(option: string, value: Value) =>
-  Object.fromEntries(spellings(option).map((spelling) => [spelling, value.optional()]));
+  Object.fromEntries(spellings(option).map((spelling) => [spelling, value.nullish()]));
 
 /** What a batch does beyond the common parameters: its target, model and metadata for the request log. */
 export type GatewayOptions = {
@@ -61,7 +61,9 @@ const GatewayOptionsInput = z
     const given: Record<string, unknown> = input;
     const options: Record<string, unknown> = {};
     for (const option of optionNames) {
-      const [first, second] = spellings(option).filter((spelling) => given[spelling] !== undefined);
+      const [first, second] = spellings(option).filter(
+        (spelling) => given[spelling] !== undefined && given[spelling] !== null,
+      );
       if (first === undefined) continue;
       if (second !== undefined) addBreach(context, twice([second], first));
       options[option] = given[first];

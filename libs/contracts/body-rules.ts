@@ -44,7 +44,7 @@ function contentBreach(messages: ChatFields['messages']): Breach | null {
     if (!Array.isArray(content)) continue;
     for (const [position, part] of (content as Record<string, unknown>[]).entries()) {
       const member = memberOfPart.get(part['type']);
-      if (member === undefined || part[member] !== undefined) continue;
+      if (member === undefined || (part[member] !== undefined && part[member] !== null)) continue;
       return {
         path: ['messages', index, 'content', position, member],
         code: 'missing_required_parameter',

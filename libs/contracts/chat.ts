@@ -15,8 +15,8 @@ const functionName = () =>
 // The specification gives text for system messages; the official SDKs also send parts for every role.
 const ContentPart = z.looseObject({
   type: z.string(),
-  text: z.string().optional(),
-  image_url: z.looseObject({ url: z.string() }).optional(),
+  text: z.string().nullish(),
+  image_url: z.looseObject({ url: z.string() }).nullish(),
 });
 const Content = z.union([z.string(), z.array(ContentPart).min(1)]);
 
@@ -28,13 +28,13 @@ const ToolCall = z.looseObject({
 const FunctionCall = z.looseObject({ name: z.string(), arguments: z.string() });
 
 const Message = z.discriminatedUnion('role', [
-  z.looseObject({ role: z.literal('system'), content: Content, name: z.string().optional() }),
-  z.looseObject({ role: z.literal('developer'), content: Content, name: z.string().optional() }),
-  z.looseObject({ role: z.literal('user'), content: Content, name: z.string().optional() }),
+  z.looseObject({ role: z.literal('system'), content: Content, name: z.string().nullish() }),
+  z.looseObject({ role: z.literal('developer'), content: Content, name: z.string().nullish() }),
+  z.looseObject({ role: z.literal('user'), content: Content, name: z.string().nullish() }),
   z.looseObject({
     role: z.literal('assistant'),
     content: Content.nullish(),
-    name: z.string().optional(),
+    name: z.string().nullish(),
     tool_calls: z.array(ToolCall).nullish(),
     function_call: FunctionCall.nullish(),
   }),
@@ -44,8 +44,8 @@ const Message = z.discriminatedUnion('role', [
 
 const FunctionDefinition = z.looseObject({
   name: functionName(),
-  description: z.string().optional(),
-  parameters: anyObject().optional(),
+  description: z.string().nullish(),
+  parameters: anyObject().nullish(),
 });
 
 const Tool = z.looseObject({
@@ -62,14 +62,14 @@ const ResponseFormat = z.discriminatedUnion('type', [
     type: z.literal('json_schema'),
     json_schema: z.looseObject({
       name: functionName(),
-      description: z.string().optional(),
-      schema: anyObject().optional(),
+      description: z.string().nullish(),
+      schema: anyObject().nullish(),
       strict: z.boolean().nullish(),
     }),
   }),
 ]);
 
-export const StreamOptions = z.looseObject({ include_usage: z.boolean().optional() });
+export const StreamOptions = z.looseObject({ include_usage: z.boolean().nullish() });
 
 export const ChatCompletionRequest = z
   .looseObject({
@@ -83,22 +83,22 @@ export const ChatCompletionRequest = z
     max_completion_tokens: integer().nullish(),
     n: integer({ min: 1, max: 128 }).nullish(),
     presence_penalty: decimal(-2, 2).nullish(),
-    response_format: ResponseFormat.optional(),
+    response_format: ResponseFormat.nullish(),
     seed: int64().nullish(),
     stop: z.union([z.string(), z.array(z.string()).min(1).max(4)]).nullish(),
     stream: z.boolean().nullish(),
     stream_options: StreamOptions.nullish(),
     thinking: z
-      .looseObject({ type: z.enum(['enabled', 'disabled']), budget_tokens: integer({ min: 1 }).optional() })
+      .looseObject({ type: z.enum(['enabled', 'disabled']), budget_tokens: integer({ min: 1 }).nullish() })
       .nullish(),
     temperature: decimal(0, 2).nullish(),
     top_p: decimal(0, 1).nullish(),
-    tools: z.array(Tool).max(128).optional(),
-    tool_choice: z.union([z.enum(['none', 'auto', 'required']), NamedTool]).optional(),
-    parallel_tool_calls: z.boolean().optional(),
-    user: z.string().optional(),
-    function_call: z.union([z.enum(['none', 'auto']), z.looseObject({ name: z.string() })]).optional(),
-    functions: z.array(FunctionDefinition).min(1).max(128).optional(),
+    tools: z.array(Tool).max(128).nullish(),
+    tool_choice: z.union([z.enum(['none', 'auto', 'required']), NamedTool]).nullish(),
+    parallel_tool_calls: z.boolean().nullish(),
+    user: z.string().nullish(),
+    function_call: z.union([z.enum(['none', 'auto']), z.looseObject({ name: z.string() })]).nullish(),
+    functions: z.array(FunctionDefinition).min(1).max(128).nullish(),
   })
   .check((context) => {
     const breach = chatBreach(context.value);

@@ -25,7 +25,7 @@ export const CompletionRequest = z
     suffix: z.string().nullish(),
     temperature: decimal(0, 2).nullish(),
     top_p: decimal(0, 1).nullish(),
-    user: z.string().optional(),
+    user: z.string().nullish(),
   })
   .check((context) => {
     const breach = completionBreach(context.value);

@@ -7,9 +7,9 @@ import { tokenInput } from './token-input.ts';
 export const EmbeddingRequest = z.looseObject({
   model: z.string(),
   input: tokenInput(2_048, false),
-  encoding_format: z.enum(['float', 'base64']).optional(),
-  dimensions: integer({ min: 1 }).optional(),
-  user: z.string().optional(),
+  encoding_format: z.enum(['float', 'base64']).nullish(),
+  dimensions: integer({ min: 1 }).nullish(),
+  user: z.string().nullish(),
 });
 export type EmbeddingRequest = z.output<typeof EmbeddingRequest>;
 

@@ -14,7 +14,7 @@ export const fineTuningStatuses = [
   'cancelled',
 ] as const;
 
-const orAuto = <Value extends z.ZodType>(value: Value) => z.union([z.literal('auto'), value]).optional();
+const orAuto = <Value extends z.ZodType>(value: Value) => z.union([z.literal('auto'), value]).nullish();
 
 const common = {
   batch_size: orAuto(integer({ min: 1, max: 256 })),
@@ -32,7 +32,7 @@ const ReinforcementHyperparameters = z.strictObject({
   compute_multiplier: orAuto(decimal(0.000_01, 10)),
   eval_interval: orAuto(integer({ min: 1 })),
   eval_samples: orAuto(integer({ min: 1 })),
-  reasoning_effort: z.enum(['default', 'low', 'medium', 'high']).optional(),
+  reasoning_effort: z.enum(['default', 'low', 'medium', 'high']).nullish(),
 });
 
 /** Graders are the provider's to judge; of their texts only those are refused that could not be recorded. */
@@ -54,15 +54,15 @@ function isStorableDeep(value: unknown): boolean {
 const Method = z.discriminatedUnion('type', [
   z.strictObject({
     type: z.literal('supervised'),
-    supervised: z.strictObject({ hyperparameters: Hyperparameters.optional() }).optional(),
+    supervised: z.strictObject({ hyperparameters: Hyperparameters.nullish() }).nullish(),
   }),
   z.strictObject({
     type: z.literal('dpo'),
-    dpo: z.strictObject({ hyperparameters: DpoHyperparameters.optional() }).optional(),
+    dpo: z.strictObject({ hyperparameters: DpoHyperparameters.nullish() }).nullish(),
   }),
   z.strictObject({
     type: z.literal('reinforcement'),
-    reinforcement: z.strictObject({ grader: Grader, hyperparameters: ReinforcementHyperparameters.optional() }),
+    reinforcement: z.strictObject({ grader: Grader, hyperparameters: ReinforcementHyperparameters.nullish() }),
   }),
 ]);
 
@@ -75,7 +75,7 @@ const Integration = z.strictObject({
     tags: z
       .array(text({ max: 200 }))
       .max(100)
-      .optional(),
+      .nullish(),
   }),
 });
 

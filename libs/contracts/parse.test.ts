@@ -179,7 +179,6 @@ test.each<[object | null | string, string, string | null, string?]>([
     'tools[0].function.name',
     "Invalid 'tools[0].function.name': string too long. Expected a string with maximum length 64, but got a string with length 65 instead.",
   ],
-  [chat({ tools: null }), 'invalid_type', 'tools'],
   [
     chat({ tools: Array.from({ length: 129 }, () => ({ type: 'function', function: { name: 'f' } })) }),
     'array_above_max_length',
@@ -210,7 +209,7 @@ test.each<[object | null | string, string, string | null, string?]>([
   ],
   [chat({ thinking: { type: 'on' } }), 'invalid_value', 'thinking.type'],
   [chat({ thinking: { type: 'enabled', budget_tokens: 0 } }), 'integer_below_min_value', 'thinking.budget_tokens'],
-  [chat({ user: null }), 'invalid_type', 'user'],
+  [chat({ user: 7 }), 'invalid_type', 'user'],
   [[], 'invalid_type', null, 'Invalid type for the request body: expected an object, but got an array instead.'],
   [null, 'invalid_type', null],
   ['hello', 'invalid_type', null],

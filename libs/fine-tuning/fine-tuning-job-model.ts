@@ -82,7 +82,11 @@ const automatic = { batch_size: 'auto', learning_rate_multiplier: 'auto', n_epoc
 /** What is shown until the provider shows its own: what was asked for, and `auto` for the rest (openai-semantics.md 3). */
 function asMethod(request: FineTuningRequest) {
   const type = typeof request.method?.['type'] === 'string' ? request.method['type'] : 'supervised';
-  const given = request.method?.[type] as { hyperparameters?: Record<string, unknown> } | undefined;
-  const hyperparameters = { ...automatic, ...request.hyperparameters, ...given?.hyperparameters };
+  const given = request.method?.[type] as { hyperparameters?: Record<string, unknown> | null } | null | undefined;
+  const hyperparameters = { ...automatic, ...told(request.hyperparameters), ...told(given?.hyperparameters) };
   return { method: { type, [type]: { ...given, hyperparameters } }, hyperparameters };
 }
+
+/** The members that say something: one that is null was not given, though the provider gets it as it was sent. */
+const told = (members: Record<string, unknown> | null | undefined): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(members ?? {}).filter(([, value]) => value !== null));

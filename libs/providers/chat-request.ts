@@ -172,7 +172,7 @@ function readResponseFormat(format: Json): ResponseFormat | undefined {
     type,
     name: textOf(named['name']) ?? '',
     description: textOf(named['description']),
-    schema: named['schema'] === undefined ? undefined : toRecord(named['schema']),
+    schema: named['schema'] === undefined || named['schema'] === null ? undefined : toRecord(named['schema']),
     strict: flagOf(named['strict']),
   };
 }

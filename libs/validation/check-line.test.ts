@@ -164,6 +164,11 @@ test('a virtual key that a model names must exist, where they are known', () => 
   expect(problemOf(withBody({ model: '@mian/gpt-4o' }))).toBeNull();
 });
 
+test('optional members may be null in a line as they may live', () => {
+  const nulls = { tools: null, tool_choice: null, response_format: null, parallel_tool_calls: null, stream: null };
+  expect(problemOf(withBody({ ...nulls, functions: null, user: null }))).toBeNull();
+});
+
 test('the other endpoints have their own bodies and words', () => {
   const completion = { ...line, url: '/v1/completions', body: { model: 'm', prompt: 'x' } };
   const rules = rulesFor('/v1/completions');

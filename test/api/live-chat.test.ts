@@ -71,6 +71,13 @@ describe.each(sdks)('$name', (sdk) => {
     const body = {
       messages: [{ role: 'user' as const, content: 'Hi', name: 'zoë', x_note: { deep: [1, { a: null }] } }],
       temperature: null,
+      tools: null,
+      tool_choice: null,
+      parallel_tool_calls: null,
+      response_format: null,
+      functions: null,
+      function_call: null,
+      user: null,
       service_tier: 'flex',
       reasoning_effort: 'low',
       x_unknown: { list: [1.5, 'two', null, { three: [] }], empty: {}, text: '东京 🙂' },

@@ -41,7 +41,7 @@ export type LiveDeps = LivePlanDeps & {
 type LiveBody = {
   model: string;
   stream?: boolean | null | undefined;
-  stream_options?: { include_usage?: boolean | undefined } | null | undefined;
+  stream_options?: { include_usage?: boolean | null | undefined } | null | undefined;
 };
 
 type LiveOperation = {
