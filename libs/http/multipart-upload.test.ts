@@ -151,7 +151,6 @@ test.each([
     'file',
     'invalid_value',
   ],
-  ['a file without a filename', form(['file', 'text'], ['purpose', 'batch']), 'file', 'invalid_value'],
   [
     'an expiry out of range',
     form(['file', blob, 'a'], ['purpose', 'batch'], ['expires_after[seconds]', '1']),
@@ -190,6 +189,7 @@ const purposePart = '--X\r\nContent-Disposition: form-data; name="purpose"\r\n\r
 test.each([
   ['../../etc/passwd', 'passwd'],
   ['C:\\secret\\a.jsonl', 'a.jsonl'],
+  ['..', 'upload'],
 ])('the path in the filename %s is dropped', async (sent, kept) => {
   const answer = await exchange(server.port, head('X'), chunk(`${filePart(sent)}${purposePart}--X--\r\n`), '0\r\n\r\n');
   expect(answer).toContain(`"filename":"${kept}"`);
@@ -206,7 +206,6 @@ test.each([
 
 test.each([
   ['a filename with NUL', [chunk(`${filePart('a\0b')}${purposePart}--X--\r\n`), '0\r\n\r\n'], 400],
-  ['an empty filename', [chunk(`${filePart('..')}${purposePart}--X--\r\n`), '0\r\n\r\n'], 400],
   ['a body without its final boundary', [chunk(`${purposePart}${filePart('a')}`), '0\r\n\r\n'], 400],
   [
     'a part without a name',

@@ -29,6 +29,8 @@ const fieldsMax = 10;
 const nameLengthMax = 1_024;
 const fieldSizeBytesMax = 8_192;
 const filenameLengthMax = 512;
+// What OpenAI's Python SDK calls bytes that come without a name; some clients send none at all.
+const filenameDefault = 'upload';
 const partHeaderBytesMax = 8_192;
 const overheadBytesMax = 1_048_576; // everything in the body that is not the file
 const boundaryShape =
@@ -140,14 +142,15 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
     guarded((_name, stream: Readable, sentName: string | undefined) => {
       file = stream;
       stream.on('error', () => {}); // told through put(), or through the parser
-      const problem = filenameProblem(sentName);
+      const name = sentName === undefined || sentName === '' ? filenameDefault : sentName;
+      const problem = filenameProblem(name);
       if (problem !== null) {
         fail(formError('invalid_value', problem, 'file'));
         return;
       }
       // Browsers, and the SDKs after them, write a quotation mark so (WHATWG HTML, multipart/form-data); of the percent
       // sign they write nothing else, so nothing else is decoded.
-      filename = (sentName ?? '').replaceAll('%22', '"');
+      filename = name.replaceAll('%22', '"');
       storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
       storing.catch(fail);
     }),
@@ -199,9 +202,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   };
 }
 
-function filenameProblem(name: string | undefined): string | null {
-  if (name === undefined) return "The part 'file' has no filename: send it as a file (with curl: -F file=@path).";
-  if (name === '') return "The filename of the part 'file' is empty.";
+function filenameProblem(name: string): string | null {
   if (name.length > filenameLengthMax) return `The filename is longer than ${filenameLengthMax} characters.`;
   // oxlint-disable-next-line no-control-regex -- control characters are what is refused
   if (/[\x00-\x1f\x7f]/.test(name) || !name.isWellFormed()) return 'The filename holds control characters.';

@@ -203,19 +203,33 @@ describe.each(sdks)('$name', (sdk) => {
   });
 });
 
-test('check 40: a batch input must be named .jsonl; files of other purposes may have any name', async () => {
+describe.each(['batch', 'fine-tune'])('a file for %s', (purpose) => {
+  // Python's SDK sends `upload` for bytes, others `unknown_file` (instructor) or `anonymous_file`, browsers `blob`.
+  test.each(['upload', 'unknown_file', 'anonymous_file', 'blob'])('may be named %s', async (name) => {
+    const taken = await postForm([filePart('{}\n', `filename="${name}"`), purposePart(purpose)]);
+    expect(taken).toMatchObject({ status: 200, body: { filename: name, purpose, bytes: 3 } });
+  });
+
+  test.each(['', 'filename=""'])('may have no name at all: %j', async (rest) => {
+    const taken = await postForm([filePart('{}\n', rest), purposePart(purpose)]);
+    expect(taken).toMatchObject({ status: 200, body: { filename: 'upload', purpose, bytes: 3 } });
+  });
+});
+
+test('check 40: a batch input with an extension must be named .jsonl; files of other purposes may have any name', async () => {
   const refused = await postForm([filePart('{}', 'filename="a.json"'), purposePart('batch')]);
   expect(refused).toEqual({
     status: 400,
     body: {
       error: {
-        message: "Invalid file format for Batch API: 'a.json'. Must be .jsonl",
+        message: "Invalid file format for Batch API: 'a.json'. Must be .jsonl, or have no extension.",
         type: 'invalid_request_error',
         param: 'file',
         code: null,
       },
     },
   });
+  expect((await postForm([filePart('{}', 'filename="a.csv"'), purposePart('batch')])).status).toBe(400);
   const taken = await postForm([filePart('%PDF', 'filename="a.pdf"'), purposePart('user_data')]);
   expect(taken).toMatchObject({ status: 200, body: { filename: 'a.pdf', purpose: 'user_data', bytes: 4 } });
 });
@@ -237,7 +251,7 @@ test('a form that is not as it should be is refused, and leaves no file and no b
     [[filePart('{}'), purposePart('batch_output')], 'purpose', 'invalid_value'],
     [[filePart('{}'), filePart('{}'), purposePart('batch')], 'file', 'invalid_value'],
     [[filePart('{}'), purposePart('batch'), purposePart('batch')], 'purpose', 'invalid_value'],
-    [[filePart('{}', 'x="y"'), purposePart('batch')], 'file', 'invalid_value'],
+    [[filePart('{}', `filename="${'x'.repeat(513)}"`), purposePart('batch')], 'file', 'invalid_value'],
   ];
   for (const [parts, param, code] of cases) {
     const { status, body } = await postForm(parts);

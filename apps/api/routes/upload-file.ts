@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { FileObject, FileUploadFields } from '#libs/contracts/files.ts';
@@ -49,8 +50,8 @@ export function uploadFile({
       const upload = await receiveUpload(request, response, { store: blobs, fields: UploadForm, limits });
       try {
         const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
-        if (purpose === 'batch' && !upload.file.filename.toLowerCase().endsWith('.jsonl')) {
-          const message = `Invalid file format for Batch API: '${upload.file.filename}'. Must be .jsonl`;
+        if (purpose === 'batch' && !mayBeJsonLines(upload.file.filename)) {
+          const message = `Invalid file format for Batch API: '${upload.file.filename}'. Must be .jsonl, or have no extension.`;
           throw new GatewayError('invalid_request', null, message, { param: 'file' });
         }
         const { file, replayed } = await files.upload(identity, eventMetadataOf(request), {
@@ -68,6 +69,9 @@ export function uploadFile({
     },
   };
 }
+
+/** SDKs invent names without an extension (`upload`, `unknown_file`); the lines are checked when the batch begins anyway. */
+const mayBeJsonLines = (filename: string): boolean => ['', '.jsonl'].includes(path.extname(filename).toLowerCase());
 
 /** Its COMMIT may be on its way, a twin's included; a blob that nobody refers to in the end is swept. */
 const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
