@@ -2,9 +2,10 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { BodyMemory } from './body-memory.ts';
 import { hasBody } from './drain-request.ts';
-import { checkJsonShape, jsonErrorOffset } from './json-scan.ts';
+import { jsonErrorOffset } from './json-scan.ts';
 import { contextOf } from './request-context.ts';
 
 export type JsonBodyLimits = {
@@ -143,7 +144,7 @@ export function parseJson(bytes: Buffer, limits: Pick<JsonBodyLimits, 'depthMax'
   if (!isUtf8(bytes)) {
     throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
   }
-  const excess = checkJsonShape(bytes, limits);
+  const { excess } = measureJson(bytes, limits);
   if (excess === 'depth') {
     const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
     throw new GatewayError('invalid_request', 'json_too_deep', message);

@@ -1,3 +1,5 @@
+import { endOfString } from '#libs/kernel/measure-json.ts';
+
 // Byte values of JSON's structural characters (RFC 8259 section 2).
 const quote = 0x22;
 const comma = 0x2c;
@@ -7,45 +9,6 @@ const backslash = 0x5c;
 const closeBracket = 0x5d;
 const openBrace = 0x7b;
 const closeBrace = 0x7d;
-
-/**
- * Looks over JSON bytes before they are parsed, in one pass and without recursion: which limit do they break?
- * Bytes that are not JSON may pass; the parser refuses those.
- */
-export function checkJsonShape(
-  bytes: Buffer,
-  limits: { depthMax: number; membersMax: number },
-): 'depth' | 'members' | null {
-  let depth = 0;
-  let members = 0;
-  for (let index = 0; index < bytes.length; index += 1) {
-    const byte = bytes[index];
-    if (byte === quote) {
-      index = endOfString(bytes, index);
-    } else if (byte === colon) {
-      members += 1;
-      if (members > limits.membersMax) return 'members';
-    } else if (byte === openBrace || byte === openBracket) {
-      depth += 1;
-      if (depth > limits.depthMax) return 'depth';
-    } else if (byte === closeBrace || byte === closeBracket) {
-      depth -= 1;
-    }
-  }
-  return null;
-}
-
-/** Index of the quote that ends the string that starts at `start`; the length of the bytes when none does. */
-function endOfString(bytes: Buffer, start: number): number {
-  let end = bytes.indexOf(quote, start + 1);
-  while (end !== -1) {
-    let slashes = 0;
-    while (bytes[end - 1 - slashes] === backslash) slashes += 1;
-    if (slashes % 2 === 0) return end;
-    end = bytes.indexOf(quote, end + 1);
-  }
-  return bytes.length;
-}
 
 const scalar = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
 const escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;

@@ -1,4 +1,5 @@
 import { GatewayError } from './errors.ts';
+import { endOfString } from './measure-json.ts';
 
 /**
  * One member of a JSON object, as byte offsets into its text. `name` is unescaped; `nameStart` is the opening quote,
@@ -15,11 +16,7 @@ export type MemberLimits = { depthMax: number; membersMax: number };
 // refuses what a plain pass-through would have sent. The scan itself does not recurse: depth costs one byte a level.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
 
-// How far the end of a string is looked for byte by byte.
-const nearBytes = 64;
-
 const quote = 0x22;
-const backslash = 0x5c;
 const comma = 0x2c;
 const colon = 0x3a;
 const openBrace = 0x7b;
@@ -147,20 +144,8 @@ function skipSpace(bytes: Buffer, from: number): number {
 
 /** From the opening quote to the byte after the closing one. */
 function skipString(bytes: Buffer, from: number): number {
-  const { length } = bytes;
-  const near = Math.min(length, from + nearBytes);
-  let at = from + 1;
-  for (; at < near; at += 1) {
-    const byte = bytes[at];
-    if (byte === quote) return at + 1;
-    if (byte === backslash) at += 1;
-  }
-  // A long text: the search of the runtime is ten times as fast, but costs as much as a short text to begin.
-  for (let end = bytes.indexOf(quote, at); end !== -1; end = bytes.indexOf(quote, end + 1)) {
-    let slashes = 0;
-    while (end - 1 - slashes >= at && bytes[end - 1 - slashes] === backslash) slashes += 1;
-    if (slashes % 2 === 0) return end + 1;
-  }
+  const end = endOfString(bytes, from);
+  if (end < bytes.length) return end + 1;
   throw malformed(from, 'a string that starts here has no end');
 }
 
