@@ -1,6 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
-import { pendingMigrations } from '#libs/database/migrate.ts';
+import { missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Readiness } from './operational-routes.ts';
 
@@ -33,7 +33,8 @@ export async function checkReadiness(deps: {
 // No reasons of the database's own in the answer: they may name hosts and users.
 async function checkMigrations(db: Kysely<Database>): Promise<string> {
   try {
-    const pending = await pendingMigrations(db);
+    const [pending, required] = await Promise.all([pendingMigrations(db), missingRequirement(db)]);
+    if (required !== null) return `this release is too old: the database needs one that has ${required}`;
     return pending.length === 0 ? 'ok' : `pending: ${pending.join(', ')}`;
   } catch {
     return 'unknown';

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { sql, type Kysely } from 'kysely';
 import { FileMigrationProvider, Migrator } from 'kysely/migration';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sqlStateOf } from './database-error.ts';
 import { createDatabase, createPool } from './pool.ts';
 import type { Database } from './schema.ts';
@@ -32,8 +33,12 @@ type MigrateOptions = {
  * one migrates, the others wait for it. A migration waits at most 10 s for a table that live traffic holds, because
  * everything else would queue up behind it; it then fails and may be repeated.
  *
- * Throws when a file's name is malformed, when an applied migration is missing from the folder, with the migration's own
- * error, its name in the message, or when the signal aborts. After a lost connection it may be called again.
+ * Migrations of a newer release that the database already has are left as they are, so that a process of the last
+ * release can be started during a rolling upgrade, or again after it.
+ *
+ * Throws ConfigurationError when a newer release has made the database unfit for this one (`missingRequirement`). Throws
+ * when a file's name is malformed, when an applied migration is missing from the folder, with the migration's own error, its
+ * name in the message, or when the signal aborts. After a lost connection it may be called again.
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { connectionString, logger, folder = projectFolder, waitMs = 600_000, signal } = options;
@@ -77,10 +82,25 @@ async function endSession(connectionString: string, pid: number | undefined, log
 }
 
 async function runPending(session: Kysely<Database>, folder: string, logger: Logger): Promise<string[]> {
-  await listMigrations(folder);
+  const known = await listMigrations(folder);
+  const required = await missingRequirement(session, folder);
+  if (required !== null) {
+    throw new ConfigurationError(
+      `This release is too old for the database, which needs one that has the migration ${required}; this one ends at ` +
+        `${known.at(-1) ?? 'none'}. Start a newer release, or restore the backup that was made before the upgrade.`,
+    );
+  }
+  const newer = newerThan(known, await appliedMigrations(session));
+  const files = new FileMigrationProvider({ fs, path, migrationFolder: folder });
   const migrator = new Migrator({
     db: session,
-    provider: new FileMigrationProvider({ fs, path, migrationFolder: folder }),
+    // Kysely refuses a database with a migration that is not in its list. These are applied: they are never run.
+    provider: {
+      getMigrations: async () => ({
+        ...(await files.getMigrations()),
+        ...Object.fromEntries(newer.map((name) => [name, { up: async () => {} }])),
+      }),
+    },
   });
   const { error, results = [] } = await migrator.migrateToLatest();
   if (error !== undefined) {
@@ -105,6 +125,35 @@ async function runPending(session: Kysely<Database>, folder: string, logger: Log
 export async function pendingMigrations(db: Kysely<Database>, folder: string = projectFolder): Promise<string[]> {
   const [known, applied] = await Promise.all([listMigrations(folder), appliedMigrations(db)]);
   return known.filter((name) => !applied.has(name));
+}
+
+/** Its row in `installation` names the newest migration without which a release cannot work with the database. */
+const requirementName = 'required_migration';
+
+/**
+ * The migration that a process has to know to work with this database, where this process does not know it; else null.
+ * A migration that breaks the releases before it writes its own name to the row `required_migration` of `installation`.
+ * One small query.
+ */
+export async function missingRequirement(db: Kysely<Database>, folder: string = projectFolder): Promise<string | null> {
+  const known = await listMigrations(folder);
+  try {
+    const row = await db
+      .selectFrom('installation')
+      .select('value')
+      .where('name', '=', requirementName)
+      .executeTakeFirst();
+    return row === undefined || known.includes(row.value) ? null : row.value;
+  } catch (error) {
+    if (sqlStateOf(error) === '42P01') return null; // no such table: nothing was ever applied
+    throw error;
+  }
+}
+
+/** Applied migrations that come after all that this process knows: a newer release's. */
+function newerThan(known: readonly string[], applied: ReadonlySet<string>): string[] {
+  const last = known.at(-1);
+  return last === undefined ? [] : [...applied].filter((name) => name > last);
 }
 
 async function appliedMigrations(db: Kysely<Database>): Promise<Set<string>> {

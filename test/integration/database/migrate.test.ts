@@ -3,8 +3,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { migrate, pendingMigrations } from '#libs/database/migrate.ts';
+import { migrate, missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
@@ -145,10 +146,44 @@ test('an applied migration that is missing from the folder is reported', async (
   await expect(run()).rejects.toThrow(/0001_first is missing/);
 });
 
-test('a migration of a newer release does not make this one unready', async () => {
+test('a process of the last release starts beside a database of the next one', async () => {
   await write('0001_first', 'create table a (x int)');
   await write('0002_second', 'create table b (x int)');
   await run();
   await rm(path.join(folder, '0002_second.ts'));
   expect(await pendingMigrations(database.db, folder)).toEqual([]);
+  expect(await missingRequirement(database.db, folder)).toBeNull();
+  expect(await run()).toEqual([]);
+  expect(await tables()).toEqual(['a', 'b']);
+});
+
+test('a migration of a newer release may say that older ones are too old, and then they end with what to do', async () => {
+  await write('0001_first', 'create table installation (name text primary key, value text not null)');
+  await write(
+    '0002_breaking',
+    `create table b (x int);insert into installation values ('required_migration', '0002_breaking')`,
+  );
+  await write('0003_harmless', 'create table c (x int)');
+  await run();
+  await rm(path.join(folder, '0003_harmless.ts'));
+  expect(await run()).toEqual([]);
+  expect(await missingRequirement(database.db, folder)).toBeNull();
+  await rm(path.join(folder, '0002_breaking.ts'));
+  expect(await missingRequirement(database.db, folder)).toBe('0002_breaking');
+  const refusal = run();
+  await expect(refusal).rejects.toThrow(ConfigurationError);
+  await expect(refusal).rejects.toThrow(
+    'This release is too old for the database, which needs one that has the migration 0002_breaking; this one ends at ' +
+      '0001_first. Start a newer release, or restore the backup that was made before the upgrade.',
+  );
+});
+
+test('a database that has newer migrations, but lacks one of ours, is not touched', async () => {
+  await write('0001_first', 'create table a (x int)');
+  await write('0003_third', 'create table c (x int)');
+  await run();
+  await rm(path.join(folder, '0003_third.ts'));
+  await write('0002_second', 'create table b (x int)');
+  await expect(run()).rejects.toThrow(/expected previously executed migration 0003_third/);
+  expect(await tables()).toEqual(['a', 'c']);
 });

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { compileCache } from '#test/compile-cache.ts';
 
-const projectFolder = path.resolve(import.meta.dirname, '../../..');
+export const projectFolder = path.resolve(import.meta.dirname, '../../..');
 
 type LogLine = { level: number; msg: string; reason?: string; url?: string; port?: number };
 
@@ -25,11 +25,15 @@ export type AppProcess = {
   signal: (signal: NodeJS.Signals) => void;
 };
 
-/** `apps/api/main.ts` or `apps/worker/main.ts`, killed after the test. */
-export function startApp(app: 'api' | 'worker', environment: Record<string, string>): AppProcess {
+/** `apps/api/main.ts` or `apps/worker/main.ts` of the project or of another folder with its code, killed after the test. */
+export function startApp(
+  app: 'api' | 'worker',
+  environment: Record<string, string>,
+  folder: string = projectFolder,
+): AppProcess {
   const { PATH = '' } = process.env;
   const child = spawn(process.execPath, [`apps/${app}/main.ts`], {
-    cwd: projectFolder,
+    cwd: folder,
     env: { PATH, ...compileCache(), ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
