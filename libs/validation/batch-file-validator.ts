@@ -1,7 +1,8 @@
 import { tmpdir } from 'node:os';
 import type { BatchEndpoint, BatchError } from '#libs/contracts/batches.ts';
+import { threadsByDefault } from '#libs/threads/thread-lane.ts';
 import type { Chunk } from './chunk-table.ts';
-import { createSlicePool, threadsByDefault } from './slice-pool.ts';
+import { createSlicePool } from './slice-pool.ts';
 import { validateFile } from './validate-file.ts';
 
 export type ValidationLimits = {

@@ -1,5 +1,4 @@
-import { availableParallelism } from 'node:os';
-import { Piscina } from 'piscina';
+import { createThreadLane } from '#libs/threads/thread-lane.ts';
 import type { SliceResult, SliceTask } from './slice-task.ts';
 
 export type SlicePoolOptions = {
@@ -9,12 +8,6 @@ export type SlicePoolOptions = {
   /** After this long without work a thread ends. */
   idleTimeoutMs: number;
 };
-
-// Lines are checked one after the other and leave nothing behind: more room for them only takes longer to go through.
-const youngMemoryMb = 16;
-
-/** As many as cores less one, so that the event loop of the process keeps a core. */
-export const threadsByDefault = (): number => Math.max(1, availableParallelism() - 1);
 
 export type SlicePool = {
   /**
@@ -26,69 +19,12 @@ export type SlicePool = {
 };
 
 /** The threads, started when first needed. */
-export function createSlicePool({ threads, threadMemoryMb, idleTimeoutMs }: SlicePoolOptions): SlicePool {
-  let pool: Piscina<SliceTask, SliceResult> | undefined;
-  let stopped = false;
-  let free = threads;
-  const waiting: (() => void)[] = [];
-
-  const start = (): Piscina<SliceTask, SliceResult> => {
-    const started = new Piscina<SliceTask, SliceResult>({
-      filename: new URL('./validate-slice-worker.ts', import.meta.url).href,
-      minThreads: 0,
-      maxThreads: threads,
-      idleTimeout: idleTimeoutMs,
-      concurrentTasksPerWorker: 1,
-      recordTiming: false,
-      resourceLimits: {
-        maxOldGenerationSizeMb: threadMemoryMb,
-        maxYoungGenerationSizeMb: youngMemoryMb,
-        stackSizeMb: 4,
-      },
-      // A thread needs no secrets of the environment and no flags (an inspector, a memory limit) of the process.
-      env: {},
-      execArgv: [],
-    });
-    // A thread that dies without a task has nobody else to tell; the next task starts another.
-    started.on('error', () => undefined);
-    return started;
-  };
-
-  // A permit per thread: a task handed to piscina runs at once, so that its time is its own and not the queue's.
-  const acquire = async (): Promise<void> => {
-    if (free > 0) free -= 1;
-    else await new Promise<void>((resolve) => waiting.push(resolve));
-  };
-  const release = (): void => {
-    const next = waiting.shift();
-    if (next === undefined) free += 1;
-    else next();
-  };
-
+export function createSlicePool(options: SlicePoolOptions): SlicePool {
+  const module = new URL('./validate-slice-worker.ts', import.meta.url);
+  // All slices are of one group: how files share the threads is decided before.
+  const lane = createThreadLane<SliceTask, SliceResult>({ ...options, module, isGroupAlone: true });
   return {
-    async run(task, timeoutMs, signal) {
-      await acquire();
-      const deadline = new AbortController();
-      const timer = setTimeout(() => deadline.abort(), timeoutMs);
-      try {
-        signal?.throwIfAborted();
-        if (stopped) throw new Error('the validation threads are stopped');
-        pool ??= start();
-        const abort = signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, signal]);
-        return await pool.run(task, { signal: abort });
-      } catch (error) {
-        signal?.throwIfAborted();
-        if (stopped) throw error;
-        return null;
-      } finally {
-        clearTimeout(timer);
-        release();
-      }
-    },
-    async stop() {
-      stopped = true;
-      await pool?.destroy();
-      pool = undefined;
-    },
+    run: (task, timeoutMs, signal) => lane.run(task, { timeoutMs, group: '', ...(signal ? { signal } : {}) }),
+    stop: () => lane.stop(),
   };
 }
