@@ -81,13 +81,12 @@ export async function createPlatform(
   const egress = createEgress({
     allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
     connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
-    connectionsPerOrigin: config.SLUICE_CONNECTIONS_PER_ORIGIN,
+    callsMax: config.SLUICE_CONNECTIONS,
   });
   const traffic = createTraffic({
     clock: systemClock,
     random: Math.random,
-    // A call has a socket.
-    inFlightMax: config.SLUICE_CONNECTIONS_PER_ORIGIN,
+    inFlightMax: config.SLUICE_CALLS_PER_CREDENTIAL,
     waitingMax: config.SLUICE_PROVIDER_QUEUE,
     waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
   });

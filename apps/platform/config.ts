@@ -35,11 +35,16 @@ export const platformFields = {
   SLUICE_IDLE_TIMEOUT: duration('2m', { minMs: 100, maxMs: 3_600_000 }),
   /** From the start of a call to its last byte. */
   SLUICE_TOTAL_TIMEOUT: duration('30m', { minMs: 100, maxMs: 86_400_000 }),
-  /** Sockets to one provider origin from one process. A thousand streams at once take an API to 280 MB. */
-  SLUICE_CONNECTIONS_PER_ORIGIN: wholeNumber(1_024, { min: 1, max: 10_000 }),
+  /** Calls under way with one credential from one process. A thousand streams at once take an API to 280 MB. */
+  SLUICE_CALLS_PER_CREDENTIAL: wholeNumber(1_024, { min: 1, max: 10_000 }),
   /**
-   * Live calls that wait while as many calls with one credential are under way as there may be sockets: as many again.
-   * More are refused at once (503), because a caller who waits long has left by the time it is his turn.
+   * Calls under way with all providers from one process, each with a socket of its own. A workspace has at most three times
+   * as many as are free, so one alone has three quarters of them: three credentials at their bound.
+   */
+  SLUICE_CONNECTIONS: wholeNumber(4_096, { min: 4, max: 100_000 }),
+  /**
+   * Live calls that wait while as many calls with one credential are under way as may be: as many again. More are refused
+   * at once (503), because a caller who waits long has left by the time it is his turn.
    */
   SLUICE_PROVIDER_QUEUE: wholeNumber(1_024, { min: 0, max: 100_000 }),
   /** How long such a call waits. */

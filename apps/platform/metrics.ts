@@ -22,6 +22,17 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Connections refused because of their address, since the start.',
     () => egress.stats().destinationsRefused,
   );
+  gauge('sluice_egress_origins', 'Origins of providers with an open connection.', () => egress.stats().origins);
+  gauge(
+    'sluice_egress_calls_refused',
+    'Calls beyond the share of connections of their workspace, since the start.',
+    () => egress.stats().callsRefused,
+  );
+  gauge(
+    'sluice_egress_calls_resent',
+    'Calls sent once more because the provider had closed their idle connection, since the start.',
+    () => egress.stats().callsResent,
+  );
   gauge('sluice_request_log_waiting_rows', 'Rows of the request log in memory.', () => requestLog.stats().waitingRows);
   gauge(
     'sluice_request_log_lost_rows',

@@ -27,6 +27,7 @@ export type AttemptInput = {
   signal: AbortSignal;
   faults: () => Faults;
   secrets: readonly string[];
+  workspaceId: string | undefined;
   /** Shared by all attempts of the call; not written here. */
   attempts: readonly Attempt[];
 };
@@ -36,10 +37,11 @@ export type AttemptResult = { answer: Answer; errorCode: string | null };
 
 /**
  * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event is
- * there, or with the provider's error as an answer; rejects with a GatewayError when there is no answer to speak of.
+ * there, or with the provider's error as an answer; rejects with a GatewayError when there is no answer to speak of. `resent`
+ * is told when the call goes out once more, because the provider had closed the idle socket.
  */
-export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
-  const { egress, limits, translation, call, timeouts, signal, faults } = input;
+export function attemptCall(input: AttemptInput, resent: () => void): Promise<AttemptResult> {
+  const { egress, limits, translation, call, timeouts, signal, faults, workspaceId } = input;
   const { promise, resolve, reject } = Promise.withResolvers<AttemptResult>();
   const startedAt = performance.now();
   const chunks: Buffer[] = [];
@@ -89,8 +91,9 @@ export function attemptCall(input: AttemptInput): Promise<AttemptResult> {
   startExchange(
     egress,
     input.outbound,
-    { timeouts, signal, faults },
+    { timeouts, signal, faults, workspaceId },
     {
+      resent,
       head: (code, received, over) => {
         status = code;
         headers = received;

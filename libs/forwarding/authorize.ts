@@ -29,7 +29,15 @@ export async function authorize(
     now: clock.now(),
     fetch: async (token) => {
       egress.check(new URL(token.origin)); // a key file may name the server
-      return fetchWhole(token, { egress, timeouts: tokenTimeouts, signal, faults, bytesMax: tokenBytesMax });
+      const { workspaceId } = target;
+      return fetchWhole(token, {
+        egress,
+        timeouts: tokenTimeouts,
+        signal,
+        faults,
+        workspaceId,
+        bytesMax: tokenBytesMax,
+      });
     },
     keepSecret: (text) => void secrets.push(text),
   });

@@ -1,8 +1,9 @@
 import { lookup as dnsLookup, type LookupAddress, type LookupOptions } from 'node:dns';
 import { isIP, type LookupFunction, type Socket } from 'node:net';
-import { Agent, buildConnector, Pool, type Dispatcher } from 'undici';
+import { buildConnector } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { together } from '#libs/kernel/together.ts';
+import { createConnections, type CallHandler, type CallOptions } from './connections.ts';
 import type { EgressAllow } from './egress-allow.ts';
 import { isForbiddenAddress } from './forbidden-addresses.ts';
 
@@ -18,20 +19,14 @@ type Options = {
   lookup?: Lookup;
   /** Time for DNS, TCP and TLS together. */
   connectTimeoutMs?: number;
-  /** Sockets open to one origin; further calls queue for one. A provider's own limits bite long before. */
-  connectionsPerOrigin?: number;
-  /** Different origins in use at once: a bound on what custom hosts can make the process hold. */
-  originsMax?: number;
+  /** Calls under way at once, of all workspaces; one workspace has at most three times as many as are free. */
+  callsMax?: number;
   /**
    * How long an idle socket is kept when the server does not say. Below the 5 s after which uvicorn (vLLM) closes without
    * a hint: a request written to a socket that is just being closed is lost, and a POST must not be sent twice unasked.
    */
   keepAliveMs?: number;
 };
-
-type CallOptions = Dispatcher.DispatchOptions & { origin: string };
-/** With a place for errors undici never throws. */
-type CallHandler = Dispatcher.DispatchHandler & Required<Pick<Dispatcher.DispatchHandler, 'onResponseError'>>;
 
 export type Egress = {
   /**
@@ -42,15 +37,31 @@ export type Egress = {
   check: (url: URL) => void;
   /**
    * undici's dispatch, at the end of this turn of the event loop. `origin` must come from a URL that `check` passed.
-   * Redirects are not followed. Whatever is wrong comes by the handler's `onResponseError`.
+   * Redirects are not followed. Whatever is wrong comes by the handler's `onResponseError`: of a call beyond its workspace's
+   * share of the connections the GatewayError `too_many_calls` (rate_limited, or unavailable when others hold them all).
    */
   dispatch: (options: CallOptions, handler: CallHandler) => void;
-  stats: () => { sockets: number; connectionsOpened: number; destinationsRefused: number };
+  stats: () => {
+    /** Open ones. */
+    sockets: number;
+    connectionsOpened: number;
+    destinationsRefused: number;
+    /** Those with a socket, or with one being opened. */
+    origins: number;
+    /** Calls that hold a socket, or wait for theirs to be opened. */
+    calls: number;
+    /** Beyond the share of their workspace. */
+    callsRefused: number;
+    /** Sent once more, because the other side had closed their idle socket. */
+    callsResent: number;
+  };
   /** Closes every socket at once; calls in flight fail. Idempotent. */
   stop: () => Promise<void>;
 };
 
 const passedMax = 1_000;
+/** More than go idle at once in a process that serves a thousand streams; each is closed after some seconds. */
+const idleMax = 1_024;
 
 /**
  * The only way out of the process: every outgoing connection is made here. An address is checked when it is connected to
@@ -63,8 +74,7 @@ export function createEgress({
   allow,
   lookup = dnsLookup,
   connectTimeoutMs = 10_000,
-  connectionsPerOrigin = 512,
-  originsMax = 1_024,
+  callsMax = 4_096,
   keepAliveMs = 4_000,
 }: Options): Egress {
   let sockets = 0;
@@ -127,8 +137,8 @@ export function createEgress({
       });
     };
 
-  /** Makes the sockets of one origin. */
-  const connectorFor = (origin: URL): buildConnector.connector => {
+  /** Makes what opens the sockets of one origin. */
+  const connectorOf = (origin: URL): buildConnector.connector => {
     const port = portOf(origin);
     const excepted = allow.allowsHost(origin.hostname, port);
     const connect = buildConnector({
@@ -162,29 +172,16 @@ export function createEgress({
     });
   };
 
-  const agent = new Agent({
-    maxOrigins: originsMax,
-    factory: (origin) => {
-      const url = new URL(origin);
-      return new Pool(url, {
-        connect: connectorFor(url),
-        connections: connectionsPerOrigin,
-        keepAliveTimeout: keepAliveMs,
-        allowH2: false,
-      });
-    },
-  });
-
+  const connections = createConnections({ connectorOf, callsMax, idleMax, keepAliveMs });
   const dispatch = together(({ options, handler }: { options: CallOptions; handler: CallHandler }): void => {
-    agent.dispatch(options, handler);
+    connections.dispatch(options, handler);
   });
 
-  let stopped: Promise<void> | undefined;
   return {
     check,
     dispatch: (options, handler) => dispatch({ options, handler }),
-    stats: () => ({ sockets, connectionsOpened, destinationsRefused }),
-    stop: () => (stopped ??= agent.destroy()),
+    stats: () => ({ sockets, connectionsOpened, destinationsRefused, ...connections.stats() }),
+    stop: connections.stop,
   };
 }
 

@@ -3,6 +3,7 @@ import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from './answer.ts';
+import type { CallHandler } from './connections.ts';
 import type { Egress } from './egress.ts';
 import type { Faults } from './provider-faults.ts';
 
@@ -27,6 +28,8 @@ export type Sink = {
   data: (chunk: Buffer) => void;
   end: () => void;
   fail: (error: GatewayError) => void;
+  /** The provider had closed the idle socket: the request goes out once more. Before `head`, once at most. */
+  resent?: () => void;
 };
 
 const lingerMs = 1_000;
@@ -39,10 +42,10 @@ const lingerMs = 1_000;
 export function startExchange(
   egress: Egress,
   outbound: OutboundRequest,
-  options: { timeouts: Timeouts; signal: AbortSignal; faults: () => Faults },
+  options: { timeouts: Timeouts; signal: AbortSignal; faults: () => Faults; workspaceId: string | undefined },
   sink: Sink,
 ): void {
-  const { timeouts, signal, faults } = options;
+  const { timeouts, signal, faults, workspaceId } = options;
   let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
   let controller: Dispatcher.DispatchController | null = null;
 
@@ -102,6 +105,12 @@ export function startExchange(
       controller = started;
       phase = 'sent';
     },
+    onResent: () => {
+      if (phase !== 'sent') return;
+      controller = null;
+      phase = 'waiting';
+      sink.resent?.();
+    },
     onResponseStart: (_controller, status, headers) => {
       if (phase !== 'sent' || status < 200) return;
       phase = 'answering';
@@ -121,13 +130,14 @@ export function startExchange(
       }
     },
     onResponseError: (_controller, error) => fail(describe(error, phase === 'answering', timeouts, faults)),
-  } satisfies Dispatcher.DispatchHandler;
+  } satisfies CallHandler;
 
   if (signal.aborted) return fail(faults().callerLeft());
   signal.addEventListener('abort', onAbort, { once: true });
   egress.dispatch(
     {
       origin: outbound.origin,
+      workspaceId,
       path: outbound.path,
       method: outbound.method,
       headers: outbound.headers,
@@ -146,9 +156,6 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
   if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults().headersTimeout(timeouts.headersMs);
   if (code === 'UND_ERR_BODY_TIMEOUT') return faults().idleTimeout(timeouts.idleMs);
   if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return faults().stopping();
-  if (code === 'UND_ERR_MAX_ORIGINS_REACHED') {
-    return new GatewayError('unavailable', 'too_many_hosts', 'Too many different hosts are in use: try again later.');
-  }
   if (code === 'UND_ERR_INVALID_ARG') {
     return new GatewayError(
       'invalid_request',

@@ -2,7 +2,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Resource } from '#libs/providers/provider.ts';
 import type { Timeouts } from './answer.ts';
 import type { Egress } from './egress.ts';
-import { fetchWhole } from './fetch-whole.ts';
+import { fetchWhole, type FetchOptions } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 
 const countMax = 20;
@@ -18,7 +18,7 @@ const timeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000,
  */
 export async function fetchResources(
   urls: readonly string[],
-  { egress, signal }: { egress: Egress; signal: AbortSignal },
+  { egress, signal, workspaceId }: { egress: Egress; signal: AbortSignal; workspaceId: string | undefined },
 ): Promise<ReadonlyMap<string, Resource>> {
   const unique = [...new Set(urls)];
   if (unique.length > countMax) {
@@ -38,23 +38,18 @@ export async function fetchResources(
   const failing = new AbortController();
   const ended = AbortSignal.any([signal, failing.signal]);
   try {
-    const fetched = unique.map(async (text) => [text, await fetchOne(text, egress, ended, onBytes)] as const);
+    const options = { egress, signal: ended, workspaceId, timeouts, bytesMax, onBytes };
+    const fetched = unique.map(async (text) => [text, await fetchOne(text, options)] as const);
     return new Map(await Promise.all(fetched));
   } finally {
     failing.abort();
   }
 }
 
-async function fetchOne(
-  text: string,
-  egress: Egress,
-  signal: AbortSignal,
-  onBytes: (bytes: number) => void,
-): Promise<Resource> {
+async function fetchOne(text: string, options: Omit<FetchOptions, 'faults'>): Promise<Resource> {
   if (!URL.canParse(text)) throw unavailable('It is not a URL.');
   const url = new URL(text);
-  egress.check(url);
-  const options = { egress, signal, timeouts, bytesMax, onBytes, faults: lazyFaultsOf(url.host, []) };
+  options.egress.check(url);
   const outbound = {
     method: 'GET' as const,
     origin: url.origin,
@@ -63,7 +58,10 @@ async function fetchOne(
     body: null,
   };
   try {
-    const { status, headers, body } = await fetchWhole(outbound, options);
+    const { status, headers, body } = await fetchWhole(outbound, {
+      ...options,
+      faults: lazyFaultsOf(url.host, []),
+    });
     if (status !== 200) throw unavailable(`${url.host} answered ${status}.`);
     return { contentType: (headers['content-type'] ?? '').split(';', 1)[0]?.trim() ?? '', bytes: body };
   } catch (error) {

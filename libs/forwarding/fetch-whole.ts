@@ -5,8 +5,10 @@ import type { Egress } from './egress.ts';
 import { startExchange } from './exchange.ts';
 import type { Faults } from './provider-faults.ts';
 
-type Options = {
+export type FetchOptions = {
   egress: Egress;
+  /** Whose share of the connections it takes. */
+  workspaceId: string | undefined;
   timeouts: Timeouts;
   signal: AbortSignal;
   faults: () => Faults;
@@ -21,7 +23,7 @@ type Options = {
  */
 export function fetchWhole(
   outbound: OutboundRequest,
-  { egress, timeouts, signal, faults, bytesMax, onBytes }: Options,
+  { egress, timeouts, signal, faults, bytesMax, onBytes, workspaceId }: FetchOptions,
 ): Promise<{ status: number; headers: IncomingHttpHeaders; body: Buffer }> {
   const { promise, resolve, reject } = Promise.withResolvers<{
     status: number;
@@ -35,7 +37,7 @@ export function fetchWhole(
   startExchange(
     egress,
     outbound,
-    { timeouts, signal, faults },
+    { timeouts, signal, faults, workspaceId },
     {
       head: (code, received) => {
         status = code;

@@ -76,22 +76,27 @@ export function createForwarder(deps: Deps): Forwarder {
     made: AttemptInput | Promise<AttemptInput>,
     attempts: Attempt[],
   ): Promise<[Outcome, string | null]> => {
-    const startedAt = clock.now();
-    const start = performance.now();
+    let startedAt = clock.now();
+    let start = performance.now();
     const record = (status: number | null, errorCode: string | null): void => {
       attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
     };
+    const resent = (): void => {
+      record(null, 'upstream_connection_lost');
+      startedAt = clock.now();
+      start = performance.now();
+    };
     try {
       const input = made instanceof Promise ? await made : made;
-      const { answer, errorCode } = await attemptCall(input);
+      const { answer, errorCode } = await attemptCall(input, resent);
       const { dropped } = input.outbound;
       if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      // A request that was never fit to be sent is no attempt.
-      if (error.kind !== 'invalid_request') record(null, error.code);
+      // A request that was not fit to be sent, or for which there was no connection, is no attempt.
+      if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') record(null, error.code);
       return [{ kind: 'failed', error, attempts }, error.code];
     }
   };

@@ -67,7 +67,13 @@ export async function plainRequest(
   checkOrigin(target, address.origin);
   const sent = [...address.headers, ...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'];
   const outbound = { method, origin: address.origin, path: address.path, headers: sent, body };
-  const fetching = { egress, timeouts: { ...defaultTimeouts, ...timeouts }, signal, faults };
+  const fetching = {
+    egress,
+    timeouts: { ...defaultTimeouts, ...timeouts },
+    signal,
+    faults,
+    workspaceId: target.workspaceId,
+  };
   // Only headers are added: what signs bodies cannot sign one that is a stream.
   await authorize(provider, { ...outbound, body: null }, target, { egress, clock, signal, faults, secrets });
   const answer = await fetchWhole(outbound, { ...fetching, bytesMax });

@@ -44,7 +44,19 @@ export function prepareCall(
   const call = toCall(request, target, provider);
   const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
   const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
-  const base = { egress, limits: callLimits, provider, translation, call, timeouts, faults, secrets, attempts };
+  const { workspaceId } = target;
+  const base = {
+    egress,
+    limits: callLimits,
+    provider,
+    translation,
+    call,
+    timeouts,
+    faults,
+    secrets,
+    workspaceId,
+    attempts,
+  };
   const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
     const outbound = translation.encode(ready, target);
     checkOrigin(target, outbound.origin);
@@ -60,7 +72,10 @@ export function prepareCall(
   if (!urls?.length) return () => encode(call);
   let fetched: Promise<Call> | undefined;
   return () => {
-    fetched ??= fetchResources(urls, { egress, signal: request.signal }).then((resources) => ({ ...call, resources }));
+    fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId }).then((resources) => ({
+      ...call,
+      resources,
+    }));
     return fetched.then(encode);
   };
 }

@@ -127,7 +127,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
   startExchange(
     egress,
     outbound,
-    { timeouts, signal, faults },
+    { timeouts, signal, faults, workspaceId: target.workspaceId },
     {
       head: (code, headersReceived, flow) => {
         status = code;

@@ -43,13 +43,13 @@ describe('retries', () => {
   });
 
   test('a passing failure is tried again with the same bytes, later and later', async () => {
-    const outcome = await settle([status(500), (reply) => reply.reset(), (reply) => reply.respond(200, '<html>'), ok]);
+    const outcome = await settle([(reply) => reply.reset(), status(500), (reply) => reply.respond(200, '<html>'), ok]);
     expect(outcome).toMatchObject({
       kind: 'json',
       status: 200,
       attempts: [
-        { status: 500, errorCode: null },
         { status: null, errorCode: 'upstream_connection_lost' },
+        { status: 500, errorCode: null },
         { status: null, errorCode: 'upstream_invalid_response' },
         { status: 200, errorCode: null },
       ],

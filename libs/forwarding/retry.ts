@@ -43,7 +43,12 @@ const passing: ReadonlySet<string | null> = new Set([
 ]);
 
 // Not asked at all, for a while (libs/resilience): worth another try when that is over, and no try of those that count.
-const turnedAway: ReadonlySet<string | null> = new Set(['circuit_open', 'provider_rate_limited', 'provider_busy']);
+const turnedAway: ReadonlySet<string | null> = new Set([
+  'circuit_open',
+  'provider_rate_limited',
+  'provider_busy',
+  'too_many_calls',
+]);
 
 /** How an outcome counts for retries. */
 export type Verdict = 'final' | 'retryable' | 'rate_limited';

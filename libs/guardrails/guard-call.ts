@@ -124,6 +124,7 @@ function toSubject({ request, target, model, metadata }: GuardedCall): Guardrail
     request: editedBody(request),
     response: null,
     sizeBytes: request.body.length,
+    workspaceId: target.workspaceId,
     signal,
   };
 }

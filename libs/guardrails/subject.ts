@@ -14,5 +14,7 @@ export type GuardrailSubject = {
   response: { status: number; body: Readonly<Record<string, unknown>> } | null;
   /** Of both bodies together: what is held while a guardrail that runs beside the call looks at them. */
   sizeBytes: number;
+  /** Whose connections webhooks take. */
+  workspaceId?: string | undefined;
   signal: AbortSignal;
 };

@@ -54,7 +54,7 @@ export async function askWebhook(
   const failed = (explanation: string): Finding => ({ verdict: !failOnError, data: { failOnError, explanation } });
   const url = new URL(webhookURL);
   const timeouts = { connectMs: timeout, headersMs: timeout, idleMs: timeout, totalMs: timeout };
-  const { signal } = subject;
+  const { signal, workspaceId } = subject;
   try {
     prepareWebhook(egress, { name: 'webhook', id: 'default.webhook', parameters });
     const { status, body } = await fetchWhole(
@@ -73,7 +73,7 @@ export async function askWebhook(
         ],
         body: Buffer.from(JSON.stringify(payloadOf(subject, texts))),
       },
-      { egress, timeouts, signal, faults: lazyFaultsOf('The webhook', []), bytesMax: answerBytesMax },
+      { egress, timeouts, signal, workspaceId, faults: lazyFaultsOf('The webhook', []), bytesMax: answerBytesMax },
     );
     if (status < 200 || status > 299) return failed(`The webhook answered ${status}.`);
     const { verdict, data } = asRecord(JSON.parse(body.toString()));

@@ -46,7 +46,7 @@ type Deps = {
   /** From 0 to 1: spreads those who waited for the same moment. */
   random: () => number;
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
-  /** Calls in flight with one credential: as many as there may be sockets, because each has one. Default 256. */
+  /** Calls in flight with one credential. Default 256. */
   inFlightMax?: number;
   /** Live calls that wait for one of these places: as many again. Default 256. */
   waitingMax?: number;

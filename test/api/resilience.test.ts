@@ -88,7 +88,7 @@ test('a 429 that says how long stops its model here, and no other', async () => 
 });
 
 test('calls beyond the places of a credential wait, those beyond the queue are refused', async () => {
-  scripted = await startScriptedPlatform({ SLUICE_CONNECTIONS_PER_ORIGIN: '1', SLUICE_PROVIDER_QUEUE: '1' });
+  scripted = await startScriptedPlatform({ SLUICE_CALLS_PER_CREDENTIAL: '1', SLUICE_PROVIDER_QUEUE: '1' });
   const { upstream, platform } = scripted;
   const { promise: told, resolve: tell } = Promise.withResolvers<void>();
   upstream.script(async (reply) => {

@@ -1,0 +1,274 @@
+import { Client, errors, type buildConnector, type Dispatcher } from 'undici';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createShares } from './shares.ts';
+
+/** `workspaceId`: whose share of the connections the call takes; calls without one are one workspace together. */
+export type CallOptions = Dispatcher.DispatchOptions & { origin: string; workspaceId?: string | undefined };
+
+type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError';
+/** undici's handler, with a place for all that is told. `onResent`: the request goes out once more, over another socket. */
+export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & { onResent?: () => void };
+
+type Options = {
+  /** Makes what opens the sockets of one origin. */
+  connectorOf: (origin: URL) => buildConnector.connector;
+  /** Calls under way at once, of all workspaces together; each has a socket of its own. */
+  callsMax: number;
+  /** Sockets that are kept for the next call, of all workspaces together. */
+  idleMax: number;
+  keepAliveMs: number;
+};
+
+export type Connections = {
+  /** Makes one call; whatever is wrong comes by the handler's `onResponseError`. Never throws. */
+  dispatch: (options: CallOptions, handler: CallHandler) => void;
+  stats: () => { origins: number; calls: number; callsRefused: number; callsResent: number };
+  /** Closes every socket at once; calls under way fail. Idempotent. */
+  stop: () => Promise<void>;
+};
+
+/** The sockets of one origin. It lives as long as one of them does. */
+type Pool = { origin: string; url: URL; connect: buildConnector.connector; all: Set<Connection>; idle: Connection[] };
+
+/** A socket, from before it is opened until it has closed. */
+type Connection = {
+  client: Client;
+  pool: Pool;
+  /** `ending`: its call is over, and undici has not let go of it yet. */
+  state: 'busy' | 'ending' | 'idle' | 'gone';
+  isOpen: boolean;
+  /** Calls that this socket answered. */
+  answered: number;
+  workspaceId: string;
+};
+
+const noController = null as unknown as Dispatcher.DispatchController;
+const maxHeaderBytes = 16_384;
+/** An idle socket that the other side closes is found out within a round trip; later, a call was being worked on. */
+const resendMsMax = 1_000;
+const lostCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
+
+/**
+ * The sockets to all providers, one call each at a time (HTTP/1.1 without pipelining), so that no call waits behind
+ * another's: not in a pool, and not on a socket. What is bounded is what a workspace may have under way.
+ *
+ * Not undici's Agent and Pool: the Agent never forgets an origin whose last call was aborted, a Pool has a line in which one
+ * caller's hanging calls stand before another's, and neither tells whether a socket had been used before.
+ */
+export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs }: Options): Connections {
+  const pools = new Map<string, Pool>();
+  const calls = createShares(callsMax);
+  const idle = createShares(idleMax);
+  let callsRefused = 0;
+  let callsResent = 0;
+  let stopped: Promise<void> | undefined;
+
+  const open = (origin: string, workspaceId: string): Connection => {
+    if (stopped !== undefined) throw new errors.ClientDestroyedError();
+    let pool = pools.get(origin);
+    if (pool === undefined) {
+      const url = new URL(origin);
+      pool = { origin, url, connect: connectorOf(url), all: new Set(), idle: [] };
+    }
+    const client = new Client(pool.url, {
+      connect: pool.connect,
+      keepAliveTimeout: keepAliveMs,
+      maxHeaderSize: maxHeaderBytes,
+      allowH2: false,
+    });
+    const made: Connection = { client, pool, state: 'busy', isOpen: false, answered: 0, workspaceId };
+    client.on('connect', () => {
+      made.isOpen = true;
+      made.answered = 0;
+    });
+    client.on('disconnect', () => {
+      made.isOpen = false;
+      // A request that was not written yet is written to the next socket: then the client is in use still.
+      if (made.state !== 'busy') forget(made);
+    });
+    client.on('drain', () => {
+      if (made.state === 'ending') settle(made);
+    });
+    pools.set(origin, pool);
+    pool.all.add(made);
+    return made;
+  };
+
+  const take = (origin: string, workspaceId: string): Connection => {
+    const kept = pools.get(origin)?.idle.pop();
+    if (kept === undefined) return open(origin, workspaceId);
+    idle.give(kept.workspaceId);
+    kept.state = 'busy';
+    kept.workspaceId = workspaceId;
+    return kept;
+  };
+
+  /** What becomes of a socket when its call is over and undici would take the next one. */
+  const settle = (connection: Connection): void => {
+    if (!connection.isOpen || !idle.take(connection.workspaceId)) return forget(connection);
+    connection.state = 'idle';
+    connection.pool.idle.push(connection);
+  };
+
+  const forget = (connection: Connection): void => {
+    const { state, pool, client } = connection;
+    if (state === 'gone') return;
+    if (state === 'idle') {
+      pool.idle.splice(pool.idle.lastIndexOf(connection), 1);
+      idle.give(connection.workspaceId);
+    }
+    connection.state = 'gone';
+    pool.all.delete(connection);
+    if (pool.all.size === 0 && pools.get(pool.origin) === pool) pools.delete(pool.origin);
+    void client.destroy();
+  };
+
+  const end = (connection: Connection): void => {
+    calls.give(connection.workspaceId);
+    if (connection.state === 'busy') connection.state = 'ending';
+  };
+
+  const send = (connection: Connection, call: Call): void => {
+    call.connection = connection;
+    connection.client.dispatch(call.options, call);
+    // undici did not take the request (a header that HTTP does not allow), or gave it up before it was written.
+    if (connection.state === 'ending') settle(connection);
+  };
+
+  /** Told by a call: it is over, well or not. */
+  const ended = (call: Call, isAnswered: boolean): void => {
+    if (isAnswered) call.connection.answered += 1;
+    end(call.connection);
+  };
+
+  /** Sends a call that came too late for its socket over a new one; false when that is not possible. */
+  const resend = (call: Call): boolean => {
+    const { origin, workspaceId = '' } = call.options;
+    if (!calls.take(workspaceId)) return false;
+    let fresh: Connection;
+    try {
+      fresh = open(origin, workspaceId);
+    } catch {
+      calls.give(workspaceId);
+      return false;
+    }
+    callsResent += 1;
+    call.handler.onResent?.();
+    send(fresh, call);
+    return true;
+  };
+
+  const owner = { ended, resend };
+
+  return {
+    dispatch: (options, handler) => {
+      const { origin, workspaceId = '' } = options;
+      if (!calls.take(workspaceId)) {
+        callsRefused += 1;
+        return handler.onResponseError(noController, tooManyCalls(calls.held(workspaceId)));
+      }
+      let connection: Connection;
+      try {
+        connection = take(origin, workspaceId);
+      } catch (error) {
+        calls.give(workspaceId);
+        return handler.onResponseError(noController, error as Error);
+      }
+      send(connection, new Call(owner, options, handler, connection));
+    },
+    stats: () => ({ origins: pools.size, calls: calls.held(), callsRefused, callsResent }),
+    stop: () => {
+      const clients = [...pools.values()].flatMap(({ all }) => [...all].map(({ client }) => client.destroy()));
+      return (stopped ??= Promise.all(clients).then(() => {}));
+    },
+  };
+}
+
+type Owner = { ended: (call: Call, isAnswered: boolean) => void; resend: (call: Call) => boolean };
+
+/**
+ * One call on its socket: passes on what undici tells, and sees what became of the socket. A class, because one is made for
+ * every call and its methods are not.
+ */
+class Call implements Dispatcher.DispatchHandler {
+  readonly #owner: Owner;
+  readonly options: CallOptions;
+  readonly handler: CallHandler;
+  connection: Connection;
+  /** When the request was written to a socket that had answered others before; else 0. */
+  #sentOnUsedAt = 0;
+  #isResent = false;
+
+  constructor(owner: Owner, options: CallOptions, handler: CallHandler, connection: Connection) {
+    this.#owner = owner;
+    this.options = options;
+    this.handler = handler;
+    this.connection = connection;
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController, context: unknown): void {
+    this.#sentOnUsedAt = this.connection.answered === 0 ? 0 : performance.now();
+    this.handler.onRequestStart(controller, context);
+  }
+
+  /** The first byte of an answer is there. */
+  onResponseStarted(): void {
+    this.#sentOnUsedAt = 0;
+  }
+
+  onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
+    this.handler.onResponseStart(controller, status, headers);
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    this.handler.onResponseData(controller, chunk);
+  }
+
+  onResponseEnd(controller: Dispatcher.DispatchController, trailers: Headers): void {
+    this.#owner.ended(this, true);
+    this.handler.onResponseEnd(controller, trailers);
+  }
+
+  onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
+    this.#owner.ended(this, false);
+    if (this.#cameTooLate(error)) {
+      this.#isResent = true;
+      if (this.#owner.resend(this)) return;
+    }
+    this.handler.onResponseError(controller, error);
+  }
+
+  /**
+   * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it was
+   * lost at once, and not a byte was answered. RFC 9112 9.3.1 lets a client repeat what it knows was not processed, and
+   * asks for more than an idempotent method to know that; a server that closes an idle socket has not read what comes
+   * after. What is left is a server that read the request and died within a second, as likely on a first request. Sent
+   * once more only, and never a body that is a stream.
+   */
+  #cameTooLate(error: Error): boolean {
+    const { body } = this.options;
+    return (
+      this.#sentOnUsedAt !== 0 &&
+      !this.#isResent &&
+      'code' in error &&
+      lostCodes.has(error.code) &&
+      (body === null || body === undefined || typeof body === 'string' || body instanceof Uint8Array) &&
+      performance.now() - this.#sentOnUsedAt < resendMsMax
+    );
+  }
+}
+
+type Headers = Parameters<CallHandler['onResponseStart']>[2];
+
+function tooManyCalls(held: number): GatewayError {
+  const [kind, what] =
+    held === 0
+      ? (['unavailable', 'Too many calls to providers are under way'] as const)
+      : ([
+          'rate_limited',
+          `This workspace has ${held} calls to providers under way, its share of what is free`,
+        ] as const);
+  return new GatewayError(kind, 'too_many_calls', `${what}: send the request again when some have ended.`, {
+    retryAfterMs: 1_000,
+  });
+}
