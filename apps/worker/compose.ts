@@ -7,6 +7,7 @@ import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
 import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
+import { createHousekeeping } from '#libs/batches/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/line-waits.ts';
 import { createSlots } from '#libs/batches/slots.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
@@ -226,6 +227,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       waits,
       platform.queuePart,
       dispatcher,
+      createHousekeeping({ db, queue, logger }),
       jobs,
       platform.outlastingOutages({
         name: 'maintenance schedule',

@@ -6,7 +6,7 @@ import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts'
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { cancelGraceMs, decideBatch, isTerminal } from './batch.ts';
+import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { closeQueue, validateQueue } from './batch-queues.ts';
 import { dropPendingChunks } from './close-batch.ts';
@@ -73,7 +73,6 @@ export function createBatches(deps: {
           },
         ]);
         await queue.enqueue(unit.tx, validateQueue, { batch_id: id });
-        await queue.enqueue(unit.tx, closeQueue, { batch_id: id }, { startAfter: expiresAt });
         return { status: 200, body: toOpenAiBatch(row) };
       });
       return { batch: result.body, replayed: result.replayed };
@@ -110,11 +109,8 @@ export function createBatches(deps: {
         if (events.length === 0) return after;
         await dropPendingChunks(unit.tx, id);
         await hastenChunks(unit.tx, id);
-        // Now, where nothing is running; and once more when the patience with running lines is over.
+        // Where nothing is running. Else the last chunk ends it, or housekeeping when the patience with lines is over.
         await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
-        // From the moment that is judged later: the clock may have been set back since the batch's last event.
-        const patience = new Date((after.cancelling_at ?? unit.now).getTime() + cancelGraceMs);
-        await queue.enqueue(unit.tx, closeQueue, { batch_id: id }, { startAfter: patience });
         if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
         return after;
       });

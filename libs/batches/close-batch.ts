@@ -4,12 +4,12 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { closeQueue, finaliseQueue } from './batch-queues.ts';
+import { finaliseQueue } from './batch-queues.ts';
 import { countOpenChunks } from './settle-group.ts';
 
 /**
  * The job of queue `batch-close`: ends the taking of results when the deadline has passed, when a cancelled batch has
- * drained, or ten minutes after the cancel. Comes back by itself while there is something to wait for.
+ * drained, or ten minutes after the cancel. Where it is too early, housekeeping asks again.
  */
 export async function closeBatch(
   deps: {
@@ -33,12 +33,7 @@ export async function closeBatch(
     const before = (await unit.load(batchModel, batchId)) as BatchRow;
     const openChunks = await countOpenChunks(unit.tx, batchId);
     const events = decideBatch(before, { type: 'close', openChunks }, unit.now);
-    if (events.length === 0) {
-      // The job ran a moment early, on another clock: ask again when the deadline is there.
-      const waits = before.status === 'in_progress' || before.status === 'validating';
-      if (waits) await queue.enqueue(unit.tx, closeQueue, { batch_id: batchId }, { startAfter: before.expires_at });
-      return;
-    }
+    if (events.length === 0) return;
     const after = await unit.append(batchModel, batchId, events);
     await dropPendingChunks(unit.tx, batchId);
     if (after.status === 'finalizing') await queue.enqueue(unit.tx, finaliseQueue, { batch_id: batchId });

@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type Transaction } from 'kysely';
 import { v5 as uuidv5 } from 'uuid';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -7,7 +7,8 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { backFromWaiting } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from './batch-queues.ts';
+import type { BatchRow } from './batch-model.ts';
+import { chunkQueue } from './batch-queues.ts';
 
 // A fixed namespace, so that the same chunk and generation make the same job id and a repeated release inserts nothing.
 const jobNamespace = '0f0a2f6e-6b0c-5f5a-9a51-51a9c1a3c7d2';
@@ -15,6 +16,14 @@ const jobNamespace = '0f0a2f6e-6b0c-5f5a-9a51-51a9c1a3c7d2';
 /** The pg-boss job id of one release of a chunk. */
 export function chunkJobId(batchId: string, chunk: number, generation: number): string {
   return uuidv5(`${batchId}/${chunk}/${generation}`, jobNamespace);
+}
+
+// Immediate batches are put before all others by making them so much older.
+const immediateMs = 100 * 365 * 86_400_000;
+
+/** In which order the chunks of batches are released: immediate ones first, and the oldest of each kind first. */
+export function releaseOrder(batch: Pick<BatchRow, 'completion_window' | 'created_at'>): Date {
+  return new Date(batch.created_at.getTime() - (batch.completion_window === 'immediate' ? immediateMs : 0));
 }
 
 export type Dispatcher = Part & {
@@ -46,17 +55,9 @@ export function createDispatcher(deps: {
   let loop: Promise<void> | undefined;
 
   async function run(): Promise<void> {
-    let rounds = 0;
     while (!stopped.signal.aborted) {
       woken = new AbortController();
       try {
-        // Now and then, also look for work whose job is gone (a queue restored from a backup, an operator's delete, a job
-        // that was tried 10,000 times).
-        if (rounds % 240 === 0) {
-          await returnLostChunks(db, queue, logger);
-          await replaceLostJobs(db, queue, logger);
-        }
-        rounds += 1;
         if ((await releaseChunks(db, queue, readyJobs)) > 0) deps.onReady();
       } catch (error) {
         if (isTransient(error)) logger.warn({ err: error }, 'dispatcher waits for the database');
@@ -104,25 +105,9 @@ export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, ready
     const [ofBatch, room] =
       space > 0 ? [readyJobs.ofBatch, space] : [1, space + Math.max(1, Math.floor(readyJobs.ofAll / 4))];
     if (room <= 0) return ready;
-    // Those whose chunks are all out cost one look at an index each. A batch's jobs that are put off count too: what they
-    // wait for is the matter with all of its lines, as a rule.
-    const { rows: chunks } = await sql<PendingChunk>`
-      select pending.* from (
-        select batch.id, ${ofBatch} - coalesce(waiting.jobs, 0) as room from batch
-        left join unnest(${waiting.map((row) => row.batch_id)}::text[], ${waiting.map((row) => row.jobs)}::int[])
-          as waiting (id, jobs) using (id)
-        where batch.status = 'in_progress' and coalesce(waiting.jobs, 0) < ${ofBatch}
-          and exists (select from batch_chunk where batch_id = batch.id and state = 'pending')
-        order by batch.completion_window = 'immediate' desc, batch.created_at, batch.id
-        limit ${batchesOfPassMax}
-      ) as running
-      cross join lateral (
-        select batch_id, chunk, generation from batch_chunk
-        where batch_id = running.id and state = 'pending'
-        order by chunk limit least(running.room, ${room})
-        for update skip locked
-      ) as pending
-      limit ${room}`.execute(tx);
+    // A batch's jobs that are put off count too: what they wait for is the matter with all of its lines, as a rule.
+    const full = waiting.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);
+    const chunks = await takePendingChunks(tx, { waiting, full, ofBatch, room });
     if (chunks.length === 0) return ready;
     await sql`
       update batch_chunk as target set state = 'released'
@@ -141,66 +126,49 @@ export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, ready
   });
 }
 
+type Waiting = { batch_id: string; jobs: number };
+
 /**
- * Makes chunks pending again whose job no longer exists; a batch must not stand still because a job was lost. Where no
- * more lines are started, such a chunk is done, and what waits for it is told. Returns how many were lost.
+ * Locks pending chunks that no other worker is taking, `room` at most. The recursion steps from batch to batch through
+ * the index of pending chunks, and only until it has found enough: what it costs depends on what is released, and on how
+ * many batches have their jobs in the queue, but not on how many are in progress. (A status is asked by a scalar
+ * subquery because a join, or `exists`, would let the planner read all of it first.)
  */
-export async function returnLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
-  return await db.transaction().execute(async (tx) => {
-    const released = await tx
-      .selectFrom('batch_chunk')
-      .innerJoin('batch', 'batch.id', 'batch_chunk.batch_id')
-      .select(['batch_chunk.batch_id', 'batch_chunk.chunk', 'batch_chunk.generation', 'batch.status'])
-      .where('batch_chunk.state', '=', 'released')
-      .where('batch.status', 'in', ['in_progress', 'cancelling'])
-      .forUpdate('batch_chunk')
-      .skipLocked()
-      .execute();
-    if (released.length === 0) return 0;
-    const ids = released.map((row) => chunkJobId(row.batch_id, row.chunk, row.generation));
-    const { rows: live } = await sql<{ id: string }>`
-      select id from pgboss.job where name = ${chunkQueue.name} and state <= 'active' and id = any(${ids}::uuid[])`.execute(
-      tx,
-    );
-    const liveIds = new Set(live.map((row) => row.id));
-    const lost = released.filter((_row, index) => !liveIds.has(ids[index] as string));
-    for (const { batch_id, chunk, generation, status } of lost) {
-      const isDrained = status === 'cancelling';
-      await tx
-        .updateTable('batch_chunk')
-        .set(isDrained ? { state: 'done' } : { state: 'pending', generation: generation + 1 })
-        .where('batch_id', '=', batch_id)
-        .where('chunk', '=', chunk)
-        .execute();
-      if (isDrained) await queue.enqueue(tx, closeQueue, { batch_id });
-      logger.warn({ batch_id, chunk, status }, 'chunk without a job is taken back');
-    }
-    return lost.length;
-  });
-}
-
-/** The states of a batch that end with a job: it is enqueued in the transaction that begins the state. */
-const jobOfState = [
-  ['validating', validateQueue],
-  ['finalizing', finaliseQueue],
-] as const;
-
-/** Gives batches a new job whose own no longer exists, or was given up. Returns how many. */
-export async function replaceLostJobs(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
-  let replaced = 0;
-  for (const [status, jobs] of jobOfState) {
-    await db.transaction().execute(async (tx) => {
-      // Locked, so that of several workers one does it.
-      const { rows: lost } = await sql<{ id: string }>`
-        select id from batch where status = ${status} and not exists (
-          select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
-        ) for update skip locked`.execute(tx);
-      for (const { id } of lost) {
-        await queue.enqueue(tx, jobs, { batch_id: id });
-        logger.warn({ batch_id: id, status }, 'batch without a job is given a new one');
-      }
-      replaced += lost.length;
-    });
-  }
-  return replaced;
+async function takePendingChunks(
+  tx: Transaction<Database>,
+  {
+    waiting,
+    full,
+    ofBatch,
+    room,
+  }: { waiting: readonly Waiting[]; full: readonly string[]; ofBatch: number; room: number },
+): Promise<PendingChunk[]> {
+  const { rows } = await sql<PendingChunk>`
+    with recursive has_pending as (
+      (select release_order, batch_id from batch_chunk where state = 'pending' order by release_order, batch_id limit 1)
+      union all
+      select next.* from has_pending as last cross join lateral (
+        select release_order, batch_id from batch_chunk
+        where state = 'pending' and (release_order, batch_id) > (last.release_order, last.batch_id)
+        order by release_order, batch_id limit 1
+      ) as next
+    ), chosen as materialized (
+      select release_order, batch_id from has_pending
+      where batch_id <> all(${full}::text[]) and (select status from batch where id = batch_id) = 'in_progress'
+      limit ${batchesOfPassMax}
+    )
+    select pending.* from (
+      select release_order, batch_id, ${ofBatch} - coalesce(waiting.jobs, 0) as room from chosen
+      left join unnest(${waiting.map((row) => row.batch_id)}::text[], ${waiting.map((row) => row.jobs)}::int[])
+        as waiting (batch_id, jobs) using (batch_id)
+      order by release_order, batch_id
+    ) as running
+    cross join lateral (
+      select batch_id, chunk, generation from batch_chunk
+      where release_order = running.release_order and batch_id = running.batch_id and state = 'pending'
+      order by chunk limit least(running.room, ${room})
+      for update skip locked
+    ) as pending
+    limit ${room}`.execute(tx);
+  return rows;
 }

@@ -10,6 +10,7 @@ import type { Chunk } from '#libs/validation/chunk-table.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
+import { releaseOrder } from './dispatch-chunks.ts';
 
 type Deps = {
   db: Kysely<Database>;
@@ -97,23 +98,25 @@ async function startRunning(
       unit.now,
     );
     const after = await unit.append(batchModel, batch.id, events);
-    if (after.status === 'in_progress' && events.length > 0) await insertChunks(unit, batch.id, chunks);
+    if (after.status === 'in_progress' && events.length > 0) await insertChunks(unit, after, chunks);
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
   });
 }
 
-async function insertChunks(unit: UnitOfWork, batchId: string, chunks: readonly Chunk[]): Promise<void> {
+async function insertChunks(unit: UnitOfWork, batch: BatchRow, chunks: readonly Chunk[]): Promise<void> {
+  const release_order = releaseOrder(batch);
   const rowsPerStatement = 1_000;
   for (let from = 0; from < chunks.length; from += rowsPerStatement) {
     const rows = chunks.slice(from, from + rowsPerStatement).map((range, index) => ({
-      batch_id: batchId,
+      batch_id: batch.id,
       chunk: from + index,
       byte_offset: range.offset,
       byte_length: range.length,
       range_first_line: range.firstLine,
       first_line: range.firstLine,
       line_count: range.lines,
+      release_order,
     }));
     await unit.tx.insertInto('batch_chunk').values(rows).execute();
   }

@@ -176,6 +176,7 @@ export type BatchChunkTable = {
   handed_back: ColumnType<boolean, boolean | undefined, boolean>;
   settled_lines: ColumnType<number, number | undefined, number>;
   redeliveries_without_progress: ColumnType<number, number | undefined, number>;
+  release_order: ColumnType<Date, Date | undefined, never>;
 };
 
 export type BatchResultTable = { bucket: string; batch_id: string; line: number; succeeded: boolean; data: Buffer };

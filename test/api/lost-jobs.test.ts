@@ -8,9 +8,14 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import { startPlatform } from '#test/platform.ts';
+import type { TestDatabase } from '#test/postgres.ts';
 import { chatLines, createBatch, ended } from './batch-kit.ts';
 import { sdks } from './sdk.ts';
 import { createRunningBatch, lineResult, readBatch } from '../integration/batches/running-batch.ts';
+
+/** Only batches that have not changed for a minute are looked at. */
+const ageBatch = (db: TestDatabase['db'], id: string) =>
+  sql`update batch set updated_at = updated_at - interval '2 minutes' where id = ${id}`.execute(db);
 
 // A job is tried 10,000 times, at most 10 s apart: 27.8 hours, less than a full disk over a weekend.
 test(
@@ -40,6 +45,7 @@ test(
     const { rows: after } = await sql<{ state: string }>`
     select state::text from pgboss.job where name = ${finaliseQueue.name}`.execute(database.db);
     expect(after).toEqual([{ state: 'failed' }]);
+    await ageBatch(database.db, id);
     // There is space again.
     await platform.startWorker();
     for (let waited = 0; waited < 20_000; waited += 250) {
@@ -58,6 +64,7 @@ test('a batch whose validation job is gone is validated when a worker is there',
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   const batch = await createBatch(sdk, client, chatLines(1));
   await sql`delete from pgboss.job where name = ${validateQueue.name}`.execute(platform.database.db);
+  await ageBatch(platform.database.db, batch.id);
   await platform.startWorker();
   expect(await ended(client, batch)).toMatchObject({ status: 'completed' });
 });

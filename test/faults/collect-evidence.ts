@@ -1,6 +1,5 @@
 import { sql } from 'kysely';
 import { rebuild } from '#apps/cli/rebuild.ts';
-import { closeQueue } from '#libs/batches/batch-queues.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
@@ -54,8 +53,7 @@ export async function checkResidue(rig: Rig, batchId: string, hurry: boolean): P
 async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
   const jobs = await sql<{ name: string; state: string }>`
     select name, state::text from pgboss.job
-    where data ->> 'batch_id' = ${batchId} and state < 'completed'
-      and not (name = ${closeQueue.name} and start_after > now())`.execute(rig.db);
+    where data ->> 'batch_id' = ${batchId} and state < 'completed'`.execute(rig.db);
   const chunks = await rig.db
     .selectFrom('batch_chunk')
     .select(['chunk', 'state'])

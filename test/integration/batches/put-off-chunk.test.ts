@@ -1,7 +1,8 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
-import { chunkJobId, releaseChunks, returnLostChunks } from '#libs/batches/dispatch-chunks.ts';
+import { chunkJobId, releaseChunks } from '#libs/batches/dispatch-chunks.ts';
+import { returnLostChunks } from '#libs/batches/lost-jobs.ts';
 import { hastenChunks, putOffChunk } from '#libs/batches/put-off-chunk.ts';
 import { isRedelivered, takeUpRedelivered } from '#libs/batches/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { closeQueue } from '#libs/batches/batch-queues.ts';
-import { returnLostChunks } from '#libs/batches/dispatch-chunks.ts';
+import { returnLostChunks } from '#libs/batches/lost-jobs.ts';
 import { takeUpRedelivered, type Redelivery } from '#libs/batches/redelivery.ts';
 import { createSettler } from '#libs/batches/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';

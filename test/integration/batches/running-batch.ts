@@ -4,7 +4,7 @@ import { allQueues } from '#apps/platform/queues.ts';
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
-import { chunkJobId, releaseChunks } from '#libs/batches/dispatch-chunks.ts';
+import { chunkJobId, releaseChunks, releaseOrder } from '#libs/batches/dispatch-chunks.ts';
 import { resultLine } from '#libs/batches/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results-bucket.ts';
 import type { LineResult } from '#libs/batches/settle-group.ts';
@@ -74,7 +74,7 @@ export async function createRunningBatch(
     { type: 'batch.validated', data: { line_count: lines, chunk_count: chunkCount, model: 'm' } },
   ];
   await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, async (unit) => {
-    await unit.append(batchModel, id, events);
+    const batch = await unit.append(batchModel, id, events);
     for (let chunk = 0; chunk < chunkCount; chunk += 1) {
       const first = chunk * linesPerChunk + 1;
       await unit.tx
@@ -87,6 +87,7 @@ export async function createRunningBatch(
           range_first_line: first,
           first_line: first,
           line_count: Math.min(linesPerChunk, lines - first + 1),
+          release_order: releaseOrder(batch),
         })
         .execute();
     }

@@ -1,0 +1,65 @@
+import { sql, type Kysely } from 'kysely';
+import { isTransient } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { closeOverdue, dropOldCloseJobs } from './close-overdue.ts';
+import { replaceLostJobs, returnLostChunks } from './lost-jobs.ts';
+
+// What a deadline, or the ten minutes after a cancel, may be late by.
+const overdueEveryMs = 1_000;
+// Lost jobs are rare, and their batches have waited for longer than this.
+const repairEveryMs = 60_000;
+
+/**
+ * Closes batches that are overdue, and repairs what has lost its job. In a loop of its own, so that however long it
+ * takes, no chunk waits for it. Every worker runs one.
+ */
+export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue; logger: Logger }): Part {
+  const { db, queue, logger } = deps;
+  const stopped = new AbortController();
+  let overdue: Promise<void> | undefined;
+  let repair: Promise<void> | undefined;
+
+  async function repeat(what: string, everyMs: number, work: () => Promise<unknown>): Promise<void> {
+    while (!stopped.signal.aborted) {
+      try {
+        await work();
+      } catch (error) {
+        if (isTransient(error)) logger.warn({ err: error }, `${what} waits for the database`);
+        else logger.error({ err: error }, `${what} failed`);
+      }
+      await sleep(everyMs, stopped.signal);
+    }
+  }
+
+  return {
+    name: 'batch housekeeping',
+    start() {
+      overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => closeOverdue(db, queue));
+      repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairAlone(db, queue, logger));
+    },
+    async stop() {
+      stopped.abort();
+      await Promise.all([overdue, repair]);
+    },
+  };
+}
+
+/** One worker at a time: the lock is held by a session that does nothing else meanwhile. */
+async function repairAlone(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<void> {
+  await db.connection().execute(async (session) => {
+    const { rows } = await sql<{ held: boolean }>`
+      select pg_try_advisory_lock(hashtextextended('batch housekeeping', 0)) as held`.execute(session);
+    if (rows[0]?.held !== true) return;
+    try {
+      await returnLostChunks(session, queue, logger);
+      await replaceLostJobs(session, queue, logger);
+      await dropOldCloseJobs(session);
+    } finally {
+      await sql`select pg_advisory_unlock(hashtextextended('batch housekeeping', 0))`.execute(session);
+    }
+  });
+}

@@ -1,0 +1,125 @@
+import { sql, type Kysely, type Transaction } from 'kysely';
+import type { BatchStatus, Database } from '#libs/database/schema.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { JobQueue, QueueDefinition } from '#libs/queue/job-queue.ts';
+import { chunkQueue, closeQueue, finaliseQueue, validateQueue, type BatchPayload } from './batch-queues.ts';
+import { chunkJobId } from './dispatch-chunks.ts';
+
+// Work whose job is gone: a queue restored from a backup, an operator's delete, a job that was tried 10,000 times.
+
+type ReleasedChunk = { batch_id: string; chunk: number; generation: number };
+
+/** Chunks that are looked at in one transaction, and of lost ones those that are mended in it. */
+const pageSize = 1_000;
+
+/**
+ * Makes chunks pending again whose job no longer exists; a batch must not stand still because a job was lost. Where no
+ * more lines are started, such a chunk is done, and what waits for it is told. Returns how many were lost.
+ */
+export async function returnLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
+  let lost = 0;
+  let after = { batch_id: '', chunk: -1 };
+  for (;;) {
+    const { rows: page } = await sql<ReleasedChunk>`
+      select batch_id, chunk, generation from batch_chunk
+      where state = 'released' and (batch_id, chunk) > (${after.batch_id}, ${after.chunk}::int)
+      order by batch_id, chunk limit ${pageSize}`.execute(db);
+    const suspects = await withoutJob(db, page);
+    // Only now under a lock, and asked once more: a chunk and its job change in one transaction.
+    if (suspects.length > 0) lost += await db.transaction().execute((tx) => mendChunks(tx, queue, logger, suspects));
+    const last = page.at(-1);
+    if (!last || page.length < pageSize) return lost;
+    after = last;
+  }
+}
+
+async function withoutJob<Chunk extends ReleasedChunk>(
+  db: Kysely<Database>,
+  chunks: readonly Chunk[],
+): Promise<Chunk[]> {
+  if (chunks.length === 0) return [];
+  const ids = chunks.map((row) => chunkJobId(row.batch_id, row.chunk, row.generation));
+  const { rows } = await sql<{ id: string }>`
+    select id from pgboss.job where name = ${chunkQueue.name} and state <= 'active' and id = any(${ids}::uuid[])`.execute(
+    db,
+  );
+  const live = new Set(rows.map((row) => row.id));
+  return chunks.filter((_row, index) => !live.has(ids[index] as string));
+}
+
+async function mendChunks(
+  tx: Transaction<Database>,
+  queue: JobQueue,
+  logger: Logger,
+  suspects: readonly ReleasedChunk[],
+): Promise<number> {
+  const { rows } = await sql<ReleasedChunk & { status: BatchStatus }>`
+    select batch_chunk.batch_id, batch_chunk.chunk, batch_chunk.generation, batch.status
+    from unnest(${suspects.map((row) => row.batch_id)}::text[], ${suspects.map((row) => row.chunk)}::int[])
+      as suspect (batch_id, chunk)
+    join batch_chunk using (batch_id, chunk) join batch on batch.id = batch_id
+    where batch_chunk.state = 'released' and batch.status in ('in_progress', 'cancelling')
+    for update of batch_chunk skip locked`.execute(tx);
+  const lost = await withoutJob(tx, rows);
+  for (const { batch_id, chunk, generation, status } of lost) {
+    const isDrained = status === 'cancelling';
+    await tx
+      .updateTable('batch_chunk')
+      .set(isDrained ? { state: 'done' } : { state: 'pending', generation: generation + 1 })
+      .where('batch_id', '=', batch_id)
+      .where('chunk', '=', chunk)
+      .execute();
+    if (isDrained) await queue.enqueue(tx, closeQueue, { batch_id });
+    logger.warn({ batch_id, chunk, status }, 'chunk without a job is taken back');
+  }
+  return lost.length;
+}
+
+/** The states of a batch that end with a job: it is enqueued in the transaction that begins the state. */
+const jobOfState: readonly [BatchStatus, QueueDefinition<BatchPayload>][] = [
+  ['validating', validateQueue],
+  ['finalizing', finaliseQueue],
+];
+
+/** A batch that has just changed need not be looked at: it has the job of that very transaction. */
+const oldEnough = '1 minute';
+/** Batches that are given a new job in one transaction. */
+const replacedMax = 500;
+
+/** Gives batches a new job whose own no longer exists, or was given up. Returns how many. */
+export async function replaceLostJobs(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
+  let replaced = 0;
+  for (const [status, jobs] of jobOfState) {
+    let found: number;
+    do {
+      found = await db.transaction().execute((tx) => replaceJobs(tx, queue, logger, status, jobs));
+      replaced += found;
+    } while (found === replacedMax);
+  }
+  return replaced;
+}
+
+async function replaceJobs(
+  tx: Transaction<Database>,
+  queue: JobQueue,
+  logger: Logger,
+  status: BatchStatus,
+  jobs: QueueDefinition<BatchPayload>,
+): Promise<number> {
+  // Batches and jobs come and go by the ten thousand, and statistics are late: with those of a quiet hour the planner
+  // compares each batch with each job, which took 30 s. Without nested loops it reads both once.
+  await sql`set local enable_nestloop = off`.execute(tx);
+  await sql`set local statement_timeout = '10s'`.execute(tx);
+  // Locked, so that of several workers one does it.
+  const { rows: lost } = await sql<{ id: string }>`
+    select id from batch
+    where status = ${status} and updated_at < (select clock_timestamp()) - ${oldEnough}::interval and not exists (
+      select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
+    ) limit ${replacedMax} for update skip locked`.execute(tx);
+  await sql`set local enable_nestloop = on`.execute(tx);
+  for (const { id } of lost) {
+    await queue.enqueue(tx, jobs, { batch_id: id });
+    logger.warn({ batch_id: id, status }, 'batch without a job is given a new one');
+  }
+  return lost.length;
+}

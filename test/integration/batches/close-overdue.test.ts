@@ -1,0 +1,99 @@
+import { sql } from 'kysely';
+import { expect, test } from 'vitest';
+import { closeQueue } from '#libs/batches/batch-queues.ts';
+import { createBatches } from '#libs/batches/batches.ts';
+import { closeBatch } from '#libs/batches/close-batch.ts';
+import { closeOverdue, dropOldCloseJobs } from '#libs/batches/close-overdue.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import { claimChunk, closeLate, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
+
+const database = useTestDatabase();
+const engine = useBatchEngine(database);
+const metadata = { actor: { type: 'system' as const, id: 'test' } };
+const releaseTarget = async (): Promise<void> => {};
+
+async function closeJobsOf(batchId: string): Promise<number> {
+  const { rows } = await sql<{ count: number }>`
+    select count(*)::int as count from pgboss.job
+    where name = ${closeQueue.name} and state < 'completed' and data ->> 'batch_id' = ${batchId}`.execute(database.db);
+  return rows[0]?.count ?? Number.NaN;
+}
+
+const close = (id: string) => closeBatch({ ...engine, db: database.db, releaseTarget }, id, 'job');
+
+/** Everything that happened to the batch is so much longer ago. */
+const age = (id: string, by: string) =>
+  sql`update batch set created_at = created_at - ${by}::interval, updated_at = updated_at - ${by}::interval,
+    expires_at = expires_at - ${by}::interval, cancelling_at = cancelling_at - ${by}::interval
+    where id = ${id}`.execute(database.db);
+
+test('a batch leaves no job in the queue for its deadline, and is told of when that has passed, once a minute', async () => {
+  const { db } = database;
+  const batches = createBatches({ ...engine, db, expiresAfterMs: 3_600_000, releaseTarget });
+  const { batch } = await batches.create(
+    {
+      workspaceId: 'ws_1',
+      keyId: 'key_1',
+      route: 'POST /v1/batches',
+      idempotencyKey: null,
+      isRetry: false,
+      requestId: 'req_1',
+      fingerprint: 'f',
+    },
+    metadata,
+    {
+      inputFileId: 'file-1',
+      endpoint: '/v1/chat/completions',
+      completionWindow: '24h',
+      metadata: null,
+      outputExpiresAfterSeconds: null,
+      gatewayOptions: {},
+      headers: {},
+      target: async () => ({ type: 'none' }),
+    },
+  );
+  expect(await closeJobsOf(batch.id)).toBe(0);
+  await closeOverdue(db, engine.queue);
+  expect(await closeJobsOf(batch.id)).toBe(0);
+  await age(batch.id, '61 minutes');
+  await closeOverdue(db, engine.queue);
+  await closeOverdue(db, engine.queue);
+  // Two where the minute ended between the looks.
+  expect([1, 2]).toContain(await closeJobsOf(batch.id));
+  await close(batch.id);
+  expect(await readBatch(database, batch.id)).toMatchObject({ status: 'expired' });
+});
+
+// A fail-over to a standby whose clock is two seconds behind: the events of the last two seconds lie in the future, so
+// `cancelling_at` is the batch's last event and not the clock.
+test('a batch that is cancelled just after the clock was set back ends ten minutes later, although a line hangs', async () => {
+  const { db } = database;
+  const id = await createRunningBatch(database, engine, { lines: 1 });
+  await claimChunk(database, engine, id, 0); // its worker hangs
+  await sql`update batch set updated_at = now() + interval '2 seconds' where id = ${id}`.execute(db);
+  await createBatches({ ...engine, db, expiresAfterMs: 86_400_000, releaseTarget }).cancel('ws_1', id, metadata);
+  await sql`delete from pgboss.job where name = ${closeQueue.name}`.execute(db);
+  await age(id, '10 minutes');
+  await closeOverdue(db, engine.queue);
+  expect(await closeJobsOf(id)).toBe(0);
+  await age(id, '2 seconds');
+  await closeOverdue(db, engine.queue);
+  expect(await closeJobsOf(id)).toBe(1);
+  await close(id);
+  expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
+});
+
+test('jobs that an earlier release left for deadlines go when their batch has ended', async () => {
+  const { db, queue } = { db: database.db, queue: engine.queue };
+  const [open, over] = [
+    await createRunningBatch(database, engine, { lines: 1 }),
+    await createRunningBatch(database, engine, { lines: 1 }),
+  ];
+  const startAfter = new Date(Date.now() + 3_600_000);
+  for (const id of [open, over]) await queue.enqueue(db, closeQueue, { batch_id: id }, { startAfter });
+  await closeLate(engine, over);
+  await sql`update batch set status = 'cancelled' where id = ${over}`.execute(db);
+  expect(await dropOldCloseJobs(db)).toBe(1);
+  expect(await closeJobsOf(open)).toBe(1);
+  expect(await closeJobsOf(over)).toBe(0);
+});
