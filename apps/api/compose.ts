@@ -60,6 +60,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   });
   const routes = createRoutes({
     db,
+    clock: platform.databaseClock,
     access,
     apiKeys: createApiKeys({ db, eventLog, snapshot }),
     configs: createConfigs({ db, eventLog, snapshot, checkDestination: egress.check }),

@@ -12,7 +12,7 @@ import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
-import { systemClock } from '#libs/kernel/clock.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
 import { checkReadiness, type Phase } from '../platform/check-readiness.ts';
@@ -68,6 +68,8 @@ export type RouteDeps = {
   fineTuningJobs: FineTuningJobs;
   files: Files;
   blobs: BlobStore;
+  /** The database's: what it says of expired keys and open circuits is what calls meet. */
+  clock: Clock;
   forwarder: Forwarder;
   liveDeps: LiveDeps;
   metrics: HttpMetrics;
@@ -83,7 +85,6 @@ const description = 'A self-hosted gateway and batch platform for language model
 /** The whole route table: what is not here does not exist. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
-  const keyDeps = { ...deps, clock: systemClock };
   const modelDeps = { ...deps, resolveTarget: access.resolveTarget };
   const routes: Route[] = [
     createChatCompletion(liveDeps),
@@ -106,15 +107,15 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...controlFineTuningJob(deps),
     listFineTuningEvents(deps),
     listFineTuningCheckpoints(deps),
-    createApiKey(keyDeps),
-    listApiKeys(keyDeps),
-    retrieveApiKey(keyDeps),
-    deleteApiKey(keyDeps),
-    createVirtualKey(keyDeps),
-    listVirtualKeys(keyDeps),
-    retrieveVirtualKey(keyDeps),
-    updateVirtualKey(keyDeps),
-    deleteVirtualKey(keyDeps),
+    createApiKey(deps),
+    listApiKeys(deps),
+    retrieveApiKey(deps),
+    deleteApiKey(deps),
+    createVirtualKey(deps),
+    listVirtualKeys(deps),
+    retrieveVirtualKey(deps),
+    updateVirtualKey(deps),
+    deleteVirtualKey(deps),
     ...relayRoutes({ ...deps, ...liveDeps }),
     createConfig(deps),
     listConfigs(deps),
@@ -125,7 +126,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveConfigVersion(deps),
     listLogs(deps),
     retrieveLog(deps),
-    listCircuits({ ...deps, clock: systemClock }),
+    listCircuits(deps),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),

@@ -6,8 +6,8 @@ import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
 import { createResolveTarget, type ResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting, type Routing } from '#libs/access/routing.ts';
 import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
+import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { systemClock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
 export type Access = {
@@ -25,17 +25,24 @@ export type Access = {
 /** Throws ConfigurationError when the master key is malformed. */
 export function createAccess(deps: {
   db: Kysely<Database>;
+  /** Set by the polls of the snapshot; keys expire by it. */
+  databaseClock: DatabaseClock;
   connectionString: string;
   masterKey: string;
   logger: Logger;
   /** Throws for a URL that could never be called. */
   checkDestination: (url: URL) => void;
 }): Access {
-  const { db, logger, checkDestination } = deps;
+  const { db, databaseClock: clock, logger, checkDestination } = deps;
   const masterKey = parseMasterKey(deps.masterKey);
   const secrets = createSecrets({ masterKey });
-  const snapshot = createAccessSnapshot({ db, secrets, logger, listenConnectionString: deps.connectionString });
-  const clock = systemClock;
+  const snapshot = createAccessSnapshot({
+    db,
+    secrets,
+    logger,
+    databaseClock: clock,
+    listenConnectionString: deps.connectionString,
+  });
   return {
     secrets,
     snapshot,

@@ -2,6 +2,7 @@ import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { createDatabaseClock, type DatabaseClock } from '#libs/database/database-clock.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
@@ -36,6 +37,7 @@ type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
 export type Platform = {
   pool: Pool;
   db: Kysely<Database>;
+  databaseClock: DatabaseClock;
   eventLog: EventLog;
   queue: JobQueue;
   blobs: BlobStore;
@@ -68,6 +70,7 @@ export async function createPlatform(
     logger,
   );
   const db = createDatabase(pool);
+  const databaseClock = createDatabaseClock();
   const eventLog = createEventLog(db);
   const blobs = await createDiskBlobStore({ folder: blobFolder(config) });
   const queue = createJobQueue({
@@ -102,7 +105,7 @@ export async function createPlatform(
   const guardrails = createGuardrails({ egress, clock: systemClock, logger });
   const responseCache = createResponseCache({
     stored: createStoredAnswers(db),
-    clock: systemClock,
+    clock: databaseClock,
     logger,
     memoryBytesMax: config.SLUICE_CACHE_MEMORY,
   });
@@ -116,12 +119,13 @@ export async function createPlatform(
   });
   const access = createAccess({
     db,
+    databaseClock,
     connectionString,
     masterKey: config.SLUICE_MASTER_KEY,
     logger,
     checkDestination: egress.check,
   });
-  const files = createFiles({ db, eventLog, blobs, clock: systemClock });
+  const files = createFiles({ db, eventLog, blobs });
   const timeouts = {
     connectMs: config.SLUICE_CONNECT_TIMEOUT,
     headersMs: config.SLUICE_HEADERS_TIMEOUT,
@@ -132,6 +136,7 @@ export async function createPlatform(
   return {
     pool,
     db,
+    databaseClock,
     eventLog,
     queue,
     blobs,

@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import { virtualKeySlugs } from '#libs/access/virtual-key-slugs.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
@@ -41,7 +42,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   // Over what the handlers take that drain, and under the deadline of the process (main.ts), which also ends the others.
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
-  const { db, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
+  const { db, databaseClock, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
   const room = createSlots({ callsMax: Number.POSITIVE_INFINITY, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
@@ -74,7 +75,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     attemptsMax: config.SLUICE_LINE_ATTEMPTS,
     baseDelayMs: config.SLUICE_RETRY_BASE,
     maxDelayMs: config.SLUICE_RETRY_MAX,
-    deadlineAt: batch.expires_at.getTime(),
+    deadlineAt: databaseClock.toOwnTime(batch.expires_at.getTime()),
   });
   const callLine = createCallLine({
     forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
@@ -114,13 +115,17 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       {
         name: 'drop old results',
         everyMs: 3_600_000,
-        run: () => dropOldResults(db, new Date(Date.now() - config.SLUICE_RESULTS_RETENTION)),
+        run: () => dropOldResults(db, new Date(databaseClock.now() - config.SLUICE_RESULTS_RETENTION)),
       },
       {
         name: 'drop old request log',
         everyMs: 3_600_000,
         run: () =>
-          dropRequestLogPartitions(db, Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000), Date.now()),
+          dropRequestLogPartitions(
+            db,
+            Math.ceil(config.SLUICE_REQUEST_LOG_RETENTION / 86_400_000),
+            databaseClock.now(),
+          ),
       },
       {
         name: 'sweep response cache',
@@ -140,7 +145,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   async function forgetCommandResults(): Promise<void> {
     await db
       .deleteFrom('command_result')
-      .where('recorded_at', '<', new Date(Date.now() - 48 * 3_600_000))
+      .where('recorded_at', '<', sql<Date>`clock_timestamp() - interval '48 hours'`)
       .execute();
   }
 

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sql, type Kysely } from 'kysely';
+import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -19,6 +20,8 @@ export type AccessSnapshotOptions = {
   db: Kysely<Database>;
   secrets: Pick<Secrets, 'open'>;
   logger: Logger;
+  /** Is told the database's time with every poll. */
+  databaseClock?: Pick<DatabaseClock, 'set'>;
   /** Direct connection for LISTEN; null: polling alone, which is within the promised second too. */
   listenConnectionString: string | null;
   /** Between two polls. Default 500 ms: a revoked key is refused everywhere within 1 s even when a NOTIFY is lost. */
@@ -71,11 +74,14 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
 
   async function poll(): Promise<void> {
     const askedMs = monotonicMs();
-    const { rows } = await sql<{ version: number }>`select version from access_version`.execute(db, {
+    const { rows } = await sql<{ version: number; now: Date }>`
+      select version, clock_timestamp() as now from access_version`.execute(db, {
       signal: AbortSignal.timeout(pollTimeoutMs),
     });
-    const version = rows[0]?.version;
-    if (version === undefined) throw new Error('access_version has no row');
+    const [row] = rows;
+    if (row === undefined) throw new Error('access_version has no row');
+    const { version, now } = row;
+    options.databaseClock?.set(now.getTime(), askedMs, monotonicMs());
     if (version !== state.version) {
       state = await loadAccess(options, version, state);
       absent.clear();

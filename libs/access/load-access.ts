@@ -82,7 +82,9 @@ export async function loadAccess(deps: Deps, version: number, previous: AccessSt
     .selectFrom('api_key')
     .select(['id', 'version'])
     .where('revoked_at', 'is', null)
-    .where((where) => where.or([where('expires_at', 'is', null), where('expires_at', '>', sql<Date>`now()`)]))
+    .where((where) =>
+      where.or([where('expires_at', 'is', null), where('expires_at', '>', sql<Date>`clock_timestamp()`)]),
+    )
     .execute();
   // Expired ones stay: their users are told so.
   const virtualKeyVersions = await deps.db

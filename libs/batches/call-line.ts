@@ -83,7 +83,7 @@ export function createCallLine(deps: {
         return await work();
       } catch (error) {
         const passes = isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
-        if (!passes || now() >= batch.expires_at.getTime()) throw error;
+        if (!passes || now() >= policy(batch).deadlineAt) throw error;
         signal.throwIfAborted();
         const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + retryResolveMs };
         await place.aside(what, (end) => sleep(retryResolveMs, end));
@@ -121,7 +121,7 @@ export function createCallLine(deps: {
         stream: false,
         includeUsage: false,
         signal,
-        backgroundUntil: batch.expires_at.getTime(),
+        backgroundUntil: policy(batch).deadlineAt,
         aside: place.aside,
       };
       const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, { signal, place }, work));

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import type { BlobStore } from './blob-store.ts';
 import { blobStoreConformance } from './blob-store-conformance.ts';
 import { createDiskBlobStore } from './disk-blob-store.ts';
@@ -34,6 +34,20 @@ async function fileNames(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   return entries.filter((entry) => entry.isFile() && entry.name !== 'store-id').map((entry) => entry.name);
 }
+
+test('a process whose clock is days ahead sweeps nothing that was just written', async () => {
+  const folder = await makeFolder();
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const store = await createDiskBlobStore({ folder });
+  await store.put(Readable.from([Buffer.from('new')]));
+  const ahead = Date.now() + 3 * 86_400_000;
+  const clock = vi.spyOn(Date, 'now').mockImplementation(() => ahead);
+  onTestFinished(() => clock.mockRestore());
+  expect(await store.sweep({ olderThanMs: 86_400_000, findReferenced: nothingReferenced })).toMatchObject({
+    blobsRemoved: 0,
+  });
+  expect(await fileNames(folder)).toHaveLength(1);
+});
 
 const nothingReferenced = async () => new Set<string>();
 const writeForEver = `

@@ -3,7 +3,6 @@ import { link, mkdir, open, opendir, readFile, stat, unlink, type FileHandle } f
 import { dirname, join } from 'node:path';
 import { addAbortSignal, Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { systemClock, type Clock } from '#libs/kernel/clock.ts';
 import type { BlobEntry, BlobStore } from './blob-store.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
 import { sweepBlobs } from './sweep-blobs.ts';
@@ -16,8 +15,8 @@ const readChunkBytes = 262_144;
  * Blobs as files below `folder`, in two levels of 256 folders (a million blobs are 16 in each). Several processes may
  * share the folder. Creates it when absent; throws when it cannot be written.
  */
-export async function createDiskBlobStore(options: { folder: string; clock?: Clock }): Promise<BlobStore> {
-  const { folder: root, clock = systemClock } = options;
+export async function createDiskBlobStore(options: { folder: string }): Promise<BlobStore> {
+  const { folder: root } = options;
   await guardSpace(() => mkdir(root, { recursive: true, mode: 0o700 }));
   const id = await guardSpace(() => loadStoreId(root));
 
@@ -92,7 +91,7 @@ export async function createDiskBlobStore(options: { folder: string; clock?: Clo
     },
 
     async sweep(sweepOptions) {
-      const nowMs = clock.now();
+      const nowMs = await timeOf(root);
       let partialsRemoved = 0;
       for await (const path of files(root)) {
         if (!path.endsWith(partialSuffix)) continue;
@@ -115,6 +114,22 @@ async function readExactly(handle: FileHandle, offset: number, length: number): 
     filled += bytesRead;
   }
   return bytes;
+}
+
+/**
+ * The time of the file system that the folder is on, by which the age of its files is judged: a process whose own clock is
+ * ahead would sweep what was just uploaded.
+ */
+async function timeOf(root: string): Promise<number> {
+  const path = join(root, `time.${randomBytes(8).toString('hex')}${partialSuffix}`);
+  const handle = await open(path, 'wx', 0o600);
+  try {
+    await handle.write('\n');
+    return (await handle.stat()).mtimeMs;
+  } finally {
+    await handle.close();
+    await unlink(path).catch(ignoreMissing);
+  }
 }
 
 /** Creates the two levels and makes new names durable from the root down. */

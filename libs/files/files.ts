@@ -1,10 +1,9 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { fingerprintOf, transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
-import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { fileModel, type FileRow } from './file-model.ts';
@@ -47,8 +46,8 @@ export type Files = {
   expire(): Promise<number>;
 };
 
-export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; blobs: BlobStore; clock: Clock }): Files {
-  const { db, eventLog, blobs, clock } = deps;
+export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; blobs: BlobStore }): Files {
+  const { db, eventLog, blobs } = deps;
 
   const find: Files['find'] = async (workspaceId, id) =>
     await db
@@ -59,8 +58,15 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
       .executeTakeFirst();
 
   const retrieve: Files['retrieve'] = async (workspaceId, id) => {
-    const file = await find(workspaceId, id);
-    if (!file || !isVisible(file, clock)) throw noSuchFile(id);
+    const file = await db
+      .selectFrom('file')
+      .selectAll()
+      .where('id', '=', id)
+      .where('workspace_id', '=', workspaceId)
+      .where('deleted_at', 'is', null)
+      .where(notExpired)
+      .executeTakeFirst();
+    if (!file) throw noSuchFile(id);
     return file;
   };
 
@@ -100,13 +106,12 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
       return { file: result.body, replayed: result.replayed };
     },
     async list({ workspaceId, purpose, order, after, limit }) {
-      const now = new Date(clock.now());
       let query = db
         .selectFrom('file')
         .selectAll()
         .where('workspace_id', '=', workspaceId)
         .where('deleted_at', 'is', null)
-        .where((of) => of.or([of('expires_at', 'is', null), of('expires_at', '>', now)]))
+        .where(notExpired)
         .orderBy('created_at', order)
         .orderBy('id', order)
         .limit(limit + 1);
@@ -124,7 +129,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
     async remove(workspaceId, id, metadata) {
       await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const file = await unit.load(fileModel, id);
-        if (!file || file.workspace_id !== workspaceId || !isVisible(file, clock)) throw noSuchFile(id);
+        if (!file || file.workspace_id !== workspaceId || !isVisible(file, unit.now)) throw noSuchFile(id);
         await unit.append(fileModel, id, [{ type: 'file.deleted', data: {} }]);
       });
     },
@@ -133,7 +138,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
         .selectFrom('file')
         .select(['id', 'workspace_id'])
         .where('deleted_at', 'is', null)
-        .where('expires_at', '<=', new Date(clock.now()))
+        .where('expires_at', '<=', sql<Date>`clock_timestamp()`)
         .orderBy('expires_at')
         .limit(500)
         .execute();
@@ -141,7 +146,8 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
         const metadata = { actor: { type: 'system' as const, id: 'maintenance' } };
         await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
           const file = await unit.load(fileModel, id);
-          if (file && file.deleted_at === null) await unit.append(fileModel, id, [{ type: 'file.expired', data: {} }]);
+          if (file && file.deleted_at === null && !isVisible(file, unit.now))
+            await unit.append(fileModel, id, [{ type: 'file.expired', data: {} }]);
         });
       }
       return due.length;
@@ -149,8 +155,11 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
   };
 }
 
-function isVisible(file: FileRow, clock: Clock): boolean {
-  return file.deleted_at === null && (file.expires_at === null || file.expires_at.getTime() > clock.now());
+/** By the database's clock, as every deadline. */
+const notExpired = sql<boolean>`(expires_at is null or expires_at > clock_timestamp())`;
+
+function isVisible(file: FileRow, now: Date): boolean {
+  return file.deleted_at === null && (file.expires_at === null || file.expires_at > now);
 }
 
 /** OpenAI's text (openai-semantics.md 2). Another workspace's file is answered in the same way. */

@@ -1,6 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { BatchTarget, Database, FineTuningError } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
@@ -31,6 +32,8 @@ export type TuningWork = {
 type StartDeps = TuningWork & {
   /** The file's bytes, deleted meanwhile or not. Throws GatewayError when they are gone. */
   openFile: (workspaceId: string, fileId: string) => Promise<Omit<FileToUpload, 'filename'>>;
+  /** The database's clock, which the job's creation was timed by. */
+  clock: Clock;
   /** How long a provider may be away before the job is given up. */
   startWindowMs: number;
 };
@@ -52,7 +55,7 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
     const passing = isPassing(error) || error.kind === 'conflict';
-    const givenUp = Date.now() - row.created_at.getTime() > deps.startWindowMs;
+    const givenUp = deps.clock.now() - row.created_at.getTime() > deps.startWindowMs;
     if (!passing || givenUp) {
       logger.info({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job was not accepted');
       await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);

@@ -1,4 +1,4 @@
-/** Wall clock in epoch milliseconds. Deadlines of batches use the database's clock instead (DESIGN, "Time"). */
+/** Epoch milliseconds. What is compared with times in the database takes the database's clock (database-clock.ts). */
 export type Clock = { now(): number };
 
 export const systemClock: Clock = { now: () => Date.now() };

@@ -44,6 +44,7 @@ export async function workOnFineTuning({
     startJob(
       {
         ...work,
+        clock: platform.databaseClock,
         startWindowMs: config.SLUICE_FINE_TUNING_START_WINDOW,
         async openFile(workspaceId, fileId) {
           const file = await files.find(workspaceId, fileId);

@@ -6,6 +6,7 @@ import { firstLook } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { readProviderJob } from '#libs/fine-tuning/read-provider-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
 import { connectTuningProvider, type TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { eventually } from '#test/eventually.ts';
 import type { Verdict } from './provider-proxy.ts';
@@ -57,6 +58,7 @@ test('of two workers that create the same job at the same moment one wins, and t
   const id = await rig.begin();
   const deps = {
     ...workOf(rig),
+    clock: systemClock,
     startWindowMs: 60_000,
     async openFile(workspaceId: string, fileId: string) {
       const file = await files.retrieve(workspaceId, fileId);

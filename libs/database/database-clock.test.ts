@@ -1,0 +1,43 @@
+import { expect, test } from 'vitest';
+import { createDatabaseClock } from './database-clock.ts';
+
+const hourMs = 3_600_000;
+
+function setUp() {
+  const at = { own: 1_000_000, monotonic: 500 };
+  const clock = createDatabaseClock({ ownTime: () => at.own, monotonicMs: () => at.monotonic });
+  return { at, clock };
+}
+
+test('before the database has told its time, it is that of the process', () => {
+  const { clock } = setUp();
+  expect([clock.now(), clock.toOwnTime(1_000_700)]).toEqual([1_000_000, 1_000_700]);
+});
+
+test('what the database told goes on by the monotonic clock, whatever becomes of the own one', () => {
+  const { at, clock } = setUp();
+  clock.set(1_000_000 + 2 * hourMs, 490, 510);
+  at.own -= 5 * hourMs;
+  at.monotonic += 250;
+  expect(clock.now()).toBe(1_000_250 + 2 * hourMs);
+  expect(clock.toOwnTime(clock.now() + 40)).toBe(at.own + 40);
+});
+
+test('an answer that differs by no more than its way moves nothing, one that differs by more is taken', () => {
+  const { at, clock } = setUp();
+  clock.set(1_000_000, 490, 510);
+  clock.set(1_000_040, 490, 510);
+  expect(clock.now()).toBe(1_000_000);
+  clock.set(1_000_000 + hourMs, 490, 510);
+  expect(clock.now()).toBe(1_000_000 + hourMs);
+  at.monotonic += 1;
+  expect(clock.now()).toBe(1_000_001 + hourMs);
+});
+
+test('an answer that came late is taken only when there is no other', () => {
+  const { clock } = setUp();
+  clock.set(2_000_000, 500, 2_500);
+  expect(clock.now()).toBe(1_999_000);
+  clock.set(9_000_000, 500, 2_500);
+  expect(clock.now()).toBe(1_999_000);
+});
