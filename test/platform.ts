@@ -76,6 +76,7 @@ export async function startPlatform(
       SLUICE_RETRY_BASE: '10ms',
       SLUICE_DRAIN: '2s',
       SLUICE_STOP_DEADLINE: '2s',
+      SLUICE_STOP_DELAY: '0ms',
       PORT: '0',
       ...options.environment,
     };

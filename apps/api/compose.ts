@@ -113,8 +113,9 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       logger.info({ url: url() }, 'listening');
     },
     async stop() {
+      const wasReady = phase === 'ok';
       phase = 'stopping';
-      await server.stop(config.SLUICE_STOP_DEADLINE);
+      await server.stop(config.SLUICE_STOP_DEADLINE, wasReady ? config.SLUICE_STOP_DELAY : 0);
     },
   };
   const firstKey: Part = {

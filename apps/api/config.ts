@@ -17,7 +17,12 @@ export const ApiConfig = z.object({
   SLUICE_BODIES_MAX: byteSize('192MiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
-  /** How long requests in flight may finish after SIGTERM. */
+  /**
+   * How long new requests are still served after SIGTERM, while /health/ready is already 503: as long as whoever routes
+   * requests here takes to see it. Three probes of HAProxy's or Traefik's usual intervals, one of Kubernetes'.
+   */
+  SLUICE_STOP_DELAY: duration('15s', { minMs: 0, maxMs: 600_000 }),
+  /** How long requests in flight may finish after that. */
   SLUICE_STOP_DEADLINE: duration('25s', { minMs: 100, maxMs: 3_600_000 }),
 });
 export type ApiConfig = z.output<typeof ApiConfig>;

@@ -8,7 +8,7 @@ try {
   const config = readEnv(ApiConfig);
   const logger = createLogger({ name: 'api', level: config.SLUICE_LOG_LEVEL });
   const { parts } = await composeApi(config, logger);
-  await runProcess(parts, { logger, deadlineMs: config.SLUICE_STOP_DEADLINE + 10_000 });
+  await runProcess(parts, { logger, deadlineMs: config.SLUICE_STOP_DELAY + config.SLUICE_STOP_DEADLINE + 10_000 });
 } catch (error) {
   if (!(error instanceof ConfigurationError)) throw error;
   console.error(error.message);

@@ -24,6 +24,7 @@ test('each process gets its place, and the simulator no secret', () => {
   expect(api).toEqual({
     ...worker,
     PORT: '8787',
+    SLUICE_STOP_DELAY: '0ms',
     SLUICE_BOOTSTRAP_KEY: values.adminKey,
     SLUICE_SIMULATOR_URL: 'http://127.0.0.1:4321/v1',
   });

@@ -6,7 +6,7 @@ import { readConfig as readSimulatorConfig } from '../simulator/config.ts';
 import { WorkerConfig } from '../worker/config.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { parseMasterKey } from '#libs/access/master-key.ts';
-import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
+import { ConfigurationError, duration, readEnv } from '#libs/kernel/read-env.ts';
 
 /** What `npm start` reads itself; the variables of its processes are checked by their own schemas and passed on. */
 const StandaloneConfig = z.object({
@@ -23,6 +23,8 @@ const StandaloneConfig = z.object({
   PORT: ApiConfig.shape.PORT,
   HOST: ApiConfig.shape.HOST,
   SLUICE_STOP_DEADLINE: ApiConfig.shape.SLUICE_STOP_DEADLINE,
+  /** None, unlike an API by itself: there is no other process for a proxy to turn to. */
+  SLUICE_STOP_DELAY: duration('0ms', { minMs: 0, maxMs: 600_000 }),
   SLUICE_DRAIN: WorkerConfig.shape.SLUICE_DRAIN,
   /** Absent: a free port, the same one at the next start where possible. */
   SLUICE_SIMULATOR_PORT: z.coerce.number().int().min(1).max(65_535).optional(),
@@ -134,6 +136,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
     api: {
       ...shared,
       PORT: String(values.port),
+      SLUICE_STOP_DELAY: `${config.SLUICE_STOP_DELAY}ms`,
       SLUICE_SIMULATOR_URL: `http://${simulatorAddress}/v1`,
       ...(values.adminKey === undefined ? {} : { SLUICE_BOOTSTRAP_KEY: values.adminKey }),
     },

@@ -161,7 +161,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     children = [
       make('simulator', simulatorDrainMs),
       make('worker', config.SLUICE_DRAIN),
-      make('api', config.SLUICE_STOP_DEADLINE),
+      make('api', config.SLUICE_STOP_DELAY + config.SLUICE_STOP_DEADLINE),
     ];
     for (const child of children) {
       child.start();

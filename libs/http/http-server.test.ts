@@ -1,6 +1,7 @@
 import { once } from 'node:events';
+import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import { createHttpServer } from './http-server.ts';
 import { exchange, serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
 
@@ -145,6 +146,29 @@ test('stopping finishes what runs, closes what is idle, and refuses what is new'
   expect(response.headers.get('connection')).toBe('close');
   expect(await response.json()).toEqual({ ok: true });
   await stopped;
+});
+
+test('a server that is leaving serves for a while, and takes leave of each connection with its answer', async () => {
+  await using own = await serveForTest(routes);
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  onTestFinished(() => agent.destroy());
+  const ask = async () => {
+    const request = httpRequest({ agent, port: own.port, path: '/v1/held' }).end();
+    await expect.poll(() => held.length).toBe(1);
+    held.pop()?.();
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    response.resume();
+    await once(response, 'end');
+    return { status: response.statusCode, connection: response.headers.connection, reused: request.reusedSocket };
+  };
+  expect(await ask()).toEqual({ status: 200, connection: 'keep-alive', reused: false });
+
+  const stopped = own.http.stop(10_000, 3_000);
+  // The idle connection was not closed under its client; the next one is still accepted.
+  expect(await ask()).toEqual({ status: 200, connection: 'close', reused: true });
+  expect(await ask()).toEqual({ status: 200, connection: 'close', reused: false });
+  await stopped;
+  await expect(fetch(`${own.url}/v1/held`)).rejects.toThrow('fetch failed');
 });
 
 test('stopping cuts what outlives its deadline', async () => {

@@ -8,6 +8,7 @@ import {
   ServerResponse,
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { sleep } from '#libs/kernel/sleep.ts';
 import { rawErrorResponse } from './error-response.ts';
 import { answerHeadersOf, newRequestId } from './request-context.ts';
 
@@ -38,10 +39,11 @@ export type HttpServer = {
   /** Resolves with the port once connections are accepted; rejects when the address cannot be had. */
   listen: (address: { port: number; host: string }) => Promise<{ port: number }>;
   /**
-   * Stops accepting, tells clients with `connection: close`, lets requests in flight finish, and after `deadlineMs`
-   * cuts what is left. Resolves when no connection is open. Idempotent, and legal before `listen`.
+   * Tells clients with `connection: close` and goes on accepting for `servedMs`, so that whoever sends requests here can
+   * learn that this process is leaving. Then stops accepting, closes what is idle, lets requests in flight finish, and
+   * after `deadlineMs` cuts what is left. Resolves when no connection is open. Idempotent, and legal before `listen`.
    */
-  stop: (deadlineMs: number) => Promise<void>;
+  stop: (deadlineMs: number, servedMs?: number) => Promise<void>;
 };
 
 /** A node:http server with every limit set. Never the lenient parser: what is ambiguous is refused and closed. */
@@ -83,10 +85,13 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     else socket.end(rawErrorResponse(error, newRequestId()), () => socket.destroy());
   });
 
-  const stop = async (deadlineMs: number): Promise<void> => {
+  const stop = async (deadlineMs: number, servedMs: number): Promise<void> => {
     if (!server.listening) return;
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     for (const response of inFlight.responses) if (!response.headersSent) response.setHeader('connection', 'close');
+    // A connection that is idle now may get a request at any moment, which would be lost if it were closed: its client
+    // is told with the answer. What is still idle at the end has had nothing to do in all that time.
+    if (servedMs > 0) await sleep(servedMs);
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     // Connections without a byte yet: Node counts them as busy. (A 'data' listener would tell sooner, and slow every
     // request down: the parser then no longer reads from the socket by itself.)
     for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
@@ -108,7 +113,7 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
           resolve({ port: (server.address() as AddressInfo).port });
         });
       }),
-    stop: (deadlineMs) => (stopping ??= stop(deadlineMs)),
+    stop: (deadlineMs, servedMs = 0) => (stopping ??= stop(deadlineMs, servedMs)),
   };
 }
 

@@ -79,7 +79,12 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
     SLUICE_EGRESS_ALLOW: new URL(simulatorUrl).host,
     SLUICE_SIMULATOR_URL: `${simulatorUrl}/v1`,
   };
-  const api = await start('api', { ...environment, PORT: '0', SLUICE_BOOTSTRAP_KEY: adminKey });
+  const api = await start('api', {
+    ...environment,
+    PORT: '0',
+    SLUICE_BOOTSTRAP_KEY: adminKey,
+    SLUICE_STOP_DELAY: '0ms',
+  });
   const apiUrl = urlIn(await api.waitForLog(listening));
   const worker = await start('worker', environment);
   await untilWorkerIsConnected(apiUrl, worker);

@@ -80,6 +80,7 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     SLUICE_BOOTSTRAP_KEY: key,
     SLUICE_SIMULATOR_URL: `${simulatorUrl}/v1`,
     SLUICE_STOP_DEADLINE: '2s',
+    SLUICE_STOP_DELAY: '0ms',
   });
   const workerEnvironment = { ...shared, SLUICE_DRAIN: '2s', SLUICE_VALIDATION_THREADS: '1' };
   const startWorker = (index: 0 | 1): RigProcess =>

@@ -68,6 +68,7 @@ export async function appEnvironment(databaseUrl: string): Promise<Record<string
     SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
     SLUICE_BOOTSTRAP_KEY: `sk-test-${randomBytes(16).toString('hex')}`,
     SLUICE_STOP_DEADLINE: '2s',
+    SLUICE_STOP_DELAY: '0ms',
     SLUICE_DRAIN: '2s',
     SLUICE_WORKER_PORT: '0',
     PORT: '0',
