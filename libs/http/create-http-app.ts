@@ -12,6 +12,7 @@ import { discardBody, hasBody } from './drain-request.ts';
 import { sendError } from './error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
 import { contextOf, openContext } from './request-context.ts';
+import { requireScope } from './require-scope.ts';
 import { checkRoutes, type Route } from './route.ts';
 
 export type HttpAppDeps = {
@@ -21,6 +22,8 @@ export type HttpAppDeps = {
   logger: Logger;
   /** Called once per request when its response is done or its connection gone. */
   observe?: (end: RequestEnd) => void;
+  /** Called when a known caller was refused with 403, before the answer. Must not throw. */
+  onForbidden?: (request: Request, caller: Caller, error: GatewayError) => void;
   jsonBody?: Partial<JsonBodyLimits>;
   /**
    * `all` (default) logs one line per request; `failed` only those with a status of 400 and more, which saves about
@@ -61,6 +64,8 @@ export function createHttpApp(deps: HttpAppDeps): Express {
     throw new GatewayError('not_found', 'unknown_url', `Invalid URL (${shown})`);
   });
   const onError: ErrorRequestHandler = (error: unknown, request, response, _next) => {
+    const caller = error instanceof GatewayError && error.kind === 'forbidden' ? contextOf(request).caller : null;
+    if (caller !== null) deps.onForbidden?.(request, caller, error as GatewayError);
     sendError(request, response, error, deps.logger);
   };
   app.use(onError);
@@ -140,22 +145,16 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
     if (scope === 'public') return proceed(request, response, next);
     const caller = deps.authenticate(request);
     if (!(caller instanceof Promise)) {
-      admit(caller, scope);
       context.caller = caller;
+      requireScope(caller, scope);
       return proceed(request, response, next);
     }
     return caller.then((known) => {
-      admit(known, scope);
       context.caller = known;
+      requireScope(known, scope);
       return proceed(request, response, next);
     });
   };
-}
-
-function admit({ scopes }: Caller, scope: string): void {
-  if (scopes === 'all' || scopes.has(scope)) return;
-  const message = `This API key lacks the scope '${scope}': use a key that has it, or one made without a list of scopes.`;
-  throw new GatewayError('forbidden', 'missing_scope', message);
 }
 
 function refuseMethod(path: string, routes: readonly Route[]): RequestHandler {
