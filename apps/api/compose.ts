@@ -4,6 +4,7 @@ import { createConfigs } from '#libs/access/configs.ts';
 import { virtualKeySlugs } from '#libs/access/virtual-key-slugs.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
+import type { RefusalLog } from '#libs/access/refusal-log.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { createBodyMemory } from '#libs/http/body-memory.ts';
@@ -19,11 +20,14 @@ import type { Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
 import { registerPlatformMetrics } from '../platform/metrics.ts';
 import type { ApiConfig } from './config.ts';
+import { createKeyGuard } from './guard-keys.ts';
 import { createRoutes } from './routes.ts';
 
 export type ApiProcess = {
   parts: Part[];
   platform: Platform;
+  /** The audit trail of refused requests. */
+  refusals: RefusalLog;
   /** Where it listens, once started. */ url: () => string;
 };
 
@@ -86,14 +90,16 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     phase: () => phase,
     baseUrl: url,
   });
+  const keys = createKeyGuard({ config, snapshot, eventLog, registry: metrics.registry, logger });
   const app = createHttpApp({
     routes,
     authenticate(request) {
       if (phase === 'starting') throw notStartedYet();
-      return access.authenticate(request);
+      return keys.authenticate(request);
     },
     logger,
     observe: metrics.observeRequest,
+    onForbidden: keys.onForbidden,
     jsonBody,
   });
   const server = createHttpServer(app);
@@ -132,8 +138,15 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       await access.snapshot.refresh();
     },
   };
-  const parts = [listener, ...platform.parts, platform.queuePart, platform.outlastingOutages(firstKey), calls];
-  return { parts, platform, url };
+  const parts = [
+    listener,
+    ...platform.parts,
+    platform.queuePart,
+    platform.outlastingOutages(firstKey),
+    keys.refusals,
+    calls,
+  ];
+  return { parts, platform, refusals: keys.refusals, url };
 }
 
 const notStartedYet = (): GatewayError =>

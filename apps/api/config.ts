@@ -1,6 +1,22 @@
 import { z } from 'zod';
 import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
+import { parseNetworks } from '#libs/http/client-address.ts';
 import { platformFields } from '../platform/config.ts';
+
+/** Addresses and networks by commas. */
+const networks = () =>
+  z
+    .string()
+    .default('')
+    .transform((text, context) => {
+      try {
+        return parseNetworks(text);
+      } catch (error) {
+        if (!(error instanceof RangeError)) throw error;
+        context.addIssue(error.message);
+        return z.NEVER;
+      }
+    });
 
 /** Configuration of the API process. Read once, in main.ts. */
 export const ApiConfig = z.object({
@@ -17,6 +33,16 @@ export const ApiConfig = z.object({
   SLUICE_BODIES_MAX: byteSize('192MiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
+  /**
+   * Addresses and networks of proxies in front of the API, by commas: only what they say in X-Forwarded-For is believed.
+   * None by default: anybody can write that header, and with it another's address.
+   */
+  SLUICE_TRUSTED_PROXIES: networks(),
+  /**
+   * How many requests with a wrong key an address may make in a minute, before they are answered with 429 unread; right
+   * keys go on. A person mistypes a few times; a script with a revoked key comes once a second. 0: any number.
+   */
+  SLUICE_WRONG_KEYS_PER_MINUTE: wholeNumber(60, { min: 0, max: 1_000_000 }),
   /**
    * How long new requests are still served after SIGTERM, while /health/ready is already 503: as long as whoever routes
    * requests here takes to see it. Three probes of HAProxy's or Traefik's usual intervals, one of Kubernetes'.

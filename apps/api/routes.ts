@@ -4,6 +4,7 @@ import type { Configs } from '#libs/access/configs.ts';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
@@ -86,6 +87,12 @@ const description = 'A self-hosted gateway and batch platform for language model
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
   const modelDeps = { ...deps, resolveTarget: access.resolveTarget };
+  // A batch is as many calls of its endpoint, and needs what each of them needs.
+  const scopeOf = (endpoint: BatchEndpoint): string => {
+    const route = routes.find(({ method, path }) => method === 'POST' && path === endpoint);
+    if (!route) throw new Error(`no route serves ${endpoint}, which batches have as an endpoint`);
+    return route.scope;
+  };
   const routes: Route[] = [
     createChatCompletion(liveDeps),
     createCompletion(liveDeps),
@@ -97,7 +104,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveFile(deps),
     retrieveFileContent(deps),
     deleteFile(deps),
-    createBatch({ ...deps, batchTargets: access.batchTargets }),
+    createBatch({ ...deps, batchTargets: access.batchTargets, scopeOf }),
     listBatches(deps),
     retrieveBatch(deps),
     cancelBatch(deps),

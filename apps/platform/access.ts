@@ -1,6 +1,5 @@
 import type { Kysely } from 'kysely';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
-import { createAuthenticate, type Authenticate } from '#libs/access/authenticate.ts';
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
 import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
 import { createResolveTarget, type ResolveTarget } from '#libs/access/resolve-target.ts';
@@ -13,7 +12,6 @@ import type { Logger } from '#libs/kernel/logger.ts';
 export type Access = {
   secrets: Secrets;
   snapshot: AccessSnapshot;
-  authenticate: Authenticate;
   resolveTarget: ResolveTarget;
   routing: Routing;
   batchTargets: BatchTargets;
@@ -46,7 +44,6 @@ export function createAccess(deps: {
   return {
     secrets,
     snapshot,
-    authenticate: createAuthenticate({ snapshot, clock }),
     resolveTarget: createResolveTarget({ snapshot, clock, checkDestination }),
     routing: createRouting({ snapshot, clock, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock, checkDestination }),

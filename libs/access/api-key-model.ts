@@ -25,7 +25,21 @@ export type ApiKeyEvent =
       };
     }
   | { type: 'api_key.rotated'; data: KeyFingerprint }
-  | { type: 'api_key.revoked'; data: Record<string, never> };
+  | { type: 'api_key.revoked'; data: Record<string, never> }
+  /** Requests of the key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
+  | {
+      type: 'api_key.request_refused';
+      data: {
+        method: string;
+        route: string;
+        code: string;
+        message: string;
+        count: number;
+        addresses: string[];
+        first_at: string;
+        last_at: string;
+      };
+    };
 
 export type ApiKeyRow = Selectable<ApiKeyTable>;
 
@@ -58,6 +72,8 @@ function evolve(row: ApiKeyRow | undefined, event: RecordedEvent<ApiKeyEvent>): 
       return { ...row, digest: event.data.digest, last_four: event.data.last_four };
     case 'api_key.revoked':
       return { ...row, revoked_at: event.recordedAt };
+    case 'api_key.request_refused':
+      return row;
     default:
       return assertNever(event);
   }

@@ -4,7 +4,6 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
-import type { Caller } from '#libs/http/caller.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
@@ -13,6 +12,7 @@ import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { apiKeyModel, type ApiKeyEvent, type ApiKeyRow } from './api-key-model.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
+import { refuseMoreRights, refuseRevokeOfStronger, type KeyRights } from './key-rights.ts';
 import { listPage, type PageRequest } from './list-page.ts';
 import { findConfig } from './configs.ts';
 import { noSuchConfig } from './no-such-config.ts';
@@ -22,17 +22,20 @@ type Deps = { db: Kysely<Database>; eventLog: EventLog; snapshot: Pick<AccessSna
 
 export type ApiKeys = {
   /**
-   * A new key with at most the scopes of `caller`. The key itself is in this answer and nowhere else: a repeat of the
-   * call is a `conflict`, because nothing that was kept could answer it.
+   * A new key with at most the rights of `maker`. The key itself is in this answer and nowhere else: a repeat of the
+   * call is a `conflict`, because nothing that was kept could answer it. Throws forbidden for more rights than the maker's.
    */
   create(
     call: CallIdentity,
-    caller: Pick<Caller, 'scopes'>,
+    maker: KeyRights,
     metadata: EventMetadata,
     request: CreateApiKeyRequest,
   ): Promise<{ record: ApiKeyObject; key: Secret }>;
-  /** Ends a key; every process refuses it within a second. Revoking twice is as good as once. Throws not_found. */
-  revoke(workspaceId: string, id: string, metadata: EventMetadata): Promise<void>;
+  /**
+   * Ends a key; every process refuses it within a second. Revoking twice is as good as once.
+   * Throws not_found, and forbidden for a key with more rights than `revoker`.
+   */
+  revoke(workspaceId: string, revoker: KeyRights, id: string, metadata: EventMetadata): Promise<void>;
   /** Throws not_found, also for another workspace's. */
   get(workspaceId: string, id: string): Promise<ApiKeyRow>;
   /** Up to `limit + 1`, newest first, revoked ones too. Throws invalid_request for a cursor that is none. */
@@ -51,11 +54,11 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
     get,
     list: (page) => listPage<ApiKeyRow>(db, 'api_key', page),
 
-    async create(call, caller, metadata, request) {
-      assertWithinScopes(caller, request.scopes ?? null);
+    async create(call, maker, metadata, request) {
       const configId = request.defaults?.config_id;
       const config = configId === undefined ? null : await findConfig(db, call.workspaceId, configId);
       if (config === undefined) throw noSuchConfig(configId ?? '', 'defaults.config_id');
+      refuseMoreRights(maker, request, config?.id ?? null);
       const key = createGatewayKey();
       const id = newId('key_');
       const command = { workspaceId: call.workspaceId, streams: [id], metadata };
@@ -70,8 +73,8 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
       return { record: result.body, key };
     },
 
-    async revoke(workspaceId, id, metadata) {
-      await get(workspaceId, id);
+    async revoke(workspaceId, revoker, id, metadata) {
+      refuseRevokeOfStronger(revoker, await get(workspaceId, id));
       await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const row = await unit.load(apiKeyModel, id);
         if (!row || row.revoked_at) return;
@@ -85,7 +88,7 @@ export function createApiKeys({ db, eventLog, snapshot }: Deps): ApiKeys {
 
 /** A default config is kept by its id: its slug may name another one some day. */
 function toCreated(request: CreateApiKeyRequest, key: Secret, configId: string | null): ApiKeyEvent {
-  const metadata = request.defaults?.metadata;
+  const { metadata, allow_config_override: allowsOverride } = request.defaults ?? {};
   return {
     type: 'api_key.created',
     data: {
@@ -93,33 +96,14 @@ function toCreated(request: CreateApiKeyRequest, key: Secret, configId: string |
       digest: digestOf(key.reveal()),
       last_four: key.lastFour(),
       scopes: request.scopes ? [...new Set(request.scopes)] : null,
-      defaults: { ...(configId === null ? {} : { config_id: configId }), ...(metadata ? { metadata } : {}) },
+      defaults: {
+        ...(configId === null ? {} : { config_id: configId }),
+        ...(metadata ? { metadata } : {}),
+        ...(allowsOverride === false ? { allow_config_override: false } : {}),
+      },
       expires_at: request.expires_at?.toISOString() ?? null,
     },
   };
-}
-
-/** A key can hand on what it has, not more. */
-function assertWithinScopes(caller: Pick<Caller, 'scopes'>, wanted: readonly Scope[] | null): void {
-  const { scopes } = caller;
-  if (scopes === 'all') return;
-  const held = [...scopes].join(', ');
-  if (wanted === null) {
-    throw new GatewayError(
-      'forbidden',
-      'insufficient_scope',
-      `A key without 'scopes' may do everything, and the key of this request may not: name scopes out of ${held}.`,
-      { param: 'scopes' },
-    );
-  }
-  const missing = wanted.filter((scope) => !scopes.has(scope));
-  if (missing.length === 0) return;
-  throw new GatewayError(
-    'forbidden',
-    'insufficient_scope',
-    `The key of this request does not have ${missing.join(', ')} and cannot give it to another key; it has ${held}.`,
-    { param: 'scopes' },
-  );
 }
 
 const noSuchKey = (id: string): GatewayError =>
@@ -143,7 +127,11 @@ export function toApiKeyObject(row: ApiKeyRow, nowMs: number): ApiKeyObject {
     scopes: row.scopes as Scope[] | null,
     last_four: row.last_four,
     status: row.revoked_at ? 'revoked' : isExpired ? 'expired' : 'active',
-    defaults: { config_id: row.defaults.config_id ?? null, metadata: row.defaults.metadata ?? null },
+    defaults: {
+      config_id: row.defaults.config_id ?? null,
+      metadata: row.defaults.metadata ?? null,
+      allow_config_override: row.defaults.allow_config_override ?? true,
+    },
     created_at: toUnixSeconds(row.created_at),
     expires_at: toUnixSeconds(row.expires_at),
   };

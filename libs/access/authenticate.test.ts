@@ -14,7 +14,8 @@ function liveKey(token: string, expiresAtMs = Number.POSITIVE_INFINITY): LiveApi
       workspaceId: 'ws_1',
       keyId: `key_${token.slice(-4)}`,
       scopes: 'all',
-      defaults: { configId: null, metadata: null },
+      defaults: { configId: null, allowsConfigOverride: true, metadata: null },
+      expiresAtMs,
     },
   };
 }

@@ -6,12 +6,20 @@ import type { AccessSnapshot } from './access-snapshot.ts';
 import { digestOf, isWellFormedGatewayKey } from './gateway-key.ts';
 import { bearerOf, gatewayKeyHeaderOf } from './request-credentials.ts';
 
-type Deps = {
+/** What became of a request without a usable key; `slowed`: it was refused unread. */
+export type AuthenticationFailure = 'missing_key' | 'wrong_key' | 'slowed';
+
+type Deps<Request> = {
   snapshot: Pick<AccessSnapshot, 'findApiKey' | 'assertFresh' | 'refresh' | 'absent'>;
   clock: Clock;
+  /** Called for each request with a key that is not known, before anything is looked up for it. Throws to refuse it. */
+  slow?: (request: Request) => void;
+  onFailure?: (failure: AuthenticationFailure) => void;
 };
 
-export type Authenticate = (request: { headers: IncomingHttpHeaders }) => Caller | Promise<Caller>;
+type WithHeaders = { headers: IncomingHttpHeaders };
+
+export type Authenticate<Request extends WithHeaders = WithHeaders> = (request: Request) => Caller | Promise<Caller>;
 
 const digestsMax = 10_000;
 const tokenLengthMax = 512;
@@ -22,9 +30,14 @@ const tokenLengthMax = 512;
  * in the snapshot and was seen before; a promise otherwise.
  *
  * Throws `unauthenticated`, with one text for unknown, revoked and expired keys, and `unavailable` when the snapshot is
- * stale or a key that it lacks cannot be looked up.
+ * stale or a key that it lacks cannot be looked up; what `slow` throws.
  */
-export function createAuthenticate({ snapshot, clock }: Deps): Authenticate {
+export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
+  snapshot,
+  clock,
+  slow,
+  onFailure,
+}: Deps<Request>): Authenticate<Request> {
   // Full tokens as keys: a prefix or a short hash of them could collide (CVE-2026-35030). Only tokens of known keys are
   // kept, so that wrong ones push nothing out.
   const digests = new Map<string, string>();
@@ -44,9 +57,23 @@ export function createAuthenticate({ snapshot, clock }: Deps): Authenticate {
     return key.caller;
   };
 
+  const refused = (): GatewayError => {
+    onFailure?.('wrong_key');
+    return wrongKey();
+  };
+
+  const slowDown = (request: Request): void => {
+    try {
+      slow?.(request);
+    } catch (error) {
+      onFailure?.('slowed');
+      throw error;
+    }
+  };
+
   const findAgain = async (token: string): Promise<Caller> => {
     const digest = digestOf(token);
-    if (snapshot.absent.has(digest)) throw wrongKey();
+    if (snapshot.absent.has(digest)) throw refused();
     try {
       await snapshot.refresh();
     } catch (error) {
@@ -58,18 +85,22 @@ export function createAuthenticate({ snapshot, clock }: Deps): Authenticate {
     const caller = find(token);
     if (caller) return caller;
     snapshot.absent.add(digest);
-    throw wrongKey();
+    throw refused();
   };
 
-  return ({ headers }) => {
+  return (request) => {
+    const { headers } = request;
     const token = gatewayKeyHeaderOf(headers) ?? bearerOf(headers);
-    if (token === null) throw lacksScheme(headers) ? missingScheme() : missingKey();
+    if (token === null) {
+      onFailure?.('missing_key');
+      throw lacksScheme(headers) ? missingScheme() : missingKey();
+    }
     snapshot.assertFresh();
-    if (token.length > tokenLengthMax) throw wrongKey();
-    const caller = find(token);
+    const caller = token.length > tokenLengthMax ? null : find(token);
     if (caller) return caller;
+    slowDown(request);
     // What is no key of ours is not looked up: a key that the operator chose (SLUICE_BOOTSTRAP_KEY) comes by polling.
-    if (!isWellFormedGatewayKey(token)) throw wrongKey();
+    if (!isWellFormedGatewayKey(token)) throw refused();
     return findAgain(token);
   };
 }

@@ -12,6 +12,7 @@ import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
 import { assertUsable, chooseCredential, missingCredentials, type Credential } from './choose-credential.ts';
+import { noDefaults } from './config-override.ts';
 import { splitSecrets } from './config-secrets.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import type { LiveVirtualKey } from './load-access.ts';
@@ -198,7 +199,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     resolve(workspaceId, target, model) {
       snapshot.assertFresh();
       if (slugOfModel(model)) {
-        return resolveTarget({ workspaceId, credentials: noCredentials, model, defaults: { configId: null } });
+        return resolveTarget({ workspaceId, credentials: noCredentials, model, defaults: noDefaults });
       }
       const place = 'caller' in target ? target.caller : target;
       switch (place.type) {

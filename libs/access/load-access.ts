@@ -149,21 +149,21 @@ async function fetchApiKeys({ db }: Deps, ids: readonly string[]): Promise<LiveA
     .where('id', '=', sql<string>`any(${ids}::text[])`)
     .where('revoked_at', 'is', null)
     .execute();
-  return rows.map((row) => ({
-    id: row.id,
-    version: row.version,
-    digest: row.digest,
-    expiresAtMs: row.expires_at?.getTime() ?? Number.POSITIVE_INFINITY,
-    caller: Object.freeze({
+  return rows.map((row) => {
+    const expiresAtMs = row.expires_at?.getTime() ?? Number.POSITIVE_INFINITY;
+    const caller = Object.freeze<Caller>({
       workspaceId: row.workspace_id,
       keyId: row.id,
-      scopes: row.scopes === null ? ('all' as const) : new Set(row.scopes),
+      scopes: row.scopes === null ? 'all' : new Set(row.scopes),
       defaults: Object.freeze({
         configId: row.defaults.config_id ?? null,
+        allowsConfigOverride: row.defaults.allow_config_override ?? true,
         metadata: row.defaults.metadata ?? null,
       }),
-    }),
-  }));
+      expiresAtMs,
+    });
+    return { id: row.id, version: row.version, digest: row.digest, expiresAtMs, caller };
+  });
 }
 
 async function fetchVirtualKeys({ db, secrets, logger }: Deps, ids: readonly string[]): Promise<LiveVirtualKey[]> {

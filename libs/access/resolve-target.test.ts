@@ -64,7 +64,12 @@ const own = { 'x-gateway-api-key': gatewayKey };
 const withProviderKey = { ...own, authorization: 'Bearer sk-of-the-caller' };
 
 const resolve = (headers: IncomingHttpHeaders, model: string | null = 'gpt-5-mini', configId: string | null = null) =>
-  resolveTarget({ workspaceId: 'ws_a', credentials: credentialsOf(headers), model, defaults: { configId } });
+  resolveTarget({
+    workspaceId: 'ws_a',
+    credentials: credentialsOf(headers),
+    model,
+    defaults: { configId, allowsConfigOverride: true },
+  });
 
 const shown = ({ target, model }: ResolvedTarget) => ({
   provider: target.provider,

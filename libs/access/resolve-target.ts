@@ -1,5 +1,5 @@
-import type { CallerDefaults } from '#libs/http/caller.ts';
 import { chooseCredential, missingCredentials } from './choose-credential.ts';
+import type { ConfigDefaults } from './config-override.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
 import { createRouting, type FoundPlan, type RoutingDeps } from './routing.ts';
 import { targetOfCredential, withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
@@ -9,7 +9,7 @@ export type TargetRequest = {
   credentials: RequestCredentials;
   /** The body's model; null for calls without one. */
   model: string | null;
-  defaults: Pick<CallerDefaults, 'configId'>;
+  defaults: ConfigDefaults;
 };
 
 export type ResolveTarget = (request: TargetRequest) => ResolvedTarget | Promise<ResolvedTarget>;
@@ -18,7 +18,8 @@ export type ResolveTarget = (request: TargetRequest) => ResolvedTarget | Promise
  * Where a live call goes that is made once, to one target. Synchronous and without the database when the snapshot has the
  * virtual key; one that it lacks is looked for once more, since it may have been created elsewhere a moment ago. With a
  * config: its first target (calls that are routed go by `Routing`).
- * Throws invalid_request with the header or parameter at fault, `unavailable` when that look fails.
+ * Throws invalid_request with the header or parameter at fault, `forbidden` for a config that the key may not bring, and
+ * `unavailable` when that look fails.
  */
 export function createResolveTarget(deps: RoutingDeps): ResolveTarget {
   const routing = createRouting(deps);

@@ -1,11 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { CallerDefaults } from '#libs/http/caller.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { compileConfig } from '#libs/routing/compile-config.ts';
 import type { Leaf, Plan } from '#libs/routing/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { callOptionsOf, type CallOptions } from './call-options.ts';
 import { chooseCredential, missingCredentials } from './choose-credential.ts';
+import { refuseConfigOverride, type ConfigDefaults } from './config-override.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import { noSuchConfig, unreadableConfig } from './no-such-config.ts';
 import { atLeaf, createInlineConfigs, readConfig } from './read-config.ts';
@@ -33,14 +33,15 @@ export type PlanQuery = {
   credentials: RequestCredentials;
   /** null: the headers hold no options (a batch's lines). */
   headers: IncomingHttpHeaders | null;
-  defaults: Pick<CallerDefaults, 'configId'>;
+  defaults: ConfigDefaults;
 };
 
 export type Routing = {
   /**
    * The config that a call goes by: its own, or else the one that its key defaults to; headers alone (a timeout, a retry
    * count) make one of a single target. null: none, the call is a plain one. Synchronous unless a stored config has to be
-   * looked for once more. Throws invalid_request with the header or the member at fault.
+   * looked for once more. Throws invalid_request with the header or the member at fault, and `forbidden` where the key's
+   * config is fixed.
    */
   planOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
   /**
@@ -108,6 +109,7 @@ export function createRouting(deps: RoutingDeps): Routing {
   return {
     planOf(query) {
       const options = query.headers === null ? null : callOptionsOf(query.headers);
+      refuseConfigOverride(query.defaults, query.credentials, options !== null);
       if (query.credentials.config === null && query.defaults.configId === null && options === null) return null;
       return withSecondLook(snapshot, () => find(query, options));
     },

@@ -38,7 +38,12 @@ export const CreateApiKeyRequest = z.strictObject({
   scopes: z.array(Scope).min(1).max(scopes.length).optional(),
   expires_at: timestamp().nullish(),
   defaults: z
-    .strictObject({ config_id: text({ min: 1, max: 200 }).optional(), metadata: metadata().optional() })
+    .strictObject({
+      config_id: text({ min: 1, max: 200 }).optional(),
+      metadata: metadata().optional(),
+      /** false: the key's requests go by `config_id`, and may bring no config and no option of one. */
+      allow_config_override: z.boolean().optional(),
+    })
     .optional(),
 });
 export type CreateApiKeyRequest = z.output<typeof CreateApiKeyRequest>;
@@ -51,7 +56,11 @@ export const ApiKeyObject = z.object({
   scopes: z.array(Scope).nullable(),
   last_four: z.string(),
   status: z.enum(['active', 'revoked', 'expired']),
-  defaults: z.object({ config_id: z.string().nullable(), metadata: z.record(z.string(), z.string()).nullable() }),
+  defaults: z.object({
+    config_id: z.string().nullable(),
+    metadata: z.record(z.string(), z.string()).nullable(),
+    allow_config_override: z.boolean(),
+  }),
   created_at: z.int(),
   expires_at: z.int().nullable(),
 });

@@ -23,7 +23,8 @@ type StreamFold = { id: string; workspace_id: string; version: number; updated_a
 
 export type WorkspaceTable = StreamFold & { name: string; created_at: Date };
 
-export type ApiKeyDefaults = { config_id?: string; metadata?: Record<string, string> };
+/** `allow_config_override` is absent for true. */
+export type ApiKeyDefaults = { config_id?: string; metadata?: Record<string, string>; allow_config_override?: false };
 
 export type ApiKeyTable = StreamFold & {
   name: string;

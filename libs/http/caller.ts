@@ -4,6 +4,8 @@ export type Scope = `${string}.${'read' | 'write'}`;
 /** What a key brings when the request does not say otherwise. */
 export type CallerDefaults = {
   readonly configId: string | null;
+  /** false: requests of the key go by `configId`, and by no config of their own. */
+  readonly allowsConfigOverride: boolean;
   readonly metadata: Readonly<Record<string, string>> | null;
 };
 
@@ -13,4 +15,6 @@ export type Caller = {
   readonly keyId: string;
   readonly scopes: ReadonlySet<string> | 'all';
   readonly defaults: CallerDefaults;
+  /** Infinity for never. */
+  readonly expiresAtMs: number;
 };

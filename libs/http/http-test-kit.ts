@@ -21,7 +21,8 @@ export function authenticateForTest(request: { headers: { authorization?: string
     throw new GatewayError('unauthenticated', 'invalid_api_key', 'Incorrect API key provided.');
   }
   const scopes = token === 'all' ? 'all' : new Set([token]);
-  return { workspaceId: 'ws_1', keyId: 'key_1', scopes, defaults: { configId: null, metadata: null } };
+  const defaults = { configId: null, allowsConfigOverride: true, metadata: null };
+  return { workspaceId: 'ws_1', keyId: 'key_1', scopes, defaults, expiresAtMs: Number.POSITIVE_INFINITY };
 }
 
 export type TestServer = {

@@ -205,7 +205,7 @@ describe.each(sdks)('$name', (sdk) => {
         scopes: null,
         last_four: String(created.body['key']).slice(-4),
         status: 'active',
-        defaults: { config_id: null, metadata: null },
+        defaults: { config_id: null, metadata: null, allow_config_override: true },
         created_at: expect.any(Number),
         expires_at: null,
         key: expect.stringMatching(/^\S{20,}$/),

@@ -2,9 +2,10 @@ import type { Request } from 'express';
 import { credentialsOf, namedProvider, type RequestCredentials } from '#libs/access/request-credentials.ts';
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { Batches } from '#libs/batches/batches.ts';
-import { BatchObject, CreateBatchRequest, type GatewayOptions } from '#libs/contracts/batches.ts';
+import { BatchObject, CreateBatchRequest, type BatchEndpoint, type GatewayOptions } from '#libs/contracts/batches.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '../call-identity.ts';
@@ -18,10 +19,13 @@ export function createBatch({
   batches,
   files,
   batchTargets,
+  scopeOf,
 }: {
   batches: Batches;
   files: Files;
   batchTargets: BatchTargets;
+  /** The scope that a call of the endpoint itself needs. */
+  scopeOf: (endpoint: BatchEndpoint) => string;
 }): Route {
   return {
     method: 'POST',
@@ -33,6 +37,7 @@ export function createBatch({
     responses: { 200: { description: 'The batch, with status `validating`.', schema: BatchObject } },
     ...withInput({ body: CreateBatchRequest }, async ({ body }, request, response) => {
       const caller = callerOf(request);
+      requireScope(caller, scopeOf(body.endpoint));
       await refuseOtherPurposes(files, caller.workspaceId, body.input_file_id);
       const { workspaceId, defaults } = caller;
       const credentials = withOptions(credentialsOf(request.headers), body.gateway_options);

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import { missingCredentials, type Credential } from '#libs/access/choose-credential.ts';
+import { noDefaults, refuseConfigOverride } from '#libs/access/config-override.ts';
 import { credentialsOf, slugOfModel } from '#libs/access/request-credentials.ts';
 import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
 import type { FineTuningRequest } from '#libs/database/schema.ts';
@@ -38,11 +39,12 @@ export function createFineTuningJob({
       const named = slugOfModel(body.model);
       const sent = credentialsOf(request.headers);
       const credentials = named ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null } : sent;
+      refuseConfigOverride(defaults, sent, false);
       // A config routes calls to several places; a job is trained in one, so the config does not count here.
       const choice = await targets.choose({
         workspaceId,
         credentials: { ...credentials, config: null },
-        defaults: { ...defaults, configId: null },
+        defaults: noDefaults,
       });
       requireFineTuning(choice.caller);
       await requireFile(files, workspaceId, body.training_file, 'training_file');

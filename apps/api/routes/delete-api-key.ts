@@ -17,7 +17,8 @@ export function deleteApiKey({ apiKeys }: { apiKeys: ApiKeys }): Route {
     scope: 'api_keys.write',
     responses: { 200: { description: 'The key is revoked; its record stays.', schema: DeletedApiKey } },
     ...withInput({ params: z.object({ id: z.string() }) }, async ({ params: { id } }, request, response) => {
-      await apiKeys.revoke(callerOf(request).workspaceId, id, eventMetadataOf(request));
+      const caller = callerOf(request);
+      await apiKeys.revoke(caller.workspaceId, caller, id, eventMetadataOf(request));
       response.json({ id, object: 'api-key', deleted: true });
     }),
   };

@@ -5,6 +5,7 @@ import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createAuthenticate } from '#libs/access/authenticate.ts';
 import { createBatchTargets } from '#libs/access/batch-target.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
+import type { KeyRights } from '#libs/access/key-rights.ts';
 import { parseMasterKey } from '#libs/access/master-key.ts';
 import { createResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting } from '#libs/access/routing.ts';
@@ -21,6 +22,12 @@ import { newId } from '#libs/kernel/ids.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
 
 export const metadata: EventMetadata = { actor: { type: 'system', id: 'test' } };
+/** Of a key that may do everything, for ever. */
+export const allRights: KeyRights = {
+  scopes: 'all',
+  defaults: { configId: null, allowsConfigOverride: true, metadata: null },
+  expiresAtMs: Number.POSITIVE_INFINITY,
+};
 export const silent: Logger = createLogger({ name: 'test', level: 'silent' });
 export const testMasterKey = parseMasterKey(randomBytes(32).toString('hex'));
 

@@ -5,13 +5,12 @@ import { bootstrap } from '#libs/access/bootstrap.ts';
 import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { bearer, callOf, createProcess, metadata, started, type AccessProcess } from './access-rig.ts';
+import { bearer, callOf, createProcess, metadata, started, type AccessProcess, allRights } from './access-rig.ts';
 
 const database = useTestDatabase();
-const all = { scopes: 'all' as const };
 
 async function createKey(access: AccessProcess, workspaceId: string): Promise<{ id: string; token: string }> {
-  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'k' });
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'k' });
   return { id: record.id, token: key.reveal() };
 }
 
@@ -54,7 +53,7 @@ test.each([
   const { id, token } = await createKey(writer, workspaceId);
   expect(isKnown(writer, token)).toBe(true);
   await vi.waitUntil(() => isKnown(other, token), { timeout: 5_000, interval: 10 });
-  await writer.apiKeys.revoke(workspaceId, id, metadata);
+  await writer.apiKeys.revoke(workspaceId, allRights, id, metadata);
   expect(isKnown(writer, token)).toBe(false);
   await vi.waitUntil(() => !isKnown(other, token), { timeout: 5_000, interval: 10 });
   await expect((async () => other.authenticate(bearer(token)))()).rejects.toMatchObject({ kind: 'unauthenticated' });
@@ -70,7 +69,7 @@ test('a key that another process made a moment ago is found by looking once more
   expect(other.authenticate(bearer(token))).not.toBeInstanceOf(Promise);
   await createVirtualKey(writer, workspaceId, 'just-made');
   const credentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
-  const defaults = { configId: null };
+  const defaults = { configId: null, allowsConfigOverride: true };
   const found = await other.resolveTarget({ workspaceId, credentials, model: '@just-made/m', defaults });
   expect(found.target.apiKey?.reveal()).toBe('sk-first-value');
 });
@@ -221,7 +220,7 @@ test('among 10,000 keys one change is fetched, not 10,000 rows, and every other 
   const known = () => Array.from({ length: 10_000 }, (_, index) => isKnown(access, `many-${index + 1}`));
   expect(known().every(Boolean)).toBe(true);
   const entry = access.snapshot.findApiKey(digestOf('many-1'));
-  await access.apiKeys.revoke(workspaceId, 'key_many_5000', metadata);
+  await access.apiKeys.revoke(workspaceId, allRights, 'key_many_5000', metadata);
   expect(known().flatMap((isLive, index) => (isLive ? [] : [index + 1]))).toEqual([5000]);
   counter.statements = 0;
   await createKey(access, workspaceId);

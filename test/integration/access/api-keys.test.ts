@@ -2,10 +2,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import { digestOf } from '#libs/access/gateway-key.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { addWorkspace, bearer, callOf, createProcess, metadata, type AccessProcess } from './access-rig.ts';
+import { addWorkspace, bearer, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';
 
 const database = useTestDatabase();
-const all = { scopes: 'all' as const };
 let access: AccessProcess;
 let workspaceId: string;
 
@@ -17,7 +16,7 @@ beforeAll(async () => {
 afterAll(() => access.snapshot.stop?.());
 
 test('a new key authenticates with its workspace, scopes and defaults, and only its digest is stored', async () => {
-  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, {
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, {
     name: 'ci',
     scopes: ['chat.write', 'batches.read', 'chat.write'],
     expires_at: new Date(4_000_000_000_000),
@@ -31,7 +30,7 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     scopes: ['chat.write', 'batches.read'],
     last_four: token.slice(-4),
     status: 'active',
-    defaults: { config_id: null, metadata: { team: 'search' } },
+    defaults: { config_id: null, metadata: { team: 'search' }, allow_config_override: true },
     created_at: expect.any(Number),
     expires_at: 4_000_000_000,
   });
@@ -39,13 +38,14 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     workspaceId,
     keyId: record.id,
     scopes: new Set(['chat.write', 'batches.read']),
-    defaults: { configId: null, metadata: { team: 'search' } },
+    defaults: { configId: null, allowsConfigOverride: true, metadata: { team: 'search' } },
+    expiresAtMs: 4_000_000_000_000,
   });
   expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ digest: digestOf(token) });
 });
 
 test('a key hands on no more than it has', async () => {
-  const caller = { scopes: new Set(['api_keys.write', 'chat.write']) };
+  const caller = { ...allRights, scopes: new Set(['api_keys.write', 'chat.write']) };
   const create = (scopes?: ['chat.write' | 'files.read']) =>
     access.apiKeys.create(callOf(workspaceId), caller, metadata, { name: 'k', scopes });
   await expect(create()).rejects.toMatchObject({ kind: 'forbidden', code: 'insufficient_scope', param: 'scopes' });
@@ -57,7 +57,7 @@ test('a key hands on no more than it has', async () => {
 
 test('a default config must exist, so that a key does not refuse every request later', async () => {
   const request = { name: 'k', defaults: { config_id: 'nothing' } };
-  await expect(access.apiKeys.create(callOf(workspaceId), all, metadata, request)).rejects.toMatchObject({
+  await expect(access.apiKeys.create(callOf(workspaceId), allRights, metadata, request)).rejects.toMatchObject({
     code: 'config_not_found',
     param: 'defaults.config_id',
   });
@@ -65,7 +65,7 @@ test('a default config must exist, so that a key does not refuse every request l
 
 test('a key that would be dead at birth is refused with what would be right', async () => {
   const create = (expires_at: Date) =>
-    access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'k', expires_at });
+    access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'k', expires_at });
   await expect(create(new Date(1_000))).rejects.toMatchObject({
     kind: 'invalid_request',
     code: 'invalid_value',
@@ -79,8 +79,8 @@ test('a key that would be dead at birth is refused with what would be right', as
 
 test('a repeated creation makes no second key and cannot show the first one again', async () => {
   const call = callOf(workspaceId, { idempotencyKey: 'again', fingerprint: 'f' });
-  const { record } = await access.apiKeys.create(call, all, metadata, { name: 'idempotent' });
-  const repeat = access.apiKeys.create({ ...call, requestId: 'req_2' }, all, metadata, { name: 'idempotent' });
+  const { record } = await access.apiKeys.create(call, allRights, metadata, { name: 'idempotent' });
+  const repeat = access.apiKeys.create({ ...call, requestId: 'req_2' }, allRights, metadata, { name: 'idempotent' });
   await expect(repeat).rejects.toMatchObject({
     kind: 'conflict',
     code: 'idempotency_replay_unavailable',
@@ -91,9 +91,9 @@ test('a repeated creation makes no second key and cannot show the first one agai
 });
 
 test('a revoked key is refused at once, keeps its record, and is revoked only once', async () => {
-  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'r' });
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'r' });
   expect(access.authenticate(bearer(key.reveal()))).toMatchObject({ keyId: record.id });
-  await Promise.all([1, 2, 3].map(() => access.apiKeys.revoke(workspaceId, record.id, metadata)));
+  await Promise.all([1, 2, 3].map(() => access.apiKeys.revoke(workspaceId, allRights, record.id, metadata)));
   await expect((async () => access.authenticate(bearer(key.reveal())))()).rejects.toMatchObject({
     code: 'invalid_api_key',
   });
@@ -102,16 +102,16 @@ test('a revoked key is refused at once, keeps its record, and is revoked only on
 
 test("another workspace's keys cannot be read, revoked or listed", async () => {
   const other = await addWorkspace(access);
-  const { record, key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'private' });
+  const { record, key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'private' });
   const missing = { kind: 'not_found', code: 'api_key_not_found' };
   await expect(access.apiKeys.get(other, record.id)).rejects.toMatchObject(missing);
-  await expect(access.apiKeys.revoke(other, record.id, metadata)).rejects.toMatchObject(missing);
+  await expect(access.apiKeys.revoke(other, allRights, record.id, metadata)).rejects.toMatchObject(missing);
   expect(await access.apiKeys.list({ workspaceId: other, after: null, limit: 100 })).toEqual([]);
   expect(access.authenticate(bearer(key.reveal()))).toMatchObject({ workspaceId });
 });
 
 test('a digest is never taken for the key', async () => {
-  const { key } = await access.apiKeys.create(callOf(workspaceId), all, metadata, { name: 'd' });
+  const { key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'd' });
   await expect((async () => access.authenticate(bearer(digestOf(key.reveal()))))()).rejects.toMatchObject({
     code: 'invalid_api_key',
   });

@@ -29,7 +29,11 @@ const createVirtualKey = (slug: string) =>
   access.virtualKeys.create(callOf(workspaceId), metadata, { name: slug, slug, provider: 'openai', key: 'sk-one-1' });
 
 async function store(credentials: RequestCredentials, ws = workspaceId): Promise<BatchTarget> {
-  const chosen = await access.batchTargets.choose({ workspaceId: ws, credentials, defaults: { configId: null } });
+  const chosen = await access.batchTargets.choose({
+    workspaceId: ws,
+    credentials,
+    defaults: { configId: null, allowsConfigOverride: true },
+  });
   const batchId = newId('batch_');
   return access.eventLog.transact({ workspaceId: ws, streams: [batchId], metadata }, (unit) =>
     access.batchTargets.store(unit, { workspaceId: ws, batchId }, chosen),
@@ -126,7 +130,11 @@ test('without a target of its own a batch takes what its lines name, and a line 
 });
 
 test('a transaction that fails leaves no secret', async () => {
-  const chosen = await access.batchTargets.choose({ workspaceId, credentials: ownKey, defaults: { configId: null } });
+  const chosen = await access.batchTargets.choose({
+    workspaceId,
+    credentials: ownKey,
+    defaults: { configId: null, allowsConfigOverride: true },
+  });
   const batchId = newId('batch_');
   const failing = access.eventLog.transact({ workspaceId, streams: [batchId], metadata }, async (unit) => {
     await access.batchTargets.store(unit, { workspaceId, batchId }, chosen);

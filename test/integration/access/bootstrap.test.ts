@@ -10,7 +10,15 @@ import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
-import { bearer, createProcess, metadata, started, testMasterKey, type AccessProcess } from './access-rig.ts';
+import {
+  bearer,
+  createProcess,
+  metadata,
+  started,
+  testMasterKey,
+  type AccessProcess,
+  allRights,
+} from './access-rig.ts';
 
 let database: TestDatabase;
 let access: AccessProcess;
@@ -51,7 +59,7 @@ test('a bootstrap key that comes later is one more admin key, once; a revoked on
   expect(rows).toHaveLength(2);
   await using _running = await started(access);
   expect(access.authenticate(bearer(token))).toMatchObject({ workspaceId, keyId: rows[1]?.id });
-  await access.apiKeys.revoke(workspaceId, rows[1]?.id ?? '', metadata);
+  await access.apiKeys.revoke(workspaceId, allRights, rows[1]?.id ?? '', metadata);
   expect(await bootstrap(access, new Secret(token))).toEqual({ workspaceId, created: false, key: null });
   expect(() => access.authenticate(bearer(token))).toThrow(expect.objectContaining({ kind: 'unauthenticated' }));
 });

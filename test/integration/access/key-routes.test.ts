@@ -13,7 +13,7 @@ import { serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { addWorkspace, callOf, createProcess, metadata, type AccessProcess } from './access-rig.ts';
+import { addWorkspace, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';
 
 const database = useTestDatabase();
 const admin = 'bootstrap-key-of-the-test';
@@ -120,7 +120,7 @@ test('a virtual key lives from creation to deletion, and its credential never co
 
 test("another workspace's key sees nothing of the first one", async () => {
   const other = await addWorkspace(access);
-  const { key } = await access.apiKeys.create(callOf(other), { scopes: 'all' }, metadata, { name: 'b' });
+  const { key } = await access.apiKeys.create(callOf(other), allRights, metadata, { name: 'b' });
   const made = await call('POST', '/virtual-keys', { name: 'secret of a', provider: 'openai', key: 'sk-1' });
   const ofA = await call('POST', '/api-keys', { name: 'key of a' });
   const token = key.reveal();

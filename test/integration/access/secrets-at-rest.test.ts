@@ -5,7 +5,7 @@ import { credentialsOf } from '#libs/access/request-credentials.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { callOf, createProcess, metadata, testMasterKey, type AccessProcess } from './access-rig.ts';
+import { callOf, createProcess, metadata, testMasterKey, type AccessProcess, allRights } from './access-rig.ts';
 
 const database = useTestDatabase();
 let access: AccessProcess;
@@ -27,7 +27,12 @@ const createVirtualKey = async (slug: string, key: string) => {
 
 const resolve = (slug: string) => {
   const credentials = credentialsOf({ 'x-gateway-virtual-key': slug });
-  return access.resolveTarget({ workspaceId, credentials, model: 'm', defaults: { configId: null } });
+  return access.resolveTarget({
+    workspaceId,
+    credentials,
+    model: 'm',
+    defaults: { configId: null, allowsConfigOverride: true },
+  });
 };
 
 /** A process that starts now and reads everything anew. */
@@ -36,7 +41,14 @@ async function resolveAfterRestart(slug: string) {
   await late.snapshot.start?.();
   await late.snapshot.stop?.();
   const credentials = credentialsOf({ 'x-gateway-virtual-key': slug });
-  return (await late.resolveTarget({ workspaceId, credentials, model: 'm', defaults: { configId: null } })).target;
+  return (
+    await late.resolveTarget({
+      workspaceId,
+      credentials,
+      model: 'm',
+      defaults: { configId: null, allowsConfigOverride: true },
+    })
+  ).target;
 }
 
 /** Where one of the texts occurs in the whole database: as text, and as the bytes of a bytea column. */
@@ -91,7 +103,11 @@ test('no secret is anywhere in the database, as text, as bytes or as hex', async
       authorization: `Bearer ${providerKey}`,
     };
     const credentials = credentialsOf(config === undefined ? headers : { ...headers, 'x-gateway-config': config });
-    const chosen = await access.batchTargets.choose({ workspaceId, credentials, defaults: { configId: null } });
+    const chosen = await access.batchTargets.choose({
+      workspaceId,
+      credentials,
+      defaults: { configId: null, allowsConfigOverride: true },
+    });
     const batchId = newId('batch_');
     await access.eventLog.transact({ workspaceId, streams: [batchId], metadata }, (unit) =>
       access.batchTargets.store(unit, { workspaceId, batchId }, chosen),
@@ -99,7 +115,7 @@ test('no secret is anywhere in the database, as text, as bytes or as hex', async
   }
   const { key: gatewayKey, record } = await access.apiKeys.create(
     callOf(workspaceId, { idempotencyKey: 'canary-key' }),
-    { scopes: 'all' },
+    allRights,
     metadata,
     { name: 'canary' },
   );

@@ -208,7 +208,12 @@ test('an expiry is told in the record and by the resolver', async () => {
   await create({ name: 'e', slug: 'past', provider: 'openai', key: 'sk-1' });
   await update('past', { expires_at: 1_000 });
   const credentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
-  const request = { workspaceId, credentials, model: '@past/m', defaults: { configId: null } };
+  const request = {
+    workspaceId,
+    credentials,
+    model: '@past/m',
+    defaults: { configId: null, allowsConfigOverride: true },
+  };
   expect(() => access.resolveTarget(request)).toThrow(expect.objectContaining({ code: 'virtual_key_expired' }));
   await update('past', { expires_at: null });
   expect(access.resolveTarget(request)).toMatchObject({ model: 'm' });

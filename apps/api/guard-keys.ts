@@ -1,0 +1,63 @@
+import type { IncomingMessage } from 'node:http';
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import { createAuthenticate, type Authenticate } from '#libs/access/authenticate.ts';
+import { createRefusalLog, type RefusalLog } from '#libs/access/refusal-log.ts';
+import { createWrongKeyLimit } from '#libs/access/wrong-key-limit.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { createClientAddress } from '#libs/http/client-address.ts';
+import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
+import { contextOf } from '#libs/http/request-context.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { ApiConfig } from './config.ts';
+
+type Deps = {
+  config: Pick<ApiConfig, 'SLUICE_TRUSTED_PROXIES' | 'SLUICE_WRONG_KEYS_PER_MINUTE'>;
+  snapshot: AccessSnapshot;
+  eventLog: EventLog;
+  registry: Registry;
+  logger: Logger;
+};
+
+export type KeyGuard = {
+  authenticate: Authenticate<IncomingMessage>;
+  /** For `createHttpApp`. */
+  onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
+  /** Writes the audit trail of what was refused. */
+  refusals: RefusalLog;
+};
+
+/** Who may call: keys, with wrong ones slowed by address and counted, and a trail of what known keys were refused. */
+export function createKeyGuard({ config, snapshot, eventLog, registry, logger }: Deps): KeyGuard {
+  const registers = [registry];
+  const addressOf = createClientAddress(config.SLUICE_TRUSTED_PROXIES);
+  const wrongKeys = createWrongKeyLimit(config.SLUICE_WRONG_KEYS_PER_MINUTE, () => performance.now());
+  const failures = new Counter({
+    name: 'sluice_authentication_failures_total',
+    help: 'Requests without a usable key; slowed: refused unread, because too many wrong ones came from their address.',
+    labelNames: ['reason'],
+    registers,
+  });
+  const refusals = createRefusalLog({ eventLog, logger, now: Date.now });
+  const unrecorded: Gauge = new Gauge({
+    name: 'sluice_refusals_unrecorded',
+    help: 'Refused requests that the audit trail lacks, because too many different ones came in a minute.',
+    registers,
+    collect: () => unrecorded.set(refusals.dropped()),
+  });
+  return {
+    authenticate: createAuthenticate<IncomingMessage>({
+      snapshot,
+      clock: systemClock,
+      slow: (request) => wrongKeys.take(addressOf(request)),
+      onFailure: (reason) => failures.inc({ reason }),
+    }),
+    onForbidden(request, { workspaceId, keyId }, { code, message }) {
+      const { route, requestId } = contextOf(request);
+      const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
+      refusals.note({ workspaceId, keyId, ...what, address: addressOf(request), requestId });
+    },
+    refusals,
+  };
+}

@@ -1,0 +1,53 @@
+import type { IncomingMessage } from 'node:http';
+import { BlockList, isIP, isIPv6 } from 'node:net';
+
+/** The address that a request came from: of IPv4 in IPv6 (`::ffff:…`) the IPv4 one. */
+export type ClientAddress = (request: Pick<IncomingMessage, 'headers' | 'socket'>) => string;
+
+// Proxies behind proxies; more are somebody's own invention.
+const hopsMax = 20;
+
+/**
+ * Tells where requests come from. Behind proxies of one's own that is what the last of them added to X-Forwarded-For:
+ * the header is read from its end for as long as the address before is one of `trustedProxies`, because everything in
+ * front of that was written by the client. Without such proxies the header counts for nothing.
+ */
+export function createClientAddress(trustedProxies: BlockList | null): ClientAddress {
+  const isTrusted = (address: string): boolean =>
+    trustedProxies?.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') === true;
+  return ({ headers, socket }) => {
+    let address = plain(socket.remoteAddress ?? '');
+    if (trustedProxies === null || isIP(address) === 0) return address;
+    const forwarded = headers['x-forwarded-for'];
+    const hops = (Array.isArray(forwarded) ? forwarded.join(',') : (forwarded ?? '')).split(',').slice(-hopsMax);
+    while (isTrusted(address)) {
+      const hop = plain(hops.pop()?.trim() ?? '');
+      if (isIP(hop) === 0) break;
+      address = hop;
+    }
+    return address;
+  };
+}
+
+const plain = (address: string): string => address.replace(/^::ffff:(?=\d+\.)/i, '');
+
+/**
+ * Reads a list of addresses and networks (`10.0.0.0/8, ::1`), separated by commas or spaces; null for an empty one.
+ * Throws RangeError naming the entry that is neither.
+ */
+export function parseNetworks(text: string): BlockList | null {
+  const entries = text.split(/[\s,]+/).filter((entry) => entry !== '');
+  if (entries.length === 0) return null;
+  const list = new BlockList();
+  for (const entry of entries) {
+    const [address = '', bits, more] = entry.split('/');
+    const family = isIPv6(address) ? 'ipv6' : 'ipv4';
+    const bitsMax = family === 'ipv6' ? 128 : 32;
+    const length = bits === undefined ? bitsMax : /^\d{1,3}$/.test(bits) ? Number(bits) : Number.NaN;
+    if (isIP(address) === 0 || more !== undefined || !(length <= bitsMax)) {
+      throw new RangeError(`'${entry}' is no address and no network: write 10.0.0.0/8, 192.0.2.1 or 2001:db8::/32`);
+    }
+    list.addSubnet(address, length, family);
+  }
+  return list;
+}
