@@ -13,7 +13,7 @@ export function describeSimulator() {
         'GET /v1/models, /v1/models/{id}',
         'POST and GET /v1/files; GET and DELETE /v1/files/{id}; GET /v1/files/{id}/content',
         'POST and GET /v1/fine_tuning/jobs; GET /v1/fine_tuning/jobs/{id}, …/events, …/checkpoints; POST …/{cancel|pause|resume}',
-        'ANY /v1/assistants/**, /v1/threads/**, /v1/vector_stores/**, /v1/responses/**: echo what was sent',
+        'ANY /v1/assistants/**, /v1/threads/**, /v1/vector_stores/**, /v1/responses/**, /v1/conversations/**: echo what was sent',
       ],
       anthropic: ['POST /v1/messages', 'GET /v1/models, /v1/models/{id} with the header anthropic-version'],
       gemini: [

@@ -40,6 +40,7 @@ test('areas that are forwarded whole, and fine-tuning, are told from the adapter
     images: 'pass-through',
     audio: 'pass-through',
     responses: 'pass-through',
+    conversations: 'pass-through',
     rerank: 'cannot',
     assistants: 'pass-through',
     threads: 'pass-through',

@@ -110,6 +110,7 @@ export const relayAreas = [
   'images',
   'audio',
   'responses',
+  'conversations',
   'rerank',
   'assistants',
   'threads',

@@ -102,6 +102,38 @@ describe.each(sdks)('$name', (sdk) => {
     expect(upstream.requests[2]?.path).toContain('?');
   });
 
+  test('responses: tokens are counted and conversations compacted', async () => {
+    upstream.script((reply) => reply.json(200, { id: 'x', object: 'response.input_tokens', input_tokens: 3 }));
+    const counted = await client.post('/responses/input_tokens', { body: { model: 'any', input: 'Hi' } });
+    expect(counted).toMatchObject({ input_tokens: 3 });
+    await client.post('/responses/compact', { body: { model: '@scripted/any', input: 'Hi' } });
+    expect(upstream.requests.map(({ method, path }) => `${method} ${path}`)).toEqual([
+      'POST /v1/responses/input_tokens',
+      'POST /v1/responses/compact',
+    ]);
+    expect(JSON.parse(upstream.requests[1]?.body.toString() ?? '')).toEqual({ model: 'any', input: 'Hi' });
+  });
+
+  test('conversations: every operation reaches its path', async () => {
+    upstream.script((reply) => reply.json(200, { id: 'conv_1', object: 'conversation', data: [] }));
+    await client.conversations.create({ metadata: { a: 'b' } });
+    await client.conversations.update('conv_1', { metadata: { a: 'c' } });
+    await client.conversations.items.create('conv_1', { items: [] });
+    await client.conversations.items.list('conv_1', { limit: 2 });
+    await client.conversations.items.retrieve('msg_1', { conversation_id: 'conv_1' });
+    await client.conversations.items.delete('msg_1', { conversation_id: 'conv_1' });
+    await client.conversations.delete('conv_1');
+    expect(upstream.requests.map(({ method, path }) => `${method} ${path}`)).toEqual([
+      'POST /v1/conversations',
+      'POST /v1/conversations/conv_1',
+      'POST /v1/conversations/conv_1/items',
+      'GET /v1/conversations/conv_1/items?limit=2',
+      'GET /v1/conversations/conv_1/items/msg_1',
+      'DELETE /v1/conversations/conv_1/items/msg_1',
+      'DELETE /v1/conversations/conv_1',
+    ]);
+  });
+
   test('assistants, threads and vector stores: paths and the beta header go on', async () => {
     upstream.script((reply) => reply.json(200, { id: 'x', object: 'thread', data: [] }));
     await client.beta.threads.create();

@@ -20,10 +20,22 @@ const areas: Readonly<Record<RelayArea, readonly Row[]>> = {
   rerank: [['POST', '/rerank', 'createRerank', 'Order documents by their relevance']],
   responses: [
     ['POST', '/responses', 'createResponse', 'Create a model response'],
+    ['POST', '/responses/input_tokens', 'countResponseInputTokens', 'Count the input tokens of a response'],
+    ['POST', '/responses/compact', 'compactResponse', 'Compact the input of a long conversation'],
     ['GET', '/responses/:responseId', 'retrieveResponse', 'Retrieve a model response'],
     ['DELETE', '/responses/:responseId', 'deleteResponse', 'Delete a model response'],
     ['POST', '/responses/:responseId/cancel', 'cancelResponse', 'Cancel a background response'],
     ['GET', '/responses/:responseId/input_items', 'listResponseInputItems', 'List the input of a response'],
+  ],
+  conversations: [
+    ['POST', '/conversations', 'createConversation', 'Create a conversation'],
+    ['GET', '/conversations/:conversationId', 'retrieveConversation', 'Retrieve a conversation'],
+    ['POST', '/conversations/:conversationId', 'updateConversation', 'Change a conversation'],
+    ['DELETE', '/conversations/:conversationId', 'deleteConversation', 'Delete a conversation'],
+    ['GET', '/conversations/:conversationId/items', 'listConversationItems', 'List the items of a conversation'],
+    ['POST', '/conversations/:conversationId/items', 'createConversationItems', 'Add items to a conversation'],
+    ['GET', '/conversations/:conversationId/items/:itemId', 'retrieveConversationItem', 'Retrieve an item'],
+    ['DELETE', '/conversations/:conversationId/items/:itemId', 'deleteConversationItem', 'Delete an item'],
   ],
   assistants: [
     ['GET', '/assistants', 'listAssistants', 'List assistants'],

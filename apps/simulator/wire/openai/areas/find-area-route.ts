@@ -23,7 +23,7 @@ const routes = new Map<string, CallRoute>(
     ] as const
   ).map(([path, reads, call]) => [path, { name: `POST ${path}`, reads, call }]),
 );
-const echoed = /^\/v1\/(assistants|threads|vector_stores|responses)(\/|$)/;
+const echoed = /^\/v1\/(assistants|threads|vector_stores|responses|conversations)(\/|$)/;
 
 /** The areas that a gateway passes on whole; of those that keep state, an echo. */
 export function findAreaRoute(method: string, path: string): Route | undefined {
