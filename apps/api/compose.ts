@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createConfigs } from '#libs/access/configs.ts';
-import { virtualKeySlugs } from '#libs/access/virtual-key-slugs.ts';
+import { listLivingKeys } from '#libs/access/list-living-keys.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
@@ -69,7 +69,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     apiKeys: createApiKeys({ db, eventLog, snapshot }),
     configs: createConfigs({ db, eventLog, snapshot, checkDestination: egress.check }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
-    virtualKeySlugs: (workspaceId) => virtualKeySlugs(db, workspaceId),
+    virtualKeySlugs: async (workspaceId) => (await listLivingKeys(db, workspaceId)).map(({ slug }) => slug),
     batches,
     fineTuningJobs,
     files,

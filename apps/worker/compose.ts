@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { virtualKeySlugs } from '#libs/access/virtual-key-slugs.ts';
+import { listLivingKeys } from '#libs/access/list-living-keys.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
@@ -162,7 +162,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             validator,
             watch,
             releaseTarget,
-            virtualKeySlugs: (workspaceId) => virtualKeySlugs(db, workspaceId),
+            virtualKeys: (workspaceId) => listLivingKeys(db, workspaceId),
             logger,
             findInput: async (workspaceId, fileId) => {
               try {

@@ -8,6 +8,7 @@ import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { PlanRun } from '#libs/routing/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
+import { operationOf } from './endpoint-operation.ts';
 import type { LinePlace } from './line-place.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
@@ -39,12 +40,6 @@ export type CalledLine = {
   option: string | null;
   startedAtMs: number;
   durationMs: number;
-};
-
-const operations: Record<string, Operation> = {
-  '/v1/chat/completions': 'chat',
-  '/v1/completions': 'completions',
-  '/v1/embeddings': 'embeddings',
 };
 
 const retryResolveMs = 500;
@@ -92,7 +87,7 @@ export function createCallLine(deps: {
   }
 
   return async ({ batch, line, body, signal, place }) => {
-    const operation = operations[batch.endpoint];
+    const operation = operationOf(batch.endpoint);
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
     if (operation === undefined || body === undefined)
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);

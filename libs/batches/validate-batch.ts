@@ -7,10 +7,14 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { BatchFileValidator, ValidationResult } from '#libs/validation/batch-file-validator.ts';
 import type { Chunk } from '#libs/validation/chunk-table.ts';
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
+import { lacksEndpoint } from './endpoint-operation.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { releaseOrder } from './dispatch-chunks.ts';
+
+type VirtualKey = { id: string; slug: string; provider: string };
 
 type Deps = {
   db: Kysely<Database>;
@@ -20,8 +24,8 @@ type Deps = {
   watch: BatchWatch;
   /** The input file as its owner sees it: undefined when it is unknown, deleted or expired. */
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
-  /** Slugs of a workspace's virtual keys. */
-  virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
+  /** The virtual keys of a workspace. */
+  virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
   logger: Logger;
@@ -44,11 +48,13 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   let result: ValidationResult;
   try {
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
+    const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
     result = await deps.validator.validate({
       open: () => readBlob(deps.blobs, input.blob),
-      endpoint: batch.endpoint as '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings',
+      endpoint: batch.endpoint as BatchEndpoint,
       hasDefaultTarget: batch.target.type !== 'none',
-      virtualKeys: namesKeys(batch) ? new Set(await deps.virtualKeySlugs(batch.workspace_id)) : null,
+      virtualKeys: namesKeys(batch) ? new Set(keys.map(({ slug }) => slug)) : null,
+      unable: providersWithout(batch, keys),
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
     });
@@ -74,6 +80,18 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
 /** Whether the lines' own models say where they go: a config, and a model for all lines, come before them. */
 const namesKeys = ({ target, gateway_options: options }: BatchRow): boolean =>
   !('caller' in target) && options['provider_model'] === undefined;
+
+/** The providers that lack the batch's endpoint, as far as is known before a line is read: not those of a config. */
+function providersWithout(batch: BatchRow, keys: readonly VirtualKey[]): Map<string | null, string> {
+  const { target, endpoint, gateway_options: options } = batch;
+  // A model for all lines may name a key of its own; it is judged when the first line is called.
+  if (String(options['provider_model']).startsWith('@')) return new Map();
+  const places: [string | null, string][] = namesKeys(batch) ? keys.map(({ slug, provider }) => [slug, provider]) : [];
+  if (target.type === 'provider') places.push([null, target.provider]);
+  const own = target.type === 'virtual_key' ? keys.find(({ id }) => id === target.virtual_key_id) : undefined;
+  if (own !== undefined) places.push([null, own.provider]);
+  return new Map(places.filter(([, provider]) => lacksEndpoint(provider, endpoint)));
+}
 
 async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
   for await (const chunk of (await blobs.read(blob)) as AsyncIterable<Buffer>) {

@@ -5,7 +5,14 @@ import { ListQuery, listOf } from './lists.ts';
 
 // gateway-api.md "Batch"; openai-semantics.md 1.1; option spellings: interface-and-providers.md 1.5.
 
-export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'] as const;
+export const batchEndpoints = [
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/embeddings',
+  '/v1/responses',
+  '/v1/moderations',
+  '/v1/images/generations',
+] as const;
 export type BatchEndpoint = (typeof batchEndpoints)[number];
 
 export const batchStatuses = [

@@ -2,7 +2,14 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
+import type {
+  Call,
+  Operation,
+  OutboundRequest,
+  Provider,
+  ProviderError,
+  Translation,
+} from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from './answer.ts';
 import type { Egress } from './egress.ts';
@@ -14,7 +21,7 @@ import { jsonToPayloads } from './json-to-stream.ts';
 import type { Faults } from './provider-faults.ts';
 import { isHopeless } from './retry.ts';
 import { readRetryAfter } from './retry-after.ts';
-import { asRecord, readFinishReason, readUsage } from './usage.ts';
+import { asRecord, readFinishReason, readTokenUsage, readUsage } from './usage.ts';
 
 export type AttemptInput = {
   egress: Egress;
@@ -30,6 +37,17 @@ export type AttemptInput = {
   workspaceId: string | undefined;
   /** Shared by all attempts of the call; not written here. */
   attempts: readonly Attempt[];
+};
+
+/** The list without which a 200 is no answer to the operation. */
+const answerLists: Readonly<Record<Operation, string>> = {
+  chat: 'choices',
+  completions: 'choices',
+  embeddings: 'data',
+  models: 'data',
+  responses: 'output',
+  moderations: 'results',
+  images: 'data',
 };
 
 /** `errorCode` is the provider's own, of an answer that is an error. */
@@ -159,11 +177,11 @@ function readBody(input: AttemptInput, status: number, headers: IncomingHttpHead
   }
   const decoded = translation.decode ? decodeBody(input, parsed) : parsed;
   const body = asRecord(decoded);
-  const list = call.operation === 'chat' || call.operation === 'completions' ? 'choices' : 'data';
+  const list = answerLists[call.operation];
   if (!Array.isArray(body[list]))
     throw faults().invalid(`answered ${status} with JSON that has no "${list}" list`, bytes);
   const read = {
-    usage: readUsage(body['usage']),
+    usage: readUsage(body['usage']) ?? readTokenUsage(body['usage']),
     model: typeof body['model'] === 'string' ? body['model'] : null,
     finishReason: readFinishReason(body['choices']),
   };

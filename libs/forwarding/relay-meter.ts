@@ -1,6 +1,6 @@
 import type { Usage } from './answer.ts';
 import { openSseFraming } from './sse-framing.ts';
-import { asRecord, readUsage } from './usage.ts';
+import { asRecord, readTokenUsage, readUsage } from './usage.ts';
 
 /** Reads a copy of a body that passes untouched, for what it says of usage. Never throws: the body passes in any case. */
 export type RelayMeter = {
@@ -70,15 +70,4 @@ function usageOf(text: string): ReturnType<RelayMeter['read']> {
   } catch {
     return unread;
   }
-}
-
-/** The names that the Responses, images and audio APIs use. */
-function readTokenUsage(usage: unknown): Usage | null {
-  const { input_tokens, output_tokens, input_tokens_details, output_tokens_details } = asRecord(usage);
-  return readUsage({
-    prompt_tokens: input_tokens,
-    completion_tokens: output_tokens,
-    prompt_tokens_details: input_tokens_details,
-    completion_tokens_details: output_tokens_details,
-  });
 }

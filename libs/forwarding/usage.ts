@@ -23,6 +23,17 @@ export function readUsage(usage: unknown): Usage | null {
   };
 }
 
+/** Usage by the names that the Responses, images and audio APIs use. */
+export function readTokenUsage(usage: unknown): Usage | null {
+  const { input_tokens, output_tokens, input_tokens_details, output_tokens_details } = asRecord(usage);
+  return readUsage({
+    prompt_tokens: input_tokens,
+    completion_tokens: output_tokens,
+    prompt_tokens_details: input_tokens_details,
+    completion_tokens_details: output_tokens_details,
+  });
+}
+
 function count(value: unknown): number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0;
 }

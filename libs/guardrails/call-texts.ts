@@ -29,19 +29,23 @@ export function inputTexts(operation: Operation, body: Body): CallTexts {
       hasUnreadable: false,
     };
   }
-  const input = operation === 'completions' ? body['prompt'] : body['input'];
+  const input = operation === 'completions' || operation === 'images' ? body['prompt'] : body['input'];
   if (input === undefined || input === null) return noTexts;
   const parts = Array.isArray(input) ? (input as unknown[]) : [input];
   const texts = parts.filter((part) => typeof part === 'string');
   return { said: texts, measured: texts, hasUnreadable: texts.length < parts.length };
 }
 
-/** The texts of a whole answer; none of an answer without choices (embeddings). */
+/** The texts of a whole answer: of its choices, or of a response's messages; none of one without any (embeddings). */
 export function outputTexts(body: Body): CallTexts {
-  const texts = listOf(body['choices']).map((choice) => {
+  const choices = listOf(body['choices']).map((choice) => {
     const { message, text } = asRecord(choice);
     return typeof text === 'string' ? text : textOfMessage(asRecord(message));
   });
+  const messages = listOf(body['output'])
+    .map(asRecord)
+    .filter(({ type }) => type === 'message');
+  const texts = [...choices, ...messages.map(textOfMessage)];
   return { said: texts, measured: texts, hasUnreadable: false };
 }
 

@@ -2,11 +2,13 @@ import { providerPlaces } from './provider-places.ts';
 import { relayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
 
 export type OperationForm = 'pass-through' | 'transformed' | 'cannot';
+/** Operations with a route of their own; those of areas are told with their area. */
+type OwnOperation = Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'models'>;
 type AreaName = RelayArea | 'fine_tuning';
 
 export type ProviderDescription = {
   id: string;
-  operations: Readonly<Record<Operation, OperationForm>>;
+  operations: Readonly<Record<OwnOperation, OperationForm>>;
   /** Of everything but completions: areas are forwarded whole, or not at all; fine-tuning jobs are our own. */
   areas: Readonly<Record<AreaName, OperationForm>>;
   /** With the names of settings in braces; null: the caller names a host. */
@@ -16,12 +18,12 @@ export type ProviderDescription = {
   differences: readonly string[];
 };
 
-const operationNames: readonly Operation[] = ['chat', 'completions', 'embeddings', 'models'];
+const operationNames: readonly OwnOperation[] = ['chat', 'completions', 'embeddings', 'models'];
 const areaNames: readonly AreaName[] = [...relayAreas, 'fine_tuning'];
 
 /** What a provider can, and where it is, as its adapter says it. */
 export function describeProvider(provider: Provider): ProviderDescription {
-  const formOf = (operation: Operation): OperationForm => {
+  const formOf = (operation: OwnOperation): OperationForm => {
     const translation = provider.operations[operation];
     if (!translation) return 'cannot';
     return translation.passThrough ? 'pass-through' : 'transformed';
@@ -92,7 +94,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       'All of an area’s operations (`GET /openapi.json` lists them) go to one provider, whole: no config but its first target,',
       'no cache, no retries. Fine-tuning jobs are Sluice’s own: it uploads their files, creates and follows them at the',
       'provider, and keeps events, checkpoints and result files. Files and batches are Sluice’s own too, and a batch runs on',
-      'every provider that has its endpoint.',
+      'every provider that has its endpoint: for `/v1/responses`, `/v1/moderations` and `/v1/images/generations` that is the',
+      'area, and such lines have retries and a config’s targets like all others.',
     ].join('\n'),
     areas,
     '## Addresses and settings',

@@ -7,18 +7,19 @@ import {
   openAmendedStream,
   type Dialect,
 } from './dialect.ts';
-import type {
-  Addressing,
-  Call,
-  Operation,
-  OutboundRequest,
-  Provider,
-  ProviderError,
-  RelayArea,
-  RelayCall,
-  Settings,
-  Translation,
-  Upstream,
+import {
+  operationPaths,
+  type Addressing,
+  type Call,
+  type Operation,
+  type OutboundRequest,
+  type Provider,
+  type ProviderError,
+  type RelayArea,
+  type RelayCall,
+  type Settings,
+  type Translation,
+  type Upstream,
 } from './provider.ts';
 import { partsOf } from './url-parts.ts';
 
@@ -42,13 +43,6 @@ type Options = {
 
 /** Most servers know the roles system, user, assistant and tool only. */
 const common: Dialect = {};
-
-const paths: Record<Operation, string> = {
-  chat: '/chat/completions',
-  completions: '/completions',
-  embeddings: '/embeddings',
-  models: '/models',
-};
 
 /** A provider that speaks OpenAI's dialect: the client's bytes go out, the provider's bytes come back. */
 export function openAiCompatible({
@@ -76,7 +70,7 @@ export function openAiCompatible({
       for (const name of Object.keys(call.headers)) headers.push(name, call.headers[name] ?? '');
       pushSettings(headers, settings, call.headers);
       const { origin, folder, search } = partsOf(base);
-      const path = folder + paths[call.operation] + search;
+      const path = folder + operationPaths[call.operation] + search;
       if (call.operation === 'models') return { method: 'GET', origin, path, headers, body: null };
       headers.push('content-type', 'application/json');
       return { method: 'POST', origin, path, headers, body: encodeBody(call, asksForUsage, dialect) };
@@ -97,7 +91,12 @@ export function openAiCompatible({
     completions: translation,
     embeddings: translation,
     models: { ...translation, decode: toModelList },
+    // Live calls of these areas are relayed as streams; lines of batches are calls like any other.
+    responses: translation,
+    moderations: translation,
+    images: translation,
   };
+  const ofLines = (['responses', 'moderations', 'images'] as const).filter((area) => relays.includes(area));
   const encodeRelayed = (call: RelayCall, upstream: Upstream): OutboundRequest => {
     const request = encodeRelay(call, upstream);
     pushSettings(request.headers, upstream.settings, call.headers);
@@ -114,7 +113,7 @@ export function openAiCompatible({
     ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
     ...(differences.length > 0 ? { differences } : {}),
     ...(fineTuning ? { fineTuning: addressOf } : {}),
-    operations: Object.fromEntries(operations.map((operation) => [operation, byOperation[operation]])),
+    operations: Object.fromEntries([...operations, ...ofLines].map((operation) => [operation, byOperation[operation]])),
   };
 }
 

@@ -2,7 +2,17 @@ import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 
-export type Operation = 'chat' | 'completions' | 'embeddings' | 'models';
+/** Where each operation is in OpenAI's interface, below `/v1`. The last three are of areas that are forwarded whole. */
+export const operationPaths = {
+  chat: '/chat/completions',
+  completions: '/completions',
+  embeddings: '/embeddings',
+  models: '/models',
+  responses: '/responses',
+  moderations: '/moderations',
+  images: '/images/generations',
+} as const;
+export type Operation = keyof typeof operationPaths;
 
 /** A provider's own settings by the names of their headers in snake case (`aws_region`), as virtual keys store them. */
 export type Settings = Readonly<Record<string, string>>;

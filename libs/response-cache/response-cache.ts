@@ -3,6 +3,7 @@ import { pickHeaders } from '#libs/forwarding/answer-headers.ts';
 import type { Answer, ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { Operation } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { answerOf, headOf, recordStream, type CacheEntry, type EntryHead } from './cache-entry.ts';
 import { cacheKey, type CacheScope } from './cache-key.ts';
@@ -40,6 +41,9 @@ export type ResponseCache = {
   /** Writes what waits for the shared level. */
   stop: () => Promise<void>;
 };
+
+/** What areas answer may be a thing at the provider (a stored response) or large (images): it is made anew each time. */
+const kept: ReadonlySet<Operation> = new Set<Operation>(['chat', 'completions', 'embeddings']);
 
 /** Beside its body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;
@@ -102,7 +106,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
 
   return {
     async through({ workspaceId, credentialId }, options, { request, target, make }) {
-      if (options.disabled || request.operation === 'models' || request.body.length > entryBytesMax) {
+      if (options.disabled || !kept.has(request.operation) || request.body.length > entryBytesMax) {
         return withStatus(await make(), 'DISABLED');
       }
       const { namespace, maxAgeMs, refresh } = options;

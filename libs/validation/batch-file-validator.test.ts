@@ -24,6 +24,7 @@ const inputOf = (content: string | Buffer, more: Partial<ValidationInput> = {}):
   endpoint: '/v1/chat/completions',
   hasDefaultTarget: true,
   virtualKeys: null,
+  unable: new Map(),
   linesMax: null,
   linesPerChunk: 500,
   chunkBytesMax: 8_000_000,

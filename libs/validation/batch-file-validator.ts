@@ -52,6 +52,8 @@ export type ValidationInput = {
   hasDefaultTarget: boolean;
   /** Slugs of the virtual keys that a line's model may name; null: whichever it names. */
   virtualKeys: ReadonlySet<string> | null;
+  /** Providers that lack the endpoint: by the slug of their virtual key, and of the batch's own target by `null`. */
+  unable: ReadonlyMap<string | null, string>;
   /** Requests in the file; null for no limit. */
   linesMax: number | null;
   linesPerChunk: number;

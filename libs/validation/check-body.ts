@@ -1,5 +1,5 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { chatBreach, completionBreach } from '#libs/contracts/body-rules.ts';
 import { ChatCompletionRequest } from '#libs/contracts/chat.ts';
@@ -12,10 +12,16 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
+// Forwarded whole: what else such a body may hold is the provider's to judge.
+const relayed: BodyContract = { schema: z.looseObject({ model: z.string() }), breach: () => null };
+
 const contracts: Record<BatchEndpoint, BodyContract> = {
   '/v1/chat/completions': { schema: ChatCompletionRequest, breach: chatBreach },
   '/v1/completions': { schema: CompletionRequest, breach: completionBreach },
   '/v1/embeddings': { schema: EmbeddingRequest, breach: () => null },
+  '/v1/responses': relayed,
+  '/v1/moderations': relayed,
+  '/v1/images/generations': relayed,
 };
 
 const compiled = new Map<BatchEndpoint, ValidateFunction>();

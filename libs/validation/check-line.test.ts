@@ -8,6 +8,7 @@ const rulesFor = (endpoint: BatchEndpoint, hasDefaultTarget = true): LineRules =
   endpoint,
   hasDefaultTarget,
   virtualKeys: null,
+  unable: new Map(),
 });
 const chatRules = rulesFor('/v1/chat/completions');
 const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] };
@@ -164,6 +165,22 @@ test('a virtual key that a model names must exist, where they are known', () => 
   expect(problemOf(withBody({ model: '@mian/gpt-4o' }))).toBeNull();
 });
 
+test('a line for a provider without the endpoint is told so, where the provider is known', () => {
+  const moderation = (model: string) => ({ ...line, url: '/v1/moderations', body: { model, input: 'hello' } });
+  const rules = { ...rulesFor('/v1/moderations'), unable: new Map([['anthropic-key', 'anthropic']]) };
+  expect(problemOf(moderation('@other/omni'), rules)).toBeNull();
+  expect(problemOf(moderation('omni'), rules)).toBeNull();
+  const problem = {
+    code: 'unsupported_operation',
+    param: 'body.model',
+    message: expect.stringContaining("The provider 'anthropic' has no /v1/moderations."),
+  };
+  expect(problemOf(moderation('@anthropic-key/omni'), rules)).toEqual(problem);
+  const ofBatch = { ...rules, unable: new Map([[null, 'anthropic']]) };
+  expect(problemOf(moderation('omni'), ofBatch)).toEqual(problem);
+  expect(problemOf(moderation('@other/omni'), ofBatch)).toBeNull();
+});
+
 test('optional members may be null in a line as they may live', () => {
   const nulls = { tools: null, tool_choice: null, response_format: null, parallel_tool_calls: null, stream: null };
   expect(problemOf(withBody({ ...nulls, functions: null, user: null }))).toBeNull();
@@ -179,6 +196,17 @@ test('the other endpoints have their own bodies and words', () => {
   expect(problemOf({ ...completion, body: { model: 'm', prompt: 'x', stream: true } }, rules)?.message).toBe(
     'Completions: Streaming is not supported in the Batch API.',
   );
+  for (const url of ['/v1/responses', '/v1/moderations', '/v1/images/generations'] as const) {
+    const relayed = { ...line, url, body: { model: 'm', input: [{ any: 'thing' }] } };
+    expect(problemOf(relayed, rulesFor(url))).toBeNull();
+    expect(problemOf({ ...relayed, body: { model: 7 } }, rulesFor(url))).toMatchObject({ param: 'body.model' });
+    expect(problemOf({ ...relayed, body: { input: 'x' } }, rulesFor(url))?.message).toBe(
+      'Model parameter is required.',
+    );
+    expect(problemOf({ ...relayed, body: { model: 'm', stream: true } }, rulesFor(url))).toMatchObject({
+      code: 'streaming_unsupported',
+    });
+  }
   const embedding = { ...line, url: '/v1/embeddings', body: { model: 'e', input: [] as unknown[] } };
   expect(problemOf(embedding, rulesFor('/v1/embeddings'))).toMatchObject({ code: 'empty_array', param: 'body.input' });
 });

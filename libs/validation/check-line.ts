@@ -12,6 +12,8 @@ export type LineRules = SchemaLimits & {
   hasDefaultTarget: boolean;
   /** Slugs of the virtual keys that a model may name; null: whichever it names. */
   virtualKeys: ReadonlySet<string> | null;
+  /** Providers that lack the endpoint: by the slug of their virtual key, and of the batch's own target by `null`. */
+  unable: ReadonlyMap<string | null, string>;
   customIdLengthMax: number;
 };
 
@@ -54,6 +56,9 @@ const routeNames: Record<BatchEndpoint, string> = {
   '/v1/chat/completions': 'Chat Completions',
   '/v1/completions': 'Completions',
   '/v1/embeddings': 'Embeddings',
+  '/v1/responses': 'Responses',
+  '/v1/moderations': 'Moderations',
+  '/v1/images/generations': 'Images',
 };
 
 /** Checks the text of one line. Pure but for the caches of compiled schemas. */
@@ -145,9 +150,15 @@ function checkRequired(body: Record<string, unknown>, endpoint: BatchEndpoint): 
   return null;
 }
 
-function checkTarget(model: string | null, { hasDefaultTarget, virtualKeys }: LineRules): Problem | null {
+function checkTarget(model: string | null, rules: LineRules): Problem | null {
+  const { hasDefaultTarget, virtualKeys, unable, endpoint } = rules;
   const slug = model === null ? undefined : /^@([a-zA-Z0-9_-]{1,64})\/./s.exec(model)?.[1];
-  if (slug === undefined ? hasDefaultTarget : virtualKeys === null || virtualKeys.has(slug)) return null;
+  if (slug === undefined ? hasDefaultTarget : virtualKeys === null || virtualKeys.has(slug)) {
+    const provider = unable.get(slug ?? null);
+    if (provider === undefined) return null;
+    const message = `The provider '${provider}' has no ${endpoint}. Name a virtual key of another one in the model, as '@virtual-key/model'.`;
+    return { code: 'unsupported_operation', message, param: 'body.model' };
+  }
   const shown = model !== null && model.length > 200 ? `${model.slice(0, 200)}…` : model;
   if (slug !== undefined) {
     const message = `The model '${shown}' names the virtual key '${slug}', which does not exist in this workspace.`;

@@ -29,7 +29,13 @@ const poolDyingOf = (poison: string): SlicePool & { tasks: string[] } => {
 const checkerOf = (pool: SlicePool, deadlyLinesMax: number) =>
   createSliceChecker({
     pool,
-    rules: { ...defaultLimits, endpoint: '/v1/chat/completions', hasDefaultTarget: true, virtualKeys: null },
+    rules: {
+      ...defaultLimits,
+      endpoint: '/v1/chat/completions',
+      hasDefaultTarget: true,
+      virtualKeys: null,
+      unable: new Map(),
+    },
     sliceTimeoutMs: 1_000,
     lineTimeoutMs: 1_000,
     deadlyLinesMax,

@@ -16,8 +16,8 @@ type Deps = { pool: SlicePool; limits: ValidationLimits; temporaryDirectory: str
 /** See BatchFileValidator.validate. */
 export async function validateFile(input: ValidationInput, deps: Deps): Promise<ValidationResult> {
   const { pool, limits } = deps;
-  const { endpoint, hasDefaultTarget, virtualKeys } = input;
-  const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys };
+  const { endpoint, hasDefaultTarget, virtualKeys, unable } = input;
+  const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable };
   const ended = new AbortController(); // Stops what is still in flight when the check ends early.
   const signal = input.signal === undefined ? ended.signal : AbortSignal.any([input.signal, ended.signal]);
   const { sliceTimeoutMs, lineTimeoutMs, costlyLinesMax, lineBytesMax, sliceBytes } = limits;

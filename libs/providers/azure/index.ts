@@ -2,16 +2,17 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import { numberOf, toRecord, toRecords } from '../json-value.ts';
 import { decodeOpenAiError, encodeBody } from '../openai-compatible.ts';
-import type { Call, Operation, OutboundRequest, Provider, Settings, Translation, Upstream } from '../provider.ts';
+import {
+  operationPaths,
+  type Call,
+  type OutboundRequest,
+  type Provider,
+  type Settings,
+  type Translation,
+  type Upstream,
+} from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { createEntraTokens, entraClientOf } from './entra-token.ts';
-
-const paths: Record<Operation, string> = {
-  chat: '/chat/completions',
-  completions: '/completions',
-  embeddings: '/embeddings',
-  models: '/models',
-};
 
 /** The newest dated version that is no preview (learn.microsoft.com, "Azure OpenAI API version lifecycle"). */
 const defaultVersion = '2024-10-21';
@@ -80,7 +81,7 @@ function encode(call: Call, upstream: Upstream): OutboundRequest {
   return {
     method: 'POST',
     origin,
-    path: folder + place + paths[call.operation] + query,
+    path: folder + place + operationPaths[call.operation] + query,
     headers,
     body: encodeBody(sent, true, null),
   };
