@@ -1,4 +1,3 @@
-import { Gauge } from 'prom-client';
 import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createConfigs } from '#libs/access/configs.ts';
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
@@ -7,7 +6,6 @@ import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
-import { createBodyMemory } from '#libs/http/body-memory.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
@@ -34,7 +32,7 @@ export type ApiProcess = {
 /** Wires the API process; the parts are in start order. */
 export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
   const platform = await createPlatform(config, { name: 'api', role: 'sender', queueStopMs: 1_000 }, logger);
-  const { db, eventLog, queue, blobs, access, files, egress, forwarder, requestLog, timeouts } = platform;
+  const { db, eventLog, queue, blobs, access, files, egress, forwarder, requestLog, timeouts, memory } = platform;
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
   const batches = createBatches({
@@ -54,14 +52,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
   const { secrets, snapshot } = access;
-  const memory = createBodyMemory(config.SLUICE_BODIES_MAX);
   const jsonBody: JsonBodyLimits = { ...defaultJsonBodyLimits, sizeBytesMax: config.SLUICE_BODY_MAX, memory };
-  const bodyBytes: Gauge = new Gauge({
-    name: 'sluice_http_body_bytes',
-    help: 'JSON bodies of the requests under way.',
-    registers: [metrics.registry],
-    collect: () => bodyBytes.set(memory.heldBytes()),
-  });
   const routes = createRoutes({
     db,
     clock: platform.databaseClock,

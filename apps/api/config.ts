@@ -29,8 +29,6 @@ export const ApiConfig = z.object({
   SLUICE_SIMULATOR_URL: z.url({ protocol: /^https?$/ }).optional(),
   /** A live request's JSON body: a conversation with images. */
   SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
-  /** The JSON bodies of all requests that the process works on. They take about three times as much memory. */
-  SLUICE_BODIES_MAX: byteSize('192MiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
   /**

@@ -17,6 +17,7 @@ import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
 import { createSharedCircuits } from '#libs/resilience/shared-circuits.ts';
@@ -48,6 +49,7 @@ export type Platform = {
   traffic: Traffic;
   responseCache: ResponseCache;
   requestLog: RequestLog;
+  memory: MemoryBudget;
   timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
   /** Calls one target of a config, with all that the config puts around it. */
   callLeaf: (call: LeafCall) => Promise<Outcome>;
@@ -81,6 +83,7 @@ export async function createPlatform(
     poolSizeMax: app.role === 'worker' ? 4 : 2,
     stopDeadlineMs: app.queueStopMs,
   });
+  const memory = createMemoryBudget(config.SLUICE_MEMORY_MAX);
   const egress = createEgress({
     allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
     connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
@@ -147,6 +150,7 @@ export async function createPlatform(
     traffic,
     responseCache,
     requestLog,
+    memory,
     timeouts,
     callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
     parts: [

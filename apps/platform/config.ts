@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { z } from 'zod';
+import { defaultMemoryBytesMax } from '#libs/kernel/memory-budget.ts';
 import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 
 /** What the API and the worker read alike; each app adds its own fields in its config.ts. */
@@ -53,6 +54,11 @@ export const platformFields = {
   SLUICE_CACHE_MEMORY: byteSize('64MiB', { minBytes: 65_536, maxBytes: 64 * 1_073_741_824 }),
   /** Rows that may wait while the database is away, before new calls are refused instead of going unlogged. */
   SLUICE_REQUEST_LOG_QUEUE: wholeNumber(20_000, { min: 100, max: 1_000_000 }),
+  /**
+   * What bodies, parsed values, answers under way, lines and results may take together in one process. Beyond it new calls
+   * get 503, answers wait in their sockets, and lines wait to be called.
+   */
+  SLUICE_MEMORY_MAX: byteSize(String(defaultMemoryBytesMax()), { minBytes: 4_194_304, maxBytes: 1_099_511_627_776 }),
   /** The largest answer that is read whole (not streamed). */
   SLUICE_RESPONSE_MAX: byteSize('64MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** How long after creation the unfinished lines of a batch expire. Both windows; shrunk in tests. */

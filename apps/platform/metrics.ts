@@ -7,7 +7,7 @@ import type { Platform } from './compose.ts';
  * does not answer; /metrics itself always does.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
-  const { db, queue, forwarder, egress, requestLog, pool, traffic, responseCache } = platform;
+  const { db, queue, forwarder, egress, requestLog, pool, traffic, responseCache, memory } = platform;
   const registers = [registry];
   gauge('sluice_forwarding_open_calls', 'Calls to providers under way.', () => forwarder.counters().openCalls);
   gauge('sluice_forwarding_open_streams', 'Of these, streams.', () => forwarder.counters().openStreams);
@@ -39,6 +39,13 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Rows of the request log that were given up, since the start.',
     () => requestLog.stats().lostRows,
   );
+  gauge(
+    'sluice_memory_held_bytes',
+    'What bodies, parsed values, answers, lines and results under way are counted as.',
+    () => memory.stats().heldBytes,
+  );
+  gauge('sluice_memory_max_bytes', 'What they may take together.', () => memory.stats().bytesMax);
+  gauge('sluice_memory_waiting', 'Answers and lines that wait for memory.', () => memory.stats().waiting);
   gauge('sluice_database_connections', 'Connections of the pool.', () => pool.totalCount);
   gauge('sluice_database_waiting', 'Callers that wait for a connection of the pool.', () => pool.waitingCount);
   gauge('sluice_event_log_lag_seconds', 'Age of the oldest event that subscribers cannot read yet.', () =>

@@ -72,10 +72,10 @@ export function createHttpApp(deps: HttpAppDeps): Express {
   return app;
 }
 
-function openRequest({ logger, observe, jsonBody, requestLog = 'all' }: HttpAppDeps): RequestHandler {
+function openRequest({ logger, observe, requestLog = 'all' }: HttpAppDeps): RequestHandler {
   return (request, response, next) => {
     response.on('close', () => {
-      jsonBody?.memory?.release(contextOf(request));
+      contextOf(request).memory?.release();
       const end = toRequestEnd(request, response);
       observe?.(end);
       if (requestLog === 'all' || end.status >= 400) logRequest(logger, request, end);

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
-import type { BodyMemory } from './body-memory.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { hasBody } from './drain-request.ts';
 import { jsonErrorOffset } from './json-scan.ts';
 import { contextOf } from './request-context.ts';
@@ -17,7 +17,7 @@ export type JsonBodyLimits = {
   /** From the first look at the body to its last byte: a client that drips is cut off. */
   timeoutMs: number;
   /** Shared by all requests of the process. Absent: unbounded. */
-  memory?: BodyMemory;
+  memory?: MemoryBudget;
 };
 
 /** Defaults: 10 MiB holds a conversation with images; 64 levels and 100,000 members are beyond any real request. */
@@ -30,6 +30,9 @@ export const defaultJsonBodyLimits: JsonBodyLimits = {
 
 /** A JSON body: the bytes as they came, and what they say, parsed once. */
 export type JsonBody = { readonly bytes: Buffer; readonly value: unknown };
+
+/** Charged at once: nearly all bodies are smaller, and come in one piece. */
+const smallBytesMax = 65_536;
 
 const bodyKey = Symbol('json body');
 type Carrier = { [bodyKey]?: JsonBody };
@@ -44,8 +47,8 @@ export function jsonBodyOf(request: IncomingMessage): JsonBody {
 /**
  * Reads and parses a JSON body; afterwards `jsonBodyOf` and `request.body` have it.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
- * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, too slow, cut off; and what
- * `limits.memory` throws.
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, too slow, cut off; unavailable
+ * when the process has no memory for it now.
  */
 export async function readJsonBody(
   request: IncomingMessage & { body?: unknown },
@@ -53,8 +56,13 @@ export async function readJsonBody(
   limits: JsonBodyLimits,
 ): Promise<void> {
   checkHeaders(request, limits);
-  const bytes = await readBytes(request, response, limits);
-  const body = { bytes, value: parseJson(bytes, limits) };
+  // It left while its key was looked up: no event will tell of its end any more.
+  if (response.destroyed) throw clientGone();
+  const context = contextOf(request);
+  const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
+  context.memory = lease;
+  const bytes = await readBytes(request, response, limits, lease);
+  const body = { bytes, value: parseJson(bytes, limits, lease) };
   (request as Carrier)[bodyKey] = body;
   request.body = body.value;
 }
@@ -94,14 +102,19 @@ function bodyTooLarge(sizeBytesMax: number): GatewayError {
   return new GatewayError('payload_too_large', 'request_too_large', message);
 }
 
-function readBytes(request: IncomingMessage, response: ServerResponse, limits: JsonBodyLimits): Promise<Buffer> {
+function readBytes(
+  request: IncomingMessage,
+  response: ServerResponse,
+  limits: JsonBodyLimits,
+  lease: MemoryLease | null,
+): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let sizeBytes = 0;
-    // It left while its key was looked up: no event will tell of its end any more.
-    if (response.destroyed) throw clientGone();
-    let heldBytes = Number(request.headers['content-length'] ?? 0);
-    limits.memory?.hold(contextOf(request), heldBytes);
+    const toldBytes = Number(request.headers['content-length'] ?? 0);
+    // Larger ones are charged as they come: who only tells of a large body must not keep others out.
+    let heldBytes = Math.min(toldBytes, smallBytesMax);
+    lease?.charge(toldBytes > heldBytes && !lease.hasRoom(toldBytes) ? toldBytes : heldBytes);
     const settle = (error: unknown): void => {
       clearTimeout(timer);
       request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
@@ -113,7 +126,7 @@ function readBytes(request: IncomingMessage, response: ServerResponse, limits: J
       if (sizeBytes > limits.sizeBytesMax) return settle(bodyTooLarge(limits.sizeBytesMax));
       if (sizeBytes > heldBytes) {
         try {
-          limits.memory?.hold(contextOf(request), sizeBytes - heldBytes);
+          lease?.charge(sizeBytes - heldBytes);
         } catch (error) {
           return settle(error);
         }
@@ -139,12 +152,12 @@ export function clientGone(): GatewayError {
   return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
 }
 
-/** Bytes to a JSON value; throws invalid_request as `readJsonBody` does. */
-export function parseJson(bytes: Buffer, limits: Pick<JsonBodyLimits, 'depthMax' | 'membersMax'>): unknown {
+/** Bytes to a JSON value, charged to the lease; throws as `readJsonBody` does. */
+function parseJson(bytes: Buffer, limits: JsonBodyLimits, lease: MemoryLease | null): unknown {
   if (!isUtf8(bytes)) {
     throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
   }
-  const { excess } = measureJson(bytes, limits);
+  const { excess, textBytes, valueBytes } = measureJson(bytes, limits);
   if (excess === 'depth') {
     const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
     throw new GatewayError('invalid_request', 'json_too_deep', message);
@@ -153,12 +166,26 @@ export function parseJson(bytes: Buffer, limits: Pick<JsonBodyLimits, 'depthMax'
     const message = `The objects of the request body have more than ${limits.membersMax} members.`;
     throw new GatewayError('invalid_request', 'json_too_many_members', message);
   }
+  if (lease !== null) {
+    const wholeBytes = lease.usedBytes + textBytes + valueBytes;
+    if (wholeBytes > lease.leaseBytesMax) throw tooComplex(wholeBytes, lease.leaseBytesMax);
+    lease.charge(textBytes + valueBytes);
+  }
   try {
     return JSON.parse(bytes.toString('utf8'));
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     throw malformed(bytes);
+  } finally {
+    lease?.give(textBytes);
   }
+}
+
+function tooComplex(wholeBytes: number, bytesMax: number): GatewayError {
+  const message =
+    `The request body holds so many values that it would take ${wholeBytes} bytes of memory: at most ${bytesMax} are ` +
+    'there for one request. Send fewer values, or several requests.';
+  return new GatewayError('payload_too_large', 'request_too_complex', message);
 }
 
 const byteOrderMark = Buffer.from('\uFEFF');

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Caller } from './caller.ts';
 
 /** Who and what one request is, for logs, events and calls to providers. Times are of `performance.now()`. */
@@ -19,8 +20,8 @@ export type RequestContext = {
   caller: Caller | null;
   /** More fields for the request's one log line (provider, model, tokens), set by handlers. */
   logFields: Record<string, unknown> | null;
-  /** Of `BodyMemory`. */
-  heldBodyBytes: number;
+  /** What the request holds until its answer is sent; null while it has no body. */
+  memory: MemoryLease | null;
 };
 
 const contextKey = Symbol('request context');
@@ -49,7 +50,7 @@ export function openContext(request: IncomingMessage): RequestContext {
     route: null,
     caller: null,
     logFields: null,
-    heldBodyBytes: 0,
+    memory: null as MemoryLease | null,
   };
   (request as Carrier)[contextKey] = context;
   const sentTraceId = gatewayHeader(request, 'x-gateway-trace-id', 'x-portkey-trace-id');

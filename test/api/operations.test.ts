@@ -60,7 +60,7 @@ test('metrics are in the Prometheus text format, with each request by method, ro
   expect(text).toContain('http_request_duration_seconds_count{method="GET",route="unmatched",status="4xx"} 1');
   expect(text).toContain('process_resident_memory_bytes ');
   expect(text).toMatch(/^sluice_forwarding_open_calls 0$/m);
-  expect(text).toMatch(/^sluice_http_body_bytes 0$/m);
+  expect(text).toMatch(/^sluice_memory_held_bytes 0$/m);
   expect(text).not.toContain('batch_x');
   expect(text).not.toContain(platform.adminKey);
 });

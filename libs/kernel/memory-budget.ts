@@ -1,0 +1,302 @@
+import { getHeapStatistics } from 'node:v8';
+import { GatewayError } from './errors.ts';
+
+/**
+ * What a process may hold for its callers at once: bodies, parsed values, answers under way, lines and results. Each call
+ * or line has a lease, to which its bytes are charged; the leases of a workspace share what the workspace may have.
+ */
+export type MemoryBudget = {
+  /** A lease that holds nothing yet. `workspaceId` null: of nobody in particular, which is one workspace too. */
+  open(workspaceId: string | null): MemoryLease;
+  /** What one lease may ever hold. */
+  readonly leaseBytesMax: number;
+  stats(): { heldBytes: number; bytesMax: number; waiting: number };
+};
+
+export type MemoryLease = {
+  readonly leaseBytesMax: number;
+  /** What was charged, and not given back. */
+  readonly usedBytes: number;
+  /** Charges more. Throws GatewayError: unavailable / `server_overloaded` with Retry-After, when there is no room now. */
+  charge(bytes: number): void;
+  /** As `charge`; false, and nothing charged, when there is no room now. */
+  tryCharge(bytes: number): boolean;
+  /** Whether `tryCharge` would find room now. */
+  hasRoom(bytes: number): boolean;
+  /** As `charge`, but waits for room. Throws as `charge` after `waitMsMax`, and what `signal` was aborted with. */
+  chargeWhenFree(bytes: number, options: { waitMsMax: number; signal: AbortSignal }): Promise<void>;
+  /**
+   * Waits until the lease holds at least so much, or as much as it may, for what will be charged. Resolves with false, and
+   * nothing held, when `signal` aborts before.
+   */
+  reserve(wanted: number, signal: AbortSignal): Promise<boolean>;
+  /** Gives back some of what was charged. */
+  give(bytes: number): void;
+  /** From now on it holds exactly this, whatever there is room for: of what is there already, the size has become known. */
+  become(bytes: number): void;
+  /** Gives back everything; what is charged later counts nowhere. */
+  release(): void;
+};
+
+/**
+ * A workspace alone has three quarters of the budget, two have three sevenths each: it may hold at most so many times what
+ * is free, so that another always finds some. (Dynamic thresholds, as switches share their buffers: Choudhury and Hahne,
+ * 1998.) Small leases may take more of what is left, and the last eighth is theirs: calls with images must not keep out
+ * those that need next to nothing.
+ */
+const shareOfFree = 3;
+const smallShareOfFree = 7;
+const smallBytesMax = 65_536;
+const largeShare = 7 / 8;
+
+/** Accounts of workspaces that hold nothing are forgotten when there are so many. */
+const accountsMax = 10_000;
+
+type Account = { heldBytes: number; waiters: Set<Waiter> };
+type Waiter = { lease: Lease; bytes: number; start: () => void };
+
+/**
+ * `graceMs`: after this long the oldest that waits gets what it asked for beyond the budget, one at a time. Answers that
+ * each hold a part and wait for more would otherwise wait for each other for ever, and small ones could keep a large one
+ * out. So the process holds at most the budget and one more lease.
+ */
+export function createMemoryBudget(bytesMax: number, { graceMs = 1_000 }: { graceMs?: number } = {}): MemoryBudget {
+  return new Budget(bytesMax, graceMs);
+}
+
+/** A budget that V8's heap bears when all of it is parsed values: three tenths of its limit, which containers lower. */
+export function defaultMemoryBytesMax(): number {
+  return Math.floor(getHeapStatistics().heap_size_limit * 0.3);
+}
+
+// Classes, because a lease is opened for every live call, and methods of a prototype cost it nothing.
+class Budget implements MemoryBudget {
+  readonly bytesMax: number;
+  readonly leaseBytesMax: number;
+  readonly #graceMs: number;
+  readonly #accounts = new Map<string | null, Account>();
+  /** All that wait, the oldest first, and their accounts in the order of their turns. */
+  readonly #waiters = new Set<Waiter>();
+  readonly #turns = new Set<Account>();
+  #heldBytes = 0;
+  #beyond: Lease | null = null;
+  #grace: NodeJS.Timeout | undefined;
+
+  constructor(bytesMax: number, graceMs: number) {
+    this.bytesMax = bytesMax;
+    this.leaseBytesMax = Math.floor((bytesMax * shareOfFree) / (shareOfFree + 1));
+    this.#graceMs = graceMs;
+  }
+
+  open(workspaceId: string | null): MemoryLease {
+    let account = this.#accounts.get(workspaceId);
+    if (account === undefined) {
+      if (this.#accounts.size >= accountsMax) this.#forgetIdle();
+      account = { heldBytes: 0, waiters: new Set() };
+      this.#accounts.set(workspaceId, account);
+    }
+    return new Lease(this, account);
+  }
+
+  stats() {
+    return { heldBytes: this.#heldBytes, bytesMax: this.bytesMax, waiting: this.#waiters.size };
+  }
+
+  #forgetIdle(): void {
+    for (const [id, { heldBytes, waiters }] of this.#accounts) {
+      if (heldBytes === 0 && waiters.size === 0) this.#accounts.delete(id);
+    }
+  }
+
+  /** Whether a lease may hold `more` than it does. */
+  fits(lease: Lease, more: number): boolean {
+    const own = lease.heldBytes + more;
+    if (lease === this.#beyond) return own <= this.leaseBytesMax;
+    const isSmall = own <= smallBytesMax;
+    const held = this.#heldBytes + more;
+    if (held > (isSmall ? this.bytesMax : this.bytesMax * largeShare)) return false;
+    return lease.account.heldBytes + more <= (isSmall ? smallShareOfFree : shareOfFree) * (this.bytesMax - held);
+  }
+
+  /** Counts a change of what a lease holds. */
+  count(lease: Lease, change: number): void {
+    this.#heldBytes += change;
+    lease.account.heldBytes += change;
+    if (change >= 0) return;
+    if (lease === this.#beyond && lease.heldBytes === 0) this.#beyond = null;
+    if (this.#waiters.size > 0) this.#admit();
+  }
+
+  wait(waiter: Waiter): void {
+    const { account } = waiter.lease;
+    this.#waiters.add(waiter);
+    account.waiters.add(waiter);
+    this.#turns.add(account);
+    this.#watchOldest();
+  }
+
+  leave(waiter: Waiter): void {
+    const { account } = waiter.lease;
+    this.#waiters.delete(waiter);
+    account.waiters.delete(waiter);
+    if (account.waiters.size === 0) this.#turns.delete(account);
+    if (this.#waiters.size > 0) return;
+    clearTimeout(this.#grace);
+    this.#grace = undefined;
+  }
+
+  /** The workspaces take turns; of each, the one that has waited longest. Who had a turn stands at the end, and has another. */
+  #admit(): void {
+    for (const account of this.#turns) {
+      const waiter = account.waiters.values().next().value;
+      if (waiter !== undefined && this.fits(waiter.lease, waiter.bytes)) this.#start(waiter);
+    }
+  }
+
+  #start(waiter: Waiter): void {
+    const { account } = waiter.lease;
+    this.leave(waiter);
+    // Its turn is over: it stands behind the others.
+    if (this.#turns.delete(account)) this.#turns.add(account);
+    waiter.start();
+  }
+
+  #watchOldest(): void {
+    this.#grace ??= setTimeout(() => {
+      this.#grace = undefined;
+      const oldest = this.#waiters.values().next().value;
+      if (oldest === undefined) return;
+      if (this.#beyond === null) {
+        this.#beyond = oldest.lease;
+        this.#start(oldest);
+      }
+      if (this.#waiters.size > 0) this.#watchOldest();
+    }, this.#graceMs);
+  }
+}
+
+class Lease implements MemoryLease {
+  readonly account: Account;
+  readonly #budget: Budget;
+  usedBytes = 0;
+  #reservedBytes = 0;
+  #isReleased = false;
+  /** The larger of what is used and what is reserved. */
+  heldBytes = 0;
+
+  constructor(budget: Budget, account: Account) {
+    this.#budget = budget;
+    this.account = account;
+  }
+
+  get leaseBytesMax(): number {
+    return this.#budget.leaseBytesMax;
+  }
+
+  hasRoom(bytes: number): boolean {
+    const more = this.usedBytes + bytes - this.heldBytes;
+    return more <= 0 || this.#isReleased || this.#budget.fits(this, more);
+  }
+
+  tryCharge(bytes: number): boolean {
+    if (this.#isReleased) return true;
+    if (!this.hasRoom(bytes)) return false;
+    this.usedBytes += bytes;
+    this.#hold();
+    return true;
+  }
+
+  charge(bytes: number): void {
+    if (!this.tryCharge(bytes)) throw overloaded();
+  }
+
+  async chargeWhenFree(bytes: number, options: { waitMsMax: number; signal: AbortSignal }): Promise<void> {
+    if (this.tryCharge(bytes)) return;
+    if (this.usedBytes + bytes > this.leaseBytesMax) throw overloaded(); // never
+    const isLate = AbortSignal.timeout(options.waitMsMax);
+    const isThere = await this.#wait(
+      this.usedBytes + bytes - this.heldBytes,
+      AbortSignal.any([options.signal, isLate]),
+      () => {
+        this.usedBytes += bytes;
+      },
+    );
+    if (isThere) return;
+    options.signal.throwIfAborted();
+    throw overloaded();
+  }
+
+  async reserve(wanted: number, signal: AbortSignal): Promise<boolean> {
+    if (signal.aborted) return false;
+    const bytes = Math.min(wanted, this.leaseBytesMax);
+    const more = bytes - this.heldBytes;
+    const take = (): void => {
+      this.#reservedBytes = bytes;
+    };
+    // Who comes does not go before who waits.
+    if (more > 0 && (this.account.waiters.size > 0 || !this.#budget.fits(this, more))) {
+      return await this.#wait(more, signal, take);
+    }
+    take();
+    this.#hold();
+    return true;
+  }
+
+  give(bytes: number): void {
+    if (this.#isReleased) return;
+    this.usedBytes -= bytes;
+    this.#hold();
+  }
+
+  become(bytes: number): void {
+    if (this.#isReleased) return;
+    this.usedBytes = bytes;
+    this.#reservedBytes = 0;
+    this.#hold();
+  }
+
+  release(): void {
+    this.become(0);
+    this.#isReleased = true;
+  }
+
+  #wait(bytes: number, signal: AbortSignal, take: () => void): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const end = (isThere: boolean): void => {
+      signal.removeEventListener('abort', onAbort);
+      resolve(isThere);
+    };
+    const waiter: Waiter = {
+      lease: this,
+      bytes,
+      start: () => {
+        if (!this.#isReleased) {
+          take();
+          this.#hold();
+        }
+        end(true);
+      },
+    };
+    const onAbort = (): void => {
+      this.#budget.leave(waiter);
+      end(false);
+    };
+    if (signal.aborted) return Promise.resolve(false);
+    signal.addEventListener('abort', onAbort, { once: true });
+    this.#budget.wait(waiter);
+    return promise;
+  }
+
+  #hold(): void {
+    const held = this.usedBytes > this.#reservedBytes ? this.usedBytes : this.#reservedBytes;
+    const change = held - this.heldBytes;
+    if (change === 0) return;
+    this.heldBytes = held;
+    this.#budget.count(this, change);
+  }
+}
+
+function overloaded(): GatewayError {
+  const message = 'The calls under way take as much memory as they may. Try again shortly.';
+  return new GatewayError('unavailable', 'server_overloaded', message, { retryAfterMs: 1_000 });
+}
