@@ -73,6 +73,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       resolveTarget: access.resolveTarget,
       routing: access.routing,
       callLeaf: platform.callLeaf,
+      search: platform.textJudge.search,
       requestLog,
       logger,
     },

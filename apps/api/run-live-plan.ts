@@ -2,17 +2,20 @@ import type { FoundPlan, Routing } from '#libs/access/routing.ts';
 import { withOptions } from '#libs/access/call-options.ts';
 import type { RequestCredentials } from '#libs/access/request-credentials.ts';
 import type { ForwardRequest, Outcome } from '#libs/forwarding/answer.ts';
+import type { TextJudge } from '#libs/guardrails/text-judge.ts';
 import { runPlan, type LeafCall, type PlanRun } from '#libs/routing/run-plan.ts';
 
 export type LivePlanDeps = {
   routing: Routing;
   /** Calls one target of a config; guardrails and cache are put around this. */
   callLeaf: (call: LeafCall) => Promise<Outcome>;
+  /** Looks for the expressions of conditions. */
+  search: TextJudge['search'];
 };
 
 /** Runs a live call by its config, with the caller's credentials where a target has none of its own. */
 export function runLivePlan(
-  { routing, callLeaf }: LivePlanDeps,
+  { routing, callLeaf, search }: LivePlanDeps,
   { plan, param, options }: FoundPlan,
   call: {
     workspaceId: string;
@@ -28,6 +31,7 @@ export function runLivePlan(
       resolve: (leaf, model, isLeafsModel) =>
         routing.resolveLeaf({ workspaceId, credentials, leaf, param, model, isLeafsModel }),
       callLeaf,
+      search: (rule, text, signal) => search(rule, text, { workspaceId, signal }),
       random: Math.random,
       now: Date.now,
     },

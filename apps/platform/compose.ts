@@ -13,6 +13,7 @@ import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
 import { createGuardrails } from '#libs/guardrails/guardrails.ts';
+import { createTextJudge, type TextJudge } from '#libs/guardrails/text-judge.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -50,6 +51,8 @@ export type Platform = {
   responseCache: ResponseCache;
   requestLog: RequestLog;
   memory: MemoryBudget;
+  /** Where expressions of tenants run. */
+  textJudge: TextJudge;
   timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
   /** Calls one target of a config, with all that the config puts around it. */
   callLeaf: (call: LeafCall) => Promise<Outcome>;
@@ -58,6 +61,9 @@ export type Platform = {
   /** A part whose start waits for a database that is away; the start may be repeated. */
   outlastingOutages: (part: Part) => Part;
 };
+
+// Each takes a quarter of a second at most, so that the last one has its turn after some seconds.
+const checksWaitingMax = { ofGroup: 32, ofAll: 512 };
 
 /** Nothing of it reads the database before it is started. */
 export async function createPlatform(
@@ -105,7 +111,12 @@ export async function createPlatform(
     limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
     logger,
   });
-  const guardrails = createGuardrails({ egress, clock: systemClock, logger });
+  const textJudge = createTextJudge({
+    threads: config.SLUICE_CHECK_THREADS,
+    // A worker's lines are bounded where they are called, and rather wait.
+    ...(app.role === 'sender' ? { waitingMax: checksWaitingMax } : {}),
+  });
+  const guardrails = createGuardrails({ egress, clock: systemClock, logger, textJudge });
   const responseCache = createResponseCache({
     stored: createStoredAnswers(db),
     clock: databaseClock,
@@ -151,6 +162,7 @@ export async function createPlatform(
     responseCache,
     requestLog,
     memory,
+    textJudge,
     timeouts,
     callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
     parts: [
@@ -164,6 +176,7 @@ export async function createPlatform(
       wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
+      { name: 'guardrail threads', stop: () => textJudge.stop() },
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,

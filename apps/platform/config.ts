@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
 import { defaultMemoryBytesMax } from '#libs/kernel/memory-budget.ts';
@@ -52,6 +53,11 @@ export const platformFields = {
   SLUICE_PROVIDER_QUEUE_WAIT: duration('10s', { minMs: 1, maxMs: 600_000 }),
   /** Answers of the response cache in the memory of one process; some ten thousand usual ones. */
   SLUICE_CACHE_MEMORY: byteSize('64MiB', { minBytes: 65_536, maxBytes: 64 * 1_073_741_824 }),
+  /**
+   * Threads in which one process checks what would hold up other calls: tenants' guardrails, large bodies. As many as
+   * cores less one, and two at least, because one workspace never has all of them.
+   */
+  SLUICE_CHECK_THREADS: wholeNumber(Math.max(2, availableParallelism() - 1), { min: 1, max: 64 }),
   /** Rows that may wait while the database is away, before new calls are refused instead of going unlogged. */
   SLUICE_REQUEST_LOG_QUEUE: wholeNumber(20_000, { min: 100, max: 1_000_000 }),
   /**

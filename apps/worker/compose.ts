@@ -83,6 +83,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     runByPlan: createLineRunner({
       batchTargets: access.batchTargets,
       callLeaf: platform.callLeaf,
+      search: platform.textJudge.search,
       policy,
     }),
     policy,

@@ -2,6 +2,7 @@ import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { WhenPossible } from '#libs/batches/call-line.ts';
 import type { ForwardRequest, Outcome } from '#libs/forwarding/answer.ts';
+import type { TextJudge } from '#libs/guardrails/text-judge.ts';
 import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { runPlanWithin } from '#libs/routing/run-plan-within.ts';
@@ -11,6 +12,7 @@ import { tagsOf } from './log-batch-line.ts';
 type Deps = {
   batchTargets: Pick<BatchTargets, 'planOf' | 'resolveLeaf'>;
   callLeaf: (call: LeafCall) => Promise<Outcome>;
+  search: TextJudge['search'];
   policy: (batch: BatchRow) => RetryPolicy;
 };
 
@@ -18,7 +20,7 @@ type Deps = {
  * Runs the lines of batches that were created with a config, as live calls are run; conditions see the line's own
  * parameters, the batch's metadata and its endpoint. The batch's retries are around it: another pass, from the top.
  */
-export function createLineRunner({ batchTargets, callLeaf, policy }: Deps) {
+export function createLineRunner({ batchTargets, callLeaf, search, policy }: Deps) {
   return (
     batch: BatchRow,
     request: ForwardRequest,
@@ -35,6 +37,7 @@ export function createLineRunner({ batchTargets, callLeaf, policy }: Deps) {
           resolve: (leaf, leafModel, isLeafsModel) =>
             whenPossible(() => batchTargets.resolveLeaf(workspaceId, target, leaf, leafModel, isLeafsModel)),
           callLeaf,
+          search: (rule, text, signal) => search(rule, text, { workspaceId, signal }),
           random: Math.random,
           now: Date.now,
           sleep,

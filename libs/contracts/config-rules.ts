@@ -1,4 +1,5 @@
 import type { Breach } from './describe-issue.ts';
+import { patternSize } from './pattern-size.ts';
 
 /** The members that rules across members look at; the rest of a config does not matter here. */
 type RuledConfig = {
@@ -27,6 +28,7 @@ export type ShapeLimits = {
   leavesMax: number;
   nestingMax: number;
   patternsMax: number;
+  patternSizeMax: number;
 };
 
 const invalid = (path: PropertyKey[], what: string): Breach => ({
@@ -49,8 +51,16 @@ export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
   if (Buffer.byteLength(JSON.stringify(value)) > limits.textBytesMax) {
     return invalid([], `a config is at most ${limits.textBytesMax} bytes of JSON long.`);
   }
-  if (countPatterns(value) > limits.patternsMax) {
+  const patterns = patternsOf(value);
+  if (patterns.length > limits.patternsMax) {
     return invalid([], `a config has at most ${limits.patternsMax} regular expressions in all.`);
+  }
+  if (new Set(patterns).values().reduce((sum, pattern) => sum + patternSize(pattern), 0) > limits.patternSizeMax) {
+    return invalid(
+      [],
+      `its regular expressions are too large: with all that they repeat, they may have ${limits.patternSizeMax} ` +
+        'instructions in all. Repeat less, or split the config.',
+    );
   }
   let leaves = 0;
   const waiting: { node: unknown; path: PropertyKey[]; depth: number }[] = [{ node: value, path: [], depth: 0 }];
@@ -73,12 +83,10 @@ export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
 }
 
 /** Of conditions and of checks. After the other limits, so that it may recurse. */
-function countPatterns(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 0;
-  return Object.entries(value).reduce(
-    (sum, [name, child]) =>
-      sum + ((name === '$regex' || name === 'rule') && typeof child === 'string' ? 1 : countPatterns(child)),
-    0,
+function patternsOf(value: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, child]) =>
+    (name === '$regex' || name === 'rule') && typeof child === 'string' ? [child] : patternsOf(child),
   );
 }
 

@@ -192,6 +192,17 @@ test('a config has as many regular expressions as may be compiled with every cal
   expect(problemOf(config(101))?.message).toContain('100 regular expressions');
 });
 
+test('expressions whose repetitions make them huge are refused before they are compiled', () => {
+  const config = (...rules: string[]) => ({
+    ...leaf,
+    input_guardrails: rules.map((rule) => ({ regexMatch: { rule } })),
+  });
+  expect(problemOf(config(`(${'a'.repeat(900)}){1000}`))?.message).toContain('too large');
+  const large = 'a{1000}'.repeat(3);
+  expect(problemOf(config(...Array.from({ length: 8 }, (_, n) => `${n}${large}`)))?.message).toContain('too large');
+  expect(problemOf(config(...Array.from({ length: 8 }, () => large)))).toBeNull();
+});
+
 test.each([
   'Authorization',
   'Cookie',

@@ -7,11 +7,14 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { chatRequest, completion } from '#test/forwarding-rig.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';
 import { createGuardrails } from './guardrails.ts';
+import { createTextJudge } from './text-judge.ts';
 
 const egress = createEgress({ allow: parseEgressAllow('') });
 afterAll(() => egress.stop());
 const logger = createLogger({ name: 'test', level: 'silent' });
-const guardrails = createGuardrails({ egress, clock: { now: () => 0 }, logger });
+const textJudge = createTextJudge({ threads: 1 });
+afterAll(() => textJudge.stop());
+const guardrails = createGuardrails({ egress, clock: { now: () => 0 }, logger, textJudge });
 
 const attempt = { startedAt: 0, durationMs: 1, status: 200, errorCode: null };
 const answer = (content: string, more: Partial<JsonAnswer> = {}): JsonAnswer => ({

@@ -116,6 +116,7 @@ const hookResults = (before: HookResult[], after: HookResult[]): object => ({
 function toSubject({ request, target, model, metadata }: GuardedCall): GuardrailSubject {
   const { operation, stream, signal } = request;
   return {
+    workspaceId: target.workspaceId ?? '',
     operation,
     model,
     provider: target.provider,

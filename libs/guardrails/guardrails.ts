@@ -3,10 +3,11 @@ import type { Egress } from '#libs/forwarding/egress.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { inputTexts, outputTexts, type CallTexts } from './call-texts.ts';
+import type { Judged, TextWork } from './judge-texts.ts';
 import { checkRequest } from './request-checks.ts';
-import { createWorkBudget, type WorkBudget } from './run-within.ts';
 import type { GuardrailSubject } from './subject.ts';
-import { checkText, isSearch, isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './text-checks.ts';
+import { isTextCheck, prepareTextCheck, type Finding } from './text-checks.ts';
+import type { TextJudge } from './text-judge.ts';
 import { askWebhook, prepareWebhook, type WebhookCheck } from './webhook.ts';
 
 type CheckResult = {
@@ -36,7 +37,8 @@ export type GuardrailVerdict = { outcome: 'passed' | 'failed' | 'denied'; result
 
 /**
  * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not know, a schema out of
- * bounds, a webhook at a forbidden address. For when a config is stored, or comes with a call.
+ * bounds, a webhook at a forbidden address. For when a config is stored, or comes with a call; how large its patterns
+ * may be, the contract of configs has said.
  */
 export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: readonly Guardrail[]): void {
   for (const { checks } of guardrails) {
@@ -58,94 +60,106 @@ export type Guardrails = {
   settled: () => Promise<void>;
 };
 
-// Longer texts are not looked at, and so do not pass: each character costs time on the loop that serves everybody.
-const textCharsMax = 2_000_000;
-
 // What `async` guardrails may hold at once; the ones beyond are skipped, and the log says so.
 const asyncMax = 200;
 const asyncBytesMax = 67_108_864;
+
+// For waiting, which holds up nobody but the caller; and a batch's place among the lines under way.
+const webhooksMsDefault = 60_000;
+
+/** One phase of a call, as its guardrails are evaluated: what they share. */
+type Phase = {
+  subject: GuardrailSubject;
+  texts: Texts;
+  /** Of the checks that read texts, in order; taken one by one. */
+  judged: Judged[];
+  /** What webhooks may still take together. */
+  webhooksLeftMs: number;
+};
 
 /** The guardrails of configs: local checks and webhooks. */
 export function createGuardrails(deps: {
   egress: Egress;
   clock: Clock;
   logger: Logger;
+  textJudge: Pick<TextJudge, 'judge'>;
   /** What the webhooks of one phase of a call may take together. Default 60 s. */
   webhooksMs?: number;
 }): Guardrails {
-  const { egress, clock, logger, webhooksMs } = deps;
+  const { egress, clock, logger, textJudge, webhooksMs = webhooksMsDefault } = deps;
   const running = new Set<Promise<void>>();
   let runningBytes = 0;
 
-  const evaluateCheck = async (
-    check: GuardrailCheck,
-    subject: GuardrailSubject,
-    texts: Texts,
-    budget: WorkBudget,
-  ): Promise<CheckResult> => {
+  const evaluateCheck = async (check: GuardrailCheck, phase: Phase): Promise<CheckResult> => {
     const start = performance.now();
     let finding: Finding;
-    if (isTextCheck(check)) finding = checkTexts(check, texts(), budget);
-    else if (check.name === 'webhook') finding = await askWithin(budget, check, subject, texts());
-    else finding = checkRequest(check, subject);
+    let durationMs: number | undefined;
+    if (isTextCheck(check)) {
+      const judged = phase.judged.shift();
+      if (judged === undefined) throw new Error('a check of texts was not judged');
+      ({ durationMs, ...finding } = judged);
+    } else if (check.name === 'webhook') finding = await askWithin(check, phase);
+    else finding = checkRequest(check, phase.subject);
     return {
       id: check.id,
       ...finding,
-      execution_time: elapsed(start),
+      execution_time: rounded(durationMs ?? performance.now() - start),
       created_at: new Date(clock.now()).toISOString(),
     };
   };
 
   /** A webhook has its own time, and no more than is left of that of all. */
-  const askWithin = async (
-    budget: WorkBudget,
-    check: WebhookCheck,
-    subject: GuardrailSubject,
-    texts: CallTexts,
-  ): Promise<Finding> => {
+  const askWithin = async (check: WebhookCheck, phase: Phase): Promise<Finding> => {
     const start = performance.now();
-    const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, budget.webhooksLeftMs)));
+    const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, phase.webhooksLeftMs)));
     const timed = { ...check, parameters: { ...check.parameters, timeout } };
+    const { subject, texts } = phase;
     try {
-      return await askWebhook(egress, timed, subject, webhookTexts(subject, texts));
+      return await askWebhook(egress, timed, subject, webhookTexts(subject, texts()));
     } finally {
-      budget.webhooksLeftMs -= performance.now() - start;
+      phase.webhooksLeftMs -= performance.now() - start;
     }
   };
 
-  const evaluateOne = async (
-    guardrail: Guardrail,
-    place: number,
-    subject: GuardrailSubject,
-    texts: Texts,
-    budget: WorkBudget,
-  ): Promise<HookResult> => {
-    const start = performance.now();
+  const evaluateOne = async ({ guardrail, place }: Placed, phase: Phase): Promise<HookResult> => {
     const results: CheckResult[] = [];
-    for (const check of guardrail.checks) results.push(await evaluateCheck(check, subject, texts, budget));
+    for (const check of guardrail.checks) results.push(await evaluateCheck(check, phase));
     const verdict = results.every((result) => result.verdict);
     const feedback = verdict ? guardrail.onSuccess : guardrail.onFail;
     return {
       type: 'guardrail',
-      id: guardrail.id ?? `${subject.response === null ? 'input' : 'output'}_guardrail_${place + 1}`,
+      id: guardrail.id ?? `${phase.subject.response === null ? 'input' : 'output'}_guardrail_${place + 1}`,
       ...(guardrail.name === null ? {} : { name: guardrail.name }),
       verdict,
       deny: guardrail.deny,
       async: false,
       checks: results,
       ...(feedback === null ? {} : { feedback }),
-      execution_time: elapsed(start),
+      execution_time: rounded(results.reduce((sum, result) => sum + result.execution_time, 0)),
       created_at: new Date(clock.now()).toISOString(),
     };
   };
 
-  const runBeside = (
-    guardrail: Guardrail,
-    place: number,
+  /** Evaluates guardrails in order, all of them; their checks of texts together, in one go. */
+  const evaluateAll = async (
+    placed: readonly Placed[],
     subject: GuardrailSubject,
     texts: Texts,
-    budget: WorkBudget,
-  ): void => {
+  ): Promise<HookResult[]> => {
+    const checks = placed.flatMap(({ guardrail }) => guardrail.checks.filter(isTextCheck));
+    let judged: Judged[] = [];
+    if (checks.length > 0) {
+      const work: TextWork = { checks, texts: texts() };
+      const judging = textJudge.judge(work, subject);
+      judged = judging instanceof Promise ? await judging : judging;
+    }
+    const phase: Phase = { subject, texts, judged: [...judged], webhooksLeftMs: webhooksMs };
+    const results: HookResult[] = [];
+    for (const one of placed) results.push(await evaluateOne(one, phase));
+    return results;
+  };
+
+  const runBeside = (placed: Placed, subject: GuardrailSubject, texts: Texts): void => {
     const { sizeBytes } = subject;
     if (running.size >= asyncMax || (running.size > 0 && runningBytes + sizeBytes > asyncBytesMax)) {
       logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
@@ -153,8 +167,8 @@ export function createGuardrails(deps: {
     }
     // The call may end first: its signal must not end this.
     const detached = { ...subject, signal: new AbortController().signal };
-    const run = evaluateOne(guardrail, place, detached, texts, budget).then(
-      ({ id, verdict }) => logger.info({ guardrail: id, verdict }, 'async guardrail evaluated'),
+    const run = evaluateAll([placed], detached, texts).then(
+      ([result]) => logger.info({ guardrail: result?.id, verdict: result?.verdict }, 'async guardrail evaluated'),
       (error: unknown) => logger.warn({ err: error }, 'async guardrail failed'),
     );
     running.add(run);
@@ -171,13 +185,11 @@ export function createGuardrails(deps: {
     },
     async evaluate(guardrails, subject) {
       const texts = lazyTexts(subject);
-      const results: HookResult[] = [];
+      const placed = guardrails.map((guardrail, place) => ({ guardrail, place }));
       // Apart, so that what only tells cannot use up the time of what decides.
-      const [budget, besideBudget] = [createWorkBudget(webhooksMs), createWorkBudget(webhooksMs)];
-      for (const [place, guardrail] of guardrails.entries()) {
-        if (guardrail.async) runBeside(guardrail, place, subject, texts, besideBudget);
-        else results.push(await evaluateOne(guardrail, place, subject, texts, budget));
-      }
+      for (const one of placed) if (one.guardrail.async) runBeside(one, subject, texts);
+      const deciding = placed.filter(({ guardrail }) => !guardrail.async);
+      const results = await evaluateAll(deciding, subject, texts);
       const failed = results.filter((result) => !result.verdict);
       if (failed.length === 0) return { outcome: 'passed', results };
       return { outcome: failed.some((result) => result.deny) ? 'denied' : 'failed', results };
@@ -185,34 +197,12 @@ export function createGuardrails(deps: {
   };
 }
 
+type Placed = { guardrail: Guardrail; place: number };
 type Texts = () => CallTexts;
 
 function lazyTexts({ operation, request, response }: GuardrailSubject): Texts {
   let texts: CallTexts | undefined;
   return () => (texts ??= response === null ? inputTexts(operation, request) : outputTexts(response.body));
-}
-
-/** A check of texts on all that it reads: it passes when it passes on each of them. */
-function checkTexts(check: TextCheck, { said, measured, hasUnreadable }: CallTexts, budget: WorkBudget): Finding {
-  if (hasUnreadable) return { verdict: false, data: { explanation: 'The input is token ids, which cannot be read.' } };
-  const texts = isSearch(check) ? said : measured;
-  if (texts.some((text) => text.length > textCharsMax)) {
-    return { verdict: false, data: { explanation: `The text is longer than ${textCharsMax} characters.` } };
-  }
-  let last: Finding = { verdict: true, data: { explanation: 'There is no text to check.' } };
-  for (const text of texts) {
-    last = timed(budget, () => checkText(check, text, budget));
-    if (!last.verdict) return last;
-  }
-  return last;
-}
-
-/** Counts what a check took, also one that runs without a clock of its own: many words, many long texts. */
-function timed<Result>(budget: WorkBudget, work: () => Result): Result {
-  const [start, before] = [performance.now(), budget.leftMs];
-  const result = work();
-  budget.leftMs = Math.min(budget.leftMs, before - (performance.now() - start));
-  return result;
 }
 
 function webhookTexts({ operation, request, response }: GuardrailSubject, texts: CallTexts) {
@@ -221,4 +211,4 @@ function webhookTexts({ operation, request, response }: GuardrailSubject, texts:
   return { request: inputTexts(operation, request).measured[0] ?? '', response: text };
 }
 
-const elapsed = (start: number): number => Math.round((performance.now() - start) * 1_000) / 1_000;
+const rounded = (ms: number): number => Math.round(ms * 1_000) / 1_000;

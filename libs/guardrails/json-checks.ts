@@ -2,7 +2,6 @@ import { Validator } from '@cfworker/json-schema';
 import { LRUCache } from 'lru-cache';
 import { guardrailLimits } from '#libs/contracts/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { runOn, type WorkBudget } from './run-within.ts';
 
 /**
  * The JSON value in a text: the text itself, the first fenced block, or what lies between the first brace and the last.
@@ -42,42 +41,27 @@ function fenced(text: string): string {
 const between = (text: string, open: string, close: string): string =>
   text.slice(Math.max(0, text.indexOf(open)), text.lastIndexOf(close) + 1);
 
-type Compiled = { validator: Validator; tooSlow: boolean };
-
 // By the schema's JSON text: a config that comes with each call parses to a new object each time.
-const compiled = new LRUCache<string, Compiled>({ max: 200 });
-
-// A sound schema and answer take well under a millisecond; this is for those made to take for ever (`allOf` of
-// references that doubles at each step). Nothing else runs meanwhile, and such a schema is tried once only.
-const timeoutMs = 50;
+const compiled = new LRUCache<string, Validator>({ max: 200 });
 
 /**
- * A tenant's JSON Schema. Throws invalid_request when it is too large or too deep, refers to another document, or holds
- * regular expressions, which would not run in linear time here.
+ * A tenant's JSON Schema; what it gives says whether a value is valid, or `too_deep` for one that nests deeper than the
+ * stack is. A schema can be made to take for ever (`allOf` of references that doubles at each step): who runs it bounds
+ * its time. Throws invalid_request when it is too large or too deep, refers to another document, or holds regular
+ * expressions, which would not run in linear time here.
  */
-export function compileSchema(schema: object): (value: unknown, budget: WorkBudget) => boolean | 'too_slow' {
+export function compileSchema(schema: object): (value: unknown) => boolean | 'too_deep' {
   const text = JSON.stringify(schema);
-  let entry = compiled.get(text);
-  if (!entry) {
-    entry = { validator: makeValidator(schema, text), tooSlow: false };
-    compiled.set(text, entry);
-  }
-  const { validator } = entry;
-  return (value, budget) => {
-    if (entry.tooSlow || budget.leftMs <= 0) return 'too_slow';
-    // When others used the budget up, this schema is not to blame.
-    const hasItsTime = budget.leftMs >= timeoutMs;
-    let valid = false;
+  const validator = compiled.get(text) ?? makeValidator(schema, text);
+  compiled.set(text, validator);
+  return (value) => {
     try {
-      const validate = () => void ({ valid } = validator.validate(value));
-      if (runOn(budget, validate, timeoutMs)) return valid;
+      return validator.validate(value).valid;
     } catch (error) {
       // A text of a model may nest deeper than the stack is.
-      if (!(error instanceof RangeError)) throw error;
-      return 'too_slow';
+      if (error instanceof RangeError) return 'too_deep';
+      throw error;
     }
-    entry.tooSlow = hasItsTime;
-    return 'too_slow';
   };
 }
 

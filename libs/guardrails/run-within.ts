@@ -19,29 +19,3 @@ export function runWithin(work: () => void, timeoutMs: number): boolean {
     job = () => undefined;
   }
 }
-
-/** What is left of the time that checks of tenants may take of one call; shared by all of them. */
-export type WorkBudget = {
-  leftMs: number;
-  /** For waiting, which holds up nobody but the caller; and a batch's place among the lines under way. */
-  webhooksLeftMs: number;
-};
-
-// Nothing else runs while a tenant's expressions and schemas do; sound ones take microseconds.
-const workMs = 200;
-
-const webhooksMs = 60_000;
-
-export const createWorkBudget = (webhooksLeftMs = webhooksMs): WorkBudget => ({ leftMs: workMs, webhooksLeftMs });
-
-/** `runWithin` what is left of a budget, and at most `timeoutMs` of it. */
-export function runOn(budget: WorkBudget, work: () => void, timeoutMs = budget.leftMs): boolean {
-  const limitMs = Math.ceil(Math.min(timeoutMs, budget.leftMs));
-  if (limitMs <= 0) return false;
-  const start = performance.now();
-  try {
-    return runWithin(work, limitMs);
-  } finally {
-    budget.leftMs -= performance.now() - start;
-  }
-}

@@ -2,6 +2,8 @@ import type { Operation } from '#libs/providers/provider.ts';
 
 /** What guardrails look at: a call before it is made, and its whole answer after it. */
 export type GuardrailSubject = {
+  /** Whose guardrails they are: workspaces take turns. */
+  workspaceId: string;
   operation: Operation;
   /** What the provider is asked for. */
   model: string | null;

@@ -1,44 +1,40 @@
 import type { Comparison, Query, Scalar } from '#libs/contracts/config-query.ts';
 import { parseParamPath, type PathStep } from '#libs/contracts/param-path.ts';
-import { compilePattern } from '#libs/guardrails/patterns.ts';
-import { createWorkBudget, type WorkBudget } from '#libs/guardrails/run-within.ts';
-import type { PlanCall, Predicate } from './plan.ts';
-
-// Of all the expressions that one call meets.
-const budgets = new WeakMap<PlanCall, WorkBudget>();
-
-function budgetOf(call: PlanCall): WorkBudget {
-  let budget = budgets.get(call);
-  if (!budget) {
-    budget = createWorkBudget();
-    budgets.set(call, budget);
-  }
-  return budget;
-}
+import type { PatternSearch, PlanCall, Predicate } from './plan.ts';
 
 /**
  * A predicate from a query that `QueryInput` accepted. Fields beside each other all have to hold, `$and` and `$or` among
- * them. Regular expressions are RE2's: their time is linear in the text, whatever pattern a tenant writes, and all of
- * a call's together have the time of a `WorkBudget`.
+ * them. Regular expressions are looked for by the `search` that the predicate is given.
  */
 export function compileQuery(query: Query): Predicate {
   const parts = Object.entries(query).map(([field, wanted]): Predicate => {
-    if (field === '$and' || field === '$or') {
-      const branches = (wanted as Query[]).map(compileQuery);
-      return field === '$and'
-        ? (call) => branches.every((branch) => branch(call))
-        : (call) => branches.some((branch) => branch(call));
-    }
+    if (field === '$and' || field === '$or') return untilOne((wanted as Query[]).map(compileQuery), field === '$or');
     const read = compileField(field);
-    const tests = (isOperators(wanted) ? Object.entries(wanted) : [['$eq', wanted] as const]).map(
-      ([operator, operand]) => compileComparison(operator as Comparison, operand),
+    const tests = isOperators(wanted) ? Object.entries(wanted) : [['$eq', wanted] as const];
+    return untilOne(
+      tests.map(([operator, operand]): Predicate => {
+        const compare = compileComparison(operator as Comparison, operand);
+        return (call, search) => compare(read(call), search);
+      }),
+      false,
     );
-    return (call) => {
-      const value = read(call);
-      return tests.every((test) => test(value, call));
-    };
   });
-  return (call) => parts.every((part) => part(call));
+  return untilOne(parts, false);
+}
+
+/** Asks one after the other until one of them says `last`, which is the answer then: `false` joins by "and", `true` by "or". */
+function untilOne(predicates: readonly Predicate[], last: boolean): Predicate {
+  const ask = (call: PlanCall, search: PatternSearch, from: number): boolean | Promise<boolean> => {
+    for (const [index, predicate] of predicates.entries()) {
+      if (index < from) continue;
+      const answer = predicate(call, search);
+      if (answer instanceof Promise)
+        return answer.then((found) => (found === last ? last : ask(call, search, index + 1)));
+      if (answer === last) return last;
+    }
+    return !last;
+  };
+  return (call, search) => ask(call, search, 0);
 }
 
 const isOperators = (wanted: unknown): wanted is Record<string, unknown> =>
@@ -66,7 +62,9 @@ function valueAt(value: unknown, steps: readonly PathStep[]): unknown {
   return current;
 }
 
-function compileComparison(operator: Comparison, operand: unknown): (value: unknown, call: PlanCall) => boolean {
+type Compare = (value: unknown, search: PatternSearch) => boolean | Promise<boolean>;
+
+function compileComparison(operator: Comparison, operand: unknown): Compare {
   switch (operator) {
     case '$eq':
       return (value) => equals(value, operand as Scalar);
@@ -84,11 +82,8 @@ function compileComparison(operator: Comparison, operand: unknown): (value: unkn
       return ordered(operand, (order) => order < 0);
     case '$lte':
       return ordered(operand, (order) => order <= 0);
-    case '$regex': {
-      const pattern = compilePattern(operand as string);
-      // One that takes too long counts as not found.
-      return (value, call) => typeof value === 'string' && pattern(value, budgetOf(call)) === true;
-    }
+    case '$regex':
+      return (value, search) => typeof value === 'string' && search(operand as string, value);
   }
 }
 

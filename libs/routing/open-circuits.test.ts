@@ -48,6 +48,7 @@ async function tried(strategy: object, closed: readonly string[], draws: number[
         called.push(leaf.name);
         return closed.includes(leaf.name ?? '') ? answer : open;
       },
+      search: () => false,
       random: () => draws.shift() ?? 0,
       now: () => 0,
     },

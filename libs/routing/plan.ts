@@ -55,7 +55,11 @@ export type Leaf = {
   unsupportedParams: 'drop' | 'refuse';
 };
 
-export type Predicate = (call: PlanCall) => boolean;
+/** Whether an expression is found in a text. */
+export type PatternSearch = (rule: string, text: string) => boolean | Promise<boolean>;
+
+/** A promise only where `search` gives one. */
+export type Predicate = (call: PlanCall, search: PatternSearch) => boolean | Promise<boolean>;
 
 export type PlanNode =
   | { kind: 'leaf'; leaf: Leaf }

@@ -40,6 +40,7 @@ function run(
     {
       resolve: (_leaf, model) => ({ target, model }),
       callLeaf: async (): Promise<Outcome> => answer(statuses.shift() ?? 200),
+      search: () => false,
       random: () => 0,
       now: () => 0,
       sleep: async (ms) => {

@@ -65,6 +65,7 @@ async function run(config: object, outcomes: Record<string, Outcome> = {}, optio
       calls.push(call);
       return outcomes[call.leaf.name ?? ''] ?? answer(200);
     },
+    search: async (rule, text) => text.includes(rule.replaceAll(/[\^$]/g, '')),
     random: () => draws.shift() ?? 0,
     now: () => options.now ?? 0,
   };
@@ -250,6 +251,7 @@ async function over(
   const deps: RunDeps = {
     resolve: (_leaf, model) => ({ target: rig.target, model }),
     callLeaf: (call) => rig.forwarder.settle(call.request, call.target, call.policy),
+    search: () => false,
     random: () => 0,
     now: rig.now,
   };

@@ -3,7 +3,7 @@ import { judge, type RetryPolicy } from '#libs/forwarding/retry.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import { chooseSticky } from './sticky.ts';
 import { editParams } from './edit-params.ts';
-import type { Leaf, LeafRetry, Plan, PlanCall, PlanNode, WeightedOption } from './plan.ts';
+import type { Leaf, LeafRetry, PatternSearch, Plan, PlanCall, PlanNode, WeightedOption } from './plan.ts';
 
 /** One leaf's turn: everything that its call needs. `request` has the leaf's edits, timeouts and flags. */
 export type LeafCall = {
@@ -32,6 +32,8 @@ export type RunDeps = {
    * what fallbacks are decided on. Must not reject but for bugs.
    */
   callLeaf: (call: LeafCall) => Promise<Outcome>;
+  /** Looks for an expression of a condition; one that takes too long counts as not found. */
+  search: (rule: string, text: string, signal: AbortSignal) => boolean | Promise<boolean>;
   /** From 0 to 1. */
   random: () => number;
   now: () => number;
@@ -89,8 +91,12 @@ async function runNode(deps: RunDeps, node: PlanNode, planned: PlanRequest, atte
     case 'leaf':
       return runLeaf(deps, node.leaf, planned, attempts);
     case 'conditional': {
-      const met = node.conditions.find(({ matches }) => matches(planned.call));
-      return runNode(deps, met?.node ?? node.otherwise, planned, attempts);
+      for (const { matches, node: option } of node.conditions) {
+        const search: PatternSearch = (rule, text) => deps.search(rule, text, planned.request.signal);
+        const met = matches(planned.call, search);
+        if (met instanceof Promise ? await met : met) return runNode(deps, option, planned, attempts);
+      }
+      return runNode(deps, node.otherwise, planned, attempts);
     }
     case 'loadbalance': {
       const sticky = node.sticky && chooseSticky(node.options, node.sticky, planned.call, deps.now());

@@ -1,0 +1,37 @@
+import type { CallTexts } from './call-texts.ts';
+import { checkText, isSearch, type Finding, type TextCheck } from './text-checks.ts';
+
+/** The checks of one phase that read texts, and what they read. */
+export type TextWork = { checks: readonly TextCheck[]; texts: CallTexts };
+
+export type Judged = Finding & { durationMs: number };
+
+// Longer texts are not looked at, and so do not pass.
+const textCharsMax = 2_000_000;
+
+/**
+ * Adds what each check finds to `judged`, in order, so that what is there when the time is over still counts. Takes as
+ * long as it takes. Throws invalid_request for a pattern or a schema that cannot be used.
+ */
+export function judgeTexts({ checks, texts }: TextWork, judged: Judged[]): void {
+  for (const check of checks) {
+    const start = performance.now();
+    const finding = judge(check, texts);
+    judged.push({ ...finding, durationMs: performance.now() - start });
+  }
+}
+
+/** A check passes when it passes on each of the texts that it reads. */
+function judge(check: TextCheck, { said, measured, hasUnreadable }: CallTexts): Finding {
+  if (hasUnreadable) return { verdict: false, data: { explanation: 'The input is token ids, which cannot be read.' } };
+  const texts = isSearch(check) ? said : measured;
+  if (texts.some((text) => text.length > textCharsMax)) {
+    return { verdict: false, data: { explanation: `The text is longer than ${textCharsMax} characters.` } };
+  }
+  let last: Finding = { verdict: true, data: { explanation: 'There is no text to check.' } };
+  for (const text of texts) {
+    last = checkText(check, text);
+    if (!last.verdict) return last;
+  }
+  return last;
+}
