@@ -125,7 +125,6 @@ function toSubject({ request, target, model, metadata }: GuardedCall): Guardrail
     request: editedBody(request),
     response: null,
     sizeBytes: request.body.length,
-    workspaceId: target.workspaceId,
     signal,
   };
 }

@@ -2,7 +2,7 @@ import type { Operation } from '#libs/providers/provider.ts';
 
 /** What guardrails look at: a call before it is made, and its whole answer after it. */
 export type GuardrailSubject = {
-  /** Whose guardrails they are: workspaces take turns. */
+  /** Whose guardrails they are: workspaces take turns in threads, and webhooks take their share of the connections. */
   workspaceId: string;
   operation: Operation;
   /** What the provider is asked for. */
@@ -16,7 +16,5 @@ export type GuardrailSubject = {
   response: { status: number; body: Readonly<Record<string, unknown>> } | null;
   /** Of both bodies together: what is held while a guardrail that runs beside the call looks at them. */
   sizeBytes: number;
-  /** Whose connections webhooks take. */
-  workspaceId?: string | undefined;
   signal: AbortSignal;
 };

@@ -87,7 +87,7 @@ test('five restarts behind a proxy that looks at readiness cost none of forty cl
   const untilBothAreReady = () => eventually(() => backends.every(({ isReady }) => isReady), Boolean);
   await untilBothAreReady();
 
-  let isOver = false;
+  const over = new AbortController();
   let answered = 0;
   const failures: string[] = [];
   const work = Promise.all(
@@ -95,7 +95,7 @@ test('five restarts behind a proxy that looks at readiness cost none of forty cl
       const agent = new Agent({ keepAlive: true, maxSockets: 1 });
       // Some are always busy, some leave their connections idle for longer than a probe takes.
       const pauseMs = (client % 8) * 60;
-      while (!isOver) {
+      while (!over.signal.aborted) {
         const came = await call(agent, proxy.port, adminKey);
         answered += 1;
         if (came !== 'ok') failures.push(came);
@@ -114,7 +114,7 @@ test('five restarts behind a proxy that looks at readiness cost none of forty cl
     await untilBothAreReady();
     expect(answered).toBeGreaterThan(before + clients);
   }
-  isOver = true;
+  over.abort();
   await work;
   expect(failures).toEqual([]);
 }, 120_000);
