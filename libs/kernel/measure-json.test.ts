@@ -118,7 +118,9 @@ test.each<[string, Buffer, number]>([
   ['tools', listOf((index) => JSON.stringify({ ...tool, index })), 3.5],
 ])('what parsing costs is not far from the truth: %s', (_name, bytes, overMax) => {
   const { textBytes, valueBytes } = measureJson(bytes, wide);
-  const ratio = (textBytes + valueBytes) / parseCost(bytes);
+  // Other tests share the process: what they leave may be collected meanwhile, so that one measure alone can be wrong.
+  const costs = Array.from({ length: 5 }, () => parseCost(bytes)).toSorted((a, b) => a - b);
+  const ratio = (textBytes + valueBytes) / (costs[2] as number);
   expect(ratio).toBeGreaterThan(1 / 1.3);
   expect(ratio).toBeLessThan(overMax);
 });
