@@ -16,8 +16,9 @@ export const WorkerConfig = z.object({
   /** Chunks of one batch that this process works on at once. */
   SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }),
   /**
-   * Chunks of all batches that this process works on at once, at least as many as of one. Those of a batch that waits for
-   * its provider cost memory alone, the ranges of the input file, which are bounded by SLUICE_IN_FLIGHT_MAX too.
+   * Chunks of all batches that this process works on at once, at least as many as of one; beyond it, up to four times as
+   * many, first chunks of batches that have none here. Those of a batch that waits for its provider cost memory alone, the
+   * ranges of the input file, which are bounded by SLUICE_IN_FLIGHT_MAX too.
    */
   SLUICE_CHUNKS_TOTAL: wholeNumber(32, { min: 1, max: 1_024 }),
   /** Lines of a chunk: what a lost claim does again at most, and how quickly a cancel takes effect. */

@@ -157,12 +157,13 @@ export function createCallLine(deps: {
 }
 
 /** The model that the batch's options put in the place of every line's own. */
-function replacedModel(batch: BatchRow): string | null {
+export function replacedModel(batch: BatchRow): string | null {
   const model = batch.gateway_options['provider_model'];
   return typeof model === 'string' ? model : null;
 }
 
-function modelOf(body: Buffer): string | null {
+/** The model that a body names. */
+export function modelOf(body: Buffer): string | null {
   const raw = memberValue(body, 'model');
   const model: unknown = raw === undefined ? null : JSON.parse(raw.toString('utf8'));
   return typeof model === 'string' ? model : null;

@@ -83,6 +83,8 @@ export function createDispatcher(deps: {
 
 type PendingChunk = { batch_id: string; chunk: number; generation: number };
 
+/** Room for first jobs of batches beside the rest: those of many that hang must not keep out one that does not. */
+const roomForFirst = 4;
 /** Batches that are given chunks in one pass; the next pass comes soon. */
 const batchesOfPassMax = 64;
 
@@ -101,9 +103,8 @@ export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, ready
     // Those that come back from being put off take no room here: of a few throttled batches there may always be as many
     // as that, and no other batch would ever be given a job.
     const space = readyJobs.ofAll - waiting.reduce((sum, row) => sum + row.fresh, 0);
-    // Where a few large batches have taken it, there is a quarter more for those that have no job there at all.
-    const [ofBatch, room] =
-      space > 0 ? [readyJobs.ofBatch, space] : [1, space + Math.max(1, Math.floor(readyJobs.ofAll / 4))];
+    // Where other batches have taken it, there is more for those that have no job there at all.
+    const [ofBatch, room] = space > 0 ? [readyJobs.ofBatch, space] : [1, space + roomForFirst * readyJobs.ofAll];
     if (room <= 0) return ready;
     // A batch's jobs that are put off count too: what they wait for is the matter with all of its lines, as a rule.
     const full = waiting.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);

@@ -12,7 +12,7 @@ export type LinePlace = {
   /** The line was ended in a wait; whoever has its chunk next does it. */
   isLeft: () => boolean;
   /** The call is over; of the line's bytes, `keptBytes` stay counted. Once, and also for a line that was left. */
-  end: (keptBytes: number) => void;
+  end: (keptBytes: number, isAnswered?: boolean) => void;
 };
 
 /** Told of every wait; the function it returns, of its end. */
@@ -39,7 +39,8 @@ export function createLinePlace(deps: { room: Room; bytes: number; stop: AbortSi
         throw leave();
       }
       state = 'waiting';
-      room.release(1, bytes);
+      // A rate limit is an answer; an error that is worth a retry may be that there was none.
+      room.release(1, bytes, what.reason === 'rate_limited');
       const waited = onWait(what);
       try {
         await wait(stop);
@@ -57,10 +58,10 @@ export function createLinePlace(deps: { room: Room; bytes: number; stop: AbortSi
       }
     },
     isLeft: () => state === 'left',
-    end(keptBytes) {
+    end(keptBytes, isAnswered = false) {
       if (state === 'calling') {
         state = 'ended';
-        room.release(1, bytes - keptBytes);
+        room.release(1, bytes - keptBytes, isAnswered);
       } else if (keptBytes > 0) room.release(0, -keptBytes);
     },
   };

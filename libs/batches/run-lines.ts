@@ -11,6 +11,7 @@ import type { LineWaits } from './line-waits.ts';
 import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
 import type { Settler } from './settle-results.ts';
+import { createLineRooms } from './line-rooms.ts';
 import type { Room, Slots } from './slots.ts';
 
 type Deps = {
@@ -46,7 +47,7 @@ type Lines = {
 type LinesEnd = { kind: 'done' | 'stopped' | 'left' } | { kind: 'putOff'; resumeAtMs: number };
 
 /** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
-type Running = Lines & { room: Room; signal: AbortSignal; onWait: OnWait };
+type Running = Lines & { signal: AbortSignal; onWait: OnWait };
 
 const logFullLookMs = 100;
 
@@ -57,11 +58,10 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
   const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded, putOffs: run.generation });
   const stop = AbortSignal.any([leftInProgress, run.stop, pulse.putOff]);
-  const room = deps.slots.of(batch.id);
+  const roomOf = createLineRooms(deps.slots, batch);
   const running: Running = {
     ...run,
     stop,
-    room,
     signal: AbortSignal.any([run.abandon, results.ended]),
     onWait(what) {
       const ends = [deps.waits.begin(batch.id, what), pulse.begin(what)];
@@ -78,13 +78,14 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullLookMs, stop);
       // Room first: a line that waits here holds nothing and may still be cancelled.
       const bytes = line.bytes.length;
+      const room = roomOf(line.bytes);
       const hasRoom = await room.acquire(bytes, { signal: stop });
       isStopped = stop.aborted;
       if (isStopped && hasRoom) room.release(1, bytes);
       if (isStopped) break;
       const place = createLinePlace({ room, bytes, stop, onWait: running.onWait });
       pulse.started();
-      started.push(runLine(deps, running, line, place).finally(() => pulse.ended()));
+      started.push(runLine(deps, running, line, room, place).finally(() => pulse.ended()));
     }
     pulse.allStarted();
     const finished = await Promise.all(started);
@@ -129,8 +130,14 @@ function watchResultsEnd(
  * One line: call, make its result line once, hand it to the settler. False when it was left without an outcome (its
  * batch was cancelled while it waited, claim lost, worker out of time); never rejects.
  */
-async function runLine(deps: Deps, run: Running, { line, bytes }: RequestLine, place: LinePlace): Promise<boolean> {
-  const { batch, chunk, room, signal, settler, poison } = run;
+async function runLine(
+  deps: Deps,
+  run: Running,
+  { line, bytes }: RequestLine,
+  room: Room,
+  place: LinePlace,
+): Promise<boolean> {
+  const { batch, chunk, signal, settler, poison } = run;
   try {
     const { custom_id: customId = nullText, body } = memberValues(bytes, ['custom_id', 'body']);
     let outcome: LineOutcome;
@@ -153,7 +160,7 @@ async function runLine(deps: Deps, run: Running, { line, bytes }: RequestLine, p
     const release = (): void => room.release(0, data.length);
     settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
     // The call is over; the result's bytes stay counted until they are committed.
-    place.end(data.length);
+    place.end(data.length, outcome.kind === 'response');
   } catch (error) {
     // The line has no result, so the chunk will be found incomplete and count as tried in vain.
     deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');

@@ -1,3 +1,5 @@
+import { createCallShares } from './call-shares.ts';
+
 /**
  * How much a worker process has in flight at once: calls, and the bytes of their lines and results until these are
  * settled. Who has begun already goes before who has not, so that lines do not pile up half-done; but not for ever:
@@ -6,11 +8,11 @@
  */
 export type Slots = Room & {
   /**
-   * The same room for the calls of one group, of which others keep some: it has at most `shareOfFree` times as many calls
-   * as are free. A provider that hangs holds the calls of its batches until they time out, and no other batch waits for
-   * that. (Dynamic thresholds, as switches share their buffers: Choudhury and Hahne, 1998.)
+   * The same room for calls that belong together in one way or in several (their batch, where they go): each of these
+   * groups leaves some to others (call-shares.ts), because a provider that hangs holds the calls of its batches until
+   * they time out, and no other batch should wait for that.
    */
-  of(group: string): Room;
+  of(...groups: string[]): Room;
   inFlight(): { calls: number; bytes: number; waiting: number };
 };
 
@@ -20,78 +22,75 @@ export type Room = {
    * `signal` aborts before. `isReturning`: the line waited aside, and comes back.
    */
   acquire(bytes: number, options?: { signal?: AbortSignal; isReturning?: boolean }): Promise<boolean>;
-  release(calls: number, bytes: number): void;
+  /** `isAnswered`: where a call is given back, that it was answered, in whichever way. */
+  release(calls: number, bytes: number, isAnswered?: boolean): void;
 };
 
 type Waiter = { bytes: number; start: () => void };
-/** By group; no group is one too. Groups stand in the order of their turns; sets let go of a waiter in the middle. */
-type Line = Map<string | null, Set<Waiter>>;
+/** By the name of their groups. These stand in the order of their turns; sets let go of a waiter in the middle. */
+type Line = Map<string, { groups: readonly string[]; waiters: Set<Waiter> }>;
 
 /** A healthy batch gets a quarter of the calls when thousands of lines come back only to be turned away again. */
 const returningInARow = 3;
-/** One group alone has seven eighths of the calls, rounded up, and two have nearly half each. */
-const shareOfFree = 7;
-
 export function createSlots(limits: { callsMax: number; bytesMax: number }): Slots {
   let calls = 0;
   let bytes = 0;
-  const callsOf = new Map<string | null, number>();
+  const shares = createCallShares(limits.callsMax);
   const returning: Line = new Map();
   const beginning: Line = new Map();
   let waiting = 0;
   let row = 0;
 
   const fits = (size: number): boolean => bytes + size <= limits.bytesMax || (calls === 0 && bytes === 0);
-  const mayCall = (group: string | null): boolean =>
-    calls < limits.callsMax && (group === null || (callsOf.get(group) ?? 0) < shareOfFree * (limits.callsMax - calls));
-  const count = (group: string | null, more: number): void => {
-    calls += more;
-    const now = (callsOf.get(group) ?? 0) + more;
-    if (now === 0) callsOf.delete(group);
-    else callsOf.set(group, now);
+  const mayCall = (groups: readonly string[]): boolean => calls < limits.callsMax && shares.mayBegin(groups, calls);
+  const begin = (groups: readonly string[], size: number): void => {
+    calls += 1;
+    bytes += size;
+    shares.begin(groups);
   };
-  const nextGroup = (line: Line): string | null | undefined => line.keys().find(mayCall);
+  const nextTurn = (line: Line): string | undefined => {
+    for (const [turn, { groups }] of line) if (mayCall(groups)) return turn;
+    return undefined;
+  };
 
-  function join(line: Line, group: string | null, waiter: Waiter): void {
-    const waiters = line.get(group) ?? new Set();
-    waiters.add(waiter);
-    line.set(group, waiters);
+  function join(line: Line, turn: string, groups: readonly string[], waiter: Waiter): void {
+    const entry = line.get(turn) ?? { groups, waiters: new Set() };
+    entry.waiters.add(waiter);
+    line.set(turn, entry);
     waiting += 1;
   }
-  function leave(line: Line, group: string | null, waiter: Waiter): void {
-    const waiters = line.get(group);
-    if (waiters?.delete(waiter) !== true) return;
+  function leave(line: Line, turn: string, waiter: Waiter): void {
+    const entry = line.get(turn);
+    if (entry?.waiters.delete(waiter) !== true) return;
     waiting -= 1;
-    if (waiters.size === 0) line.delete(group);
+    if (entry.waiters.size === 0) line.delete(turn);
   }
 
   /** Nobody overtakes the next one for its size, however small: a large line would wait for ever. */
   const admit = (): void => {
     while (waiting > 0) {
-      const back = nextGroup(returning);
-      const fresh = nextGroup(beginning);
+      const back = nextTurn(returning);
+      const fresh = nextTurn(beginning);
       const isBack = back !== undefined && (row < returningInARow || fresh === undefined);
-      const [line, group] = isBack ? [returning, back] : [beginning, fresh];
-      if (group === undefined) return;
-      const waiters = line.get(group) as Set<Waiter>;
-      const next = waiters.values().next().value as Waiter;
+      const [line, turn] = isBack ? [returning, back] : [beginning, fresh];
+      if (turn === undefined) return;
+      const entry = line.get(turn) as NonNullable<ReturnType<Line['get']>>;
+      const next = entry.waiters.values().next().value as Waiter;
       if (!fits(next.bytes)) return;
       row = isBack ? row + 1 : 0;
-      leave(line, group, next);
-      // The group's turn is over: it stands behind the others.
-      if (line.delete(group)) line.set(group, waiters);
-      count(group, 1);
-      bytes += next.bytes;
+      leave(line, turn, next);
+      // Its turn is over: it stands behind the others.
+      if (line.delete(turn)) line.set(turn, entry);
+      begin(entry.groups, next.bytes);
       next.start();
     }
   };
 
-  const roomOf = (group: string | null): Room => ({
+  const roomOf = (groups: readonly string[], turn: string): Room => ({
     acquire(size, { signal, isReturning = false } = {}) {
       if (signal?.aborted === true) return Promise.resolve(false);
-      if (waiting === 0 && mayCall(group) && fits(size)) {
-        count(group, 1);
-        bytes += size;
+      if (waiting === 0 && mayCall(groups) && fits(size)) {
+        begin(groups, size);
         return Promise.resolve(true);
       }
       const { promise, resolve } = Promise.withResolvers<boolean>();
@@ -104,22 +103,27 @@ export function createSlots(limits: { callsMax: number; bytesMax: number }): Slo
         },
       };
       const onAbort = (): void => {
-        leave(line, group, waiter);
+        leave(line, turn, waiter);
         resolve(false);
         admit(); // a smaller one may have stood behind it
       };
       signal?.addEventListener('abort', onAbort, { once: true });
-      join(line, group, waiter);
+      join(line, turn, groups, waiter);
       // One that comes back may stand before a large one that does not fit yet, and others for their groups.
       admit();
       return promise;
     },
-    release(releasedCalls, releasedBytes) {
-      count(group, -releasedCalls);
+    release(releasedCalls, releasedBytes, isAnswered = false) {
+      calls -= releasedCalls;
+      for (let ended = 0; ended < releasedCalls; ended += 1) shares.end(groups, isAnswered);
       bytes -= releasedBytes;
       admit();
     },
   });
 
-  return { ...roomOf(null), of: roomOf, inFlight: () => ({ calls, bytes, waiting }) };
+  return {
+    ...roomOf([], ''),
+    of: (...groups) => roomOf(groups, groups.join(' ')),
+    inFlight: () => ({ calls, bytes, waiting }),
+  };
 }

@@ -14,12 +14,14 @@ export type GroupWorker = {
 };
 
 type Limits = {
-  /** Jobs at once in this process, of all groups. */
+  /** Jobs at once in this process, of all groups; beyond it, first ones of groups that have none. */
   concurrency: number;
   /** Of one group. */
   concurrencyOfGroup: number;
 };
 
+/** Room for the first job of a group, in times of `concurrency`: many that hang must not keep out one that does not. */
+const roomForFirst = 4;
 /** The `priority` of jobs that come back from waiting. */
 export const backFromWaiting = -1;
 /** Of the claims while both kinds are there: so many in a row of the others before one of those that come back. */
@@ -49,8 +51,8 @@ const Touched = z.object({ settled: z.array(z.string()).optional() });
  * queries, of which an idle process with room for 32 would send 16 a second; and its bound for groups holds for pollers
  * that were all started together.)
  *
- * The last eighth of the room goes to groups that have no job here yet: however long a few groups take, another one
- * finds room for a first job. Jobs that come back from waiting have half of it at most, and stand behind the others but
+ * The last eighth of the room goes to groups that have no job here yet, and so does as much again as `roomForFirst` says
+ * when all of it is taken: however long many groups take, another one finds room for a first job. Jobs that come back from waiting have half of it at most, and stand behind the others but
  * for every fourth claim: what waits again and again takes little from what could go on, and neither starves the other.
  */
 export function startGroupWorker<Payload extends object>(
@@ -69,6 +71,11 @@ export function startGroupWorker<Payload extends object>(
 
   const isFullOfBack = (): boolean => [...running.values()].filter(({ isBack }) => isBack).length >= backMax;
   const isReserveLeft = (): boolean => running.size >= concurrency - reserved;
+  const isFull = (): boolean => running.size >= concurrency;
+  // Jobs of an older release have no group: nobody can say whether one is a first one.
+  const hasRoom = (): boolean =>
+    !isFull() ||
+    (running.size < roomForFirst * concurrency && [...running.values()].every(({ group }) => group !== null));
 
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]
@@ -87,7 +94,7 @@ export function startGroupWorker<Payload extends object>(
     const options = { batchSize: 1, ignoreGroups: ignoredGroups(), includeMetadata: true } as const;
     const fetchOne = async (more: JobFetchOptions): Promise<JobWithMetadata<Payload> | undefined> =>
       (await boss.fetch<Payload>(queue.name, { ...more, ...options }))[0];
-    if (isFullOfBack()) return await fetchOne({ minPriority: backFromWaiting + 1 });
+    if (isFullOfBack() || isFull()) return await fetchOne({ minPriority: backFromWaiting + 1 });
     if (row >= othersInARow) {
       const job = await fetchOne({ maxPriority: backFromWaiting });
       if (job) return job;
@@ -101,7 +108,7 @@ export function startGroupWorker<Payload extends object>(
       woken = new AbortController();
       let isEmpty = true;
       try {
-        if (running.size < concurrency) {
+        if (hasRoom()) {
           const job = await fetchJob();
           isEmpty = job === undefined;
           if (job) start(job);

@@ -2,6 +2,7 @@ import { expect, test, type TestContext } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, createBatch, ended, resultsOf } from './batch-kit.ts';
+import { storeVirtualKey } from './scripted-provider.ts';
 import { sdks, type Client, type Sdk } from './sdk.ts';
 
 const sdk = sdks[0] as Sdk;
@@ -111,12 +112,35 @@ test('a batch whose provider hangs does not hold all the calls', async (context)
   const hanging = await createBatch(sdk, client, linesOf('sim-fault-hang'));
   await eventually(
     () => callsOf(platform),
-    (calls) => calls === 7,
+    (calls) => calls === 2,
   );
   const other = await createBatch(sdk, client, linesOf('sim-echo'));
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed' });
   expect(await client.batches.retrieve(hanging.id)).toMatchObject({ status: 'in_progress' });
 });
+
+test('a batch of ten lines completes beside 20 whose providers hang, and 60 of one that does', async (context) => {
+  const { client, platform } = await setUp(context, { environment: { SLUICE_CALLS_MAX: '128' } });
+  const keyTo = (slug: string) => storeVirtualKey(platform, slug, platform.simulatorUrl);
+  const hanging = Array.from({ length: 20 }, (_value, index) => `hangs-${index}`);
+  await Promise.all([...hanging, 'hangs'].map(keyTo));
+  const text = (key: string): Record<string, unknown>[] =>
+    Array.from({ length: 40 }, (_value, index) => chatLine(`t${index}`, { model: `@${key}/sim-fault-hang` }));
+  for (const key of [...hanging, ...Array(60).fill('hangs')]) await createBatch(sdk, client, text(key));
+  // All of them have begun.
+  await eventually(
+    async () => (await client.batches.list({ limit: 100 })).data.filter(isRunning).length,
+    (running) => running === 80,
+    { timeoutMs: 60_000 },
+  );
+  await eventually(
+    () => callsOf(platform),
+    (calls) => calls > 100,
+    { timeoutMs: 30_000 },
+  );
+  const other = await createBatch(sdk, client, linesOf('sim-echo', 10));
+  expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
+}, 180_000);
 
 test('a worker that is stopped leaves its waiting lines at once, and another one does them', async (context) => {
   const { platform, client } = await setUp(context, { worker: false });

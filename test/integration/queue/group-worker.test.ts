@@ -92,7 +92,7 @@ test('jobs that come back from waiting are behind the others, but for every four
   const { add, addBack, expectHeld, finish } = await setUp('back', { concurrency: 1, concurrencyOfGroup: 1 });
   await add(null, 'now');
   await expectHeld('now');
-  await addBack('a', 'back1', 'back2');
+  await addBack('b', 'back1', 'back2');
   await add('b', 'b1', 'b2', 'b3', 'b4');
   for (const [last, next] of [
     ['now', 'b1'],
@@ -140,6 +140,21 @@ test('of all groups so many jobs run, and the last of the room is for groups tha
   await expectHeld('a2', 'a3', 'b1', 'c1');
   finish('a2', 'a3', 'b1', 'c1');
   await expectHeld('a4', 'b2');
+});
+
+test('where all the room is taken, there is as much again for first jobs of groups that have none', async () => {
+  const { add, addBack, expectHeld, finish } = await setUp('first', { concurrency: 2, concurrencyOfGroup: 2 });
+  await add('a', 'a1', 'a2', 'a3');
+  await expectHeld('a1', 'a2');
+  const others = ['b', 'c', 'd', 'e', 'f', 'g'];
+  for (const group of others) await add(group, `${group}1`, `${group}2`);
+  const first = others.map((group) => `${group}1`);
+  await expectHeld('a1', 'a2', ...first);
+  await addBack('i', 'i1');
+  await add('h', 'h1');
+  finish('a1');
+  await expectHeld('a2', ...first, 'h1');
+  expect(await statesOf('first')).toEqual({ active: 8, completed: 1, created: 8 });
 });
 
 test('jobs without a group, of an older release, are bounded only all together', async () => {
