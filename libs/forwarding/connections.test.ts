@@ -4,8 +4,9 @@ import type { Dispatcher } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
 import { chatRequest, completion, startForwardingRig } from '#test/forwarding-rig.ts';
 import { hang, startUpstream, waitUntil, type Upstream, type UpstreamScript } from '#test/upstream.ts';
-import { createEgress, type Egress, type Lookup } from './egress.ts';
+import { createEgress, type Egress } from './egress.ts';
 import { parseEgressAllow } from './egress-allow.ts';
+import type { Lookup } from './name-lookup.ts';
 
 const cleanups: (() => Promise<void>)[] = [];
 afterEach(async () => {

@@ -10,8 +10,8 @@ type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onRespo
 export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & { onResent?: () => void };
 
 type Options = {
-  /** Makes what opens the sockets of one origin. */
-  connectorOf: (origin: URL) => buildConnector.connector;
+  /** Makes what opens the sockets of one origin; it is told for which workspace. */
+  connectorOf: (origin: URL) => Connector;
   /** Calls under way at once, of all workspaces together; each has a socket of its own. */
   callsMax: number;
   /** Sockets that are kept for the next call, of all workspaces together. */
@@ -27,8 +27,10 @@ export type Connections = {
   stop: () => Promise<void>;
 };
 
+type Connector = (workspaceId: string) => buildConnector.connector;
+
 /** The sockets of one origin. It lives as long as one of them does. */
-type Pool = { origin: string; url: URL; connect: buildConnector.connector; all: Set<Connection>; idle: Connection[] };
+type Pool = { origin: string; url: URL; connector: Connector; all: Set<Connection>; idle: Connection[] };
 
 /** A socket, from before it is opened until it has closed. */
 type Connection = {
@@ -68,10 +70,10 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
     let pool = pools.get(origin);
     if (pool === undefined) {
       const url = new URL(origin);
-      pool = { origin, url, connect: connectorOf(url), all: new Set(), idle: [] };
+      pool = { origin, url, connector: connectorOf(url), all: new Set(), idle: [] };
     }
     const client = new Client(pool.url, {
-      connect: pool.connect,
+      connect: pool.connector(workspaceId),
       keepAliveTimeout: keepAliveMs,
       maxHeaderSize: maxHeaderBytes,
       allowH2: false,

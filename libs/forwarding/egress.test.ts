@@ -3,9 +3,10 @@ import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import { forbiddenSpellings } from '#test/forbidden-spellings.ts';
 import { startUpstream, type Upstream } from '#test/upstream.ts';
-import { createEgress, type Egress, type Lookup } from './egress.ts';
+import { createEgress, type Egress } from './egress.ts';
 import { parseEgressAllow } from './egress-allow.ts';
 import { isForbiddenAddress } from './forbidden-addresses.ts';
+import type { Lookup } from './name-lookup.ts';
 
 const cleanups: (() => Promise<void>)[] = [];
 afterEach(async () => {

@@ -1,4 +1,3 @@
-import { lookup as dnsLookup, type LookupAddress, type LookupOptions } from 'node:dns';
 import { isIP, type LookupFunction, type Socket } from 'node:net';
 import { buildConnector } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -6,16 +5,11 @@ import { together } from '#libs/kernel/together.ts';
 import { createConnections, type CallHandler, type CallOptions } from './connections.ts';
 import type { EgressAllow } from './egress-allow.ts';
 import { isForbiddenAddress } from './forbidden-addresses.ts';
-
-/** Resolves a name to all its addresses; injected by tests that play a rebinding name server. */
-export type Lookup = (
-  hostname: string,
-  options: LookupOptions & { all: true },
-  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
-) => void;
+import { createNameLookup, isLocalhost, type Lookup } from './name-lookup.ts';
 
 type Options = {
   allow: EgressAllow;
+  /** Injected by tests that play a rebinding name server. */
   lookup?: Lookup;
   /** Time for DNS, TCP and TLS together. */
   connectTimeoutMs?: number;
@@ -72,7 +66,7 @@ const idleMax = 1_024;
  */
 export function createEgress({
   allow,
-  lookup = dnsLookup,
+  lookup = createNameLookup(),
   connectTimeoutMs = 10_000,
   callsMax = 4_096,
   keepAliveMs = 4_000,
@@ -125,9 +119,10 @@ export function createEgress({
 
   /** Refuses a name as a whole when one of its addresses is forbidden: such a name is an attack or a mistake. */
   const guardedLookup =
-    (port: number, excepted: boolean): LookupFunction =>
+    (port: number, excepted: boolean, opener: { workspaceId: string }): LookupFunction =>
     (hostname, options, callback) => {
-      lookup(hostname, { ...options, all: true }, (error, addresses) => {
+      const request = { ...options, all: true as const, workspaceId: opener.workspaceId, isOperators: excepted };
+      lookup(hostname, request, (error, addresses) => {
         const [first] = addresses ?? [];
         if (error || !first) callback(error ?? notFound(hostname), '', 0);
         else if (!excepted && addresses.some(({ address }) => !allowed(address, port)))
@@ -137,21 +132,24 @@ export function createEgress({
       });
     };
 
-  /** Makes what opens the sockets of one origin. */
-  const connectorOf = (origin: URL): buildConnector.connector => {
+  /** Makes what opens the sockets of one origin, for one workspace or another. */
+  const connectorOf = (origin: URL): ((workspaceId: string) => buildConnector.connector) => {
     const port = portOf(origin);
     const excepted = allow.allowsHost(origin.hostname, port);
+    // Who opens the next socket. Node looks a name up at once when it is told to connect.
+    const opener = { workspaceId: '' };
     const connect = buildConnector({
       allowH2: false,
       timeout: connectTimeoutMs,
-      lookup: guardedLookup(port, excepted),
+      lookup: guardedLookup(port, excepted, opener),
     });
-    return (options, callback) => {
+    return (workspaceId) => (options, callback) => {
       // Node does not look up a literal, so the hook above never sees one.
       if (!excepted && isIP(options.hostname) !== 0 && !allowed(options.hostname, port)) {
         queueMicrotask(() => callback(refuse(origin.host), null));
         return;
       }
+      opener.workspaceId = workspaceId;
       connect(options, (error, socket) => {
         if (error) return callback(error, null);
         if (!excepted && !allowed(socket.remoteAddress ?? '', port)) {
@@ -190,12 +188,9 @@ function portOf(url: URL): number {
   return url.protocol === 'https:' ? 443 : 80;
 }
 
-/**
- * The address that a URL's host is, without the brackets of IPv6; null for a name. `localhost` and the names below it are
- * this machine by definition (RFC 6761 6.3), whatever a name server says.
- */
+/** The address that a URL's host is, without the brackets of IPv6, and of the names of this machine; null for others. */
 function literalOf(hostname: string): string | null {
-  if (/(^|\.)localhost\.?$/.test(hostname)) return '127.0.0.1';
+  if (isLocalhost(hostname)) return '127.0.0.1';
   const bare = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
   return isIP(bare) === 0 ? null : bare;
 }
