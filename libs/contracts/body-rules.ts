@@ -4,6 +4,16 @@ import type { Breach } from './describe-issue.ts';
 // JSON Schema apply the very same ones (gateway-api.md, "Resources and their fields"). Each gets a body of which the
 // structure is already right, and gives the first broken rule or null.
 
+/**
+ * What is wrong with a body in which an object has two members of one name. Some readers take the first of them and others
+ * the last: a guardrail would judge one, and the provider act on the other.
+ */
+export const duplicateBreach = (path: PropertyKey[]): Breach => ({
+  path,
+  code: 'duplicate_member',
+  text: (name) => `Duplicate member: ${name()} is given twice. Give each member of an object once.`,
+});
+
 type StreamFields = { stream?: boolean | null | undefined; stream_options?: unknown };
 
 function streamOptionsBreach(body: StreamFields): Breach | null {

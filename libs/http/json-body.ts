@@ -1,5 +1,8 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { duplicateBreach } from '#libs/contracts/body-rules.ts';
+import { describeBreach } from '#libs/contracts/describe-issue.ts';
+import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
@@ -47,8 +50,8 @@ export function jsonBodyOf(request: IncomingMessage): JsonBody {
 /**
  * Reads and parses a JSON body; afterwards `jsonBodyOf` and `request.body` have it.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
- * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, too slow, cut off; unavailable
- * when the process has no memory for it now.
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a member given twice, too slow,
+ * cut off; unavailable when the process has no memory for it now.
  */
 export async function readJsonBody(
   request: IncomingMessage & { body?: unknown },
@@ -157,7 +160,7 @@ function parseJson(bytes: Buffer, limits: JsonBodyLimits, lease: MemoryLease | n
   if (!isUtf8(bytes)) {
     throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
   }
-  const { excess, textBytes, valueBytes } = measureJson(bytes, limits);
+  const { excess, members, textBytes, valueBytes } = measureJson(bytes, limits);
   if (excess === 'depth') {
     const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
     throw new GatewayError('invalid_request', 'json_too_deep', message);
@@ -171,14 +174,22 @@ function parseJson(bytes: Buffer, limits: JsonBodyLimits, lease: MemoryLease | n
     if (wholeBytes > lease.leaseBytesMax) throw tooComplex(wholeBytes, lease.leaseBytesMax);
     lease.charge(textBytes + valueBytes);
   }
+  let value: unknown;
   try {
-    return JSON.parse(bytes.toString('utf8'));
+    value = JSON.parse(bytes.toString('utf8'));
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     throw malformed(bytes);
   } finally {
     lease?.give(textBytes);
   }
+  if (countMembers(value) < members) throw duplicated(bytes);
+  return value;
+}
+
+function duplicated(bytes: Buffer): GatewayError {
+  const { code, message, param } = describeBreach(duplicateBreach(findDuplicateMember(bytes) ?? []));
+  return new GatewayError('invalid_request', code, message, { param });
 }
 
 function tooComplex(wholeBytes: number, bytesMax: number): GatewayError {

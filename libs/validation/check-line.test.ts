@@ -15,15 +15,27 @@ const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] };
 const line = { custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body };
 const without = (field: keyof typeof line) => ({ ...line, [field]: undefined });
 const problemOf = (value: unknown, rules = chatRules) =>
-  checkLine(typeof value === 'string' ? value : JSON.stringify(value), rules).problem;
+  checkLine(Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)), rules).problem;
 const withBody = (fields: object) => ({ ...line, body: { ...body, ...fields } });
 
 test('a good line has no problem and gives its custom_id and model', () => {
-  expect(checkLine(JSON.stringify({ ...line, extra: 1 }), chatRules)).toEqual({
+  expect(checkLine(Buffer.from(JSON.stringify({ ...line, extra: 1 })), chatRules)).toEqual({
     customId: 'a',
     model: 'm',
     problem: null,
     timedOut: false,
+  });
+});
+
+test.each([
+  ['of the line', '{"custom_id":"a","custom_id":"b"}', 'custom_id'],
+  ['of its body', JSON.stringify(line).replace('"model"', '"model":"other","model"'), 'body.model'],
+  ['of a message', JSON.stringify(line).replace('"role"', '"content":"x","role"'), 'body.messages[0].content'],
+])('a member %s that is given twice is refused', (_where, text, param) => {
+  expect(problemOf(text)).toEqual({
+    code: 'duplicate_member',
+    message: `Duplicate member: '${param}' is given twice. Give each member of an object once.`,
+    param,
   });
 });
 
@@ -260,7 +272,7 @@ describe('response_format schemas', () => {
       additionalProperties: false,
     };
     const rules = { ...chatRules, schemaTimeoutMs: 20 };
-    expect(checkLine(JSON.stringify(withSchema(slow)), rules)).toMatchObject({
+    expect(checkLine(Buffer.from(JSON.stringify(withSchema(slow))), rules)).toMatchObject({
       timedOut: true,
       problem: {
         code: 'invalid_request',

@@ -1,6 +1,9 @@
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
-import { kindOf, type Problem } from '#libs/contracts/describe-issue.ts';
+import { duplicateBreach } from '#libs/contracts/body-rules.ts';
+import { describeBreach, kindOf, type Problem } from '#libs/contracts/describe-issue.ts';
 import { isStorable } from '#libs/contracts/scalars.ts';
+import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
 import { checkBody } from './check-body.ts';
 import { checkResponseSchema, type SchemaLimits } from './check-response-schema.ts';
 
@@ -15,6 +18,8 @@ export type LineRules = SchemaLimits & {
   /** Providers that lack the endpoint: by the slug of their virtual key, and of the batch's own target by `null`. */
   unable: ReadonlyMap<string | null, string>;
   customIdLengthMax: number;
+  /** Nesting of arrays and objects. */
+  depthMax: number;
 };
 
 export type LineVerdict = { customId: string | null; model: string | null; problem: Problem | null; timedOut: boolean };
@@ -61,8 +66,14 @@ const routeNames: Record<BatchEndpoint, string> = {
   '/v1/images/generations': 'Images',
 };
 
-/** Checks the text of one line. Pure but for the caches of compiled schemas. */
-export function checkLine(text: string, rules: LineRules): LineVerdict {
+/** Checks one line in UTF-8. Pure but for the caches of compiled schemas. */
+export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
+  const { depthMax } = rules;
+  const { excess, members } = measureJson(bytes, { depthMax, membersMax: Number.POSITIVE_INFINITY });
+  if (excess === 'depth') {
+    return refusedLine(unreadable(`It nests deeper than ${depthMax} levels of arrays and objects.`));
+  }
+  const text = bytes.toString();
   let line: unknown;
   try {
     line = JSON.parse(text);
@@ -74,6 +85,10 @@ export function checkLine(text: string, rules: LineRules): LineVerdict {
   }
   if (typeof line !== 'object' || line === null || Array.isArray(line))
     return refusedLine(unreadable(`A line must be a JSON object, but this one is ${kindOf(line)}.`));
+  if (countMembers(line) < members) {
+    const duplicate = findDuplicateMember(bytes);
+    if (duplicate !== null) return refusedLine(describeBreach(duplicateBreach(duplicate)));
+  }
   const { custom_id: customId, body } = line as Record<string, unknown>;
   const model = isObject(body) && typeof body['model'] === 'string' ? body['model'] : null;
   const verdict = (problem: Problem | null, timedOut = false): LineVerdict => ({

@@ -10,7 +10,6 @@ export type SliceTask = {
 
 export type SliceRules = LineRules & {
   lineBytesMax: number;
-  depthMax: number;
   /** Errors described per slice; the rest is only counted. */
   errorsMax: number;
 };

@@ -3,7 +3,6 @@ import { hash } from 'node:crypto';
 import { setPriority } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
 import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } from './check-line.ts';
-import { nestsDeeper } from './json-depth.ts';
 import { forEachLine, lineLength } from './json-lines.ts';
 import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type SliceTask } from './slice-task.ts';
 
@@ -24,9 +23,7 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
 
   const check = (start: number, end: number): LineVerdict => {
     if (!allUtf8 && !isUtf8(bytes.subarray(start, end))) return refusedLine(unreadable('It is not valid UTF-8.'));
-    if (nestsDeeper(bytes, start, end, rules.depthMax))
-      return refusedLine(unreadable(`It nests deeper than ${rules.depthMax} levels of arrays and objects.`));
-    return checkLine(bytes.toString('utf8', start, end), rules);
+    return checkLine(bytes.subarray(start, end), rules);
   };
 
   const lineCount = forEachLine(bytes, (start, end, blank) => {

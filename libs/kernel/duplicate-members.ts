@@ -1,0 +1,67 @@
+import { endOfString } from './measure-json.ts';
+
+/**
+ * Members of all objects in a parsed JSON value. Fewer than the text has (`measureJson`) exactly when an object of the text
+ * has two members of one name, of which JSON.parse keeps the last. The depth of the value must be bounded.
+ */
+export function countMembers(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  let members = 0;
+  if (Array.isArray(value)) {
+    for (const element of value as unknown[]) {
+      if (typeof element === 'object' && element !== null) members += countMembers(element);
+    }
+    return members;
+  }
+  // JSON.parse gives objects no other properties than their own.
+  // oxlint-disable-next-line guard-for-in
+  for (const name in value) {
+    members += 1;
+    const member = (value as Record<string, unknown>)[name];
+    if (typeof member === 'object' && member !== null) members += countMembers(member);
+  }
+  return members;
+}
+
+type Container = { names: Set<string> | null; key: string | number };
+
+/** The path to the first member of JSON text whose name its object has had before, or null. The text must be good JSON. */
+export function findDuplicateMember(bytes: Buffer): (string | number)[] | null {
+  const open: Container[] = [];
+  let expectsName = false;
+  for (let at = 0; at < bytes.length; at += 1) {
+    const inside = open.at(-1);
+    switch (bytes[at]) {
+      case 0x22: {
+        const end = endOfString(bytes, at);
+        if (expectsName && inside?.names) {
+          const name = JSON.parse(bytes.toString('utf8', at, end + 1)) as string;
+          inside.key = name;
+          if (inside.names.has(name)) return open.map(({ key }) => key);
+          inside.names.add(name);
+          expectsName = false;
+        }
+        at = end;
+        break;
+      }
+      case 0x7b:
+        open.push({ names: new Set(), key: '' });
+        expectsName = true;
+        break;
+      case 0x5b:
+        open.push({ names: null, key: 0 });
+        expectsName = false;
+        break;
+      case 0x2c:
+        expectsName = inside?.names !== null;
+        if (typeof inside?.key === 'number') inside.key += 1;
+        break;
+      case 0x7d:
+      case 0x5d:
+        open.pop();
+        break;
+      default:
+    }
+  }
+  return null;
+}
