@@ -62,7 +62,7 @@ const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
 /** Names of request types: ours, and the ancestor's. */
 const requestTypes = { complete: 'completions', chatComplete: 'chat', embed: 'embeddings' } as const;
 const requestType = z
-  .enum(['chat', 'completions', 'embeddings', 'complete', 'chatComplete', 'embed'])
+  .enum(['chat', 'completions', 'embeddings', 'responses', 'complete', 'chatComplete', 'embed'])
   .transform((name): string => (name in requestTypes ? requestTypes[name as keyof typeof requestTypes] : name));
 
 const headers = z.record(
@@ -99,8 +99,11 @@ const checks = {
     webhookURL: z.url({ protocol: /^https?$/ }).max(2_048),
     headers: z.union([headers, z.string().max(16_384).transform(parseHeaders).pipe(headers)]).default({}),
     timeout: integer({ min: 1, max: guardrailLimits.webhookTimeoutMsMax }).default(3_000),
-    /** What a webhook that does not answer means: true, the check failed; false, it passed. */
-    failOnError: z.boolean().default(false),
+    /**
+     * What a webhook that does not answer means: true, the check failed; false, it passed. The ancestor's default is
+     * false: whoever can make the webhook fail (a body that it cannot read, a flood of calls) would have gone around it.
+     */
+    failOnError: z.boolean().default(true),
   }),
 };
 

@@ -1,13 +1,14 @@
-import type { Operation } from '#libs/providers/provider.ts';
 import { asRecord } from '#libs/forwarding/usage.ts';
+import type { Operation } from '#libs/providers/provider.ts';
 
 type Body = Readonly<Record<string, unknown>>;
 
 /**
  * What the checks of one phase read; a check passes when it passes on each text. `said`: where words and patterns are
  * looked for. `measured`: what counts, JSON and URLs are judged on. An input is measured by its last message, as the ancestor does; what is
- * looked for is looked for in all messages as one text, but those of the system and the developer, because a text that is
- * forbidden works as well from an earlier message. An output has one text for each choice.
+ * looked for is looked for in all that the model reads as one text, because a text that is forbidden works as well from an
+ * earlier message, from the words of the system, or from the description of a tool. An output has one text for each choice,
+ * the arguments of its tool calls among what is said.
  */
 export type CallTexts = {
   said: readonly string[];
@@ -18,16 +19,16 @@ export type CallTexts = {
 
 const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false };
 
-/** The texts of a request's body. */
+/** The texts of a request's body. The depth of the body must be bounded. */
 export function inputTexts(operation: Operation, body: Body): CallTexts {
   if (operation === 'chat') {
-    const messages = listOf(body['messages']).map(asRecord);
-    const last = messages.at(-1);
-    return {
-      said: messages.length === 0 ? [] : [messages.filter(isSaid).map(textOfMessage).join('\n')],
-      measured: last === undefined ? [] : [textOfMessage(last)],
-      hasUnreadable: false,
-    };
+    const { messages, tools, functions } = body;
+    return conversationTexts(listOf(messages).map(asRecord), [], [tools, functions]);
+  }
+  if (operation === 'responses') {
+    const { input, instructions, tools, prompt } = body;
+    const before = itemsOf(instructions).flatMap(saidIn);
+    return conversationTexts(itemsOf(input), before, [tools, asRecord(prompt)['variables']]);
   }
   const input = operation === 'completions' || operation === 'images' ? body['prompt'] : body['input'];
   if (input === undefined || input === null) return noTexts;
@@ -36,28 +37,69 @@ export function inputTexts(operation: Operation, body: Body): CallTexts {
   return { said: texts, measured: texts, hasUnreadable: texts.length < parts.length };
 }
 
-/** The texts of a whole answer: of its choices, or of a response's messages; none of one without any (embeddings). */
-export function outputTexts(body: Body): CallTexts {
-  const choices = listOf(body['choices']).map((choice) => {
-    const { message, text } = asRecord(choice);
-    return typeof text === 'string' ? text : textOfMessage(asRecord(message));
-  });
-  const messages = listOf(body['output'])
-    .map(asRecord)
-    .filter(({ type }) => type === 'message');
-  const texts = [...choices, ...messages.map(textOfMessage)];
-  return { said: texts, measured: texts, hasUnreadable: false };
+/** The texts of a whole answer; none of an answer without choices (embeddings). */
+export function outputTexts(operation: Operation, body: Body): CallTexts {
+  const outputs =
+    operation === 'responses'
+      ? [listOf(body['output']).map(asRecord)]
+      : listOf(body['choices'])
+          .map(asRecord)
+          .map(({ message, text }) => [typeof text === 'string' ? { content: text } : asRecord(message)]);
+  return {
+    said: outputs.map((messages) => messages.flatMap(saidIn).join('\n')),
+    measured: outputs.map((messages) => messages.map(textOfMessage).filter(Boolean).join('\n')),
+    hasUnreadable: false,
+  };
 }
 
-const isSaid = ({ role }: Body): boolean => role !== 'system' && role !== 'developer';
+/** `beside`: values in which every text counts, such as the definitions of tools. */
+function conversationTexts(
+  messages: readonly Body[],
+  before: readonly string[],
+  beside: readonly unknown[],
+): CallTexts {
+  const said = [...before, ...messages.flatMap(saidIn), ...beside.flatMap(textsIn)];
+  const last = messages.at(-1);
+  return {
+    said: said.length === 0 ? [] : [said.join('\n')],
+    measured: last === undefined ? [] : [textOfMessage(last)],
+    hasUnreadable: false,
+  };
+}
 
-/** The text of a message; of parts, their texts in lines. */
-function textOfMessage({ content }: Body): string {
+/** What a message, or an item of a response, says: its text, what it calls and with which arguments, and what came of that. */
+function saidIn(message: Body): string[] {
+  const { tool_calls: toolCalls, function_call: functionCall, refusal, output, summary } = message;
+  const calls = [...listOf(toolCalls), functionCall, message].map(asRecord);
+  const called = calls.flatMap((call) => {
+    const { name, arguments: given, input } = { ...call, ...asRecord(call['function']), ...asRecord(call['custom']) };
+    return call === message ? [given, input] : [name, given, input];
+  });
+  const texts = [textOfMessage(message), refusal, textOfContent(output), textOfContent(summary), ...called];
+  return texts.filter((text) => typeof text === 'string').filter((text) => text !== '');
+}
+
+/** What `/v1/responses` takes as a text or as a list of items. */
+const itemsOf = (value: unknown): Body[] =>
+  typeof value === 'string' ? [{ content: value }] : listOf(value).map(asRecord);
+
+const textOfMessage = ({ content }: Body): string => textOfContent(content);
+
+/** Of parts, their texts in lines. */
+function textOfContent(content: unknown): string {
   if (typeof content === 'string') return content;
   return listOf(content)
-    .map((part) => asRecord(part)['text'])
+    .map(asRecord)
+    .map(({ text, refusal }) => text ?? refusal)
     .filter((text) => typeof text === 'string')
     .join('\n');
+}
+
+/** Every text inside a value, however deep; but the names of types are the specification's words, not the caller's. */
+function textsIn(value: unknown): string[] {
+  if (typeof value === 'string') return [value];
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, member]) => (name === 'type' ? [] : textsIn(member)));
 }
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);

@@ -92,18 +92,63 @@ describe('local checks', () => {
     expect(await verdictOf({ allowedRequestTypes: { blockedTypes: ['chat'] } }, on)).toBe(false);
   });
 
-  test('forbidden words are found in earlier messages, and not in the words of the system', async () => {
-    const check = { contains: { words: ['Apple'], operator: 'none' } };
-    const say = (role: string) => ({
-      request: {
-        messages: [
-          { role, content: [{ type: 'text', text: 'Apple' }] },
-          { role: 'user', content: 'go on' },
-        ],
-      },
+  const noApples = { contains: { words: ['Apple'], operator: 'none' } };
+  const goOn = { role: 'user', content: 'go on' };
+  const asked = (...messages: object[]) => ({ messages: [...messages, goOn] });
+  const tool = (definition: object) => ({ messages: [goOn], tools: [{ type: 'function', function: definition }] });
+
+  test.each<[string, object]>([
+    ['an earlier message', asked({ role: 'user', content: [{ type: 'text', text: 'Apple' }] })],
+    ['the system', asked({ role: 'system', content: 'Apple' })],
+    ['the developer', asked({ role: 'developer', content: [{ type: 'text', text: 'Apple' }] })],
+    ['the arguments of a tool call', asked({ role: 'assistant', tool_calls: [{ function: { arguments: 'Apple' } }] })],
+    ['the input of a custom tool', asked({ role: 'assistant', tool_calls: [{ custom: { input: 'Apple' } }] })],
+    ['the arguments of a function call', asked({ role: 'assistant', function_call: { arguments: 'Apple' } })],
+    ['what a tool gave', asked({ role: 'tool', tool_call_id: 'c', content: 'Apple' })],
+    ['the description of a tool', tool({ name: 'f', description: 'Apple' })],
+    ['the description of a parameter', tool({ parameters: { properties: { a: { description: 'Apple' } } } })],
+    ['the description of a function', { messages: [goOn], functions: [{ name: 'f', description: 'Apple' }] }],
+  ])('forbidden words are found in %s', async (_where, request) => {
+    expect(await verdictOf(noApples, subject('', { request: request as GuardrailSubject['request'] }))).toBe(false);
+  });
+
+  test.each<[string, object]>([
+    ['a text', { input: 'Apple' }],
+    ['the instructions', { input: 'go on', instructions: 'Apple' }],
+    ['an item', { input: [{ role: 'user', content: [{ type: 'input_text', text: 'Apple' }] }, goOn] }],
+    ['the arguments of a call', { input: [{ type: 'function_call', name: 'f', arguments: '"Apple"' }, goOn] }],
+    ['what a tool gave', { input: [{ type: 'function_call_output', call_id: 'c', output: 'Apple' }, goOn] }],
+    ['a definition of a tool', { input: 'go on', tools: [{ type: 'function', name: 'f', description: 'Apple' }] }],
+    ['a variable of a prompt', { prompt: { id: 'p', variables: { fruit: 'Apple' } } }],
+  ])('of /v1/responses, forbidden words are found in %s', async (_where, request) => {
+    const on = { operation: 'responses' as const, request: request as GuardrailSubject['request'] };
+    expect(await verdictOf(noApples, subject('', on))).toBe(false);
+  });
+
+  test('words of the specification are no words of the caller', async () => {
+    const check = { contains: { words: ['function', 'object', 'user'], operator: 'none' } };
+    const definition = { name: 'f', parameters: { type: 'object', properties: {} } };
+    expect(await verdictOf(check, subject('', { request: tool(definition) }))).toBe(true);
+  });
+
+  test('forbidden words are found in the arguments of the calls of an answer', async () => {
+    const chat = (message: object) => ({ response: { status: 200, body: { choices: [{ message }] } } });
+    const calls = { content: null, tool_calls: [{ function: { name: 'f', arguments: '{"a":"Apple"}' } }] };
+    expect(await verdictOf(noApples, subject('', chat(calls)))).toBe(false);
+    expect(await verdictOf(noApples, subject('', chat({ content: 'pear' })))).toBe(true);
+    const responses = (...output: object[]) => ({
+      operation: 'responses' as const,
+      response: { status: 200, body: { output } },
     });
-    expect(await verdictOf(check, subject('', say('user')))).toBe(false);
-    expect(await verdictOf(check, subject('', say('system')))).toBe(true);
+    const said = { type: 'message', content: [{ type: 'output_text', text: 'Apple' }] };
+    expect(await verdictOf(noApples, subject('', responses(said)))).toBe(false);
+    expect(await verdictOf(noApples, subject('', responses({ type: 'function_call', arguments: 'Apple' })))).toBe(
+      false,
+    );
+    expect(await verdictOf(noApples, subject('', responses({ type: 'reasoning', summary: [] })))).toBe(true);
+    expect(
+      await verdictOf({ jsonKeys: { keys: ['a'] } }, subject('', responses({ ...said, content: '{"a":1}' }))),
+    ).toBe(true);
   });
 
   test('counts are of the last message only', async () => {
@@ -255,10 +300,10 @@ describe('webhooks', () => {
     ['no JSON', { status: 200, body: '<html>', headers: {} }],
     ['no verdict', { status: 200, body: '{"verdict":"true"}', headers: {} }],
     ['an answer without end', { status: 200, body: `{"verdict":true,"data":"${'x'.repeat(300_000)}"}`, headers: {} }],
-  ])('%s fails the check only with failOnError', async (_what, { status, body, headers }) => {
+  ])('%s fails the check, unless the config says otherwise', async (_what, { status, body, headers }) => {
     upstream.script((reply) => reply.respond(status, body, headers));
-    expect(await verdictOf(hook(), subject('x'))).toBe(true);
-    expect(await verdictOf(hook({ failOnError: true }), subject('x'))).toBe(false);
+    expect(await verdictOf(hook(), subject('x'))).toBe(false);
+    expect(await verdictOf(hook({ failOnError: false }), subject('x'))).toBe(true);
   });
 
   test('a webhook that hangs is given up after its timeout', async () => {

@@ -202,7 +202,7 @@ type Texts = () => CallTexts;
 
 function lazyTexts({ operation, request, response }: GuardrailSubject): Texts {
   let texts: CallTexts | undefined;
-  return () => (texts ??= response === null ? inputTexts(operation, request) : outputTexts(response.body));
+  return () => (texts ??= response === null ? inputTexts(operation, request) : outputTexts(operation, response.body));
 }
 
 function webhookTexts({ operation, request, response }: GuardrailSubject, texts: CallTexts) {
