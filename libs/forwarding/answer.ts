@@ -1,6 +1,7 @@
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import type { Operation, Settings } from '#libs/providers/provider.ts';
 
@@ -72,6 +73,8 @@ export type ForwardRequest = {
   forwardHeaders?: readonly string[];
   signal: AbortSignal;
   timeouts?: Partial<Timeouts>;
+  /** To which the answer is charged while it is read, and as long as it is there. Absent: nobody counts it. */
+  memory?: MemoryLease | undefined;
   /** A circuit breaker for this call's credential and model. Absent: none. */
   breaker?: BreakerPolicy;
   /** A batch line: where a live call is refused it waits, until this moment (epoch milliseconds). Absent: a live call. */

@@ -1,17 +1,13 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import type {
-  Call,
-  Operation,
-  OutboundRequest,
-  Provider,
-  ProviderError,
-  Translation,
-} from '#libs/providers/provider.ts';
+import { memberValue } from '#libs/kernel/json-members.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
 import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from './answer.ts';
+import { collectBody } from './collect-body.ts';
 import type { Egress } from './egress.ts';
 import { withBase64Vectors } from './embedding-format.ts';
 import { errorBody } from './error-body.ts';
@@ -19,9 +15,10 @@ import { openEventStream, type EventStream } from './event-stream.ts';
 import { startExchange, type Flow } from './exchange.ts';
 import { jsonToPayloads } from './json-to-stream.ts';
 import type { Faults } from './provider-faults.ts';
+import { answerLists, partsOf, scanParts, type AnswerParts } from './read-answer.ts';
 import { isHopeless } from './retry.ts';
 import { readRetryAfter } from './retry-after.ts';
-import { asRecord, readFinishReason, readTokenUsage, readUsage } from './usage.ts';
+import { asRecord } from './usage.ts';
 
 export type AttemptInput = {
   egress: Egress;
@@ -35,19 +32,10 @@ export type AttemptInput = {
   faults: () => Faults;
   secrets: readonly string[];
   workspaceId: string | undefined;
+  /** To which the answer is charged while it is read; absent: nobody counts it. */
+  memory: MemoryLease | undefined;
   /** Shared by all attempts of the call; not written here. */
   attempts: readonly Attempt[];
-};
-
-/** The list without which a 200 is no answer to the operation. */
-const answerLists: Readonly<Record<Operation, string>> = {
-  chat: 'choices',
-  completions: 'choices',
-  embeddings: 'data',
-  models: 'data',
-  responses: 'output',
-  moderations: 'results',
-  images: 'data',
 };
 
 /** `errorCode` is the provider's own, of an answer that is an error. */
@@ -59,20 +47,38 @@ export type AttemptResult = { answer: Answer; errorCode: string | null };
  * is told when the call goes out once more, because the provider had closed the idle socket.
  */
 export function attemptCall(input: AttemptInput, resent: () => void): Promise<AttemptResult> {
-  const { egress, limits, translation, call, timeouts, signal, faults, workspaceId } = input;
+  const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;
   const { promise, resolve, reject } = Promise.withResolvers<AttemptResult>();
   const startedAt = performance.now();
-  const chunks: Buffer[] = [];
-  let bytes = 0;
   let status = 0;
   let headers: IncomingHttpHeaders = {};
   let mode: 'whole' | 'undecided' | 'events' = 'whole';
   let stream: EventStream | undefined;
   let flow: Flow | undefined;
 
+  const collected = collectBody({ memory, flow: () => flow, faults, bytesMax: limits.jsonBytesMax });
+
   const whole = (): void => {
-    const body = chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, bytes);
-    resolve(status >= 400 ? readError(input, status, headers, body) : readBody(input, status, headers, body));
+    const body = collected.take();
+    if (status >= 400) {
+      collected.drop();
+      return resolve(readError(input, status, headers, body));
+    }
+    const parseBytes = parseCost(input, body);
+    const read = (): void => {
+      try {
+        resolve(readBody(input, status, headers, body));
+      } finally {
+        memory?.give(parseBytes);
+      }
+    };
+    if (memory === undefined || memory.tryCharge(parseBytes)) return read();
+    const failed = (error: unknown): void => {
+      collected.drop();
+      if (signal.aborted) reject(faults().callerLeft());
+      else reject(error instanceof GatewayError ? error : faults().unreadable(error));
+    };
+    memory.chargeWhenFree(parseBytes, signal).then(read).catch(failed);
   };
 
   const openStream = (over: Flow): EventStream => {
@@ -82,6 +88,7 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
       translation,
       flow: over,
       faults,
+      memory,
       limits,
       idleMs: timeouts.idleMs,
       startedAt,
@@ -96,14 +103,10 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
   };
 
   const collect = (chunk: Buffer): void => {
-    bytes += chunk.length;
-    // As of requests: an answer of one piece leaves no others behind.
-    if (chunks.length > 0) countTransferred(chunk.length);
-    chunks.push(chunk);
-    if (status >= 400 && bytes > limits.errorBytesMax) {
-      whole();
-      flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
-    } else if (bytes > limits.jsonBytesMax) throw faults().tooLarge('a body', limits.jsonBytesMax);
+    collected.push(chunk);
+    if (status < 400 || collected.sizeBytes() <= limits.errorBytesMax) return;
+    whole();
+    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
   };
 
   startExchange(
@@ -125,15 +128,13 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
         if (code >= 400) return;
         if (call.stream) mode = isEventStream(received, translation) ? 'events' : 'undecided';
         if (mode === 'events') stream = openStream(over);
-        else if (Number(received['content-length'] ?? 0) > limits.jsonBytesMax) {
-          throw faults().tooLarge('a body', limits.jsonBytesMax);
-        }
+        else collected.expect(Number(received['content-length'] ?? 0));
       },
       data: (chunk) => {
         if (mode === 'undecided' && flow) {
           mode = 'whole';
           // Servers that forget the content type: an SSE line starts with a field name or a colon, JSON and HTML do not.
-          if (bytes === 0 && /^\uFEFF?\s*(data|event|id|retry)?:/.test(chunk.toString('utf8', 0, 64)))
+          if (collected.sizeBytes() === 0 && /^\uFEFF?\s*(data|event|id|retry)?:/.test(chunk.toString('utf8', 0, 64)))
             stream = openStream(flow);
         }
         if (stream) stream.data(chunk);
@@ -144,6 +145,7 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
         else whole();
       },
       fail: (error) => {
+        collected.drop();
         if (stream) stream.fail(error);
         else reject(error);
       },
@@ -165,38 +167,83 @@ function headOf({ provider, attempts, secrets }: AttemptInput, status: number, h
   };
 }
 
+/** Smaller answers are parsed unmeasured: what they take passes in a moment. */
+const measuredBytesMin = 16_384;
+/** From this size on an answer that passes unchanged is not parsed. */
+const scannedBytesMin = 262_144;
+/** Beyond any real answer, and far from where recursion over the value would end. */
+const depthMax = 512;
+
+const isScanned = ({ call, translation }: AttemptInput, body: Buffer): boolean =>
+  body.length >= scannedBytesMin && translation.decode === undefined && !call.stream;
+
+/** What it takes to parse a successful body; throws `upstream_response_too_large` when the call may never have so much. */
+function parseCost(input: AttemptInput, body: Buffer): number {
+  if (body.length < measuredBytesMin || isScanned(input, body)) return 0;
+  const { memory, faults } = input;
+  const { excess, textBytes, valueBytes } = measureJson(body, { depthMax, membersMax: Number.POSITIVE_INFINITY });
+  if (excess !== null) throw faults().invalid(`sent a body that is nested more than ${depthMax} levels deep`);
+  const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
+  if (textBytes + valueBytes > freeBytes) throw faults().tooComplex(textBytes + valueBytes, freeBytes);
+  return textBytes + valueBytes;
+}
+
 /** A successful body: JSON of the shape that was asked for, or a stream made of it; throws `upstream_invalid_response`. */
 function readBody(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): AttemptResult {
-  const { call, translation, faults } = input;
+  const { call, limits, translation, faults } = input;
   if (bytes.length === 0) throw faults().invalid(`answered ${status} with an empty body`);
+  const noJson = (): GatewayError => faults().invalid(`answered ${status} with a body that is not JSON`, bytes);
+  const told = (text: string): AttemptResult => asError(input, headers, translation.decodeError(status, text));
+  if (isScanned(input, bytes)) {
+    const parts = scanParts(call.operation, bytes, limits.errorBytesMax);
+    if (parts === null) throw noJson();
+    if (parts.hasError) return told(`{"error":${memberValue(bytes, 'error')?.toString()}}`);
+    return pass(input, status, headers, bytes, parts);
+  }
   const parsed = parseJson(bytes);
-  if (parsed === undefined) throw faults().invalid(`answered ${status} with a body that is not JSON`, bytes);
-  const error = asRecord(parsed)['error'];
-  if (error !== undefined && error !== null) {
-    return asError(input, headers, translation.decodeError(status, bytes.toString()));
-  }
+  if (parsed === undefined) throw noJson();
+  let parts = partsOf(call.operation, parsed);
+  if (parts.hasError) return told(bytes.toString());
   const decoded = translation.decode ? decodeBody(input, parsed) : parsed;
-  const body = asRecord(decoded);
-  const list = answerLists[call.operation];
-  if (!Array.isArray(body[list]))
-    throw faults().invalid(`answered ${status} with JSON that has no "${list}" list`, bytes);
-  const read = {
-    usage: readUsage(body['usage']) ?? readTokenUsage(body['usage']),
-    model: typeof body['model'] === 'string' ? body['model'] : null,
-    finishReason: readFinishReason(body['choices']),
-  };
-  const head = headOf(input, status, headers);
-  if (call.stream) {
-    const payloads = jsonToPayloads(call.operation, body, call.includeUsage);
-    if (payloads.length === 0) throw faults().invalid(`answered ${status} without a single choice`, bytes);
-    const done: StreamSummary = { ...read, complete: true, firstEventMs: 0, error: null };
-    const streamed = { usage: null, model: null, finishReason: null, kind: 'stream' as const };
-    return { answer: { ...head, ...streamed, events: once(payloads), done: Promise.resolve(done) }, errorCode: null };
-  }
-  const changed = withBase64Vectors(call, body) ?? (decoded === parsed ? null : decoded);
-  const out = changed === null ? bytes : Buffer.from(JSON.stringify(changed));
-  return { answer: { ...head, ...read, kind: 'json', body: out, contentType: 'application/json' }, errorCode: null };
+  if (decoded !== parsed) parts = partsOf(call.operation, decoded);
+  if (call.stream) return asStream(input, status, headers, decoded, parts);
+  return pass(input, status, headers, decoded === parsed ? bytes : Buffer.from(JSON.stringify(decoded)), parts);
 }
+
+function pass(
+  input: AttemptInput,
+  status: number,
+  headers: IncomingHttpHeaders,
+  bytes: Buffer,
+  { hasError: _, hasList, ...parts }: AnswerParts,
+): AttemptResult {
+  if (!hasList) throw withoutList(input, status, bytes);
+  const body = withBase64Vectors(input.call, bytes) ?? bytes;
+  const head = headOf(input, status, headers);
+  return { answer: { ...head, ...parts, kind: 'json', body, contentType: 'application/json' }, errorCode: null };
+}
+
+function asStream(
+  input: AttemptInput,
+  status: number,
+  headers: IncomingHttpHeaders,
+  value: unknown,
+  { hasError: _, hasList, ...parts }: AnswerParts,
+): AttemptResult {
+  const { call, faults } = input;
+  if (!hasList) throw withoutList(input, status, JSON.stringify(value));
+  const payloads = jsonToPayloads(call.operation, asRecord(value), call.includeUsage);
+  if (payloads.length === 0) {
+    throw faults().invalid(`answered ${status} without a single choice`, JSON.stringify(value));
+  }
+  const done: StreamSummary = { ...parts, complete: true, firstEventMs: 0, error: null };
+  const streamed = { usage: null, model: null, finishReason: null, kind: 'stream' as const };
+  const head = headOf(input, status, headers);
+  return { answer: { ...head, ...streamed, events: once(payloads), done: Promise.resolve(done) }, errorCode: null };
+}
+
+const withoutList = ({ call, faults }: AttemptInput, status: number, sample: string | Buffer): GatewayError =>
+  faults().invalid(`answered ${status} with JSON that has no "${answerLists[call.operation]}" list`, sample);
 
 function decodeBody({ translation, call, faults }: AttemptInput, parsed: unknown): unknown {
   try {

@@ -1,30 +1,45 @@
-import { memberValue } from '#libs/kernel/json-members.ts';
+import { memberValue, scanElements, spliceMembers } from '#libs/kernel/json-members.ts';
 import type { Call } from '#libs/providers/provider.ts';
-import { asRecord } from './usage.ts';
 
 /**
  * The answer with its vectors in base64 (little-endian float32) where the request asked for that and the provider sent
  * numbers all the same; null when there is nothing to change. OpenAI's SDKs ask for base64 unasked, and version 6 reads
- * lists of numbers as empty vectors (openai-semantics.md 4.3).
+ * lists of numbers as empty vectors (openai-semantics.md 4.3). One vector at a time is parsed, because an answer may be 60
+ * MB. Throws GatewayError invalid_json as `scanElements`, and SyntaxError.
  */
-export function withBase64Vectors(call: Call, body: Readonly<Record<string, unknown>>): Record<string, unknown> | null {
-  const { data } = body;
-  if (call.operation !== 'embeddings' || !Array.isArray(data) || !asksForBase64(call)) return null;
-  if (!data.some((item) => isVector(asRecord(item)['embedding']))) return null;
-  return {
-    ...body,
-    data: data.map((item: unknown) => {
-      const record = asRecord(item);
-      const vector = record['embedding'];
-      return isVector(vector) ? { ...record, embedding: toBase64(vector) } : item;
-    }),
-  };
+export function withBase64Vectors(call: Call, body: Buffer): Buffer | null {
+  if (call.operation !== 'embeddings' || !asksForBase64(call)) return null;
+  const list = memberValue(body, 'data');
+  if (list?.[0] !== 0x5b) return null;
+  const pieces: Buffer[] = [];
+  let isChanged = false;
+  for (const item of scanElements(list)) {
+    const changed = inBase64(item);
+    isChanged ||= changed !== item;
+    pieces.push(pieces.length === 0 ? openBracket : comma, changed);
+  }
+  if (!isChanged) return null;
+  const start = list.byteOffset - body.byteOffset;
+  const [before, after] = [body.subarray(0, start), body.subarray(start + list.length)];
+  return Buffer.concat([before, ...(pieces.length === 0 ? [openBracket] : pieces), closeBracket, after]);
 }
+
+const openBracket = Buffer.from('[');
+const comma = Buffer.from(',');
+const closeBracket = Buffer.from(']');
 
 function asksForBase64({ body, edits }: Call): boolean {
   const format =
     'encoding_format' in edits ? edits['encoding_format'] : memberValue(body, 'encoding_format')?.toString();
   return format === '"base64"';
+}
+
+/** The item with its vector in base64; the item itself when it is none, or has no list of numbers. */
+function inBase64(item: Buffer): Buffer {
+  const raw = item[0] === 0x7b ? memberValue(item, 'embedding') : undefined;
+  if (raw?.[0] !== 0x5b) return item;
+  const vector: unknown = JSON.parse(raw.toString());
+  return isVector(vector) ? spliceMembers(item, { embedding: `"${toBase64(vector)}"` }) : item;
 }
 
 function isVector(value: unknown): value is number[] {

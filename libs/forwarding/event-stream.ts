@@ -1,4 +1,6 @@
 import type { GatewayError } from '#libs/kernel/errors.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Call, ProviderError, StreamEvent, Translation } from '#libs/providers/provider.ts';
 import type { Limits, StreamAnswer, StreamSummary } from './answer.ts';
 import type { Flow } from './exchange.ts';
@@ -12,11 +14,20 @@ type Options = {
   translation: Translation;
   flow: Flow;
   faults: () => Faults;
+  /** To which an event is charged while it is incomplete. */
+  memory?: MemoryLease | undefined;
   limits: Limits;
   idleMs: number;
   /** performance.now() at the start of the attempt. */
   startedAt: number;
 };
+
+/** Smaller events count nowhere: what they take passes in a moment. */
+const countedBytesMin = 65_536;
+/** A text takes two bytes a character when one of them is wide. */
+const charCopies = 2;
+/** As of whole answers (attempt.ts). */
+const depthMax = 512;
 
 /** How a stream may end that has said everything. */
 const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
@@ -39,7 +50,7 @@ export type EventStream = {
  * back-pressure. An end without `[DONE]` counts only when every choice was finished; otherwise it is `upstream_truncated`.
  */
 export function openEventStream(options: Options): EventStream {
-  const { call, translation, flow, faults, limits, idleMs, startedAt } = options;
+  const { call, translation, flow, faults, memory, limits, idleMs, startedAt } = options;
   const first = Promise.withResolvers<FirstEvent>();
   const done = Promise.withResolvers<StreamSummary>();
   const meter = createStreamMeter();
@@ -50,6 +61,9 @@ export function openEventStream(options: Options): EventStream {
   let lastSignAt = performance.now();
   let state: 'peeking' | 'flowing' | 'over' = 'peeking';
   let ending = false;
+  /** Bytes since the last whole event, and what is charged for them. */
+  let pendingBytes = 0;
+  let pendingHeld = 0;
 
   const sign = (): void => {
     lastSignAt = performance.now();
@@ -77,6 +91,8 @@ export function openEventStream(options: Options): EventStream {
   };
 
   const close = (complete: boolean, error: GatewayError | null): void => {
+    memory?.give(pendingHeld);
+    pendingHeld = 0;
     flush();
     const peeking = state === 'peeking';
     state = 'over';
@@ -128,7 +144,38 @@ export function openEventStream(options: Options): EventStream {
 
   const onEvent = (event: StreamEvent): void => {
     sign();
+    pendingBytes = 0;
     if (state === 'over') return;
+    const parseBytes = event.data.length < countedBytesMin ? 0 : parseCost(event.data);
+    memory?.charge(parseBytes);
+    try {
+      read(event);
+    } finally {
+      memory?.give(parseBytes);
+    }
+  };
+
+  /** What it takes to read a large event as JSON; throws when the call may never have so much. */
+  const parseCost = (data: string): number => {
+    const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY };
+    const { excess, textBytes, valueBytes } = measureJson(Buffer.from(data), limit);
+    if (excess !== null) throw faults().invalid(`sent an event that is nested more than ${depthMax} levels deep`);
+    const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
+    if (textBytes + valueBytes > freeBytes) throw faults().tooComplex(textBytes + valueBytes, freeBytes);
+    return textBytes + valueBytes;
+  };
+
+  /** Counts the bytes of a large event that is not whole yet. */
+  const holdPending = (bytes: number): void => {
+    pendingBytes += bytes;
+    const wanted = pendingBytes < countedBytesMin ? 0 : charCopies * pendingBytes;
+    if (wanted === pendingHeld) return;
+    if (wanted > pendingHeld) memory?.charge(wanted - pendingHeld);
+    else memory?.give(pendingHeld - wanted);
+    pendingHeld = wanted;
+  };
+
+  const read = (event: StreamEvent): void => {
     if (decoder) {
       const { payloads, done: last, error } = decoder.push(event);
       for (const payload of payloads) onPayload(payload);
@@ -153,7 +200,9 @@ export function openEventStream(options: Options): EventStream {
     data: (chunk) => {
       streamBytes += chunk.length;
       if (streamBytes > limits.streamBytesMax) throw faults().tooLarge('a stream', limits.streamBytesMax);
+      holdPending(chunk.length);
       framing.push(chunk);
+      holdPending(0);
       // Bytes alone keep no stream alive: a drip that completes no event is as dead as silence.
       if (performance.now() - lastSignAt > idleMs) throw faults().idleTimeout(idleMs);
       flush();

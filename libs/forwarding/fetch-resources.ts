@@ -1,4 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Resource } from '#libs/providers/provider.ts';
 import type { Timeouts } from './answer.ts';
 import type { Egress } from './egress.ts';
@@ -10,6 +11,8 @@ const countMax = 20;
 const bytesMax = 5_242_880;
 /** Of all resources of one call: a request of more is refused by the providers that need bytes (Bedrock 25 MB). */
 const allBytesMax = 26_214_400;
+/** As bytes, as base64 in the request that is made of them, and once more as the text of that request. */
+const copies = 3;
 const timeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 
 /**
@@ -18,7 +21,12 @@ const timeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000,
  */
 export async function fetchResources(
   urls: readonly string[],
-  { egress, signal, workspaceId }: { egress: Egress; signal: AbortSignal; workspaceId: string | undefined },
+  {
+    egress,
+    signal,
+    workspaceId,
+    memory,
+  }: { egress: Egress; signal: AbortSignal; workspaceId: string | undefined; memory: MemoryLease | undefined },
 ): Promise<ReadonlyMap<string, Resource>> {
   const unique = [...new Set(urls)];
   if (unique.length > countMax) {
@@ -33,6 +41,7 @@ export async function fetchResources(
   const onBytes = (more: number): void => {
     bytes += more;
     if (bytes > allBytesMax) throw unavailable(`Together they are larger than ${allBytesMax} bytes, the limit here.`);
+    memory?.charge(copies * more);
   };
   // The first that fails ends the others.
   const failing = new AbortController();

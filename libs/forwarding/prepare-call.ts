@@ -45,6 +45,7 @@ export function prepareCall(
   const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
   const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
   const { workspaceId } = target;
+  const { memory } = request;
   const base = {
     egress,
     limits: callLimits,
@@ -55,6 +56,7 @@ export function prepareCall(
     faults,
     secrets,
     workspaceId,
+    memory,
     attempts,
   };
   const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
@@ -72,7 +74,7 @@ export function prepareCall(
   if (!urls?.length) return () => encode(call);
   let fetched: Promise<Call> | undefined;
   return () => {
-    fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId }).then((resources) => ({
+    fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId, memory }).then((resources) => ({
       ...call,
       resources,
     }));

@@ -25,6 +25,11 @@ function faultsOf(label: string, secrets: readonly string[]) {
       failed('upstream_invalid_response', `${label} sent an answer that cannot be read${codeOf(cause)}.`, cause),
     tooLarge: (what: string, limit: number): GatewayError =>
       failed('upstream_response_too_large', `${label} sent ${what} of more than ${limit} bytes, the limit here.`),
+    tooComplex: (bytes: number, limit: number): GatewayError =>
+      failed(
+        'upstream_response_too_large',
+        `${label} sent a body of so many values that reading it would take ${bytes} bytes of memory, and ${limit} are there for it.`,
+      ),
     redirect: (status: number): GatewayError =>
       failed(
         'upstream_redirect',

@@ -129,6 +129,26 @@ export function memberValues<Name extends string>(
   return values;
 }
 
+/**
+ * The raw bytes of the elements of a JSON array, one after the other, without parsing them. Throws as `scanMembers`, also in
+ * the middle.
+ */
+export function* scanElements(json: Uint8Array, limits: MemberLimits = defaultLimits): Generator<Buffer> {
+  const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
+  let at = skipSpace(bytes, 0);
+  if (bytes[at] !== openBracket) throw malformed(at, 'an array was expected');
+  at = skipSpace(bytes, at + 1);
+  let open = bytes[at] !== closeBracket;
+  while (open) {
+    const end = skipValue(bytes, at, limits.depthMax);
+    yield bytes.subarray(at, end);
+    at = skipSpace(bytes, end);
+    if (bytes[at] === closeBracket) open = false;
+    else if (bytes[at] === comma) at = skipSpace(bytes, at + 1);
+    else throw malformed(at, 'a comma or a closing bracket was expected');
+  }
+}
+
 function valueOf(json: Uint8Array, { valueStart, valueEnd }: Member): Buffer {
   return Buffer.from(json.buffer, json.byteOffset + valueStart, valueEnd - valueStart);
 }

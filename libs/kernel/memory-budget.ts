@@ -6,8 +6,11 @@ import { GatewayError } from './errors.ts';
  * or line has a lease, to which its bytes are charged; the leases of a workspace share what the workspace may have.
  */
 export type MemoryBudget = {
-  /** A lease that holds nothing yet. `workspaceId` null: of nobody in particular, which is one workspace too. */
-  open(workspaceId: string | null): MemoryLease;
+  /**
+   * A lease that holds nothing yet. `workspaceId` null: of nobody in particular, which is one workspace too. `waitMsMax`: how
+   * long `chargeWhenFree` waits; a caller is told before he gives up by himself, and a batch line has time.
+   */
+  open(workspaceId: string | null, waitMsMax?: number): MemoryLease;
   /** What one lease may ever hold. */
   readonly leaseBytesMax: number;
   stats(): { heldBytes: number; bytesMax: number; waiting: number };
@@ -23,8 +26,8 @@ export type MemoryLease = {
   tryCharge(bytes: number): boolean;
   /** Whether `tryCharge` would find room now. */
   hasRoom(bytes: number): boolean;
-  /** As `charge`, but waits for room. Throws as `charge` after `waitMsMax`, and what `signal` was aborted with. */
-  chargeWhenFree(bytes: number, options: { waitMsMax: number; signal: AbortSignal }): Promise<void>;
+  /** As `charge`, but waits for room. Throws as `charge` after the lease's `waitMsMax`, and what `signal` was aborted with. */
+  chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void>;
   /**
    * Waits until the lease holds at least so much, or as much as it may, for what will be charged. Resolves with false, and
    * nothing held, when `signal` aborts before.
@@ -48,6 +51,8 @@ const shareOfFree = 3;
 const smallShareOfFree = 7;
 const smallBytesMax = 65_536;
 const largeShare = 7 / 8;
+
+const liveWaitMsMax = 30_000;
 
 /** Accounts of workspaces that hold nothing are forgotten when there are so many. */
 const accountsMax = 10_000;
@@ -88,14 +93,14 @@ class Budget implements MemoryBudget {
     this.#graceMs = graceMs;
   }
 
-  open(workspaceId: string | null): MemoryLease {
+  open(workspaceId: string | null, waitMsMax = liveWaitMsMax): MemoryLease {
     let account = this.#accounts.get(workspaceId);
     if (account === undefined) {
       if (this.#accounts.size >= accountsMax) this.#forgetIdle();
       account = { heldBytes: 0, waiters: new Set() };
       this.#accounts.set(workspaceId, account);
     }
-    return new Lease(this, account);
+    return new Lease(this, account, waitMsMax);
   }
 
   stats() {
@@ -178,15 +183,17 @@ class Budget implements MemoryBudget {
 class Lease implements MemoryLease {
   readonly account: Account;
   readonly #budget: Budget;
+  readonly #waitMsMax: number;
   usedBytes = 0;
   #reservedBytes = 0;
   #isReleased = false;
   /** The larger of what is used and what is reserved. */
   heldBytes = 0;
 
-  constructor(budget: Budget, account: Account) {
+  constructor(budget: Budget, account: Account, waitMsMax: number) {
     this.#budget = budget;
     this.account = account;
+    this.#waitMsMax = waitMsMax;
   }
 
   get leaseBytesMax(): number {
@@ -210,19 +217,22 @@ class Lease implements MemoryLease {
     if (!this.tryCharge(bytes)) throw overloaded();
   }
 
-  async chargeWhenFree(bytes: number, options: { waitMsMax: number; signal: AbortSignal }): Promise<void> {
+  async chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void> {
     if (this.tryCharge(bytes)) return;
+    signal.throwIfAborted();
     if (this.usedBytes + bytes > this.leaseBytesMax) throw overloaded(); // never
-    const isLate = AbortSignal.timeout(options.waitMsMax);
-    const isThere = await this.#wait(
-      this.usedBytes + bytes - this.heldBytes,
-      AbortSignal.any([options.signal, isLate]),
-      () => {
-        this.usedBytes += bytes;
-      },
-    );
+    const given = new AbortController();
+    const giveUp = (): void => given.abort();
+    const late = setTimeout(giveUp, this.#waitMsMax);
+    signal.addEventListener('abort', giveUp, { once: true });
+    const more = this.usedBytes + bytes - this.heldBytes;
+    const isThere = await this.#wait(more, given.signal, () => {
+      this.usedBytes += bytes;
+    });
+    clearTimeout(late);
+    signal.removeEventListener('abort', giveUp);
     if (isThere) return;
-    options.signal.throwIfAborted();
+    signal.throwIfAborted();
     throw overloaded();
   }
 
