@@ -26,9 +26,9 @@ export type AccessSnapshotOptions = {
   listenConnectionString: string | null;
   /** Between two polls. Default 500 ms: a revoked key is refused everywhere within 1 s even when a NOTIFY is lost. */
   pollMs?: number;
-  /** A poll that takes longer has failed. Default 5 s. */
+  /** A poll that takes longer has failed. Default 2 s: a caller with an unknown key waits for two at most. */
   pollTimeoutMs?: number;
-  /** Without a successful poll for so long, nothing is answered: a key may have been revoked since. Default 30 s. */
+  /** Without a successful poll for so long, nothing is answered: a key may have been revoked since. Default 15 min. */
   staleAfterMs?: number;
   /** Monotonic, in milliseconds. */
   monotonicMs?: () => number;
@@ -62,7 +62,7 @@ const absentMax = 10_000;
  * one row, and by the process's own commands. `start` resolves when the first load is done and rejects when it fails.
  */
 export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnapshot {
-  const { db, logger, pollMs = 500, pollTimeoutMs = 5_000, staleAfterMs = 30_000 } = options;
+  const { db, logger, pollMs = 500, pollTimeoutMs = 2_000, staleAfterMs = 15 * 60_000 } = options;
   const monotonicMs = options.monotonicMs ?? (() => performance.now());
   const absent = new Set<string>();
   let state: AccessState = emptyAccess;

@@ -26,6 +26,10 @@ const notSentTexts = [
   'Postgres connection has been discarded', // Kysely, after a ROLLBACK that failed
 ];
 const poolBusyText = 'timeout exceeded when trying to connect';
+const connectTimeoutTexts = [poolBusyText, 'timeout expired', 'Connection terminated due to connection timeout'];
+
+/** Of a query that was given up because the server stopped answering (silence-watch.ts). */
+export const connectionSilentCode = 'ETIMEDOUT';
 
 /** Follows `cause` and the parts of an AggregateError (a host name with several addresses), to a fixed depth. */
 function* causes(error: unknown, depth = 0): Generator<Error> {
@@ -73,6 +77,17 @@ export function isTransient(error: unknown): boolean {
   if (isConnectionLost(error)) return true;
   for (const cause of causes(error)) {
     if (retryStates.has(codeOf(cause)) || cause.message === poolBusyText) return true;
+  }
+  return false;
+}
+
+/**
+ * The database was waited for, and says nothing: it hangs, is out of reach, or has no connection to spare. Whoever has a
+ * client that waits does not try again by himself.
+ */
+export function hasHung(error: unknown): boolean {
+  for (const cause of causes(error)) {
+    if (codeOf(cause) === connectionSilentCode || startsWithAny(cause.message, connectTimeoutTexts)) return true;
   }
   return false;
 }

@@ -1,4 +1,3 @@
-import { Socket } from 'node:net';
 import { Kysely, PostgresDialect, PostgresDriver, type Driver, type PostgresDialectConfig } from 'kysely';
 import pg from 'pg';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -6,6 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { CommitOutcomeUnknownError, isConnectionLost, isTransient, wasNeverSent } from './database-error.ts';
 import type { Database } from './schema.ts';
+import { createSilenceWatch } from './silence-watch.ts';
 import { valueTypes } from './value-types.ts';
 
 export type PoolOptions = {
@@ -14,10 +14,17 @@ export type PoolOptions = {
   applicationName: string;
   /** Connections at most; further callers wait `connectionTimeoutMs`. Default 10: many short transactions share few. */
   max?: number;
-  /** How long a caller waits for a connection, new or free, before it is told `unavailable`. Default 5 s. */
+  /** How long a caller waits for a connection, new or free, before it is told `unavailable`. Default 4 s. */
   connectionTimeoutMs?: number;
   /** The longest single statement. Default 30 s; 0 is no limit (rebuild, long COPY). */
   statementTimeoutMs?: number;
+  /**
+   * A query that has waited in silence for this long is given up when the server does not answer another connection
+   * either. Default 2 s, and no limit without one of statements.
+   */
+  silenceMs?: number;
+  /** How long that other connection may take. Default 1.5 s: with the silence, and a client that waits 5 s, in time. */
+  askMs?: number;
   /** The longest silence of the server while a query waits. Default: 5 s over statementTimeoutMs, no limit without. */
   stallTimeoutMs?: number;
   /** The longest wait for a lock. Default 5 s: a twin of a command in progress is then told to come back. */
@@ -44,13 +51,20 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
   assertPostgresUrl(options.connectionString);
   const statementTimeoutMs = options.statementTimeoutMs ?? 30_000;
   const stallTimeoutMs = options.stallTimeoutMs ?? (statementTimeoutMs > 0 ? statementTimeoutMs + 5_000 : 0);
+  const watchSilence = createSilenceWatch({
+    connectionString: options.connectionString,
+    applicationName: options.applicationName,
+    silenceMs: Math.min(options.silenceMs ?? 2_000, stallTimeoutMs),
+    askMs: options.askMs ?? 1_500,
+    silenceMsMax: stallTimeoutMs,
+  });
   const settings = sessionSettings({ ...options, statementTimeoutMs });
 
   const pool = new pg.Pool({
     connectionString: options.connectionString,
     application_name: options.applicationName,
     max: options.max ?? 10,
-    connectionTimeoutMillis: options.connectionTimeoutMs ?? 5_000,
+    connectionTimeoutMillis: options.connectionTimeoutMs ?? 4_000,
     idleTimeoutMillis: options.idleTimeoutMs ?? 30_000,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
@@ -59,7 +73,7 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
       // pg-pool takes its own listener off while a client is checked out; without this one, a connection that dies
       // between two queries of a transaction would end the process. The query or the release tells the caller.
       client.on('error', (error) => logger.warn({ err: error, application: options.applicationName }, 'session lost'));
-      if (stallTimeoutMs > 0) endWhenStalled(client, stallTimeoutMs);
+      if (stallTimeoutMs > 0) watchSilence(client);
       await client.query(settings);
     },
   });
@@ -90,20 +104,6 @@ function sessionSettings(options: PoolOptions & { statementTimeoutMs: number }):
            where current_setting(name, true) is not null`,
     values: [Object.keys(wanted), Object.values(wanted)],
   };
-}
-
-/**
- * Ends a connection on which a query waits and nothing has come for `silenceMs`. The server's own statement_timeout
- * does not help when the network drops its packets: TCP alone would wait about 15 minutes.
- * (pg's `query_timeout` is no substitute: it leaves the stuck connection in the pool.)
- */
-function endWhenStalled(client: pg.ClientBase, silenceMs: number): void {
-  const { stream } = (client as pg.Client).connection;
-  if (!(stream instanceof Socket)) return;
-  stream.setTimeout(silenceMs, () => {
-    const waiting = (client as pg.ClientBase & { readyForQuery?: boolean }).readyForQuery === false;
-    if (waiting) stream.destroy(Object.assign(new Error('The database stopped answering.'), { code: 'ETIMEDOUT' }));
-  });
 }
 
 /**

@@ -1,6 +1,6 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
-import { isTransient } from '#libs/database/database-error.ts';
+import { hasHung, isTransient } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
@@ -34,7 +34,8 @@ export type Command = {
 export type EventLog = {
   /**
    * Runs `work` in one short transaction that holds the streams' locks. It is retried, whole, when the database was
-   * briefly not there or chose it as a deadlock's victim, so it must not have effects of its own. A lost reply to
+   * briefly not there (not when it hangs: that has taken seconds already) or chose it as a deadlock's victim, so it must
+   * not have effects of its own. A lost reply to
    * COMMIT is recognised by the ids of its events, which are made before the first try.
    */
   transact<Result>(command: Command, work: (unit: UnitOfWork) => Promise<Result>): Promise<Result>;
@@ -59,7 +60,7 @@ export function createEventLog(db: Kysely<Database>): EventLog {
           });
         } catch (error) {
           const delayMs = retryDelaysMs[attempt];
-          if (delayMs === undefined || !isTransient(error)) throw error;
+          if (delayMs === undefined || !isTransient(error) || hasHung(error)) throw error;
           await sleep(delayMs);
         }
       }

@@ -1,0 +1,81 @@
+import { Socket } from 'node:net';
+import pg from 'pg';
+import { connectionSilentCode, sqlStateOf } from './database-error.ts';
+
+type SilenceWatchOptions = {
+  connectionString: string;
+  /** Of the sessions that are watched. */
+  applicationName: string;
+  /** How long a query may wait in silence before the server is asked whether it works on it. */
+  silenceMs: number;
+  /** How long the server may take to say so. */
+  askMs: number;
+  /** The longest silence, whatever the server says. */
+  silenceMsMax: number;
+};
+
+type Silenced = pg.Client & { processID?: number | null; readyForQuery?: boolean };
+
+/** What the server says of its sessions; `away`: it says nothing. A session that it does not know may be a pooler's. */
+type Told = Map<number, string | null> | 'away' | 'unknown';
+
+/**
+ * Ends connections on which a query waits in vain. The server's own statement_timeout does not help when it is stopped or
+ * the network drops its packets: TCP alone would wait about 15 minutes. (pg's `query_timeout` is no substitute: it leaves
+ * the stuck connection in the pool.) A query that is only slow is left alone: after a short silence the server is asked,
+ * over a connection of its own, whether it works on it.
+ *
+ * The query then fails, with the code of `connectionSilentCode` when the server says nothing at all, and ECONNRESET when
+ * it never got the query, or its answer was lost.
+ */
+export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.ClientBase) => void {
+  const { silenceMs, silenceMsMax } = options;
+  let asking: Promise<Told> | undefined;
+  const ask = (): Promise<Told> => (asking ??= askForSessions(options).finally(() => (asking = undefined)));
+
+  return (watched) => {
+    const client = watched as Silenced;
+    const { stream } = client.connection;
+    if (!(stream instanceof Socket)) return;
+    const isWaiting = (): boolean => client.readyForQuery === false && !stream.destroyed;
+    let silentSinceMs = 0;
+    let bytesSeen = -1;
+    const judge = async (): Promise<void> => {
+      if (!isWaiting()) return;
+      if (stream.bytesRead + stream.bytesWritten !== bytesSeen) {
+        bytesSeen = stream.bytesRead + stream.bytesWritten;
+        silentSinceMs = performance.now() - silenceMs;
+      }
+      const told = await ask();
+      if (!isWaiting() || stream.bytesRead + stream.bytesWritten !== bytesSeen) return;
+      const state = told instanceof Map && client.processID ? told.get(client.processID) : undefined;
+      if (told === 'away' || performance.now() - silentSinceMs >= silenceMsMax) {
+        stream.destroy(Object.assign(new Error('The database stopped answering.'), { code: connectionSilentCode }));
+      } else if (state === 'idle' || state === 'idle in transaction') {
+        stream.destroy(Object.assign(new Error('The query or its answer was lost.'), { code: 'ECONNRESET' }));
+      } else stream.setTimeout(silenceMs); // again: the timer runs once
+    };
+    stream.setTimeout(silenceMs);
+    stream.on('timeout', () => void judge());
+  };
+}
+
+async function askForSessions({ connectionString, applicationName, askMs }: SilenceWatchOptions): Promise<Told> {
+  const client = new pg.Client({ connectionString, application_name: 'sluice-silence' });
+  client.on('error', () => {});
+  const late = setTimeout(() => client.connection.stream.destroy(new Error('timeout expired')), askMs);
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ pid: number; state: string | null }>(
+      'select pid, state from pg_stat_activity where application_name = $1 and datname = current_database()',
+      [applicationName],
+    );
+    return new Map(rows.map(({ pid, state }) => [pid, state]));
+  } catch (error) {
+    // A server that refuses (it is full, it starts) does answer.
+    return sqlStateOf(error) === undefined ? 'away' : 'unknown';
+  } finally {
+    clearTimeout(late);
+    void client.end().catch(() => {});
+  }
+}
