@@ -8,6 +8,7 @@ import { findProvider, providerIds } from '#libs/providers/registry.ts';
 import { explain } from '../standalone/explain.ts';
 import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
 import { openDatabaseUrl } from './database-url.ts';
+import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
 
 // stdout is for results, stderr for progress and problems; exit codes: 0 done or equal, 1 failed or different, 2 wrong
@@ -61,6 +62,36 @@ program
       clearProgress();
       for (const line of json ? [logCheckToJson(check)] : describeLogCheck(check)) print(line);
       if (check.missing > 0) process.exitCode = 1;
+    });
+  });
+
+const keys = program.command('keys').description('the master key, and admin keys');
+
+keys
+  .command('rewrap')
+  .description('bring all stored secrets under the newest master key, while the platform runs or not; may be repeated')
+  .option('--json', 'print the result as one JSON object')
+  .action(async ({ json = false }: { json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const onProgress = (rewrapped: number): void => showProgress(`${rewrapped} secrets`);
+      const report = await rewrapKeys({ connectionString, onProgress }, logger);
+      clearProgress();
+      for (const line of json ? [JSON.stringify(report)] : describeRewrap(report)) print(line);
+      if (Object.keys(report.left).length > 0) process.exitCode = 1;
+    });
+  });
+
+keys
+  .command('create-admin')
+  .description('make a new admin key, for when the last one is lost; it is printed this once')
+  .option('--workspace <id>', 'id or name; needed when there are several')
+  .option('--name <name>', 'what the key is called', 'admin')
+  .option('--json', 'print {"id", "workspace_id", "key"}')
+  .action(async ({ workspace, name, json = false }: { workspace?: string; name: string; json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const made = await makeAdminKey({ connectionString, workspace: workspace ?? null, name }, logger);
+      const { id, workspaceId, key } = made;
+      print(json ? JSON.stringify({ id, workspace_id: workspaceId, key: key.reveal() }) : key.reveal());
     });
   });
 

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
-import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
 import { createResolveTarget, type ResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting, type Routing } from '#libs/access/routing.ts';
 import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
@@ -16,7 +16,7 @@ export type Access = {
   routing: Routing;
   batchTargets: BatchTargets;
   fineTuningTargets: BatchTargets;
-  /** Throws ConfigurationError when the master key is not the one of this database. */
+  /** Throws ConfigurationError when no master key is that of this database; logs how many secrets need an older one. */
   checkMasterKey: () => Promise<void>;
 };
 
@@ -32,8 +32,8 @@ export function createAccess(deps: {
   checkDestination: (url: URL) => void;
 }): Access {
   const { db, databaseClock: clock, logger, checkDestination } = deps;
-  const masterKey = parseMasterKey(deps.masterKey);
-  const secrets = createSecrets({ masterKey });
+  const masterKeys = parseMasterKeys(deps.masterKey);
+  const secrets = createSecrets({ masterKeys });
   const snapshot = createAccessSnapshot({
     db,
     secrets,
@@ -55,6 +55,14 @@ export function createAccess(deps: {
       checkDestination,
       holder: 'fine-tuning job',
     }),
-    checkMasterKey: () => checkMasterKey(db, masterKey),
+    async checkMasterKey() {
+      const needed = await checkMasterKeys(db, masterKeys);
+      for (const [id, secrets] of Object.entries(needed)) {
+        const place = masterKeys.findIndex((key) => key.id === id);
+        const fields = { master_key_id: id, secrets };
+        if (place > 0) logger.warn(fields, 'secrets need a master key that is being replaced: run sluice keys rewrap');
+        if (place === -1) logger.error(fields, 'secrets cannot be read: SLUICE_MASTER_KEY lacks their key');
+      }
+    },
   };
 }

@@ -17,7 +17,7 @@ export const platformFields = {
     .string()
     .regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs')
     .optional(),
-  /** 32 bytes, base64 or hex. It wraps the keys of provider secrets; losing it loses them. */
+  /** 32 bytes, base64 or hex; while it is replaced, the new one and the old one. Losing it loses provider secrets. */
   SLUICE_MASTER_KEY: z.string({ error: 'is required: 32 random bytes as base64 or hex (openssl rand -base64 32)' }),
   /** `host:port` or CIDR entries, separated by commas, that calls may reach although they are private. */
   SLUICE_EGRESS_ALLOW: z.string().default(''),

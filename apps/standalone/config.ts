@@ -5,7 +5,7 @@ import { platformFields } from '../platform/config.ts';
 import { readConfig as readSimulatorConfig } from '../simulator/config.ts';
 import { WorkerConfig } from '../worker/config.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
-import { parseMasterKey } from '#libs/access/master-key.ts';
+import { parseMasterKeys } from '#libs/access/master-key.ts';
 import { ConfigurationError, duration, readEnv } from '#libs/kernel/read-env.ts';
 
 /** What `npm start` reads itself; the variables of its processes are checked by their own schemas and passed on. */
@@ -75,7 +75,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): StandaloneConf
     () => readEnv(ApiConfig, { ...env, ...decided }),
     () => readEnv(WorkerConfig, { ...env, ...decided }),
     () => readSimulatorConfig(simulator),
-    () => isGiven(env['SLUICE_MASTER_KEY']) && parseMasterKey(env['SLUICE_MASTER_KEY']),
+    () => isGiven(env['SLUICE_MASTER_KEY']) && parseMasterKeys(env['SLUICE_MASTER_KEY']),
     () => isGiven(env['SLUICE_BOOTSTRAP_KEY']) && checkBootstrapKey(env['SLUICE_BOOTSTRAP_KEY']),
     () => parseEgressAllow(env['SLUICE_EGRESS_ALLOW'] ?? ''),
   ]);

@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -90,7 +90,9 @@ export async function inspectInstallation(databaseUrl: string, logger: Logger): 
 
 /** Throws ConfigurationError when the master key is not the one that the database was set up with. */
 export async function assertMasterKeyFits(databaseUrl: string, masterKey: Secret, logger: Logger): Promise<void> {
-  await withDatabase(databaseUrl, logger, (db) => checkMasterKey(db, parseMasterKey(masterKey.reveal())));
+  await withDatabase(databaseUrl, logger, async (db) => {
+    await checkMasterKeys(db, parseMasterKeys(masterKey.reveal()));
+  });
 }
 
 async function withDatabase<Result>(

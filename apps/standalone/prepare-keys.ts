@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { createGatewayKey } from '#libs/access/gateway-key.ts';
-import { parseMasterKey } from '#libs/access/master-key.ts';
+import { parseMasterKeys } from '#libs/access/master-key.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import type { StandaloneConfig } from './config.ts';
 import type { Installation } from './database.ts';
@@ -32,7 +32,7 @@ async function prepareMasterKey(config: StandaloneConfig, { hasMasterKey }: Inst
   const file = path.join(config.dataDir, 'master.key');
   const kept = await readKeyFile(file);
   if (kept !== undefined) {
-    parseMasterKey(kept);
+    parseMasterKeys(kept);
     return new Secret(kept);
   }
   if (hasMasterKey) {

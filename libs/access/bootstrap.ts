@@ -1,12 +1,12 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { announceAccessChange } from './access-change.ts';
-import { apiKeyModel } from './api-key-model.ts';
+import { appendAdminKey } from './create-admin-key.ts';
 import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
 import type { Secrets } from './secrets.ts';
@@ -40,17 +40,17 @@ export async function bootstrap(deps: Deps, bootstrapKey: Secret | null): Promis
   if (existing !== undefined) return { workspaceId: existing, created: false, key: await addKey(existing) };
   const workspaceId = newId('ws_');
   const keyId = newId('key_');
-  const generated = bootstrapKey ? null : createGatewayKey();
+  const firstKey = bootstrapKey ?? createGatewayKey();
   const command = { workspaceId, streams: [lock, workspaceId, keyId], metadata };
   const created = await deps.eventLog.transact(command, async (unit) => {
     if ((await oldestWorkspace(unit.tx)) !== undefined) return false;
     await unit.append(workspaceModel, workspaceId, [{ type: 'workspace.created', data: { name: 'default' } }]);
-    await appendAdminKey(unit, keyId, bootstrapKey ?? generated);
+    await appendAdminKey(unit, keyId, 'admin', firstKey);
     await announceAccessChange(unit);
     return true;
   });
   // Another process was quicker: now there is a workspace, and the key given here may still be missing.
-  return created ? { workspaceId, created, key: generated } : bootstrap(deps, bootstrapKey);
+  return created ? { workspaceId, created, key: bootstrapKey ? null : firstKey } : bootstrap(deps, bootstrapKey);
 
   async function addKey(workspaceId: string): Promise<null> {
     if (!bootstrapKey) return null;
@@ -59,7 +59,7 @@ export async function bootstrap(deps: Deps, bootstrapKey: Secret | null): Promis
     await deps.eventLog.transact({ workspaceId, streams: [lock, id], metadata }, async (unit) => {
       const known = await unit.tx.selectFrom('api_key').select('id').where('digest', '=', digest).executeTakeFirst();
       if (known) return;
-      await appendAdminKey(unit, id, bootstrapKey);
+      await appendAdminKey(unit, id, 'admin', bootstrapKey);
       await announceAccessChange(unit);
     });
     return null;
@@ -77,23 +77,6 @@ function assertBootstrapKey(key: Secret): void {
 async function oldestWorkspace(db: Kysely<Database>): Promise<string | undefined> {
   const query = db.selectFrom('workspace').select('id').orderBy('created_at').orderBy('id').limit(1);
   return (await query.executeTakeFirst())?.id;
-}
-
-async function appendAdminKey(unit: UnitOfWork, id: string, key: Secret | null): Promise<void> {
-  if (!key) throw new Error('an admin key is needed');
-  await unit.append(apiKeyModel, id, [
-    {
-      type: 'api_key.created',
-      data: {
-        name: 'admin',
-        digest: digestOf(key.reveal()),
-        last_four: key.lastFour(),
-        scopes: null,
-        defaults: {},
-        expires_at: null,
-      },
-    },
-  ]);
 }
 
 /**

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
-import { parseMasterKey } from './master-key.ts';
+import { parseMasterKeys } from './master-key.ts';
 
 const bytes = randomBytes(32);
 
@@ -14,9 +14,9 @@ test('base64, base64url and hex of the same bytes are the same key', () => {
     bytes.toString('hex'),
     bytes.toString('hex').toUpperCase(),
     ` ${bytes.toString('base64')}\n`,
-  ].map((text) => parseMasterKey(text).id);
+  ].map((text) => parseMasterKeys(text)[0].id);
   expect(new Set(ids).size).toBe(1);
-  expect(parseMasterKey(randomBytes(32).toString('hex')).id).not.toBe(ids[0]);
+  expect(parseMasterKeys(randomBytes(32).toString('hex'))[0].id).not.toBe(ids[0]);
 });
 
 test.each([
@@ -29,15 +29,25 @@ test.each([
   ['one repeated byte', Buffer.alloc(32, 7).toString('hex')],
   ['a passphrase', 'correct horse battery staple correct horse'],
 ])('%s is refused without being quoted', (_what, text) => {
-  expect(() => parseMasterKey(text)).toThrow(ConfigurationError);
-  expect(() => parseMasterKey(text)).toThrow(
+  expect(() => parseMasterKeys(text)).toThrow(ConfigurationError);
+  expect(() => parseMasterKeys(text)).toThrow(
     /^SLUICE_MASTER_KEY (must be 32 bytes|is one repeated byte).* rand -base64 32$/,
   );
 });
 
 test('a master key does not print', () => {
-  const masterKey = parseMasterKey(bytes.toString('hex'));
+  const masterKey = parseMasterKeys(bytes.toString('hex'));
   const shown = `${inspect(masterKey, { depth: 5 })}${JSON.stringify(masterKey)}`;
   expect(shown).not.toContain(bytes.toString('hex'));
   expect(shown).not.toContain(bytes.toString('base64'));
+});
+
+test('several keys are read in their order, however they are separated', () => {
+  const texts = [randomBytes(32).toString('base64'), randomBytes(32).toString('hex'), randomBytes(32).toString('hex')];
+  const ids = texts.map((text) => parseMasterKeys(text)[0].id);
+  for (const separator of [',', ', ', '\n', ' ,\n ']) {
+    expect(parseMasterKeys(texts.join(separator)).map(({ id }) => id)).toEqual(ids);
+  }
+  expect(() => parseMasterKeys([texts[0], 'not a key'].join(','))).toThrow(ConfigurationError);
+  expect(() => parseMasterKeys(Array(6).fill(texts[0]).join(','))).toThrow('at most 5 keys');
 });

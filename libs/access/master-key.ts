@@ -13,12 +13,26 @@ export type MasterKey = {
 const keyBytes = 32;
 const howToMake = 'Make one with: openssl rand -base64 32';
 
+/** The first wraps what is stored from now on; all of them open what was stored before. */
+export type MasterKeys = readonly [MasterKey, ...MasterKey[]];
+
+// While one is replaced there are two.
+const keysMax = 5;
+
 /**
- * Reads `SLUICE_MASTER_KEY`: 32 bytes in base64 (with or without padding, also base64url) or 64 hex digits.
+ * Reads `SLUICE_MASTER_KEY`: one key or several, the newest first, separated by commas or white space; each 32 bytes in
+ * base64 (with or without padding, also base64url) or 64 hex digits.
  * Throws ConfigurationError, without quoting the value, for anything else and for a key of one repeated byte.
  */
-export function parseMasterKey(text: string): MasterKey {
-  const bytes = decode(text.trim());
+export function parseMasterKeys(text: string): MasterKeys {
+  const [first = '', ...others] = text.split(/[\s,]+/).filter((part) => part !== '');
+  const keys: MasterKeys = [parseMasterKey(first), ...others.map(parseMasterKey)];
+  if (keys.length <= keysMax) return keys;
+  throw new ConfigurationError(`SLUICE_MASTER_KEY must be at most ${keysMax} keys.`);
+}
+
+function parseMasterKey(text: string): MasterKey {
+  const bytes = decode(text);
   if (bytes?.length !== keyBytes) {
     throw new ConfigurationError(`SLUICE_MASTER_KEY must be ${keyBytes} bytes in base64 or hex. ${howToMake}`);
   }
@@ -37,24 +51,53 @@ function decode(text: string): Buffer | null {
 
 const checkName = 'master_key_check';
 
+/** How many stored secrets need which master key, by its id. */
+export type SecretsByMasterKey = Readonly<Record<string, number>>;
+
 /**
- * Compares the master key with the check value that this installation keeps; the first process to come stores its own.
- * Throws ConfigurationError when they differ: new secrets would be written that the others cannot read.
+ * Compares the master keys with the check value that this installation keeps, which one of them has to make; the first
+ * process to come stores that of its own. Returns how many secrets need which key.
+ * Throws ConfigurationError when none does: new secrets would be written that the others cannot read.
  */
-export async function checkMasterKey(db: Kysely<Database>, masterKey: MasterKey): Promise<void> {
-  const value = createHmac('sha256', masterKey.key).update('sluice master key check v1').digest('hex');
+export async function checkMasterKeys(db: Kysely<Database>, masterKeys: MasterKeys): Promise<SecretsByMasterKey> {
+  const [newest] = masterKeys;
   await db
     .insertInto('installation')
-    .values({ name: checkName, value })
+    .values({ name: checkName, value: checkValueOf(newest) })
     .onConflict((conflict) => conflict.column('name').doNothing())
     .execute();
   const stored = await db.selectFrom('installation').select('value').where('name', '=', checkName).executeTakeFirst();
-  if (stored && isSame(stored.value, value)) return;
+  const needed = await countSecrets(db);
+  if (stored && masterKeys.some((key) => isSame(stored.value, checkValueOf(key)))) return needed;
+  const missing = Object.entries(needed).map(([id, count]) => `${count} need the key with the id ${id}`);
   throw new ConfigurationError(
     'SLUICE_MASTER_KEY is not the key that this database was set up with, so its stored provider credentials cannot be ' +
-      'read. Start with the original key (standalone keeps it in its data directory).',
+      'read. Start with the original key (standalone keeps it in its data directory), or with the new and the original ' +
+      `one. Here: ${masterKeys.map(({ id }) => id).join(', ')}. Stored secrets: ${missing.join(', ') || 'none'}.`,
   );
 }
+
+/** How many stored secrets each master key has wrapped. */
+export async function countSecrets(db: Kysely<Database>): Promise<SecretsByMasterKey> {
+  const rows = await db
+    .selectFrom('secret')
+    .select(({ fn }) => ['master_key_id', fn.countAll<number>().as('secrets')])
+    .groupBy('master_key_id')
+    .execute();
+  return Object.fromEntries(rows.map((row) => [row.master_key_id, Number(row.secrets)]));
+}
+
+/** From now on only processes that have this key start. For when every secret is wrapped by it. */
+export async function replaceMasterKeyCheck(db: Kysely<Database>, masterKey: MasterKey): Promise<void> {
+  await db
+    .updateTable('installation')
+    .set({ value: checkValueOf(masterKey) })
+    .where('name', '=', checkName)
+    .execute();
+}
+
+const checkValueOf = ({ key }: MasterKey): string =>
+  createHmac('sha256', key).update('sluice master key check v1').digest('hex');
 
 const isSame = (stored: string, value: string): boolean =>
   stored.length === value.length && timingSafeEqual(Buffer.from(stored), Buffer.from(value));

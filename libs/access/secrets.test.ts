@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { Secret } from '#libs/kernel/secret.ts';
-import { parseMasterKey } from './master-key.ts';
+import { parseMasterKeys } from './master-key.ts';
 import { createSecrets, SecretUnreadableError, type SealedSecret, type SecretMembers } from './secrets.ts';
 
-const newMasterKey = () => parseMasterKey(randomBytes(32).toString('hex'));
+const newMasterKey = () => parseMasterKeys(randomBytes(32).toString('hex'))[0];
 const masterKey = newMasterKey();
-const secrets = createSecrets({ masterKey });
+const secrets = createSecrets({ masterKeys: [masterKey] });
 
 /** The row that `store` would insert, caught on its way to the database. */
 async function seal(members: Record<string, string>, owner = { workspaceId: 'ws_1', ownerId: 'vk_1' }) {
@@ -81,8 +81,8 @@ test('truncated values do not open', async () => {
 test('another master key does not open it, not even under the same id', async () => {
   const row = await seal({ key: 'CANARY-2' });
   const other = newMasterKey();
-  expect(() => createSecrets({ masterKey: other }).open(row)).toThrow(/wrapped by the master key/);
-  const disguised = createSecrets({ masterKey: { ...other, id: masterKey.id } });
+  expect(() => createSecrets({ masterKeys: [other] }).open(row)).toThrow(/wrapped by the master key/);
+  const disguised = createSecrets({ masterKeys: [{ ...other, id: masterKey.id }] });
   expect(() => disguised.open(row)).toThrow(SecretUnreadableError);
   expect(() => disguised.open(row)).not.toThrow(/CANARY/);
 });

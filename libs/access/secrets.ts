@@ -4,7 +4,7 @@ import type { Database, SecretTable } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import type { MasterKey } from './master-key.ts';
+import type { MasterKeys } from './master-key.ts';
 
 /** The secret members of one credential, by the names of their settings; `key` is the usual API key. */
 export type SecretMembers = Readonly<Record<string, Secret>>;
@@ -26,6 +26,11 @@ export type Secrets = {
   remove(unit: Pick<UnitOfWork, 'tx'>, id: string): Promise<void>;
   /** Decrypts a row that was already read. Throws SecretUnreadableError. */
   open(row: SealedSecret): SecretMembers;
+  /**
+   * Encrypts a row anew, under a new data key that the newest master key wraps. False: the row is gone or was changed
+   * meanwhile, and stays as it is. Throws SecretUnreadableError.
+   */
+  rewrap(db: Kysely<Database>, row: SealedSecret): Promise<boolean>;
 };
 
 /** A row that does not open: changed, moved to another owner, or wrapped by another master key. */
@@ -39,12 +44,14 @@ const nonceBytes = 12; // NIST SP 800-38D: 96 bits, random; each data key seals 
 const tagBytes = 16;
 
 /**
- * Provider credentials at rest: each document is sealed with AES-256-GCM under a data key of its own, which the master
- * key wraps. The row's identity and the master key's id are authenticated with both (security-and-faults.md B2-7).
+ * Provider credentials at rest: each document is sealed with AES-256-GCM under a data key of its own, which the newest
+ * master key wraps. The row's identity and the master key's id are authenticated with both (security-and-faults.md B2-7).
  */
-export function createSecrets({ masterKey }: { masterKey: MasterKey }): Secrets {
+export function createSecrets({ masterKeys }: { masterKeys: MasterKeys }): Secrets {
+  const [newest] = masterKeys;
   const open = (row: SealedSecret): SecretMembers => {
-    if (row.master_key_id !== masterKey.id) {
+    const masterKey = masterKeys.find(({ id }) => id === row.master_key_id);
+    if (!masterKey) {
       throw new SecretUnreadableError(`secret ${row.id} is wrapped by the master key ${row.master_key_id}`);
     }
     try {
@@ -57,23 +64,34 @@ export function createSecrets({ masterKey }: { masterKey: MasterKey }): Secrets 
     }
   };
 
+  const seal = (row: Omit<Identity, 'master_key_id'>, members: SecretMembers): SealedSecret => {
+    const identity = { ...row, master_key_id: newest.id };
+    const dataKey = randomBytes(32);
+    const sealed = {
+      ...identity,
+      wrapped_key: encrypt(newest.key, dataKey, identityOf(identity, 'data key')),
+      ciphertext: encrypt(createSecretKey(dataKey), toDocument(members), identityOf(identity, 'document')),
+    };
+    dataKey.fill(0);
+    return sealed;
+  };
+
   return {
     open,
+    async rewrap(db, row) {
+      const { id, workspace_id, owner_id } = row;
+      const { master_key_id, wrapped_key, ciphertext } = seal({ id, workspace_id, owner_id }, open(row));
+      const { numUpdatedRows } = await db
+        .updateTable('secret')
+        .set({ master_key_id, wrapped_key, ciphertext })
+        .where('id', '=', id)
+        .where('master_key_id', '=', row.master_key_id)
+        .executeTakeFirst();
+      return numUpdatedRows > 0n;
+    },
     async store(unit, { workspaceId, ownerId }, members) {
-      const identity = {
-        id: newId('secret_'),
-        workspace_id: workspaceId,
-        owner_id: ownerId,
-        master_key_id: masterKey.id,
-      };
-      const dataKey = randomBytes(32);
-      const row = {
-        ...identity,
-        wrapped_key: encrypt(masterKey.key, dataKey, identityOf(identity, 'data key')),
-        ciphertext: encrypt(createSecretKey(dataKey), toDocument(members), identityOf(identity, 'document')),
-        created_at: unit.now,
-      };
-      dataKey.fill(0);
+      const sealed = seal({ id: newId('secret_'), workspace_id: workspaceId, owner_id: ownerId }, members);
+      const row = { ...sealed, created_at: unit.now };
       await unit.tx.insertInto('secret').values(row).execute();
       return row.id;
     },

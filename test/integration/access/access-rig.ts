@@ -6,7 +6,7 @@ import { createAuthenticate } from '#libs/access/authenticate.ts';
 import { createBatchTargets } from '#libs/access/batch-target.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import type { KeyRights } from '#libs/access/key-rights.ts';
-import { parseMasterKey } from '#libs/access/master-key.ts';
+import { parseMasterKeys, type MasterKeys } from '#libs/access/master-key.ts';
 import { createResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting } from '#libs/access/routing.ts';
 import { createConfigs } from '#libs/access/configs.ts';
@@ -29,7 +29,7 @@ export const allRights: KeyRights = {
   expiresAtMs: Number.POSITIVE_INFINITY,
 };
 export const silent: Logger = createLogger({ name: 'test', level: 'silent' });
-export const testMasterKey = parseMasterKey(randomBytes(32).toString('hex'));
+export const testMasterKeys: MasterKeys = parseMasterKeys(randomBytes(32).toString('hex'));
 
 type Source = { db: Kysely<Database>; connectionString: string };
 type Options = Partial<AccessSnapshotOptions> & { checkDestination?: (url: URL) => void };
@@ -37,7 +37,7 @@ type Options = Partial<AccessSnapshotOptions> & { checkDestination?: (url: URL) 
 /** One process's view of the access tables, without a server around it. Its snapshot has to be started. */
 export function createProcess({ db, connectionString }: Source, options: Options = {}) {
   const eventLog = createEventLog(db);
-  const secrets = createSecrets({ masterKey: testMasterKey });
+  const secrets = createSecrets({ masterKeys: testMasterKeys });
   const { checkDestination = () => {}, ...snapshotOptions } = options;
   const snapshot = createAccessSnapshot({
     db,

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { apiKeyModel } from '#libs/access/api-key-model.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import { isWellFormedGatewayKey } from '#libs/access/gateway-key.ts';
-import { checkMasterKey, parseMasterKey } from '#libs/access/master-key.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
@@ -15,7 +15,7 @@ import {
   createProcess,
   metadata,
   started,
-  testMasterKey,
+  testMasterKeys,
   type AccessProcess,
   allRights,
 } from './access-rig.ts';
@@ -107,20 +107,20 @@ test('a credential that was stored for the simulator does not follow it to anoth
 });
 
 test('the first master key is remembered, and a process with another one does not start', async () => {
-  await checkMasterKey(database.db, testMasterKey);
-  await checkMasterKey(database.db, testMasterKey);
-  const other = parseMasterKey(randomBytes(32).toString('hex'));
-  await expect(checkMasterKey(database.db, other)).rejects.toThrow(
+  await checkMasterKeys(database.db, testMasterKeys);
+  await checkMasterKeys(database.db, testMasterKeys);
+  const other = parseMasterKeys(randomBytes(32).toString('hex'));
+  await expect(checkMasterKeys(database.db, other)).rejects.toThrow(
     /SLUICE_MASTER_KEY is not the key that this database/,
   );
   const { rows } = await database.pool.query<{ text: string }>('select installation::text as text from installation');
   expect(rows).toHaveLength(1);
-  expect(rows[0]?.text).not.toContain(testMasterKey.key.export().toString('hex'));
+  expect(rows[0]?.text).not.toContain(testMasterKeys[0].key.export().toString('hex'));
 });
 
 test('of processes with different master keys that start at once, those with one of them go on', async () => {
-  const keys = Array.from({ length: 4 }, () => parseMasterKey(randomBytes(32).toString('hex')));
-  const outcomes = await Promise.allSettled(keys.map((key) => checkMasterKey(database.db, key)));
+  const keys = Array.from({ length: 4 }, () => parseMasterKeys(randomBytes(32).toString('hex')));
+  const outcomes = await Promise.allSettled(keys.map((key) => checkMasterKeys(database.db, key)));
   expect(outcomes.filter((outcome) => outcome.status === 'fulfilled')).toHaveLength(1);
 });
 

@@ -5,7 +5,7 @@ import { credentialsOf } from '#libs/access/request-credentials.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { callOf, createProcess, metadata, testMasterKey, type AccessProcess, allRights } from './access-rig.ts';
+import { callOf, createProcess, metadata, testMasterKeys, type AccessProcess, allRights } from './access-rig.ts';
 
 const database = useTestDatabase();
 let access: AccessProcess;
@@ -123,7 +123,7 @@ test('no secret is anywhere in the database, as text, as bytes or as hex', async
   expect(await findEverywhere(record.id)).toEqual(
     expect.arrayContaining(['event.stream_id', 'api_key.id', 'command_result.body']),
   );
-  const masterKey = testMasterKey.key.export();
+  const masterKey = testMasterKeys[0].key.export();
   const secrets = [
     ...canaries,
     operatorKey,

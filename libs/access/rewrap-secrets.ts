@@ -1,0 +1,66 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { countSecrets, replaceMasterKeyCheck, type MasterKeys, type SecretsByMasterKey } from './master-key.ts';
+import { SecretUnreadableError, type Secrets } from './secrets.ts';
+
+type Options = {
+  db: Kysely<Database>;
+  secrets: Pick<Secrets, 'rewrap'>;
+  masterKeys: MasterKeys;
+  /** Hears after each page how many were rewrapped so far. */
+  onProgress?: (rewrapped: number) => void;
+  /** Rows in memory at a time. Default 200. */
+  pageRows?: number;
+};
+
+/** `left`: secrets that the newest key does not open, by the id of the key that they need. Empty: the others can go. */
+export type RewrapReport = { rewrapped: number; left: SecretsByMasterKey };
+
+// A secret that a process with another newest key stored meanwhile is found by the next pass.
+const passesMax = 10;
+
+/**
+ * Brings every stored secret under the newest master key, while processes that know all of the keys go on serving. Each
+ * row is changed by a statement of its own, so that it may be ended at any moment and begun again. When nothing is left
+ * under another key, only processes with the newest one start from then on. Rows that do not open stay as they are.
+ */
+export async function rewrapSecrets(options: Options): Promise<RewrapReport> {
+  const { db, masterKeys } = options;
+  const [newest] = masterKeys;
+  let rewrapped = 0;
+  for (let pass = 0; pass < passesMax; pass += 1) {
+    const before = rewrapped;
+    rewrapped = await rewrapOnce(options, before);
+    if (rewrapped === before) break;
+  }
+  const { [newest.id]: _done, ...left } = await countSecrets(db);
+  if (Object.keys(left).length === 0) await replaceMasterKeyCheck(db, newest);
+  return { rewrapped, left };
+}
+
+async function rewrapOnce(
+  { db, secrets, masterKeys: [newest], onProgress, pageRows = 200 }: Options,
+  before: number,
+): Promise<number> {
+  let rewrapped = before;
+  for (let after = ''; ;) {
+    const rows = await db
+      .selectFrom('secret')
+      .selectAll()
+      .where('master_key_id', '<>', newest.id)
+      .where('id', '>', after)
+      .orderBy('id')
+      .limit(pageRows)
+      .execute();
+    for (const row of rows) {
+      try {
+        if (await secrets.rewrap(db, row)) rewrapped += 1;
+      } catch (error) {
+        if (!(error instanceof SecretUnreadableError)) throw error;
+      }
+      after = row.id;
+    }
+    onProgress?.(rewrapped);
+    if (rows.length < pageRows) return rewrapped;
+  }
+}
