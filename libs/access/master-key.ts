@@ -84,7 +84,7 @@ export async function countSecrets(db: Kysely<Database>): Promise<SecretsByMaste
     .select(({ fn }) => ['master_key_id', fn.countAll<number>().as('secrets')])
     .groupBy('master_key_id')
     .execute();
-  return Object.fromEntries(rows.map((row) => [row.master_key_id, Number(row.secrets)]));
+  return Object.fromEntries(rows.map((row) => [row.master_key_id, row.secrets]));
 }
 
 /** From now on only processes that have this key start. For when every secret is wrapped by it. */

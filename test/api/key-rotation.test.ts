@@ -64,12 +64,12 @@ test('the master key is replaced while calls are served, and none of them fails'
   expect(await countSecrets(db)).toEqual({ [idOf(old)]: slugs.length + 2 });
   const renewed = await startApiProcess(platform, { SLUICE_MASTER_KEY: `${next},${old}` });
   const statuses: number[] = [];
-  let isOver = false;
+  const load = { isOver: false };
   const callers = [platform.baseUrl, renewed].map(async (baseUrl) => {
-    for (let made = 0; !isOver; made += 1) statuses.push(await ask(baseUrl, slugs[made % slugs.length] ?? ''));
+    for (let made = 0; !load.isOver; made += 1) statuses.push(await ask(baseUrl, slugs[made % slugs.length] ?? ''));
   });
   const writer = (async () => {
-    for (let made = 0; !isOver; made += 1) {
+    for (let made = 0; !load.isOver; made += 1) {
       await store(renewed, `later-${made}`);
       statuses.push(await ask(renewed, `later-${made}`));
       // A changed key is read anew by every process, under whichever master key it is just now.
@@ -82,7 +82,7 @@ test('the master key is replaced while calls are served, and none of them fails'
     async () => statuses.length,
     (made) => made > 100,
   );
-  isOver = true;
+  load.isOver = true;
   await Promise.all([...callers, writer]);
   expect(statuses.filter((status) => status !== 200)).toEqual([]);
   expect([told.code, told.stderr]).toEqual([0, '']);
