@@ -56,6 +56,19 @@ const refusalOf = async (act: () => unknown): Promise<GatewayError> => {
   throw new Error('nothing was refused');
 };
 
+test('without both, the key comes from where the SDKs of Azure and of Anthropic put theirs', async () => {
+  const { authenticate, add } = setUp();
+  const [key, other] = [createGatewayKey().reveal(), createGatewayKey().reveal()];
+  add(key);
+  add(other);
+  const keyIdOf = async (headers: Record<string, string>) => (await authenticate({ headers })).keyId;
+  expect(await keyIdOf({ 'api-key': key })).toBe(`key_${key.slice(-4)}`);
+  expect(await keyIdOf({ 'x-api-key': key })).toBe(`key_${key.slice(-4)}`);
+  expect(await keyIdOf({ 'api-key': key, 'x-api-key': other })).toBe(`key_${key.slice(-4)}`);
+  expect(await keyIdOf({ authorization: `Bearer ${other}`, 'api-key': key })).toBe(`key_${other.slice(-4)}`);
+  expect(await keyIdOf({ 'x-portkey-api-key': other, 'x-api-key': key })).toBe(`key_${other.slice(-4)}`);
+});
+
 test('the key comes from its own header, from the alias, or from the bearer', () => {
   const { authenticate, add } = setUp();
   const [key, providerKey] = [createGatewayKey().reveal(), 'sk-of-a-provider'];

@@ -4,7 +4,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { digestOf, isWellFormedGatewayKey } from './gateway-key.ts';
-import { bearerOf, gatewayKeyHeaderOf } from './request-credentials.ts';
+import { gatewayKeyOf } from './request-credentials.ts';
 
 /** What became of a request without a usable key; `slowed`: it was refused unread. */
 export type AuthenticationFailure = 'missing_key' | 'wrong_key' | 'slowed';
@@ -26,8 +26,8 @@ const tokenLengthMax = 512;
 
 /**
  * Who sends a request: the gateway key is `x-gateway-api-key` (alias `x-portkey-api-key`), or the bearer of
- * `Authorization` when that header is absent. Synchronous, without hashing and without the database, for a key that is
- * in the snapshot and was seen before; a promise otherwise.
+ * `Authorization` when that header is absent, or `api-key` or `x-api-key` when there is no bearer either. Synchronous,
+ * without hashing and without the database, for a key that is in the snapshot and was seen before; a promise otherwise.
  *
  * Throws `unauthenticated`, with one text for unknown, revoked and expired keys, and `unavailable` when the snapshot is
  * stale or a key that it lacks cannot be looked up; what `slow` throws.
@@ -90,7 +90,7 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
 
   return (request) => {
     const { headers } = request;
-    const token = gatewayKeyHeaderOf(headers) ?? bearerOf(headers);
+    const token = gatewayKeyOf(headers);
     if (token === null) {
       onFailure?.('missing_key');
       throw lacksScheme(headers) ? missingScheme() : missingKey();

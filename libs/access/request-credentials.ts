@@ -24,15 +24,22 @@ export type RequestCredentials = {
 };
 
 /** The gateway key's own header, null when it is absent or empty. */
-export const gatewayKeyHeaderOf = (headers: IncomingHttpHeaders): string | null =>
+const gatewayKeyHeaderOf = (headers: IncomingHttpHeaders): string | null =>
   headerOf(headers, 'x-gateway-api-key', 'x-portkey-api-key');
 
 /** The token of `Authorization: Bearer`; null for other schemes. */
-export function bearerOf(headers: IncomingHttpHeaders): string | null {
+function bearerOf(headers: IncomingHttpHeaders): string | null {
   const value = headers.authorization;
   if (value === undefined || value.length <= 7 || value.slice(0, 7).toLowerCase() !== 'bearer ') return null;
   return value.slice(7).trim() || null;
 }
+
+/**
+ * The gateway key of a request: in its own header, else the bearer, else where the SDKs of Azure (`api-key`) and of
+ * Anthropic (`x-api-key`) put their key. None of these headers goes on to a provider.
+ */
+export const gatewayKeyOf = (headers: IncomingHttpHeaders): string | null =>
+  gatewayKeyHeaderOf(headers) ?? bearerOf(headers) ?? headerOf(headers, 'api-key', 'x-api-key');
 
 /**
  * Reads the credentials of a request's headers. The bearer is a provider's key only when the gateway key has its own

@@ -1,3 +1,4 @@
+import { AzureOpenAI } from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
@@ -56,6 +57,45 @@ async function call(
   });
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
+
+test.each(['api-key', 'x-api-key'])('the header %s brings the gateway key, and no provider sees it', async (name) => {
+  upstream.script(answers);
+  const headers = { [name]: platform.adminKey, 'content-type': 'application/json' };
+  const body = JSON.stringify({ model: '@scripted/any', messages });
+  const response = await fetch(`${platform.baseUrl}/chat/completions`, { method: 'POST', headers, body });
+  expect(response.status).toBe(200);
+  const [request] = upstream.requests.splice(0);
+  expect(request?.headers['authorization']).toBe(`Bearer ${canary}`);
+  expect(request?.bytes.toString('latin1')).not.toContain(platform.adminKey);
+  const wrong = await fetch(`${platform.baseUrl}/models`, { headers: { [name]: 'nobody' } });
+  expect(wrong.status).toBe(401);
+});
+
+test("Azure's client of the SDK works with the gateway's key", async () => {
+  const azure = new AzureOpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl, apiVersion: '2024-10-21' });
+  expect((await azure.files.list()).data).toEqual([]);
+  expect((await azure.models.list()).data.length).toBeGreaterThan(0);
+});
+
+test('a call that uses x-portkey- headers gets those of its answer by these names', async () => {
+  upstream.script(answers);
+  const headers = {
+    'x-portkey-api-key': platform.adminKey,
+    'x-portkey-config': JSON.stringify({ virtual_key: 'scripted' }),
+    'content-type': 'application/json',
+  };
+  const body = JSON.stringify({ model: 'any', messages });
+  const response = await fetch(`${platform.baseUrl}/chat/completions`, { method: 'POST', headers, body });
+  upstream.requests.length = 0;
+  const seen = Object.fromEntries([...response.headers].filter(([name]) => name.startsWith('x-portkey-')));
+  expect(seen).toEqual({
+    'x-portkey-trace-id': response.headers.get('x-gateway-trace-id'),
+    'x-portkey-provider': 'openai-compatible',
+    'x-portkey-cache-status': 'DISABLED',
+    'x-portkey-last-used-option-index': 'config',
+    'x-portkey-retry-attempt-count': '0',
+  });
+});
 
 describe.each(sdks)('$name', (sdk) => {
   type Headers = () => Record<string, string>;
