@@ -29,6 +29,36 @@ const routes = [
   }),
 ];
 
+test('a client that uses the x-portkey- names of headers gets those of the answer by both names, and no other does', async () => {
+  const told = { 'x-gateway-provider': 'openai', 'x-gateway-cache-status': 'HIT' };
+  await using aliased = await serveForTest([
+    testRoute({
+      method: 'GET',
+      path: '/v1/listed',
+      scope: 'public',
+      handler: (_request, response) => void response.writeHead(200, Object.entries(told).flat()).end('{}'),
+    }),
+    testRoute({
+      method: 'GET',
+      path: '/v1/set',
+      scope: 'public',
+      handler: (_request, response) => {
+        for (const [name, value] of Object.entries(told)) response.setHeader(name, value);
+        response.json({});
+      },
+    }),
+  ]);
+  for (const path of ['/v1/listed', '/v1/set', '/v1/none']) {
+    const names = path === '/v1/none' ? ['trace-id'] : ['trace-id', 'provider', 'cache-status'];
+    const { headers } = await fetch(aliased.url + path, { headers: { 'X-Portkey-Trace-Id': 'mine' } });
+    expect([path, headers.get('x-portkey-trace-id')]).toEqual([path, 'mine']);
+    for (const name of names) expect(headers.get(`x-portkey-${name}`)).toBe(headers.get(`x-gateway-${name}`));
+    const plain = await fetch(aliased.url + path, { headers: { 'x-gateway-trace-id': 'mine', 'x-p': '1' } });
+    expect([...plain.headers.keys()].filter((name) => name.startsWith('x-portkey-'))).toEqual([]);
+    expect(plain.headers.get('x-gateway-trace-id')).toBe('mine');
+  }
+});
+
 let server: TestServer;
 beforeAll(async () => {
   server = await serveForTest(routes, { limits: { headersTimeoutMs: 200, timeoutCheckIntervalMs: 50 } });

@@ -10,7 +10,7 @@ import {
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { rawErrorResponse } from './error-response.ts';
-import { answerHeadersOf, newRequestId } from './request-context.ts';
+import { answerHeadersOf, newRequestId, usesAliases } from './request-context.ts';
 
 export type HttpServerLimits = {
   /** A client that drips its headers is cut off after this. */
@@ -145,6 +145,18 @@ function createInFlight(): { readonly responses: readonly ServerResponse[]; add:
   };
 }
 
+/** All headers of an answer, those that it has and the `more` of its head, with ours under the names of the alias too. */
+function withAliases(response: ServerResponse, more: unknown): OutgoingHttpHeaders {
+  const headers = response.getHeaders();
+  const list = Array.isArray(more)
+    ? more
+    : Object.entries(typeof more === 'object' && more !== null ? more : {}).flat();
+  for (let index = 0; index < list.length; index += 2) headers[String(list[index])] = list[index + 1];
+  for (const [name, value] of Object.entries(headers))
+    if (name.startsWith('x-gateway-')) headers[name.replace('x-gateway-', 'x-portkey-')] = value;
+  return headers;
+}
+
 /** Of the interface's own statuses (interface-and-providers.md 1.7), which Node would call "unknown". */
 const reasonPhrases: Readonly<Record<number, string>> = { 246: 'Guardrail Failed', 446: 'Guardrail Denied' };
 
@@ -176,9 +188,12 @@ function messageClasses(
       if (phrase !== undefined) this.statusMessage = phrase;
       const ids = answerHeadersOf(this.req);
       const [only] = rest;
-      if (rest.length === 1 && Array.isArray(only)) return super.writeHead(status, ids.concat(only as string[]));
+      const isAliased = usesAliases(this.req);
+      if (rest.length === 1 && Array.isArray(only) && !isAliased)
+        return super.writeHead(status, ids.concat(only as string[]));
       for (let index = 0; index < ids.length; index += 2)
         this.setHeader(ids[index] as string, ids[index + 1] as string);
+      if (isAliased) return super.writeHead(status, withAliases(this, rest.at(-1)));
       return super.writeHead(status, ...(rest as [string, OutgoingHttpHeaders]));
     }
   }

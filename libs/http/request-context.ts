@@ -84,6 +84,19 @@ export function answerHeadersOf(request: IncomingMessage): string[] {
   return ['x-request-id', context.requestId, 'x-gateway-trace-id', context.traceId];
 }
 
+/**
+ * Whether the client spoke to us by the `x-portkey-` names of headers: then it reads those of the answer, too. Asked for
+ * every answer, so most names are told apart by two characters of theirs.
+ */
+export function usesAliases({ rawHeaders }: IncomingMessage): boolean {
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] as string;
+    if (name.charCodeAt(1) !== 45 || (name.charCodeAt(2) | 32) !== 112) continue; // "-" and "p"
+    if (name.slice(0, 10).toLowerCase() === 'x-portkey-') return true;
+  }
+  return false;
+}
+
 /** The context of a request; throws when the request did not come through `createHttpApp`. */
 export function contextOf(request: IncomingMessage): RequestContext {
   const context = (request as Carrier)[contextKey];
