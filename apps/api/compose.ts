@@ -93,6 +93,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     observe: metrics.observeRequest,
     onForbidden: keys.onForbidden,
     jsonBody,
+    cors: config.SLUICE_CORS_ORIGINS,
   });
   const server = createHttpServer(app);
   // First of all, so that a port in use is told at once, and a probe sees a process that waits for its database alive.

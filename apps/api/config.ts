@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 import { parseNetworks } from '#libs/http/client-address.ts';
+import type { CorsOrigins } from '#libs/http/cors.ts';
 import { platformFields } from '../platform/config.ts';
 
 /** Addresses and networks by commas. */
@@ -18,6 +19,20 @@ const networks = () =>
       }
     });
 
+// Apps of other schemes (`tauri://localhost`, browser extensions) have origins that URL does not tell.
+const isOrigin = (text: string): boolean =>
+  /^[a-z][a-z0-9+.-]*:\/\/[^\s/?#]+$/.test(text) && (!/^https?:/.test(text) || URL.parse(text)?.origin === text);
+
+/** `https://app.example,http://localhost:3000`, as browsers write them in `Origin`; or `*`. */
+const corsOrigins = () =>
+  z.string().transform((text, context): CorsOrigins => {
+    if (text.trim() === '*') return 'any';
+    const origins = text.split(',').map((origin) => origin.trim());
+    if (origins.every(isOrigin)) return new Set(origins);
+    context.addIssue('must be * or a list of origins such as https://app.example,http://localhost:3000, without paths');
+    return z.NEVER;
+  });
+
 /** Configuration of the API process. Read once, in main.ts. */
 export const ApiConfig = z.object({
   ...platformFields,
@@ -31,6 +46,8 @@ export const ApiConfig = z.object({
   SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
+  /** Web pages of these origins may call the API, `*` for any. None by default: a key in a page is everybody's key. */
+  SLUICE_CORS_ORIGINS: corsOrigins().optional(),
   /**
    * Addresses and networks of proxies in front of the API, by commas: only what they say in X-Forwarded-For is believed.
    * None by default: anybody can write that header, and with it another's address.

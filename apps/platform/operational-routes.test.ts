@@ -23,7 +23,7 @@ test('the root, health, metrics and the document need no key, and say what is wr
     metrics: '/metrics',
     docs: 'README.md and docs/ of the source',
   });
-  expect(await (await get('/health/live')).json()).toEqual({ status: 'ok' });
+  for (const path of ['/health/live', '/health']) expect(await (await get(path)).json()).toEqual({ status: 'ok' });
   expect(await (await get('/health/ready')).json()).toEqual({
     status: 'ready',
     checks: { database: 'ok', worker: 'absent' },
@@ -41,6 +41,7 @@ test('the root, health, metrics and the document need no key, and say what is wr
   const document = (await (await get('/openapi.json')).json()) as ReturnType<typeof toOpenApi>;
   expect(operationsOf(document)).toEqual([
     'GET /',
+    'GET /health',
     'GET /health/live',
     'GET /health/ready',
     'GET /metrics',

@@ -13,7 +13,7 @@ type Deps = {
   openApi: () => OpenApiDocument;
 };
 
-/** `GET /`, `/health/live`, `/health/ready`, `/metrics` and `/openapi.json`; none needs a key. */
+/** `GET /`, `/health`, `/health/live`, `/health/ready`, `/metrics` and `/openapi.json`; none needs a key. */
 export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): Route[] {
   let document: OpenApiDocument | undefined;
   const documented = (): OpenApiDocument => (document ??= openApi());
@@ -34,14 +34,17 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
         response.json({ name, version, ...paths, docs: 'README.md and docs/ of the source' });
       },
     },
-    {
+    ...[
+      { path: '/health/live', operationId: 'getLiveness' },
+      // Where load balancers and other gateways' clients look unless they are told otherwise.
+      { path: '/health', operationId: 'getHealth' },
+    ].map((place): Route => ({
       ...common,
-      path: '/health/live',
-      operationId: 'getLiveness',
+      ...place,
       summary: 'Tells that the process answers',
       responses: { 200: { description: 'The process answers.', contentType: 'application/json' } },
       handler: (_request, response) => void response.json({ status: 'ok' }),
-    },
+    })),
     {
       ...common,
       path: '/health/ready',
