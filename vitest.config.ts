@@ -17,7 +17,7 @@ export default defineConfig({
           // Files share what they import, which was half of the time that they took. No test changes a module for itself.
           isolate: false,
           testTimeout: 60_000,
-          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench}/*.test.ts'],
+          include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench,abuse}/*.test.ts'],
         },
       },
       {

@@ -3,12 +3,20 @@ import { announceAccessChange } from '#libs/access/access-change.ts';
 import { apiKeyModel } from '#libs/access/api-key-model.ts';
 import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { TestPlatform } from '#test/platform.ts';
 
-/** Another workspace with a key that may do everything in it; returns the key. No route makes workspaces yet. */
+/** Another workspace with a key that may do everything in it; returns the key. */
 export async function createWorkspace({ api }: TestPlatform): Promise<string> {
   const { eventLog, access } = api.platform;
+  const key = await insertWorkspace(eventLog);
+  await access.snapshot.refresh();
+  return key;
+}
+
+/** The same in a database whose processes run elsewhere; they know the key in a moment. No route makes workspaces yet. */
+export async function insertWorkspace(eventLog: EventLog): Promise<string> {
   const workspaceId = newId('ws_');
   const keyId = newId('key_');
   const key = createGatewayKey();
@@ -31,6 +39,5 @@ export async function createWorkspace({ api }: TestPlatform): Promise<string> {
     ]);
     await announceAccessChange(unit);
   });
-  await access.snapshot.refresh();
   return key.reveal();
 }

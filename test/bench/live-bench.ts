@@ -1,6 +1,5 @@
-import { createServer } from 'node:net';
 import path from 'node:path';
-import type { AddressInfo } from 'node:net';
+import { freePort } from '#test/free-port.ts';
 import {
   concurrency,
   measureTargets,
@@ -125,12 +124,4 @@ async function startTargets(stack: Stack, cleanup: Cleanup): Promise<Target<Targ
       order: { origin: `http://127.0.0.1:${portkeyPort}`, headers: portkeyHeaders },
     },
   ];
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

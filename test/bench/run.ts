@@ -7,7 +7,7 @@ import { measureBatch } from './batch-bench.ts';
 import { measureFeatures, measureLive } from './live-bench.ts';
 import { measureLog } from './log-bench.ts';
 import { batchRows, featureRows, formatTable, liveRows, logRows, type Row } from './report.ts';
-import { createCleanup, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
+import { createCleanup, createDatabaseBeside, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
 
 // npm run bench [-- --quick] [-- --only batch|live|features|log]: measures Sluice beside its marks and its peers on this machine.
 
@@ -75,24 +75,14 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
     for (const each of [stack.worker, stack.api, stack.simulator]) await each.stop();
   }
   if (wanted.has('log')) {
-    const connectionString = await newDatabase(postgres.adminConnectionString, postgres.connectionString);
+    // A second one, so that the replay has nothing but the bench's own events.
+    const { adminConnectionString, connectionString: ownerUrl } = postgres;
+    const connectionString = await createDatabaseBeside(adminConnectionString, ownerUrl, 'sluice_bench');
+    await migrate({ connectionString, logger: createLogger({ name: 'bench', level: 'error' }) });
     rows.push(...logRows(await measureLog({ connectionString, directory }, sizes.log, progress)));
   }
   progress('');
   return rows;
-}
-
-/** A second, migrated database, so that the replay has nothing but the bench's own events. */
-async function newDatabase(adminUrl: string, ownerUrl: string): Promise<string> {
-  const url = new URL(ownerUrl);
-  const owner = pg.escapeIdentifier(url.username);
-  url.pathname = '/sluice_bench';
-  const client = new pg.Client({ connectionString: adminUrl });
-  await client.connect();
-  await client.query(`create database sluice_bench owner ${owner}`);
-  await client.end();
-  await migrate({ connectionString: url.href, logger: createLogger({ name: 'bench', level: 'error' }) });
-  return url.href;
 }
 
 async function describeMachine(connectionString: string): Promise<string> {

@@ -15,7 +15,8 @@ export type BatchView = {
 export type SluiceClient = {
   /** Streams the file; resolves with its id. */
   upload(file: string, sizeBytes: number): Promise<string>;
-  createBatch(inputFileId: string): Promise<BatchView>;
+  /** `endpoint`: chat completions unless said otherwise. */
+  createBatch(inputFileId: string, endpoint?: string): Promise<BatchView>;
   retrieveBatch(id: string): Promise<BatchView>;
   /** Looks ten times a second until the batch is in a final state; `onLook` sees each answer. */
   waitForEnd(id: string, onLook: (batch: BatchView) => void): Promise<BatchView>;
@@ -68,8 +69,8 @@ export function createSluiceClient(url: string, adminKey: string): SluiceClient 
       if (answer.statusCode !== 200) throw new Error(`upload: ${answer.statusCode} ${text}`);
       return (JSON.parse(text) as { id: string }).id;
     },
-    createBatch: (input_file_id) =>
-      json('POST', '/v1/batches', { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }),
+    createBatch: (input_file_id, endpoint = '/v1/chat/completions') =>
+      json('POST', '/v1/batches', { input_file_id, endpoint, completion_window: '24h' }),
     retrieveBatch,
     async waitForEnd(id, onLook) {
       for (;;) {

@@ -3,6 +3,7 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
 import { request } from 'undici';
 import { startOptions } from '#apps/platform/start-options.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
@@ -51,6 +52,17 @@ export async function startPostgres(directory: string, cleanup: Cleanup): Promis
   const postgres = await startEmbeddedPostgres({ dataDir: directory, logger, durable: true });
   cleanup.add(() => postgres.stop());
   return postgres;
+}
+
+/** Makes an empty database of that name beside the owner's, and returns how the owner reaches it. */
+export async function createDatabaseBeside(adminUrl: string, ownerUrl: string, name: string): Promise<string> {
+  const url = new URL(ownerUrl);
+  const owner = pg.escapeIdentifier(decodeURIComponent(url.username));
+  url.pathname = `/${name}`;
+  const client = new pg.Client({ connectionString: adminUrl });
+  await client.connect();
+  await client.query(`create database ${name} owner ${owner}`).finally(() => client.end());
+  return url.href;
 }
 
 /** Starts simulator, API and worker as processes of their own, ready to take requests and batches. */

@@ -7,6 +7,8 @@ import { compileCache } from '#test/compile-cache.ts';
 /** One of the platform's processes, started again whenever it ends, as a supervisor would. */
 export type RigProcess = {
   readonly name: string;
+  /** Undefined between two starts. */
+  pid(): number | undefined;
   /** SIGKILL, and a new start after `downMs`. Resolves when the process is gone. */
   kill(downMs: number): Promise<void>;
   /** SIGTERM, and a new start after `downMs`. Resolves when the process is gone. */
@@ -30,18 +32,23 @@ const startMaxMs = 20_000;
 const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
 
 /**
- * Starts `node <program>` with its output appended to `logFile`. An end that nobody asked for is told to `onCrash`,
- * unless it is that of a start which had a reason to fail: it was paused. A database that is away is none.
+ * Starts `node <flags> <program>` with its output appended to `logFile`. An end that nobody asked for is told to
+ * `onCrash`, unless it is that of a start which had a reason to fail: it was paused. A database that is away is none.
  * It is started again.
  */
 export function startRigProcess(options: {
   name: string;
   program: string;
+  /** Of Node. */
+  flags?: readonly string[];
+  /** A program and its arguments that run the command which follows them in their own place, with the same process id. */
+  launcher?: readonly string[];
   environment: Record<string, string>;
   logFile: string;
   onCrash: (name: string, how: string) => void;
 }): RigProcess {
-  const { name, program, logFile, onCrash } = options;
+  const { name, program, logFile, onCrash, flags = [], launcher = [] } = options;
+  const [command = '', ...args] = [...launcher, process.execPath, ...flags, program];
   let environment = options.environment;
   let child: ChildProcess | undefined;
   let exited: Promise<void> = Promise.resolve();
@@ -55,7 +62,7 @@ export function startRigProcess(options: {
     if (!wanted || resting || child) return;
     const log = openSync(logFile, 'a');
     // The channel ends with this process, and then so does the child (libs/kernel/lifecycle.ts).
-    const launched = spawn(process.execPath, [program], {
+    const launched = spawn(command, args, {
       cwd: projectFolder,
       env: { ...compileCache(), ...environment },
       stdio: ['ignore', log, log, 'ipc'],
@@ -87,6 +94,7 @@ export function startRigProcess(options: {
   launch();
   return {
     name,
+    pid: () => child?.pid,
     kill: (downMs) => end('SIGKILL', downMs),
     terminate: (downMs) => end('SIGTERM', downMs),
     pause() {

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Kysely } from 'kysely';
@@ -10,6 +9,7 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { freePort } from '#test/free-port.ts';
 import { startRigProcess, type RigProcess } from './child-process.ts';
 import { createRigClient, type RigClient } from './rig-client.ts';
 import { startRigPostgres, type RigPostgres } from './rig-postgres.ts';
@@ -158,18 +158,4 @@ async function answers(url: string): Promise<boolean> {
   } catch {
     return false;
   }
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.on('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() => {
-        if (typeof address === 'object' && address) resolve(address.port);
-        else reject(new Error('no address'));
-      });
-    });
-  });
 }

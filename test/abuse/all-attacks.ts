@@ -1,0 +1,15 @@
+import type { Attack } from './attack.ts';
+import { answerAttacks } from './attacks/answers.ts';
+import { batchAttacks } from './attacks/batches.ts';
+import { bodyAttacks } from './attacks/bodies.ts';
+import { callerAttacks } from './attacks/callers.ts';
+import { connectionAttacks } from './attacks/connections.ts';
+
+/** Every attack, in the order of the table. */
+export const allAttacks: readonly Attack[] = [
+  ...bodyAttacks,
+  ...answerAttacks,
+  ...callerAttacks,
+  ...connectionAttacks,
+  ...batchAttacks,
+];

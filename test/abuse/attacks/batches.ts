@@ -1,0 +1,79 @@
+import { chatLines, untilOver, type Attack, type Scene } from '../attack.ts';
+import { insertDeferredJobs, insertValidatingBatches } from '../rig/insert-rows.ts';
+import { setUpSmallDisk } from '../rig/small-disk.ts';
+
+// What one tenant's batches can do to another's.
+
+function hangingBatches(count: number, word: string): Attack {
+  return {
+    name: `${word}-hanging-batches`,
+    what: `${word} batches of 300 lines at a provider that never answers`,
+    async prepare(scene) {
+      const model = await scene.model('hang');
+      for (let batch = 0; batch < count; batch += 1) await scene.submit(chatLines(model, 300));
+      // Until they have taken what they can get.
+      await new Promise((resolve) => setTimeout(resolve, 3_000));
+    },
+    run: untilOver,
+  };
+}
+
+/** Uploads of 16 MiB, one after the other, until the end. */
+async function fillDisk(scene: Scene): Promise<void> {
+  const boundary = 'sluice-abuse';
+  const head =
+    `--${boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--${boundary}\r\n` +
+    'content-disposition: form-data; name="file"; filename="large.jsonl"\r\n\r\n';
+  const body = Buffer.concat([
+    Buffer.from(head),
+    Buffer.alloc(16 * 1_048_576, '{"custom_id":"a"}\n'),
+    Buffer.from(`\r\n--${boundary}--\r\n`),
+  ]);
+  const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` };
+  while (!scene.signal.aborted) {
+    let isRefused = false;
+    const onEnd = (outcome: string): void => void (isRefused = outcome !== '200');
+    await scene.call({ path: '/v1/files', headers, body, onEnd });
+    if (isRefused) await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+}
+
+export const batchAttacks: readonly Attack[] = [
+  hangingBatches(3, 'three'),
+  hangingBatches(20, 'twenty'),
+  {
+    name: 'eight-large-batches',
+    what: 'eight batches of 150,000 lines are created before the victim’s',
+    async run(scene) {
+      const model = await scene.model('fast');
+      const lines = scene.isShort ? 20_000 : 150_000;
+      for (let batch = 0; batch < 8 && !scene.signal.aborted; batch += 1) await scene.submit(chatLines(model, lines));
+      await untilOver(scene);
+    },
+  },
+  {
+    name: 'validating-batches',
+    what: '10,000 batches that are being checked stand in the table, beside 100,000 jobs of others',
+    // Workers look for lost jobs once a minute.
+    secondsMin: 75,
+    async prepare(scene) {
+      await insertValidatingBatches(scene.pool, { batches: 10_000, jobs: 100_000 });
+    },
+    run: untilOver,
+  },
+  {
+    name: 'deferred-jobs',
+    what: '300,000 jobs of ended batches wait in the queue for their deadline',
+    async prepare(scene) {
+      await insertDeferredJobs(scene.pool, 300_000);
+    },
+    run: untilOver,
+  },
+  {
+    name: 'full-disk',
+    what: 'one tenant uploads to a small disk for as long as it is let',
+    secondsMin: 20,
+    setUp: setUpSmallDisk,
+    run: fillDisk,
+  },
+];

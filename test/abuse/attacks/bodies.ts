@@ -1,0 +1,95 @@
+import { chatBody, pause, repeat, type Attack, type Scene } from '../attack.ts';
+import { arrayOf } from '../rig/hostile-answers.ts';
+
+// What one caller can put into a request that is within the limits of size (10 MiB by default).
+
+const mebibyte = 1_048_576;
+const sizeBytes = 10 * mebibyte - 1_024;
+
+/** A chat body of the largest size, with one more member that nobody knows. */
+function withMember(model: string, value: Buffer): Buffer {
+  const body = chatBody(model);
+  return Buffer.concat([Buffer.from(`${body.slice(0, -1)},"x":`), value, Buffer.from('}')]);
+}
+
+/** Many callers, each with a body that is small on the wire and large when it is parsed; the provider never answers. */
+function bodiesOfObjects(callers: number, word: string): Attack {
+  return {
+    name: `${word}-bodies-of-objects`,
+    what: `${word} valid bodies of 10 MiB at once, all of them empty objects`,
+    async run(scene) {
+      const body = withMember(await scene.model('hang'), arrayOf('{}', sizeBytes - 512));
+      await repeat(scene, callers, 500, () => scene.call({ body, patienceMs: 4_000 }));
+    },
+  };
+}
+
+/** One caller who sends a body that takes long to look at, a few times a second. */
+function dearBody(name: string, what: string, make: (model: string) => Buffer | string): Attack {
+  return {
+    name,
+    what: `one caller sends ${what}, four times a second at most`,
+    async run(scene) {
+      const body = make(await scene.model('fast'));
+      await repeat(scene, 1, 250, () => scene.call({ body, patienceMs: 20_000 }));
+    },
+  };
+}
+
+/** Callers that send a byte a second, each a request that is never finished. */
+function slowSenders(name: string, callers: number, what: string, call: (head: Buffer) => Record<string, unknown>) {
+  const dripMs = 1_000;
+  async function* drip(scene: Scene, head: Buffer): AsyncGenerator<Buffer> {
+    yield head;
+    for (;;) {
+      await pause(scene, dripMs);
+      if (scene.signal.aborted) return;
+      yield Buffer.from(' ');
+    }
+  }
+  const attack: Attack = {
+    name,
+    what: `${callers} callers ${what} at one byte a second`,
+    async run(scene) {
+      await repeat(scene, callers, 1_000, async () => {
+        const { head, ...rest } = call(Buffer.alloc(0)) as { head: Buffer };
+        await scene.call({ ...rest, body: drip(scene, head) });
+      });
+    },
+  };
+  return attack;
+}
+
+const boundary = 'sluice-abuse';
+const uploadHead = Buffer.from(
+  `--${boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--${boundary}\r\n` +
+    'content-disposition: form-data; name="file"; filename="slow.jsonl"\r\n\r\n{',
+);
+
+export const bodyAttacks: readonly Attack[] = [
+  bodiesOfObjects(3, 'three'),
+  bodiesOfObjects(30, 'thirty'),
+  dearBody('deep-arrays', '10 MiB of arrays in arrays', (model) =>
+    // As deep as is allowed, again and again.
+    withMember(model, arrayOf(`${'['.repeat(60)}${']'.repeat(60)}`, sizeBytes - 512)),
+  ),
+  dearBody('deepest-array', '5 MiB of opening brackets and as many closing ones', (model) =>
+    withMember(
+      model,
+      Buffer.concat([Buffer.alloc(5 * mebibyte - 1_024, '['), Buffer.alloc(5 * mebibyte - 1_024, ']')]),
+    ),
+  ),
+  dearBody('empty-objects', '10 MiB of empty objects', (model) => withMember(model, arrayOf('{}', sizeBytes - 512))),
+  dearBody('line-ends-and-a-letter', '10 MiB of line ends and then a letter', () =>
+    Buffer.concat([Buffer.alloc(sizeBytes, '\n'), Buffer.from('x')]),
+  ),
+  dearBody('bad-messages', '99,000 messages that are none', (model) =>
+    JSON.stringify({ model, messages: Array.from({ length: 99_000 }, () => ({ role: 'nobody' })) }),
+  ),
+  slowSenders('slow-uploads', 200, 'upload a file', () => ({
+    path: '/v1/files',
+    headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
+    head: uploadHead,
+  })),
+  slowSenders('slow-bodies', 200, 'send the body of a chat call', () => ({ head: Buffer.from('{') })),
+];

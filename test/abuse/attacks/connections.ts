@@ -1,0 +1,68 @@
+import { chatBody, repeat, type Attack, type Scene } from '../attack.ts';
+import { setUpSilentResolver } from '../rig/silent-resolver.ts';
+
+// What one tenant's calls can do to the connections of the process.
+
+/** A call to a provider of the caller's own, which never answers. */
+async function callHost(scene: Scene, host: string, patienceMs: number): Promise<void> {
+  const { port } = new URL(scene.providerUrl);
+  await scene.call({
+    headers: {
+      'x-gateway-api-key': scene.key,
+      authorization: 'Bearer sk-any',
+      'x-gateway-provider': 'openai-compatible',
+      'x-gateway-custom-host': `http://${host}:${port}/hang/v1`,
+    },
+    body: chatBody('any'),
+    patienceMs,
+  });
+}
+
+/** `127.1.x.y`, a different one for each number. */
+const hostOf = (index: number): string => `127.1.${Math.floor(index / 250)}.${1 + (index % 250)}`;
+
+const hosts = 1_200;
+const keepAliveMs = 6_000;
+
+export const connectionAttacks: readonly Attack[] = [
+  {
+    name: 'aborted-calls-to-many-hosts',
+    what: `one caller leaves calls to ${hosts} different hosts; then the victim, who rested, calls its own again`,
+    setUp: async () =>
+      process.platform === 'linux'
+        ? { undo: async () => {} }
+        : { missing: 'only Linux has all of 127.0.0.0/8 without asking' },
+    async prepare(scene) {
+      await scene.listenOn(Array.from({ length: hosts }, (_value, index) => hostOf(index)));
+      // Until the victim's connections are idle no more, but gone: from then on its origin is one of many.
+      await new Promise((resolve) => setTimeout(resolve, keepAliveMs));
+      let next = 0;
+      const caller = async (): Promise<void> => {
+        while (next < hosts) await callHost(scene, hostOf(next++), 250);
+      };
+      await Promise.all(Array.from({ length: 100 }, caller));
+    },
+    async run(scene) {
+      let next = 0;
+      await repeat(scene, 4, 250, () => callHost(scene, hostOf(next++ % hosts), 250));
+    },
+  },
+  {
+    name: 'hanging-calls-to-a-shared-provider',
+    what: '1,400 calls of one tenant hang at the provider that the victim has another key for',
+    sharesProvider: true,
+    async run(scene) {
+      const body = chatBody(await scene.model('hang'));
+      await repeat(scene, 1_400, 1_000, () => scene.call({ body }));
+    },
+  },
+  {
+    name: 'names-whose-dns-hangs',
+    what: '60 calls to names that no name server answers for',
+    setUp: setUpSilentResolver,
+    async run(scene) {
+      let next = 0;
+      await repeat(scene, 60, 100, () => callHost(scene, `host-${(next += 1)}.silent.test`, 60_000));
+    },
+  },
+];

@@ -1,0 +1,42 @@
+import { expect, test } from 'vitest';
+import { judge } from './judge.ts';
+
+const figures = (p50Ms: number | null, p99Ms: number | null, failed = 0) => ({
+  sent: 100,
+  failed,
+  reasons: failed > 0 ? { 'a call was cut off': failed } : {},
+  p50Ms,
+  p99Ms,
+});
+const alone = { live: figures(4, 10), batches: figures(600, 900) };
+const peaks = { api: 300 * 1_048_576, worker: 300 * 1_048_576 };
+const judged = (changes: Partial<Parameters<typeof judge>[0]>, withTimes = true) =>
+  judge({ alone, beside: alone, crashes: [], peaks, ...changes }, { withTimes });
+
+test('a victim that fares as it does alone breaks nothing', () => {
+  expect(judged({})).toEqual([]);
+});
+
+test('twice the time alone and the allowance are still within the measure, a little more is not', () => {
+  expect(judged({ beside: { live: figures(13, 40), batches: figures(1_700, 9_000) } })).toEqual([]);
+  expect(judged({ beside: { live: figures(13.5, 40.5), batches: figures(1_701, 1_702) } })).toEqual([
+    'live p50: 13.5 ms beside it, 4.0 ms alone',
+    'live p99: 40.5 ms beside it, 10.0 ms alone',
+    'batch p50: 1701.0 ms beside it, 600.0 ms alone',
+  ]);
+});
+
+test('a victim without one answer is worse than any time', () => {
+  const beside = { live: figures(4, 10), batches: figures(null, null) };
+  expect(judged({ beside })).toEqual(['batch p50: nothing beside it, 600.0 ms alone']);
+});
+
+test('failed calls, restarts and a gibibyte of memory break the measure whatever the times are', () => {
+  const beside = { live: figures(500, 900, 3), batches: alone.batches };
+  const crashes = ['api ended: SIGABRT'];
+  expect(judged({ beside, crashes, peaks: { api: 1_073_741_824, worker: 1 } }, false)).toEqual([
+    'api ended: SIGABRT',
+    'api took 1024 MB',
+    "3 of 100 of the victim's live failed: a call was cut off (3)",
+  ]);
+});

@@ -1,0 +1,40 @@
+import type pg from 'pg';
+import { closeQueue, validateQueue } from '#libs/batches/batch-queues.ts';
+
+/**
+ * Batches of the first workspace that are being checked, an hour old, each with its job, and jobs that wait for the
+ * deadline of others. The jobs begin tomorrow, so that no worker takes one: what counts is that the rows are there. They
+ * are no folds of the log, which nothing here asks for.
+ */
+export async function insertValidatingBatches(
+  pool: pg.Pool,
+  { batches, jobs }: { batches: number; jobs: number },
+): Promise<void> {
+  await pool.query(
+    `insert into batch (id, workspace_id, version, updated_at, endpoint, completion_window, input_file_id, target,
+       gateway_options, headers, status, chunk_count, total, completed, failed, usage, created_at, expires_at)
+     select 'batch_abuse_' || n, (select id from workspace order by created_at limit 1), 1, now(),
+       '/v1/chat/completions', '24h', 'file-none', '{"type":"none"}', '{}', '{}', 'validating', 0, 0, 0, 0,
+       '{"input_tokens":0,"cached_tokens":0,"output_tokens":0,"reasoning_tokens":0}',
+       now() - interval '1 hour', now() + interval '1 day'
+     from generate_series(1, $1::int) as n`,
+    [batches],
+  );
+  await insertJobs(pool, validateQueue.name, batches);
+  await insertJobs(pool, closeQueue.name, jobs);
+}
+
+/** Jobs that wait for the deadline of batches which ended long before it. */
+export async function insertDeferredJobs(pool: pg.Pool, count: number): Promise<void> {
+  await insertJobs(pool, closeQueue.name, count);
+}
+
+async function insertJobs(pool: pg.Pool, queue: string, count: number): Promise<void> {
+  await pool.query(
+    `insert into pgboss.job (name, data, retry_limit, retry_delay, heartbeat_seconds, expire_seconds, policy, start_after)
+     select $1, jsonb_build_object('batch_id', 'batch_abuse_' || n), 10000, 0, 10, 86399, 'standard',
+       now() + interval '1 day'
+     from generate_series(1, $2::int) as n`,
+    [queue, count],
+  );
+}

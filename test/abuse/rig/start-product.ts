@@ -1,0 +1,143 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, rm } from 'node:fs/promises';
+import path from 'node:path';
+import type pg from 'pg';
+import { startOptions } from '#apps/platform/start-options.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { insertWorkspace } from '#test/api/second-workspace.ts';
+import { readUsage } from '#test/bench/process-usage.ts';
+import { eventually } from '#test/eventually.ts';
+import { startRigProcess } from '#test/faults/rig/child-process.ts';
+import { freePort } from '#test/free-port.ts';
+import type { findMemoryGroups } from './memory-group.ts';
+
+/** An API and a worker as in production, each within 1 GiB, started again when they end; and two workspaces. */
+export type Product = {
+  /** Of the API, without `/v1`. */
+  url: string;
+  attackerKey: string;
+  victimKey: string;
+  pool: pg.Pool;
+  /** Ends that nobody asked for, each with the process and how it ended. */
+  crashes(): readonly string[];
+  /** The most resident memory that each had at any time, in bytes; of all its starts. */
+  peaks(): { api: number; worker: number };
+  stop(): Promise<void>;
+};
+
+type Options = {
+  /** New; for its logs and blobs. */
+  folder: string;
+  connectionString: string;
+  memory: ReturnType<typeof findMemoryGroups>;
+  /** Where the virtual key `simulator` of the victim's workspace leads; ends in `/v1`. */
+  victimProvider: string;
+  environment: Record<string, string>;
+  apiLauncher: readonly string[];
+};
+
+const apps = ['api', 'worker'] as const;
+const sampleMs = 100;
+let started = 0;
+
+export async function startProduct(options: Options): Promise<Product> {
+  const { folder, memory } = options;
+  await mkdir(folder, { recursive: true });
+  await chmod(folder, 0o711);
+  const ports = { api: await freePort(), worker: await freePort() };
+  const attackerKey = `sk-abuse-${randomBytes(16).toString('hex')}`;
+  const shared = {
+    PATH: process.env['PATH'] ?? '',
+    DATABASE_URL: options.connectionString,
+    SLUICE_DATA_DIR: folder,
+    SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
+    SLUICE_EGRESS_ALLOW: '127.0.0.0/8',
+    ...options.environment,
+  };
+  const own = {
+    api: { PORT: String(ports.api), SLUICE_BOOTSTRAP_KEY: attackerKey, SLUICE_STOP_DEADLINE: '1s' },
+    worker: { SLUICE_WORKER_PORT: String(ports.worker), SLUICE_DRAIN: '500ms' },
+  };
+  const crashes: string[] = [];
+  started += 1;
+  const running = apps.map((app) => {
+    const group = memory.create(`${started}-${app}`);
+    const process = startRigProcess({
+      name: app,
+      program: `apps/${app}/main.ts`,
+      flags: [...startOptions[app].flags, ...group.flags],
+      launcher: [...group.launcher, ...(app === 'api' ? options.apiLauncher : [])],
+      environment: { ...startOptions[app].environment, ...shared, ...own[app] },
+      logFile: path.join(folder, `${app}.log`),
+      onCrash: (name, how) => crashes.push(`${name} ended: ${how}${group.kills() > 0 ? ' (out of memory)' : ''}`),
+    });
+    return { app, group, process, peak: watchPeak(() => process.pid()) };
+  });
+  const pool = createPool(
+    { connectionString: options.connectionString, applicationName: 'sluice-abuse', max: 4 },
+    createLogger({ name: 'abuse', level: 'silent' }),
+  );
+  const db = createDatabase(pool);
+  const stop = async (): Promise<void> => {
+    await db.destroy();
+    await Promise.all(
+      running.map(async ({ process, group, peak }) => {
+        await process.stop();
+        peak.stop();
+        group.remove();
+      }),
+    );
+    await rm(path.join(folder, 'blobs'), { recursive: true, force: true });
+  };
+  const url = `http://127.0.0.1:${ports.api}`;
+  try {
+    // It also tells that the worker is connected to the queue.
+    const isReady = (text: string): boolean => text.includes('"workers":"connected"');
+    await eventually(() => textOf(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
+    const victimKey = await insertWorkspace(createEventLog(db));
+    await storeSimulatorKey(url, victimKey, options.victimProvider);
+    const [api, worker] = running as [(typeof running)[0], (typeof running)[0]];
+    const peaks = () => ({ api: api.peak.bytes(), worker: worker.peak.bytes() });
+    return { url, attackerKey, victimKey, pool, crashes: () => crashes, peaks, stop };
+  } catch (error) {
+    await stop();
+    throw new Error(`the product does not start; its logs are in ${folder}: ${crashes.join('; ')}`, { cause: error });
+  }
+}
+
+/**
+ * The kernel keeps the peak of a process itself (VmHWM), so that no sample is missed but the last before its end. Not what
+ * a cgroup counts as its peak: that has the pages of files which are written, and which it drops when memory is short.
+ */
+function watchPeak(pid: () => number | undefined): { bytes(): number; stop(): void } {
+  let peak = 0;
+  const timer = setInterval(() => {
+    const current = pid();
+    if (current === undefined) return;
+    readUsage(current).then(
+      ({ residentPeakBytes }) => (peak = Math.max(peak, residentPeakBytes || 0)),
+      () => {}, // it has just ended
+    );
+  }, sampleMs);
+  return { bytes: () => peak, stop: () => clearInterval(timer) };
+}
+
+async function textOf(url: string): Promise<string> {
+  try {
+    return await (await fetch(url, { signal: AbortSignal.timeout(2_000) })).text();
+  } catch {
+    return '';
+  }
+}
+
+async function storeSimulatorKey(url: string, key: string, customHost: string): Promise<void> {
+  const provider = { provider: 'openai-compatible', key: 'sk-victim', custom_host: customHost };
+  const response = await fetch(`${url}/v1/virtual-keys`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ name: 'Simulator', slug: 'simulator', ...provider }),
+  });
+  if (!response.ok) throw new Error(`no virtual key for the victim: ${response.status} ${await response.text()}`);
+}

@@ -1,0 +1,109 @@
+import path from 'node:path';
+import type { BenchProcess } from '#test/bench/start-process.ts';
+import type { Attack } from './attack.ts';
+import { createScene } from './rig/create-scene.ts';
+import type { findMemoryGroups } from './rig/memory-group.ts';
+import { startProduct } from './rig/start-product.ts';
+import type { Victim, VictimFigures } from './rig/victim.ts';
+
+/** What all attacks of a run have in common. */
+export type Arena = {
+  folder: string;
+  memory: ReturnType<typeof findMemoryGroups>;
+  provider: BenchProcess;
+  providerUrl: string;
+  /** Ends in `/v1`. */
+  simulatorUrl: string;
+  victim: Victim;
+  /** A new and empty one, for one attack. */
+  createDatabase(): Promise<{ connectionString: string; drop(): Promise<unknown> }>;
+};
+
+export type Sizes = { aloneSeconds: number; besideSeconds: number; perSecond: number; isShort: boolean };
+
+export type AttackFigures = {
+  alone: VictimFigures;
+  beside: VictimFigures;
+  crashes: readonly string[];
+  peaks: { api: number; worker: number };
+  outcome: string;
+  /** The logs of the processes. */
+  folder: string;
+};
+
+const endMs = 15_000;
+let attacks = 0;
+
+/**
+ * One attack on a product of its own: the victim is measured alone, then beside it. Returns why it cannot be done here, or
+ * what was measured.
+ */
+export async function runAttack(
+  attack: Attack,
+  arena: Arena,
+  sizes: Sizes,
+  say: (text: string) => void,
+): Promise<AttackFigures | { missing: string }> {
+  const { victim } = arena;
+  attacks += 1;
+  const folder = path.join(arena.folder, `${attacks}-${attack.name}`);
+  const undo: (() => Promise<unknown>)[] = [];
+  try {
+    const setUp = (await attack.setUp?.(arena.folder)) ?? { undo: async () => {} };
+    if ('missing' in setUp) return setUp;
+    undo.push(setUp.undo);
+    const database = await arena.createDatabase();
+    undo.push(() => database.drop());
+    say('starts');
+    const product = await startProduct({
+      folder,
+      connectionString: database.connectionString,
+      memory: arena.memory,
+      victimProvider: attack.sharesProvider === true ? `${arena.providerUrl}/fast/v1` : arena.simulatorUrl,
+      environment: { ...attack.environment, ...setUp.environment },
+      apiLauncher: setUp.apiLauncher ?? [],
+    });
+    undo.push(() => product.stop());
+    const order = { origin: product.url, key: product.victimKey, perSecond: sizes.perSecond };
+    say('victim alone');
+    // The first calls compile code and open connections.
+    await victim.measure({ ...order, seconds: Math.min(2, sizes.aloneSeconds) });
+    const alone = await victim.measure({ ...order, seconds: sizes.aloneSeconds });
+    const over = new AbortController();
+    const scene = createScene({
+      url: product.url,
+      key: product.attackerKey,
+      providerUrl: arena.providerUrl,
+      listenOn: (addresses) => listenOn(arena.provider, addresses),
+      pool: product.pool,
+      folder: arena.folder,
+      isShort: sizes.isShort,
+      signal: over.signal,
+    });
+    undo.push(() => scene.close());
+    if (attack.prepare) {
+      say('is prepared');
+      await attack.prepare(scene);
+    }
+    say('victim beside it');
+    const attacking = attack.run(scene);
+    // A mistake of the attack's own is told when the victim is done.
+    attacking.catch(() => {});
+    const beside = await victim.measure({ ...order, seconds: Math.max(sizes.besideSeconds, attack.secondsMin ?? 0) });
+    over.abort();
+    await Promise.race([attacking, new Promise((resolve) => setTimeout(resolve, endMs).unref())]);
+    const outcome = await Promise.race([
+      scene.outcome(),
+      new Promise<string>((resolve) => setTimeout(resolve, endMs, 'the API does not tell').unref()),
+    ]);
+    return { alone, beside, crashes: [...product.crashes()], peaks: product.peaks(), outcome, folder };
+  } finally {
+    for (const step of undo.toReversed()) await step().catch((error: unknown) => say(`cleaning up: ${String(error)}`));
+  }
+}
+
+async function listenOn({ child }: BenchProcess, addresses: readonly string[]): Promise<void> {
+  const listening = new Promise((resolve) => child.once('message', resolve));
+  child.send(addresses);
+  await listening;
+}
