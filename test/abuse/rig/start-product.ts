@@ -40,6 +40,7 @@ type Options = {
 
 const apps = ['api', 'worker'] as const;
 const sampleMs = 100;
+const logger = createLogger({ name: 'abuse', level: 'silent' });
 let started = 0;
 
 export async function startProduct(options: Options): Promise<Product> {
@@ -77,7 +78,7 @@ export async function startProduct(options: Options): Promise<Product> {
   });
   const pool = createPool(
     { connectionString: options.connectionString, applicationName: 'sluice-abuse', max: 4 },
-    createLogger({ name: 'abuse', level: 'silent' }),
+    logger,
   );
   const db = createDatabase(pool);
   const stop = async (): Promise<void> => {
