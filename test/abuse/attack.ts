@@ -52,6 +52,8 @@ export type Scene = {
   providerUrl: string;
   /** Makes the provider listen at more addresses of the loopback network. */
   listenOn(addresses: readonly string[]): Promise<void>;
+  /** The victim's calls go to this provider from now on; ends in `/v1`. */
+  moveVictim(customHost: string): Promise<void>;
   pool: pg.Pool;
   folder: string;
   /** A small part of the attack, for the tests that run every day. */
@@ -62,7 +64,7 @@ export type Scene = {
   call(call: AttackCall): Promise<void>;
   /** A model at the provider's behaviour, such as `@hang/any`, through a virtual key of the attacker's. */
   model(behaviour: string): Promise<string>;
-  /** Uploads lines and creates a batch of them; what became of it is tallied at the end. Never rejects. */
+  /** Uploads lines and creates a batch of them; what became of it is tallied at the end. Rejects when they are not valid. */
   submit(lines: Iterable<string>, endpoint?: string): Promise<void>;
 };
 

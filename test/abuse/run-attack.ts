@@ -75,6 +75,7 @@ export async function runAttack(
       key: product.attackerKey,
       providerUrl: arena.providerUrl,
       listenOn: (addresses) => listenOn(arena.provider, addresses),
+      moveVictim: (customHost) => product.moveVictim(customHost),
       pool: product.pool,
       folder: arena.folder,
       isShort: sizes.isShort,

@@ -1,3 +1,4 @@
+import { setPriority } from 'node:os';
 import path from 'node:path';
 import { startProcess } from '#test/bench/start-process.ts';
 import type { Cleanup } from '#test/bench/stack.ts';
@@ -18,6 +19,8 @@ export async function startArena(
     return { process, url };
   };
   const provider = await start('provider', 'test/abuse/rig/hostile-provider-process.ts', {});
+  // Elsewhere it would have processors of its own: here it must not take them from those that it attacks.
+  setPriority(provider.process.pid, 10);
   const simulator = await start('simulator', 'apps/simulator/main.ts', { PORT: '0', LOG_LEVEL: 'info' });
   const victim = await startVictim(folder);
   cleanup.add(() => victim.stop());

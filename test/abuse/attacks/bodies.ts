@@ -50,6 +50,8 @@ function slowSenders(name: string, callers: number, what: string, call: (head: B
   const attack: Attack = {
     name,
     what: `${callers} callers ${what} at one byte a second`,
+    // Over the time in which a body has to be there, and in which a rate can be told.
+    secondsMin: 40,
     async run(scene) {
       await repeat(scene, callers, 1_000, async () => {
         const { head, ...rest } = call(Buffer.alloc(0)) as { head: Buffer };

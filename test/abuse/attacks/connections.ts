@@ -22,25 +22,25 @@ async function callHost(scene: Scene, host: string, patienceMs: number): Promise
 const hostOf = (index: number): string => `127.1.${Math.floor(index / 250)}.${1 + (index % 250)}`;
 
 const hosts = 1_200;
-const keepAliveMs = 6_000;
+const victimsHost = '127.2.0.1';
 
 export const connectionAttacks: readonly Attack[] = [
   {
     name: 'aborted-calls-to-many-hosts',
-    what: `one caller leaves calls to ${hosts} different hosts; then the victim, who rested, calls its own again`,
+    what: `one caller leaves calls to ${hosts} different hosts; then the victim calls one that is new`,
     setUp: async () =>
       process.platform === 'linux'
         ? { undo: async () => {} }
         : { missing: 'only Linux has all of 127.0.0.0/8 without asking' },
     async prepare(scene) {
-      await scene.listenOn(Array.from({ length: hosts }, (_value, index) => hostOf(index)));
-      // Until the victim's connections are idle no more, but gone: from then on its origin is one of many.
-      await new Promise((resolve) => setTimeout(resolve, keepAliveMs));
+      await scene.listenOn([victimsHost, ...Array.from({ length: hosts }, (_value, index) => hostOf(index))]);
       let next = 0;
       const caller = async (): Promise<void> => {
         while (next < hosts) await callHost(scene, hostOf(next++), 250);
       };
       await Promise.all(Array.from({ length: 100 }, caller));
+      const { port } = new URL(scene.providerUrl);
+      await scene.moveVictim(`http://${victimsHost}:${port}/fast/v1`);
     },
     async run(scene) {
       let next = 0;

@@ -20,6 +20,8 @@ export type Product = {
   attackerKey: string;
   victimKey: string;
   pool: pg.Pool;
+  /** Lets the victim's virtual key lead elsewhere; ends in `/v1`. */
+  moveVictim(customHost: string): Promise<void>;
   /** Ends that nobody asked for, each with the process and how it ended. */
   crashes(): readonly string[];
   /** The most resident memory that each had at any time, in bytes; of all its starts. */
@@ -32,7 +34,7 @@ type Options = {
   folder: string;
   connectionString: string;
   memory: ReturnType<typeof findMemoryGroups>;
-  /** Where the virtual key `simulator` of the victim's workspace leads; ends in `/v1`. */
+  /** Where the virtual key `simulator` of either workspace leads; ends in `/v1`. */
   victimProvider: string;
   environment: Record<string, string>;
   apiLauncher: readonly string[];
@@ -58,7 +60,12 @@ export async function startProduct(options: Options): Promise<Product> {
     ...options.environment,
   };
   const own = {
-    api: { PORT: String(ports.api), SLUICE_BOOTSTRAP_KEY: attackerKey, SLUICE_STOP_DEADLINE: '1s' },
+    api: {
+      PORT: String(ports.api),
+      SLUICE_BOOTSTRAP_KEY: attackerKey,
+      SLUICE_SIMULATOR_URL: options.victimProvider,
+      SLUICE_STOP_DEADLINE: '1s',
+    },
     worker: { SLUICE_WORKER_PORT: String(ports.worker), SLUICE_DRAIN: '500ms' },
   };
   const crashes: string[] = [];
@@ -98,10 +105,11 @@ export async function startProduct(options: Options): Promise<Product> {
     const isReady = (text: string): boolean => text.includes('"workers":"connected"');
     await eventually(() => textOf(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
     const victimKey = await insertWorkspace(createEventLog(db));
-    await storeSimulatorKey(url, victimKey, options.victimProvider);
+    await storeSimulatorKey('POST', url, victimKey, options.victimProvider);
+    const moveVictim = (customHost: string) => storeSimulatorKey('PUT', url, victimKey, customHost);
     const [api, worker] = running as [(typeof running)[0], (typeof running)[0]];
     const peaks = () => ({ api: api.peak.bytes(), worker: worker.peak.bytes() });
-    return { url, attackerKey, victimKey, pool, crashes: () => crashes, peaks, stop };
+    return { url, attackerKey, victimKey, pool, moveVictim, crashes: () => crashes, peaks, stop };
   } catch (error) {
     await stop();
     throw new Error(`the product does not start; its logs are in ${folder}: ${crashes.join('; ')}`, { cause: error });
@@ -133,12 +141,13 @@ async function textOf(url: string): Promise<string> {
   }
 }
 
-async function storeSimulatorKey(url: string, key: string, customHost: string): Promise<void> {
-  const provider = { provider: 'openai-compatible', key: 'sk-victim', custom_host: customHost };
-  const response = await fetch(`${url}/v1/virtual-keys`, {
-    method: 'POST',
+/** Makes the victim's virtual key, or lets it lead elsewhere. */
+async function storeSimulatorKey(method: 'POST' | 'PUT', url: string, key: string, customHost: string): Promise<void> {
+  const made = { name: 'Simulator', slug: 'simulator', provider: 'openai-compatible' };
+  const response = await fetch(`${url}/v1/virtual-keys${method === 'PUT' ? '/simulator' : ''}`, {
+    method,
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ name: 'Simulator', slug: 'simulator', ...provider }),
+    body: JSON.stringify({ ...(method === 'POST' ? made : {}), key: 'sk-victim', custom_host: customHost }),
   });
   if (!response.ok) throw new Error(`no virtual key for the victim: ${response.status} ${await response.text()}`);
 }

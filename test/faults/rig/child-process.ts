@@ -48,7 +48,7 @@ export function startRigProcess(options: {
   onCrash: (name: string, how: string) => void;
 }): RigProcess {
   const { name, program, logFile, onCrash, flags = [], launcher = [] } = options;
-  const [command = '', ...args] = [...launcher, process.execPath, ...flags, program];
+  const [command, ...args] = [...launcher, process.execPath, ...flags, program];
   let environment = options.environment;
   let child: ChildProcess | undefined;
   let exited: Promise<void> = Promise.resolve();
