@@ -215,7 +215,7 @@ function pass(
   status: number,
   headers: IncomingHttpHeaders,
   bytes: Buffer,
-  { hasError: _, hasList, ...parts }: AnswerParts,
+  { hasError: _hasError, hasList, ...parts }: AnswerParts,
 ): AttemptResult {
   if (!hasList) throw withoutList(input, status, bytes);
   const body = withBase64Vectors(input.call, bytes) ?? bytes;
@@ -228,7 +228,7 @@ function asStream(
   status: number,
   headers: IncomingHttpHeaders,
   value: unknown,
-  { hasError: _, hasList, ...parts }: AnswerParts,
+  { hasError: _hasError, hasList, ...parts }: AnswerParts,
 ): AttemptResult {
   const { call, faults } = input;
   if (!hasList) throw withoutList(input, status, JSON.stringify(value));

@@ -31,7 +31,7 @@ export function findDuplicateMember(bytes: Buffer): (string | number)[] | null {
   let expectsName = false;
   for (let at = 0; at < bytes.length; at += 1) {
     const inside = open.at(-1);
-    switch (bytes[at]) {
+    switch (bytes[at] as number) {
       case 0x22: {
         const end = endOfString(bytes, at);
         if (expectsName && inside?.names) {
