@@ -82,7 +82,14 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     phase: () => phase,
     baseUrl: url,
   });
-  const keys = createKeyGuard({ config, snapshot, eventLog, registry: metrics.registry, logger });
+  const keys = createKeyGuard({
+    config,
+    snapshot,
+    eventLog,
+    clock: platform.databaseClock,
+    registry: metrics.registry,
+    logger,
+  });
   const app = createHttpApp({
     routes,
     authenticate(request) {

@@ -8,7 +8,7 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createClientAddress } from '#libs/http/client-address.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
 import { contextOf } from '#libs/http/request-context.ts';
-import { systemClock } from '#libs/kernel/clock.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { ApiConfig } from './config.ts';
 
@@ -16,6 +16,8 @@ type Deps = {
   config: Pick<ApiConfig, 'SLUICE_TRUSTED_PROXIES' | 'SLUICE_WRONG_KEYS_PER_MINUTE'>;
   snapshot: AccessSnapshot;
   eventLog: EventLog;
+  /** The database's: keys expire by it. */
+  clock: Clock;
   registry: Registry;
   logger: Logger;
 };
@@ -29,7 +31,7 @@ export type KeyGuard = {
 };
 
 /** Who may call: keys, with wrong ones slowed by address and counted, and a trail of what known keys were refused. */
-export function createKeyGuard({ config, snapshot, eventLog, registry, logger }: Deps): KeyGuard {
+export function createKeyGuard({ config, snapshot, eventLog, clock, registry, logger }: Deps): KeyGuard {
   const registers = [registry];
   const addressOf = createClientAddress(config.SLUICE_TRUSTED_PROXIES);
   const wrongKeys = createWrongKeyLimit(config.SLUICE_WRONG_KEYS_PER_MINUTE, () => performance.now());
@@ -49,7 +51,7 @@ export function createKeyGuard({ config, snapshot, eventLog, registry, logger }:
   return {
     authenticate: createAuthenticate<IncomingMessage>({
       snapshot,
-      clock: systemClock,
+      clock,
       slow: (request) => wrongKeys.take(addressOf(request)),
       onFailure: (reason) => failures.inc({ reason }),
     }),

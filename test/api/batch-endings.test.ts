@@ -256,7 +256,7 @@ test.concurrent('check 25: a batch past its window is expired, with its done lin
 
 test.concurrent('check 26: a batch whose window ends while it is cancelling is cancelled', async (context) => {
   // One chunk of a batch at a time, so that the lines of the second have not begun when the batch is cancelled.
-  const chunks = { SLUICE_CALLS_MAX: '32', SLUICE_CHUNK_LINES: '8', SLUICE_CHUNKS_MAX: '1' };
+  const chunks = { SLUICE_CALLS_MAX: '256', SLUICE_CHUNK_LINES: '8', SLUICE_CHUNKS_MAX: '1' };
   const platform = await ownPlatform(context, { movableClock: true, environment: { ...window, ...chunks } });
   const upstream = await startUpstream();
   context.onTestFinished(() => upstream.stop());

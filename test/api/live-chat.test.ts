@@ -291,7 +291,7 @@ test('check 57: doubled slashes in the path are forgiven', async () => {
 // No SDK can write these bytes.
 const odd =
   '{ "z":1, "messages":[{"role":"user","content":"\\u00e9\\ud83d\\ude42 / \\/"}],"seed" : 9223372036854775807,' +
-  '"x_big":123456789012345678901234567890, "x_float":1.0, "x_exp":1E+2,\n"x_twice":1,"x_twice":2,"temperature":null';
+  '"x_big":123456789012345678901234567890, "x_float":1.0, "x_exp":1E+2,\n"temperature":null';
 
 test('check 42: through a virtual key header the very bytes of the body go out', async () => {
   upstream.requests.length = 0;

@@ -54,10 +54,13 @@ test.each(['500', '503', '529', 'reset-early', 'error-in-stream', 'html', 'html-
         expect(asked.headers.get('x-gateway-provider')).toBe('openai');
       }
     }
+    // A reset before a byte of the answer, on a connection that was used before, looks like an idle one that was just
+    // closed: the request goes out once more, and both are counted.
+    const attempts = expect.toBeOneOf(fault === 'reset-early' ? [2, 3] : [2]) as number;
     for (const { provider } of wireKeys) {
       for (const stream of [false, true]) {
         expect(await logOf(`trace-${provider}-${fault}-${stream}`)).toMatchObject([
-          { status: 200, attempts: 2, virtual_key: 'sim-openai', last_used_option: 'config.targets[1]', stream },
+          { status: 200, attempts, virtual_key: 'sim-openai', last_used_option: 'config.targets[1]', stream },
         ]);
       }
     }

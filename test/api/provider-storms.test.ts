@@ -12,7 +12,8 @@ let rig: FaultRig;
 let client: Client;
 const sdk = sdks[0] as Sdk;
 beforeAll(async () => {
-  rig = await startFaultRig();
+  // A batch may begin with so many calls before the first is answered that all its lines are asked for at once.
+  rig = await startFaultRig({ SLUICE_CALLS_MAX: '256' });
   client = new sdk.OpenAI({ apiKey: rig.platform.adminKey, baseURL: rig.platform.baseUrl, maxRetries: 0 });
 });
 afterAll(() => rig.stop());
