@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
+import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
@@ -42,9 +43,10 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   // Over what the handlers take that drain, and under the deadline of the process (main.ts), which also ends the others.
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
-  const { db, databaseClock, eventLog, queue, blobs, access, files, forwarder, requestLog, timeouts } = platform;
+  const { db, databaseClock, eventLog, queue, blobs, access, files, forwarder, requestLog, memory, timeouts } =
+    platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
-  const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
+  const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const room = createSlots({ callsMax: Number.POSITIVE_INFINITY, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
   const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
   const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
@@ -100,6 +102,9 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     blobs,
     watch,
     slots,
+    memory,
+    memoryWaitMsMax: timeouts.totalMs,
+    answerSizes: createAnswerSizes(),
     room,
     callLine,
     waits,

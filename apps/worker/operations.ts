@@ -46,11 +46,12 @@ export function createWorkerOperations(deps: {
   });
   const inFlight: Gauge = new Gauge({
     name: 'sluice_worker_in_flight',
-    help: 'What is in flight: calls, bytes of lines and results, and lines that wait for room.',
+    help: 'What is in flight: calls, bytes of lines, answers and results, and lines that wait for a call.',
     labelNames: ['what'],
     registers,
     collect() {
-      for (const [what, value] of Object.entries(slots.inFlight())) inFlight.set({ what }, value);
+      const bytes = platform.memory.stats().heldBytes;
+      for (const [what, value] of Object.entries({ ...slots.inFlight(), bytes })) inFlight.set({ what }, value);
     },
   });
   const chunks: Gauge = new Gauge({

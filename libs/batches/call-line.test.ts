@@ -1,5 +1,6 @@
 import { expect, test, vi } from 'vitest';
 import type { Answer, Outcome } from '#libs/forwarding/answer.ts';
+import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BatchRow } from './batch-model.ts';
 import { createCallLine } from './call-line.ts';
@@ -39,7 +40,7 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs
     now: () => options.nowMs ?? 0,
   });
   const call = (signal = new AbortController().signal, place = noPlace) =>
-    callLine({ batch, line: 1, body, signal, place });
+    callLine({ batch, line: 1, body, signal, place, memory: createMemoryBudget(1_000_000).open(null) });
   return { call, forward };
 }
 

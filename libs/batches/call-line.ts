@@ -3,6 +3,7 @@ import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
@@ -19,6 +20,8 @@ type Line = {
   line: number;
   body: Buffer | undefined;
   signal: AbortSignal;
+  /** To which its answer is charged. */
+  memory: MemoryLease;
   place: Pick<LinePlace, 'aside' | 'isLeft'>;
 };
 
@@ -86,7 +89,7 @@ export function createCallLine(deps: {
     }
   }
 
-  return async ({ batch, line, body, signal, place }) => {
+  return async ({ batch, line, body, signal, memory, place }) => {
     const operation = operationOf(batch.endpoint);
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
     if (operation === undefined || body === undefined)
@@ -118,6 +121,7 @@ export function createCallLine(deps: {
         signal,
         backgroundUntil: policy(batch).deadlineAt,
         aside: place.aside,
+        memory,
       };
       const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, { signal, place }, work));
       if (running !== null) {

@@ -4,9 +4,11 @@ import { isTransient } from '#libs/database/database-error.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
+import type { AnswerSizes } from './answer-sizes.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from './batch-watch.ts';
@@ -36,6 +38,11 @@ type Deps = {
   blobs: BlobStore;
   watch: BatchWatch;
   slots: Slots;
+  /** Of lines, answers and results. */
+  memory: MemoryBudget;
+  /** How long an answer waits for it in its socket. */
+  memoryWaitMsMax: number;
+  answerSizes: AnswerSizes;
   /** Of the ranges of input files that are worked on. */
   room: Slots;
   callLine: CallLine;

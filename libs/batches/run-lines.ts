@@ -1,7 +1,10 @@
 import { memberValues } from '#libs/kernel/json-members.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
+import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { RequestLine } from '#libs/validation/json-lines.ts';
+import type { AnswerSizes } from './answer-sizes.ts';
 import type { BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
@@ -12,11 +15,16 @@ import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './r
 import type { LineResult } from './settle-group.ts';
 import type { Settler } from './settle-results.ts';
 import { createLineRooms } from './line-rooms.ts';
-import type { Room, Slots } from './slots.ts';
+import type { Slots } from './slots.ts';
+import { withLineMemory } from './with-line-memory.ts';
 
 type Deps = {
   watch: BatchWatch;
   slots: Pick<Slots, 'of'>;
+  memory: MemoryBudget;
+  /** How long an answer waits for memory in its socket. */
+  memoryWaitMsMax: number;
+  answerSizes: AnswerSizes;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
   /** Other chunks need the room that this one has. */
@@ -51,6 +59,17 @@ type Running = Lines & { signal: AbortSignal; onWait: OnWait };
 
 const logFullLookMs = 100;
 
+/** An answer is there twice: as its pieces and as a whole, then beside the result line, and that in the statement. */
+const answerCopies = 2;
+/** Of a line that was validated. */
+const noLimits = { depthMax: Number.POSITIVE_INFINITY, membersMax: Number.POSITIVE_INFINITY };
+
+/** What the request of a line takes, as bytes and parsed. */
+function memoryOf({ bytes }: RequestLine): number {
+  const { textBytes, valueBytes } = measureJson(bytes, noLimits);
+  return bytes.length + textBytes + valueBytes;
+}
+
 /** Runs the lines of a chunk that have no result yet; returns when none of them is running or waiting. */
 export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, lines, settled } = run;
@@ -58,7 +77,7 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
   const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded, putOffs: run.generation });
   const stop = AbortSignal.any([leftInProgress, run.stop, pulse.putOff]);
-  const roomOf = createLineRooms(deps.slots, batch);
+  const callsOf = createLineRooms(deps.slots, batch);
   const running: Running = {
     ...run,
     stop,
@@ -77,15 +96,17 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       if (settled.has(line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullLookMs, stop);
       // Room first: a line that waits here holds nothing and may still be cancelled.
-      const bytes = line.bytes.length;
-      const room = roomOf(line.bytes);
+      const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
+      const lineBytes = memoryOf(line);
+      const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
+      const room = withLineMemory(callsOf(line.bytes), lease, lineBytes);
       const hasRoom = await room.acquire(bytes, { signal: stop });
       isStopped = stop.aborted;
       if (isStopped && hasRoom) room.release(1, bytes);
       if (isStopped) break;
       const place = createLinePlace({ room, bytes, stop, onWait: running.onWait });
       pulse.started();
-      started.push(runLine(deps, running, line, room, place).finally(() => pulse.ended()));
+      started.push(runLine(deps, running, line, place, lease).finally(() => pulse.ended()));
     }
     pulse.allStarted();
     const finished = await Promise.all(started);
@@ -134,8 +155,8 @@ async function runLine(
   deps: Deps,
   run: Running,
   { line, bytes }: RequestLine,
-  room: Room,
   place: LinePlace,
+  memory: MemoryLease,
 ): Promise<boolean> {
   const { batch, chunk, signal, settler, poison } = run;
   try {
@@ -145,7 +166,7 @@ async function runLine(
     try {
       if (poison === line)
         outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, place }));
+      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, place, memory }));
     } catch (error) {
       if (signal.aborted || place.isLeft()) {
         // Whoever has the chunk next does this line.
@@ -157,10 +178,11 @@ async function runLine(
       outcome = { kind: 'error', code: 'internal_error', message };
     }
     const data = resultLine(batch.id, line, customId, outcome);
-    const release = (): void => room.release(0, data.length);
+    const release = (): void => memory.release();
     settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
-    // The call is over; the result's bytes stay counted until they are committed.
-    place.end(data.length, outcome.kind === 'response');
+    // The call is over; the result stays counted until it is committed, and with it the statement that holds it.
+    place.end(answerCopies * data.length, outcome.kind === 'response');
+    if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);
   } catch (error) {
     // The line has no result, so the chunk will be found incomplete and count as tried in vain.
     deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');

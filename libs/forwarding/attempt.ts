@@ -215,12 +215,15 @@ function pass(
   status: number,
   headers: IncomingHttpHeaders,
   bytes: Buffer,
-  { hasError: _hasError, hasList, ...parts }: AnswerParts,
+  parts: AnswerParts,
 ): AttemptResult {
-  if (!hasList) throw withoutList(input, status, bytes);
+  if (!parts.hasList) throw withoutList(input, status, bytes);
   const body = withBase64Vectors(input.call, bytes) ?? bytes;
   const head = headOf(input, status, headers);
-  return { answer: { ...head, ...parts, kind: 'json', body, contentType: 'application/json' }, errorCode: null };
+  return {
+    answer: { ...head, ...toldBy(parts), kind: 'json', body, contentType: 'application/json' },
+    errorCode: null,
+  };
 }
 
 function asStream(
@@ -228,19 +231,21 @@ function asStream(
   status: number,
   headers: IncomingHttpHeaders,
   value: unknown,
-  { hasError: _hasError, hasList, ...parts }: AnswerParts,
+  parts: AnswerParts,
 ): AttemptResult {
   const { call, faults } = input;
-  if (!hasList) throw withoutList(input, status, JSON.stringify(value));
+  if (!parts.hasList) throw withoutList(input, status, JSON.stringify(value));
   const payloads = jsonToPayloads(call.operation, asRecord(value), call.includeUsage);
   if (payloads.length === 0) {
     throw faults().invalid(`answered ${status} without a single choice`, JSON.stringify(value));
   }
-  const done: StreamSummary = { ...parts, complete: true, firstEventMs: 0, error: null };
+  const done: StreamSummary = { ...toldBy(parts), complete: true, firstEventMs: 0, error: null };
   const streamed = { usage: null, model: null, finishReason: null, kind: 'stream' as const };
   const head = headOf(input, status, headers);
   return { answer: { ...head, ...streamed, events: once(payloads), done: Promise.resolve(done) }, errorCode: null };
 }
+
+const toldBy = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
 
 const withoutList = ({ call, faults }: AttemptInput, status: number, sample: string | Buffer): GatewayError =>
   faults().invalid(`answered ${status} with JSON that has no "${answerLists[call.operation]}" list`, sample);

@@ -69,9 +69,9 @@ export function createMemoryBudget(bytesMax: number, { graceMs = 1_000 }: { grac
   return new Budget(bytesMax, graceMs);
 }
 
-/** A budget that V8's heap bears when all of it is parsed values: three tenths of its limit, which containers lower. */
+/** A budget that V8's heap bears when all of it is parsed values, and one lease more: a third of its limit. */
 export function defaultMemoryBytesMax(): number {
-  return Math.floor(getHeapStatistics().heap_size_limit * 0.3);
+  return Math.floor(getHeapStatistics().heap_size_limit / 3);
 }
 
 // Classes, because a lease is opened for every live call, and methods of a prototype cost it nothing.

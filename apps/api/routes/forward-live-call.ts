@@ -148,6 +148,7 @@ function toForward(
     includeUsage: body.stream_options?.include_usage === true,
     headers: request.headers as Record<string, string>,
     signal,
+    memory: contextOf(request).memory ?? undefined,
   };
 }
 

@@ -8,7 +8,9 @@ import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import type { CallLine } from '#libs/batches/call-line.ts';
 import type { LinePlace } from '#libs/batches/line-place.ts';
 import { createChunkRunner, type ChunkRunner } from '#libs/batches/run-chunk.ts';
+import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
 import { createSlots, type Slots } from '#libs/batches/slots.ts';
+import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import type { Wait } from '#libs/forwarding/answer.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
@@ -68,6 +70,9 @@ function setUp(
     blobs,
     watch,
     slots,
+    memory: createMemoryBudget(16_777_216),
+    memoryWaitMsMax: 60_000,
+    answerSizes: createAnswerSizes(),
     room,
     waits: { begin: () => () => {} },
     isCrowded: () => false,
