@@ -14,9 +14,10 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import type { Phase } from '../platform/check-readiness.ts';
+import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
 import { registerPlatformMetrics } from '../platform/metrics.ts';
+import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
 import { createKeyGuard } from './guard-keys.ts';
 import { createRoutes } from './routes.ts';
@@ -52,6 +53,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
   const { secrets, snapshot } = access;
+  const { SLUICE_OPERATIONS_PORT: operationsPort, SLUICE_OPERATIONS_HOST: operationsHost = config.HOST } = config;
+  const checkReadiness = createReadinessCheck({ db, snapshot, phase: () => phase });
   const jsonBody: JsonBodyLimits = { ...defaultJsonBodyLimits, sizeBytesMax: config.SLUICE_BODY_MAX, memory };
   const routes = createRoutes({
     db,
@@ -66,7 +69,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     files,
     blobs,
     forwarder,
-    metrics,
+    metrics: operationsPort === undefined ? metrics : undefined,
+    checkReadiness,
     logger,
     liveDeps: {
       forward: (request, target) => forwarder.settle({ ...request, timeouts }, target),
@@ -79,7 +83,6 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     },
     jsonBody,
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
-    phase: () => phase,
     baseUrl: url,
   });
   const keys = createKeyGuard({
@@ -103,6 +106,14 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     cors: config.SLUICE_CORS_ORIGINS,
   });
   const server = createHttpServer(app);
+  const operations = createOperationsListener({
+    title: 'Sluice API',
+    metrics,
+    checkReadiness,
+    logger,
+    port: operationsPort,
+    host: operationsHost,
+  });
   // First of all, so that a port in use is told at once, and a probe sees a process that waits for its database alive.
   const listener: Part = {
     name: 'http listener',
@@ -139,6 +150,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     },
   };
   const parts = [
+    operations,
     listener,
     ...platform.parts,
     platform.queuePart,

@@ -38,6 +38,13 @@ export const ApiConfig = z.object({
   ...platformFields,
   PORT: wholeNumber(8787, { min: 0, max: 65_535 }),
   HOST: z.string().default('127.0.0.1'),
+  /**
+   * A port of its own for /metrics and for what /health/ready says of each part; PORT then has no /metrics, and readiness
+   * there is a status alone. Absent: all of it is at PORT; 0 picks a free port.
+   */
+  SLUICE_OPERATIONS_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
+  /** Absent: HOST. */
+  SLUICE_OPERATIONS_HOST: z.string().optional(),
   /** An admin key to have from the first moment on; npm start makes one. Without any key nobody can call. */
   SLUICE_BOOTSTRAP_KEY: z.string().optional(),
   /** Keeps a virtual key `simulator` that leads there; set by npm start and docker-compose. */

@@ -16,7 +16,6 @@ import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
-import { checkReadiness, type Phase } from '../platform/check-readiness.ts';
 import { createApiKey } from './routes/create-api-key.ts';
 import { listApiKeys } from './routes/list-api-keys.ts';
 import { retrieveApiKey } from './routes/retrieve-api-key.ts';
@@ -51,7 +50,7 @@ import type { LiveDeps } from './routes/forward-live-call.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
-import { operationalRoutes } from '../platform/operational-routes.ts';
+import { operationalRoutes, type Readiness } from '../platform/operational-routes.ts';
 import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
@@ -73,11 +72,12 @@ export type RouteDeps = {
   clock: Clock;
   forwarder: Forwarder;
   liveDeps: LiveDeps;
-  metrics: HttpMetrics;
+  /** Absent where they have a port of their own. */
+  metrics: HttpMetrics | undefined;
+  checkReadiness: () => Promise<Readiness>;
   logger: Logger;
   jsonBody: JsonBodyLimits;
   uploadBytesMax: number;
-  phase: () => Phase;
   baseUrl: () => string;
 };
 
@@ -136,7 +136,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listCircuits(deps),
     ...operationalRoutes({
       metrics: deps.metrics,
-      checkReadiness: () => checkReadiness({ ...deps, snapshot: access.snapshot }),
+      checkReadiness: deps.checkReadiness,
       openApi: () => toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl() }),
     }),
   ];

@@ -2,6 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { missingRequirement, pendingMigrations } from '#libs/database/migrate.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { createBoundedRead } from './bounded-read.ts';
 import type { Readiness } from './operational-routes.ts';
 
 /** How far a process is: `ok` from the end of its start to the beginning of its stop. */
@@ -9,26 +10,38 @@ export type Phase = 'starting' | 'ok' | 'stopping';
 
 /**
  * Whether requests should come here: database, migrations and access snapshot, and the process has started and is not
- * stopping.
+ * stopping. The database is looked at once a second at most, however many ask, and an answer takes 2 s at most.
  * Workers are told for people and scripts only, because live calls do not need them.
  */
-export async function checkReadiness(deps: {
+export function createReadinessCheck(deps: {
   db: Kysely<Database>;
   snapshot: Pick<AccessSnapshot, 'assertFresh'>;
   phase: () => Phase;
-}): Promise<Readiness> {
+}): () => Promise<Readiness> {
   const { db, snapshot, phase } = deps;
-  const [migrations, workers] = await Promise.all([checkMigrations(db), countWorkers(db)]);
-  return {
-    required: {
-      process: phase(),
-      database: workers === 'unknown' ? 'does not answer' : 'ok',
-      migrations,
-      access: isFresh(snapshot) ? 'ok' : 'stale',
+  const look = createBoundedRead(
+    async () => {
+      const [migrations, workers] = await Promise.all([checkMigrations(db), countWorkers(db)]);
+      return { migrations, workers };
     },
-    informative: { workers },
+    { everyMs: 1_000, waitMs: 2_000 },
+  );
+  return async () => {
+    const { value, isCurrent } = await look();
+    const { migrations, workers } = isCurrent && value ? value : unknown;
+    return {
+      required: {
+        process: phase(),
+        database: workers === 'unknown' ? 'does not answer' : 'ok',
+        migrations,
+        access: isFresh(snapshot) ? 'ok' : 'stale',
+      },
+      informative: { workers },
+    };
   };
 }
+
+const unknown = { migrations: 'unknown', workers: 'unknown' };
 
 // No reasons of the database's own in the answer: they may name hosts and users.
 async function checkMigrations(db: Kysely<Database>): Promise<string> {

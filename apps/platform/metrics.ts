@@ -1,10 +1,11 @@
 import { Gauge, type Registry } from 'prom-client';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
 
 /**
- * The state of what both processes are made of, read when Prometheus asks. Values of the database are absent while it
- * does not answer; /metrics itself always does.
+ * The state of what both processes are made of, read when Prometheus asks. Values of the database are those of the last
+ * time that it answered, and absent before the first; /metrics itself always answers, within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
   const { db, queue, forwarder, egress, requestLog, pool, traffic, responseCache, memory } = platform;
@@ -48,9 +49,8 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   gauge('sluice_memory_waiting', 'Answers and lines that wait for memory.', () => memory.stats().waiting);
   gauge('sluice_database_connections', 'Connections of the pool.', () => pool.totalCount);
   gauge('sluice_database_waiting', 'Callers that wait for a connection of the pool.', () => pool.waitingCount);
-  gauge('sluice_event_log_lag_seconds', 'Age of the oldest event that subscribers cannot read yet.', () =>
-    closedLagSeconds(db),
-  );
+  const lag = databaseRead(() => closedLagSeconds(db));
+  gauge('sluice_event_log_lag_seconds', 'Age of the oldest event that subscribers cannot read yet.', lag);
   gauge(
     'sluice_provider_paused',
     'Credentials and models that a provider asked not to call for a while.',
@@ -89,13 +89,14 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
       for (const { provider, circuit } of traffic.circuits.all()) circuits.inc({ provider, state: circuit.state(now) });
     },
   });
+  const readDepths = databaseRead(() => queue.depths());
   const jobs = new Gauge({
     name: 'sluice_queue_jobs',
     help: 'Jobs by queue and state, as of the last monitor pass.',
     labelNames: ['queue', 'state'],
     registers,
     async collect() {
-      const depths = await queue.depths().catch(() => []);
+      const depths = (await readDepths()) ?? [];
       jobs.reset();
       for (const depth of depths) {
         jobs.set({ queue: depth.name, state: 'ready' }, depth.readyCount);
@@ -105,18 +106,20 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     },
   });
 
+  const readFineTuningJobs = databaseRead(() =>
+    db
+      .selectFrom('fine_tuning_job')
+      .select(({ fn }) => ['status', fn.countAll<number>().as('jobs')])
+      .groupBy('status')
+      .execute(),
+  );
   const fineTuningJobs: Gauge = new Gauge({
     name: 'sluice_fine_tuning_jobs',
     help: 'Fine-tuning jobs by status.',
     labelNames: ['status'],
     registers,
     async collect() {
-      const counts = await db
-        .selectFrom('fine_tuning_job')
-        .select(({ fn }) => ['status', fn.countAll<number>().as('jobs')])
-        .groupBy('status')
-        .execute()
-        .catch(() => []);
+      const counts = (await readFineTuningJobs()) ?? [];
       fineTuningJobs.reset();
       for (const { status, jobs: count } of counts) fineTuningJobs.set({ status }, count);
     },
@@ -134,18 +137,22 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     });
   }
 
-  function gauge(name: string, help: string, read: () => number | Promise<number>): void {
+  function gauge(name: string, help: string, read: () => number | Promise<number | undefined>): void {
     const made: Gauge = new Gauge({
       name,
       help,
       registers,
       async collect() {
-        try {
-          made.set(await read());
-        } catch {
-          made.reset();
-        }
+        const value = await read();
+        if (value === undefined) made.reset();
+        else made.set(value);
       },
     });
   }
+}
+
+/** What is read from the database for /metrics: once a second at most, and waited for a second at most. */
+function databaseRead<Value>(read: () => Promise<Value>): () => Promise<Value | undefined> {
+  const bounded = createBoundedRead(read, { everyMs: 1_000, waitMs: 1_000 });
+  return async () => (await bounded()).value;
 }

@@ -8,17 +8,19 @@ export type Readiness = { required: Record<string, string>; informative: Record<
 
 type Deps = {
   checkReadiness: () => Promise<Readiness>;
-  metrics: Pick<HttpMetrics, 'renderMetrics'>;
+  /** Absent where they have a port of their own: /metrics is unknown then, and readiness tells its status alone. */
+  metrics: Pick<HttpMetrics, 'renderMetrics'> | undefined;
   /** Called at the first request: the document is made from the table that these routes are part of. */
   openApi: () => OpenApiDocument;
 };
 
-/** `GET /`, `/health`, `/health/live`, `/health/ready`, `/metrics` and `/openapi.json`; none needs a key. */
+const common = { method: 'GET', tag: 'Operations', scope: 'public' } as const;
+
+/** `GET /`, `/health`, `/health/live`, `/health/ready`, `/openapi.json`, and `/metrics` where they are given; none needs a key. */
 export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): Route[] {
   let document: OpenApiDocument | undefined;
   const documented = (): OpenApiDocument => (document ??= openApi());
   let documentText: string | undefined;
-  const common = { method: 'GET', tag: 'Operations', scope: 'public' } as const;
   return [
     {
       ...common,
@@ -30,7 +32,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       },
       handler: (_request, response) => {
         const { title: name, version } = documented().info;
-        const paths = { openapi: '/openapi.json', health: '/health/ready', metrics: '/metrics' };
+        const paths = { openapi: '/openapi.json', health: '/health/ready', ...(metrics && { metrics: '/metrics' }) };
         response.json({ name, version, ...paths, docs: 'README.md and docs/ of the source' });
       },
     },
@@ -56,23 +58,12 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
         const broken = Object.entries(required).filter(([, state]) => state !== 'ok');
         if (broken.length > 0) {
           const list = broken.map(([name, state]) => `${name}: ${state}`).join('; ');
-          throw new GatewayError('unavailable', 'not_ready', `Not ready (${list}).`);
+          throw new GatewayError('unavailable', 'not_ready', metrics ? `Not ready (${list}).` : 'Not ready.');
         }
-        response.json({ status: 'ready', checks: { ...required, ...informative } });
+        response.json({ status: 'ready', ...(metrics && { checks: { ...required, ...informative } }) });
       },
     },
-    {
-      ...common,
-      path: '/metrics',
-      operationId: 'getMetrics',
-      summary: 'Metrics in the Prometheus text format',
-      responses: { 200: { description: 'The metrics.', contentType: 'text/plain' } },
-      handler: async (_request, response) => {
-        const { contentType, body } = await metrics.renderMetrics();
-        response.setHeader('content-type', contentType);
-        response.end(body);
-      },
-    },
+    ...(metrics ? [metricsRoute(metrics)] : []),
     {
       ...common,
       path: '/openapi.json',
@@ -87,3 +78,16 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
     },
   ];
 }
+
+const metricsRoute = (metrics: Pick<HttpMetrics, 'renderMetrics'>): Route => ({
+  ...common,
+  path: '/metrics',
+  operationId: 'getMetrics',
+  summary: 'Metrics in the Prometheus text format',
+  responses: { 200: { description: 'The metrics.', contentType: 'text/plain' } },
+  handler: async (_request, response) => {
+    const { contentType, body } = await metrics.renderMetrics();
+    response.setHeader('content-type', contentType);
+    response.end(body);
+  },
+});

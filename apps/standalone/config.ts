@@ -113,6 +113,9 @@ const inherited = /^(?:PATH|HOME|USER|LANG|LC_\w+|TZ|TMPDIR|SSL_CERT_FILE|SSL_CE
 // Node's own hand-over to a child of somebody else's (an IPC channel, a file descriptor) is not for ours.
 const notInherited = /^(?:NODE_CHANNEL_\w+|NODE_UNIQUE_ID)$/;
 
+// The first is for the API alone; the start itself reads the readiness of the second's port, and prints the usual one.
+const notForChildren: ReadonlySet<string> = new Set(['SLUICE_BOOTSTRAP_KEY', 'SLUICE_OPERATIONS_PORT']);
+
 /** The whole environment of each child: an allow-list, Sluice's own variables, and what this start decided. */
 export function childEnvironments(config: StandaloneConfig, values: StartValues): ChildEnvironments {
   const given = Object.entries(config.env).filter((entry): entry is [string, string] => entry[1] !== undefined);
@@ -122,7 +125,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
   const simulatorAddress = `127.0.0.1:${values.simulatorPort}`;
   const shared: Environment = {
     ...base,
-    ...pick((name) => name.startsWith('SLUICE_') && name !== 'SLUICE_BOOTSTRAP_KEY'),
+    ...pick((name) => name.startsWith('SLUICE_') && !notForChildren.has(name)),
     // libpq's variables (certificates, SSL mode) belong to a database of one's own.
     ...(config.DATABASE_URL === undefined ? {} : pick((name) => /^PG[A-Z]+$/.test(name))),
     DATABASE_URL: values.databaseUrl,

@@ -1,18 +1,13 @@
 import { Counter, Gauge } from 'prom-client';
 import type { LineWaits } from '#libs/batches/line-waits.ts';
 import type { Slots } from '#libs/batches/slots.ts';
-import { createHttpApp } from '#libs/http/create-http-app.ts';
-import { createHttpServer } from '#libs/http/http-server.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
-import { toOpenApi } from '#libs/http/openapi.ts';
-import type { Route } from '#libs/http/route.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { checkReadiness, type Phase } from '../platform/check-readiness.ts';
+import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import type { Platform } from '../platform/compose.ts';
 import { registerPlatformMetrics } from '../platform/metrics.ts';
-import { operationalRoutes } from '../platform/operational-routes.ts';
+import { createOperationsListener } from '../platform/operations-listener.ts';
 
 export type WorkerOperations = {
   /** Listens; the first part, so that a probe sees a worker that waits for its database alive. */
@@ -76,30 +71,16 @@ export function createWorkerOperations(deps: {
     },
   });
   let phase: Phase = 'starting';
-  const routes: Route[] = operationalRoutes({
-    metrics,
-    checkReadiness: () => checkReadiness({ db: platform.db, snapshot: platform.access.snapshot, phase: () => phase }),
-    openApi: () => toOpenApi(routes, { title: 'Sluice worker', description: 'Health and metrics.', baseUrl: '/' }),
-  });
-  const app = createHttpApp({
-    routes,
-    authenticate: () => {
-      throw new GatewayError('forbidden', null, 'A worker serves no calls.');
-    },
-    logger,
-  });
-  const server = createHttpServer(app);
   return {
     countLine: (outcome) => lines.inc({ outcome }),
-    listener: {
-      name: 'worker operations',
-      async start() {
-        if (port === undefined) return;
-        const listening = await server.listen({ port, host });
-        logger.info({ host, port: listening.port }, 'health and metrics');
-      },
-      stop: () => server.stop(1_000),
-    },
+    listener: createOperationsListener({
+      title: 'Sluice worker',
+      metrics,
+      checkReadiness: createReadinessCheck({ db: platform.db, snapshot: platform.access.snapshot, phase: () => phase }),
+      logger,
+      port,
+      host,
+    }),
     readiness: {
       name: 'worker readiness',
       start() {

@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { scopes } from '#libs/contracts/api-keys.ts';
 import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
+import { createReadinessCheck, type Phase } from '#apps/platform/check-readiness.ts';
 import { operationsOf, type OpenApiDocument } from '#libs/http/openapi.ts';
 import { eventually } from '#test/eventually.ts';
+import { unusedPort } from '#test/integration/start/app-process.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
 // What an operator, a load balancer or a script asks: DESIGN, "Interface for operators and scripts".
@@ -38,6 +40,49 @@ test('a process without a worker beside it is ready all the same, and says so', 
     expect([ready.status, await ready.json()]).toMatchObject([200, { checks: { workers: 'none' } }]);
   } finally {
     await alone.stop();
+  }
+});
+
+test('a flood of probes costs the database one look a second, and a stop is told at once all the same', async () => {
+  let phase: Phase = 'ok';
+  const { db, access } = platform.api.platform;
+  let looks = 0;
+  const counting = db.withPlugin({
+    transformQuery: ({ node }) => {
+      looks += 1;
+      return node;
+    },
+    transformResult: async ({ result }) => result,
+  });
+  const check = createReadinessCheck({ db: counting, snapshot: access.snapshot, phase: () => phase });
+  expect((await check()).required).toMatchObject({ process: 'ok', database: 'ok' });
+  const looksOfOne = looks;
+  await Promise.all(Array.from({ length: 500 }, check));
+  phase = 'stopping';
+  expect((await check()).required).toMatchObject({ process: 'stopping', database: 'ok' });
+  expect(looks).toBeLessThanOrEqual(2 * looksOfOne);
+});
+
+test('on a port of their own, metrics and the details of readiness are gone from the public one', async () => {
+  const port = await unusedPort();
+  const apart = await startPlatform({ worker: false, environment: { SLUICE_OPERATIONS_PORT: String(port) } });
+  try {
+    const { origin: publicOrigin } = new URL(apart.baseUrl);
+    const ask = async (url: string): Promise<[number, unknown]> => {
+      const response = await fetch(url);
+      const text = await response.text();
+      return [response.status, text.startsWith('{') ? JSON.parse(text) : text];
+    };
+    expect(await ask(`${publicOrigin}/health/ready`)).toEqual([200, { status: 'ready' }]);
+    expect(await ask(`${publicOrigin}/metrics`)).toMatchObject([404, { error: { code: 'unknown_url' } }]);
+    expect((await ask(publicOrigin))[1]).not.toHaveProperty('metrics');
+    const own = `http://127.0.0.1:${port}`;
+    expect(await ask(`${own}/health/ready`)).toMatchObject([200, { status: 'ready', checks: { database: 'ok' } }]);
+    expect(await ask(`${own}/metrics`)).toEqual([200, expect.stringContaining('sluice_forwarding_open_calls 0')]);
+    expect(await ask(`${own}/health/live`)).toEqual([200, { status: 'ok' }]);
+    expect(await ask(`${own}/v1/models`)).toMatchObject([404, { error: { code: 'unknown_url' } }]);
+  } finally {
+    await apart.stop();
   }
 });
 

@@ -99,7 +99,7 @@ test('five restarts behind a proxy that looks at readiness cost none of forty cl
         const came = await call(agent, proxy.port, adminKey);
         answered += 1;
         if (came !== 'ok') failures.push(came);
-        await sleep(pauseMs);
+        await sleep(pauseMs, over.signal);
       }
       agent.destroy();
     }),
