@@ -27,6 +27,8 @@ export function createAccess(deps: {
   databaseClock: DatabaseClock;
   connectionString: string;
   masterKey: string;
+  /** How long keys are honoured while the database does not answer. */
+  staleAfterMs: number;
   logger: Logger;
   /** Throws for a URL that could never be called. */
   checkDestination: (url: URL) => void;
@@ -40,6 +42,7 @@ export function createAccess(deps: {
     logger,
     databaseClock: clock,
     listenConnectionString: deps.connectionString,
+    staleAfterMs: deps.staleAfterMs,
   });
   return {
     secrets,

@@ -136,6 +136,7 @@ export async function createPlatform(
     databaseClock,
     connectionString,
     masterKey: config.SLUICE_MASTER_KEY,
+    staleAfterMs: config.SLUICE_KEYS_STALE_AFTER,
     logger,
     checkDestination: egress.check,
   });

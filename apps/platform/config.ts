@@ -29,6 +29,11 @@ export const platformFields = {
    * its log, up to minutes; past that, a process that ends is seen by more people than one that waits.
    */
   SLUICE_DATABASE_WAIT: duration('5m', { minMs: 0, maxMs: 86_400_000 }),
+  /**
+   * How long keys are honoured as they were last known while the database does not answer; then live calls get 503. Long
+   * enough for a failover or an operator. A key that is revoked, or expires early, meanwhile is honoured as long.
+   */
+  SLUICE_KEYS_STALE_AFTER: duration('15m', { minMs: 1_000, maxMs: 86_400_000 }),
   /** Connecting to a provider is quick or it does not happen. */
   SLUICE_CONNECT_TIMEOUT: duration('10s', { minMs: 100, maxMs: 120_000 }),
   /** Until the first byte of an answer: a long reasoning answer that is not streamed takes minutes. */

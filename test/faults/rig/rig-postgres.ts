@@ -13,7 +13,9 @@ export type RigPostgres = {
   connectionString: string;
   /** SIGKILL of every process of the server; up again on the same port after `downMs`. Resolves when it answers. */
   kill(downMs: number): Promise<void>;
-  /** SIGSTOP of every process of the server, and SIGCONT after `forMs`: connections stay open and nothing answers. */
+  /** SIGSTOP of every process of the server: connections stay open and nothing answers. Call the result for SIGCONT. */
+  freeze(): Promise<() => void>;
+  /** `freeze` for a time. */
   hang(forMs: number): Promise<void>;
   /** Ends every session of the platform's, as an administrator or a failing network would. */
   endSessions(): Promise<number>;
@@ -38,6 +40,16 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
     if (server.connectionString !== connectionString) throw new Error('Postgres came back at another address');
   };
 
+  const freeze = async (): Promise<() => void> => {
+    await down;
+    const { pid } = server;
+    // The postmaster first, so that it starts no more; it is told last to go on.
+    signalAll([pid], 'SIGSTOP');
+    const stopped = childrenOf(pid);
+    signalAll(stopped, 'SIGSTOP');
+    return () => signalAll([...stopped, pid], 'SIGCONT');
+  };
+
   return {
     connectionString,
     async kill(downMs) {
@@ -46,15 +58,11 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
       });
       await down;
     },
+    freeze,
     async hang(forMs) {
-      await down;
-      const { pid } = server;
-      // The postmaster first, so that it starts no more; it is told last to go on.
-      signalAll([pid], 'SIGSTOP');
-      const stopped = childrenOf(pid);
-      signalAll(stopped, 'SIGSTOP');
+      const goOn = await freeze();
       await sleep(forMs);
-      signalAll([...stopped, pid], 'SIGCONT');
+      goOn();
     },
     async endSessions() {
       const client = new pg.Client({ connectionString: server.adminConnectionString });

@@ -21,6 +21,12 @@ export type Rig = {
   api: RigProcess;
   workers: readonly [RigProcess, RigProcess];
   client: RigClient;
+  /** Of the API; ends in `/v1`. */
+  baseUrl: string;
+  /** An admin key. */
+  key: string;
+  /** Where the workers answer probes. */
+  workerOrigins: readonly string[];
   /** The rig's own view of the database; queries fail while Postgres is away. */
   db: Kysely<Database>;
   databaseUrl: string;
@@ -113,6 +119,9 @@ export async function startRig(environment: Record<string, string> = {}): Promis
     postgres,
     api,
     workers,
+    baseUrl: `${baseUrl}/v1`,
+    key,
+    workerOrigins: workerPorts.map((port) => `http://127.0.0.1:${port}`),
     client: createRigClient({ baseUrl: `${baseUrl}/v1`, key, simulatorUrl }),
     db,
     databaseUrl,
