@@ -64,8 +64,10 @@ export type Scene = {
   call(call: AttackCall): Promise<void>;
   /** A model at the provider's behaviour, such as `@hang/any`, through a virtual key of the attacker's. */
   model(behaviour: string): Promise<string>;
-  /** Uploads lines and creates a batch of them; what became of it is tallied at the end. Rejects when they are not valid. */
-  submit(lines: Iterable<string>, endpoint?: string): Promise<void>;
+  /** Uploads an input file; null where that is refused, which is tallied. Rejects when it is not valid. */
+  upload(lines: Iterable<string>): Promise<string | null>;
+  /** Creates a batch of an input file; what became of it is tallied at the end. Rejects when it is not valid. */
+  createBatch(inputFileId: string | null, endpoint?: string): Promise<void>;
 };
 
 /** So many callers, each of whom does it again as soon as it is done and `pauseMs` have passed, until the end. */

@@ -21,6 +21,7 @@ export function formatReports(reports: readonly AttackReport[]): string {
     'live p50',
     'live p99',
     'batch p50',
+    'longest',
     'failed',
     'restarts',
     'peak MB api/worker',
@@ -41,7 +42,7 @@ export function formatReports(reports: readonly AttackReport[]): string {
 
 function rowOf({ name, missing, figures, broken, tries }: AttackReport): string[] {
   if (figures === undefined)
-    return [name, '', '', '', '', '', '', missing === undefined ? 'FAIL' : 'skipped', missing ?? broken.join('; ')];
+    return [name, '', '', '', '', '', '', '', missing === undefined ? 'FAIL' : 'skipped', missing ?? broken.join('; ')];
   const { alone, beside, crashes, peaks, outcome } = figures;
   const failed = beside.live.failed + beside.batches.failed;
   const tried = tries > 1 ? ` (try ${tries})` : '';
@@ -50,6 +51,7 @@ function rowOf({ name, missing, figures, broken, tries }: AttackReport): string[
     change(alone, beside, (of) => of.live.p50Ms),
     change(alone, beside, (of) => of.live.p99Ms),
     change(alone, beside, (of) => of.batches.p50Ms),
+    beside.batches.worstMs === null ? 'none' : `${(beside.batches.worstMs / 1_000).toFixed(1)} s`,
     `${failed} of ${beside.live.sent + beside.batches.sent}`,
     String(crashes.length),
     `${Math.round(peaks.api / mebibyte)} / ${Math.round(peaks.worker / mebibyte)}`,

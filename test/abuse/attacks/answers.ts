@@ -30,7 +30,8 @@ function batchOf(
     name,
     what: `a batch of ${lines} lines, each answered with ${what}`,
     async run(scene) {
-      await scene.submit(chatLines(await scene.model(behaviour), scene.isShort ? shortLines : lines));
+      const count = scene.isShort ? shortLines : lines;
+      await scene.createBatch(await scene.upload(chatLines(await scene.model(behaviour), count)));
       await untilOver(scene);
     },
   };
@@ -50,7 +51,7 @@ export const answerAttacks: readonly Attack[] = [
         const body = { model: models[index % 3], input: 'Say hello.' };
         return `${JSON.stringify({ custom_id: `line-${index}`, method: 'POST', url: '/v1/embeddings', body })}\n`;
       });
-      await scene.submit(lines, '/v1/embeddings');
+      await scene.createBatch(await scene.upload(lines), '/v1/embeddings');
       await untilOver(scene);
     },
   },

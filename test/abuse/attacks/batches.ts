@@ -1,4 +1,4 @@
-import { chatLines, untilOver, type Attack, type Scene } from '../attack.ts';
+import { chatLines, repeat, untilOver, type Attack, type Scene } from '../attack.ts';
 import { insertDeferredJobs, insertValidatingBatches } from '../rig/insert-rows.ts';
 import { setUpSmallDisk } from '../rig/small-disk.ts';
 
@@ -10,7 +10,8 @@ function hangingBatches(count: number, word: string): Attack {
     what: `${word} batches of 300 lines at a provider that never answers`,
     async prepare(scene) {
       const model = await scene.model('hang');
-      for (let batch = 0; batch < count; batch += 1) await scene.submit(chatLines(model, 300));
+      const file = await scene.upload(chatLines(model, 300));
+      for (let batch = 0; batch < count; batch += 1) await scene.createBatch(file);
       // Until they have taken what they can get.
       await new Promise((resolve) => setTimeout(resolve, 3_000));
     },
@@ -18,23 +19,23 @@ function hangingBatches(count: number, word: string): Attack {
   };
 }
 
-/** Uploads of 16 MiB, one after the other, until the end. */
-async function fillDisk(scene: Scene): Promise<void> {
-  const boundary = 'sluice-abuse';
-  const head =
+const boundary = 'sluice-abuse';
+const largeUpload = Buffer.concat([
+  Buffer.from(
     `--${boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--${boundary}\r\n` +
-    'content-disposition: form-data; name="file"; filename="large.jsonl"\r\n\r\n';
-  const body = Buffer.concat([
-    Buffer.from(head),
-    Buffer.alloc(16 * 1_048_576, '{"custom_id":"a"}\n'),
-    Buffer.from(`\r\n--${boundary}--\r\n`),
-  ]);
+      'content-disposition: form-data; name="file"; filename="large.jsonl"\r\n\r\n',
+  ),
+  Buffer.alloc(16 * 1_048_576, '{"custom_id":"a"}\n'),
+  Buffer.from(`\r\n--${boundary}--\r\n`),
+]);
+
+/** Uploads until one is refused, or so many were not. */
+async function uploadUntilRefused(scene: Scene, count: number): Promise<void> {
   const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` };
-  while (!scene.signal.aborted) {
-    let isRefused = false;
+  let isRefused = false;
+  for (let upload = 0; upload < count && !isRefused && !scene.signal.aborted; upload += 1) {
     const onEnd = (outcome: string): void => void (isRefused = outcome !== '200');
-    await scene.call({ path: '/v1/files', headers, body, onEnd });
-    if (isRefused) await new Promise((resolve) => setTimeout(resolve, 250));
+    await scene.call({ path: '/v1/files', headers, body: largeUpload, onEnd });
   }
 }
 
@@ -45,9 +46,8 @@ export const batchAttacks: readonly Attack[] = [
     name: 'eight-large-batches',
     what: 'eight batches of 150,000 lines are created before the victim’s',
     async run(scene) {
-      const model = await scene.model('fast');
-      const lines = scene.isShort ? 20_000 : 150_000;
-      for (let batch = 0; batch < 8 && !scene.signal.aborted; batch += 1) await scene.submit(chatLines(model, lines));
+      const file = await scene.upload(chatLines(await scene.model('fast'), scene.isShort ? 20_000 : 150_000));
+      for (let batch = 0; batch < 8; batch += 1) await scene.createBatch(file);
       await untilOver(scene);
     },
   },
@@ -71,9 +71,9 @@ export const batchAttacks: readonly Attack[] = [
   },
   {
     name: 'full-disk',
-    what: 'one tenant uploads to a small disk for as long as it is let',
-    secondsMin: 20,
+    what: 'one tenant uploads to a disk of 2 GiB until it is refused, and then goes on trying',
     setUp: setUpSmallDisk,
-    run: fillDisk,
+    prepare: (scene) => uploadUntilRefused(scene, 200),
+    run: (scene) => repeat(scene, 1, 250, () => uploadUntilRefused(scene, 1)),
   },
 ];

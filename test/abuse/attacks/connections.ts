@@ -49,17 +49,25 @@ export const connectionAttacks: readonly Attack[] = [
   },
   {
     name: 'hanging-calls-to-a-shared-provider',
-    what: '1,400 calls of one tenant hang at the provider that the victim has another key for',
+    what: '1,400 calls of one tenant, with four keys, hang at the provider that the victim has another key for',
     sharesProvider: true,
     async run(scene) {
-      const body = chatBody(await scene.model('hang'));
-      await repeat(scene, 1_400, 1_000, () => scene.call({ body }));
+      // Four keys of his, so that no bound on one of them is what saves the victim.
+      const models = await Promise.all(['hang-1', 'hang-2', 'hang-3', 'hang-4'].map((name) => scene.model(name)));
+      let next = 0;
+      await repeat(scene, 1_400, 1_000, () => scene.call({ body: chatBody(models[(next += 1) % 4] ?? '') }));
     },
   },
   {
     name: 'names-whose-dns-hangs',
-    what: '60 calls to names that no name server answers for',
+    what: '60 calls to names that no name server answers for; then the victim calls a name of /etc/hosts',
     setUp: setUpSilentResolver,
+    async prepare(scene) {
+      for (let call = 0; call < 60; call += 1) void callHost(scene, `first-${call}.silent.test`, 60_000);
+      // Until they have asked for their names.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      await scene.moveVictim(`http://localhost:${new URL(scene.providerUrl).port}/fast/v1`);
+    },
     async run(scene) {
       let next = 0;
       await repeat(scene, 60, 100, () => callHost(scene, `host-${(next += 1)}.silent.test`, 60_000));

@@ -7,7 +7,7 @@ import { Agent, request } from 'undici';
 import { createSluiceClient } from '#test/bench/sluice-client.ts';
 import { pause, type AttackCall, type Scene } from '../attack.ts';
 
-type Options = Omit<Scene, 'tally' | 'call' | 'model' | 'submit'>;
+type Options = Omit<Scene, 'tally' | 'call' | 'model' | 'upload' | 'createBatch'>;
 
 export type RunningScene = Scene & {
   /** What came of the attack: of its calls and batches. */
@@ -83,19 +83,24 @@ export function createScene(options: Options): RunningScene {
       models.set(behaviour, made);
       return made;
     },
-    async submit(lines, endpoint) {
+    async upload(lines) {
       const file = path.join(folder, `attack-${(files += 1)}.jsonl`);
       try {
         await pipeline(Readable.from(lines), createWriteStream(file));
-        const fileId = await client.upload(file, (await stat(file)).size);
-        batches.push((await client.createBatch(fileId, endpoint)).id);
+        return await client.upload(file, (await stat(file)).size);
       } catch (error) {
-        const problem = error instanceof Error ? error.message : String(error);
-        // A mistake of the attack's own: it would pass as an attack that does no harm.
-        if (/: 40[0-9] /.test(problem)) throw error;
-        tally(`no batch: ${problem.slice(0, 120)}`);
+        tally(refusalOf(error));
+        return null;
       } finally {
         await rm(file, { force: true });
+      }
+    },
+    async createBatch(inputFileId, endpoint) {
+      if (inputFileId === null) return;
+      try {
+        batches.push((await client.createBatch(inputFileId, endpoint)).id);
+      } catch (error) {
+        tally(refusalOf(error));
       }
     },
     async outcome() {
@@ -113,6 +118,13 @@ const toReadable = (body: AsyncIterable<Buffer> | null | undefined): Readable | 
 /** The code of an error's body; of something else, nothing. */
 function codeOf(text: string): string {
   return /"code":\s*"([^"]+)"/.exec(text)?.[1] ?? '';
+}
+
+/** What is told of a batch that was refused. Throws what is a mistake of the attack's own: that would do no harm. */
+function refusalOf(error: unknown): string {
+  const problem = error instanceof Error ? error.message : String(error);
+  if (/: 40[0-9] /.test(problem)) throw error;
+  return `no batch: ${problem.slice(0, 120)}`;
 }
 
 async function describeBatches(client: ReturnType<typeof createSluiceClient>, ids: readonly string[]): Promise<string> {

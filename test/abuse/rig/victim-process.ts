@@ -117,7 +117,7 @@ function describe({ latencies, sent, failures }: Figures): VictimFigures['live']
   const reasons: Record<string, number> = {};
   for (const failure of failures) reasons[failure] = (reasons[failure] ?? 0) + 1;
   const at = (share: number): number | null => (sorted.length === 0 ? null : percentile(sorted, share));
-  return { sent, failed: failures.length, reasons, p50Ms: at(0.5), p99Ms: at(0.99) };
+  return { sent, failed: failures.length, reasons, p50Ms: at(0.5), p99Ms: at(0.99), worstMs: at(1) };
 }
 
 process.on('message', (order: VictimOrder) => {

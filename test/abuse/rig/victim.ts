@@ -26,6 +26,7 @@ type Figures = {
   /** Of what was answered as asked, and of what was waited for in vain. Null of none. */
   p50Ms: number | null;
   p99Ms: number | null;
+  worstMs: number | null;
 };
 
 export type VictimFigures = { live: Figures; batches: Figures };
