@@ -20,22 +20,36 @@ function hangingBatches(count: number, word: string): Attack {
 }
 
 const boundary = 'sluice-abuse';
-const largeUpload = Buffer.concat([
-  Buffer.from(
-    `--${boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--${boundary}\r\n` +
-      'content-disposition: form-data; name="file"; filename="large.jsonl"\r\n\r\n',
-  ),
-  Buffer.alloc(16 * 1_048_576, '{"custom_id":"a"}\n'),
-  Buffer.from(`\r\n--${boundary}--\r\n`),
-]);
+/** A form with a file of so many bytes. */
+const uploadOf = (sizeBytes: number): Buffer =>
+  Buffer.concat([
+    Buffer.from(
+      `--${boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--${boundary}\r\n` +
+        'content-disposition: form-data; name="file"; filename="large.jsonl"\r\n\r\n',
+    ),
+    Buffer.alloc(sizeBytes, '{"custom_id":"a"}\n'),
+    Buffer.from(`\r\n--${boundary}--\r\n`),
+  ]);
 
-/** Uploads until one is refused, or so many were not. */
-async function uploadUntilRefused(scene: Scene, count: number): Promise<void> {
+/** Uploads the same again and again, until one is refused or so many were not. */
+async function uploadUntilRefused(scene: Scene, body: Buffer, count: number): Promise<void> {
   const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` };
   let isRefused = false;
   for (let upload = 0; upload < count && !isRefused && !scene.signal.aborted; upload += 1) {
     const onEnd = (outcome: string): void => void (isRefused = outcome !== '200');
-    await scene.call({ path: '/v1/files', headers, body: largeUpload, onEnd });
+    await scene.call({ path: '/v1/files', headers, body, onEnd });
+  }
+}
+
+/** To the last block: first large files, then smaller and smaller ones. */
+async function fillDisk(scene: Scene): Promise<void> {
+  for (const [sizeBytes, count] of [
+    [16_777_216, 150],
+    [1_048_576, 20],
+    [65_536, 20],
+    [1_024, 100],
+  ] as const) {
+    await uploadUntilRefused(scene, uploadOf(sizeBytes), count);
   }
 }
 
@@ -53,11 +67,11 @@ export const batchAttacks: readonly Attack[] = [
   },
   {
     name: 'validating-batches',
-    what: '10,000 batches that are being checked stand in the table, beside 100,000 jobs of others',
+    what: '10,000 batches that are being checked stand in the table, beside 100,000 jobs of others and 50,000 ended batches',
     // Workers look for lost jobs once a minute.
     secondsMin: 75,
     async prepare(scene) {
-      await insertValidatingBatches(scene.pool, { batches: 10_000, jobs: 100_000 });
+      await insertValidatingBatches(scene.pool, { batches: 10_000, jobs: 100_000, ended: 50_000 });
     },
     run: untilOver,
   },
@@ -73,7 +87,7 @@ export const batchAttacks: readonly Attack[] = [
     name: 'full-disk',
     what: 'one tenant uploads to a disk of 2 GiB until it is refused, and then goes on trying',
     setUp: setUpSmallDisk,
-    prepare: (scene) => uploadUntilRefused(scene, 200),
-    run: (scene) => repeat(scene, 1, 250, () => uploadUntilRefused(scene, 1)),
+    prepare: fillDisk,
+    run: (scene) => repeat(scene, 1, 100, () => uploadUntilRefused(scene, uploadOf(1_024), 1)),
   },
 ];

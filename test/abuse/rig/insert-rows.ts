@@ -4,24 +4,31 @@ import { closeQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 /**
  * Batches of the first workspace that are being checked, an hour old, each with its job, and jobs that wait for the
  * deadline of others. The jobs begin tomorrow, so that no worker takes one: what counts is that the rows are there. They
- * are no folds of the log, which nothing here asks for.
+ * are no folds of the log, which nothing here asks for. The ended batches were there when Postgres last looked at what the
+ * table holds: for its planner those that are being checked are few.
  */
 export async function insertValidatingBatches(
   pool: pg.Pool,
-  { batches, jobs }: { batches: number; jobs: number },
+  { batches, jobs, ended }: { batches: number; jobs: number; ended: number },
 ): Promise<void> {
+  await insertBatches(pool, 'completed', ended);
+  await pool.query('analyze batch');
+  await insertBatches(pool, 'validating', batches);
+  await insertJobs(pool, validateQueue.name, batches);
+  await insertJobs(pool, closeQueue.name, jobs);
+}
+
+async function insertBatches(pool: pg.Pool, status: 'completed' | 'validating', count: number): Promise<void> {
   await pool.query(
     `insert into batch (id, workspace_id, version, updated_at, endpoint, completion_window, input_file_id, target,
        gateway_options, headers, status, chunk_count, total, completed, failed, usage, created_at, expires_at)
-     select 'batch_abuse_' || n, (select id from workspace order by created_at limit 1), 1, now(),
-       '/v1/chat/completions', '24h', 'file-none', '{"type":"none"}', '{}', '{}', 'validating', 0, 0, 0, 0,
+     select 'batch_abuse_' || $1 || '_' || n, (select id from workspace order by created_at limit 1), 1, now(),
+       '/v1/chat/completions', '24h', 'file-none', '{"type":"none"}', '{}', '{}', $1, 0, 0, 0, 0,
        '{"input_tokens":0,"cached_tokens":0,"output_tokens":0,"reasoning_tokens":0}',
        now() - interval '1 hour', now() + interval '1 day'
-     from generate_series(1, $1::int) as n`,
-    [batches],
+     from generate_series(1, $2::int) as n`,
+    [status, count],
   );
-  await insertJobs(pool, validateQueue.name, batches);
-  await insertJobs(pool, closeQueue.name, jobs);
 }
 
 /** Jobs that wait for the deadline of batches which ended long before it. */
@@ -32,7 +39,7 @@ export async function insertDeferredJobs(pool: pg.Pool, count: number): Promise<
 async function insertJobs(pool: pg.Pool, queue: string, count: number): Promise<void> {
   await pool.query(
     `insert into pgboss.job (name, data, retry_limit, retry_delay, heartbeat_seconds, expire_seconds, policy, start_after)
-     select $1, jsonb_build_object('batch_id', 'batch_abuse_' || n), 10000, 0, 10, 86399, 'standard',
+     select $1, jsonb_build_object('batch_id', 'batch_abuse_validating_' || n), 10000, 0, 10, 86399, 'standard',
        now() + interval '1 day'
      from generate_series(1, $2::int) as n`,
     [queue, count],
