@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { createCleanup, type Cleanup } from '#test/bench/stack.ts';
 import type { BenchProcess } from '#test/bench/start-process.ts';
 import type { Attack } from './attack.ts';
 import { createScene } from './rig/create-scene.ts';
@@ -17,6 +18,8 @@ export type Arena = {
   victim: Victim;
   /** A new and empty one, for one attack. */
   createDatabase(): Promise<{ connectionString: string; drop(): Promise<unknown> }>;
+  /** Of the whole run. */
+  cleanup: Cleanup;
 };
 
 export type Sizes = { aloneSeconds: number; besideSeconds: number; perSecond: number; isShort: boolean };
@@ -47,13 +50,15 @@ export async function runAttack(
   const { victim } = arena;
   attacks += 1;
   const folder = path.join(arena.folder, `${attacks}-${attack.name}`);
-  const undo: (() => Promise<unknown>)[] = [];
+  const cleanup = createCleanup();
+  // Ctrl-C in the middle of it cleans up, too.
+  arena.cleanup.add(() => cleanup.run());
   try {
     const setUp = (await attack.setUp?.(arena.folder)) ?? { undo: async () => {} };
     if ('missing' in setUp) return setUp;
-    undo.push(setUp.undo);
+    cleanup.add(setUp.undo);
     const database = await arena.createDatabase();
-    undo.push(() => database.drop());
+    cleanup.add(() => database.drop());
     say('starts');
     const product = await startProduct({
       folder,
@@ -63,7 +68,7 @@ export async function runAttack(
       environment: { ...attack.environment, ...setUp.environment },
       apiLauncher: setUp.apiLauncher ?? [],
     });
-    undo.push(() => product.stop());
+    cleanup.add(() => product.stop());
     const order = { origin: product.url, key: product.victimKey, perSecond: sizes.perSecond };
     say('victim alone');
     // The first calls compile code and open connections.
@@ -81,7 +86,7 @@ export async function runAttack(
       isShort: sizes.isShort,
       signal: over.signal,
     });
-    undo.push(() => scene.close());
+    cleanup.add(() => scene.close());
     if (attack.prepare) {
       say('is prepared');
       await attack.prepare(scene);
@@ -99,7 +104,7 @@ export async function runAttack(
     ]);
     return { alone, beside, crashes: [...product.crashes()], peaks: product.peaks(), outcome, folder };
   } finally {
-    for (const step of undo.toReversed()) await step().catch((error: unknown) => say(`cleaning up: ${String(error)}`));
+    await cleanup.run();
   }
 }
 

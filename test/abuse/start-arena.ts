@@ -32,5 +32,6 @@ export async function startArena(
     simulatorUrl: `${simulator.url}/v1`,
     victim,
     createDatabase,
+    cleanup,
   };
 }
