@@ -1,6 +1,7 @@
 import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createConfigs } from '#libs/access/configs.ts';
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
+import { createWorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
@@ -61,7 +62,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     clock: platform.databaseClock,
     access,
     apiKeys: createApiKeys({ db, eventLog, snapshot }),
-    configs: createConfigs({ db, eventLog, snapshot, checkDestination: egress.check }),
+    configs: createConfigs({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
+    workspaceGuardrails: createWorkspaceGuardrails({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs: async (workspaceId) => (await listLivingKeys(db, workspaceId)).map(({ slug }) => slug),
     batches,

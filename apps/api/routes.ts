@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { ApiKeys } from '#libs/access/api-keys.ts';
 import type { Configs } from '#libs/access/configs.ts';
+import type { WorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -33,6 +34,7 @@ import { deleteConfig } from './routes/delete-config.ts';
 import { listConfigVersions, retrieveConfigVersion } from './routes/list-config-versions.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
+import { retrieveGuardrails, setGuardrails } from './routes/workspace-guardrails.ts';
 import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
@@ -63,6 +65,7 @@ export type RouteDeps = {
   apiKeys: ApiKeys;
   virtualKeys: VirtualKeys;
   configs: Configs;
+  workspaceGuardrails: WorkspaceGuardrails;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   fineTuningJobs: FineTuningJobs;
@@ -134,6 +137,8 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listLogs(deps),
     retrieveLog(deps),
     listCircuits(deps),
+    retrieveGuardrails(deps),
+    setGuardrails(deps),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,

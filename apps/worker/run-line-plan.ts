@@ -10,14 +10,14 @@ import type { LeafCall, PlanRun } from '#libs/routing/run-plan.ts';
 import { tagsOf } from './log-batch-line.ts';
 
 type Deps = {
-  batchTargets: Pick<BatchTargets, 'planOf' | 'resolveLeaf'>;
+  batchTargets: Pick<BatchTargets, 'isPlanned' | 'planOf' | 'resolveLeaf'>;
   callLeaf: (call: LeafCall) => Promise<Outcome>;
   search: TextJudge['search'];
   policy: (batch: BatchRow) => RetryPolicy;
 };
 
 /**
- * Runs the lines of batches that were created with a config, as live calls are run; conditions see the line's own
+ * Runs the lines of batches that have a config, or whose workspace has guardrails, as live calls are run; conditions see the line's own
  * parameters, the batch's metadata and its endpoint. The batch's retries are around it: another pass, from the top.
  */
 export function createLineRunner({ batchTargets, callLeaf, search, policy }: Deps) {
@@ -28,9 +28,9 @@ export function createLineRunner({ batchTargets, callLeaf, search, policy }: Dep
     whenPossible: WhenPossible,
   ): Promise<PlanRun> | null => {
     const { workspace_id: workspaceId, target } = batch;
-    if (!('caller' in target)) return null;
+    if (!batchTargets.isPlanned(workspaceId, target)) return null;
     const run = async (): Promise<PlanRun> => {
-      const { plan } = await whenPossible(() => foundPlan(batchTargets.planOf(workspaceId, target)));
+      const { plan } = await whenPossible(() => batchTargets.planOf(workspaceId, target));
       const parsed = JSON.parse(request.body.toString()) as Record<string, unknown>;
       return await runPlanWithin(
         {
@@ -53,9 +53,4 @@ export function createLineRunner({ batchTargets, callLeaf, search, policy }: Dep
     };
     return run();
   };
-}
-
-function foundPlan<Found>(found: Found | null): Found {
-  if (found === null) throw new Error('a batch with a config has no plan');
-  return found;
 }

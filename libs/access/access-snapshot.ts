@@ -15,6 +15,7 @@ import {
   type LiveVirtualKey,
 } from './load-access.ts';
 import type { Secrets } from './secrets.ts';
+import type { LiveGuardrails } from './workspace-guardrails.ts';
 
 export type AccessSnapshotOptions = {
   db: Kysely<Database>;
@@ -40,6 +41,8 @@ export type AccessSnapshot = Part & {
   findVirtualKeyById(id: string): LiveVirtualKey | undefined;
   /** By slug or id. */
   findConfig(workspaceId: string, name: string): LiveConfig | undefined;
+  /** undefined: the workspace has none. */
+  findGuardrails(workspaceId: string): LiveGuardrails | undefined;
   /** Throws GatewayError `unavailable` when the snapshot was not confirmed for `staleAfterMs`. */
   assertFresh(): void;
   /**
@@ -147,6 +150,7 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
     findApiKey: (digest) => state.apiKeysByDigest.get(digest),
     findVirtualKey: (workspaceId, slug) => state.virtualKeysBySlug.get(workspaceId)?.get(slug),
     findVirtualKeyById: (id) => state.virtualKeys.get(id),
+    findGuardrails: (workspaceId) => (state.guardrails.size === 0 ? undefined : state.guardrails.get(workspaceId)),
     findConfig(workspaceId, name) {
       const byId = state.configs.get(name);
       return byId?.workspaceId === workspaceId ? byId : state.configsBySlug.get(workspaceId)?.get(name);

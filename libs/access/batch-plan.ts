@@ -23,9 +23,10 @@ export function createBatchPlans({ db, readSecret }: Deps) {
   // By the target of the row that a chunk was loaded with: gone with the chunk, and so are the keys of an inline config.
   const byTarget = new WeakMap<ConfiguredTarget, Promise<FoundPlan>>();
   // A version never changes.
-  const versions = new LRUCache<string, Plan>({ max: versionsMax });
+  const versions = new LRUCache<string, { document: Record<string, unknown>; plan: Plan | null }>({ max: versionsMax });
 
-  const planOfVersion = async (workspaceId: string, id: string): Promise<Plan> => {
+  /** `plan` null: the config has secrets, without which it is no plan. */
+  const readVersion = async (workspaceId: string, id: string) => {
     const cacheKey = `${workspaceId} ${id}`;
     const known = versions.get(cacheKey);
     if (known) return known;
@@ -35,23 +36,33 @@ export function createBatchPlans({ db, readSecret }: Deps) {
       .where('id', '=', id)
       .where('workspace_id', '=', workspaceId)
       .executeTakeFirst();
-    const plan = row ? planOfStored(row.config) : null;
-    if (plan === null) throw unreadable();
-    versions.set(cacheKey, plan);
-    return plan;
+    if (!row) throw unreadable();
+    const version = { document: row.config, plan: joinSecrets(row.config, {}) && planOfStored(row.config) };
+    versions.set(cacheKey, version);
+    return version;
+  };
+
+  const join = async (
+    workspaceId: string,
+    document: Record<string, unknown>,
+    secretId: string | null,
+  ): Promise<Plan | null> => {
+    const whole = joinSecrets(document, secretId === null ? {} : await readSecret(workspaceId, secretId));
+    return whole && planOfStored(whole);
   };
 
   const read = async (workspaceId: string, target: ConfiguredTarget): Promise<FoundPlan> => {
-    const found = { param: 'config', options: null };
+    const found = { param: 'config', options: null, stored: null };
     if (target.type === 'config') {
-      const { config_id: id, config_version: version } = target;
-      const plan = await planOfVersion(workspaceId, configVersionId(id, version));
-      return { ...found, plan, stored: { id, version } };
+      const { config_id: id, config_version, secret_id } = target;
+      const version = await readVersion(workspaceId, configVersionId(id, config_version));
+      const plan = secret_id === undefined ? version.plan : await join(workspaceId, version.document, secret_id);
+      if (plan === null) throw unreadable();
+      return { ...found, plan };
     }
-    const members = target.secret_id === null ? {} : await readSecret(workspaceId, target.secret_id);
-    const plan = planOfStored(joinSecrets(target.config, members));
+    const plan = await join(workspaceId, target.config, target.secret_id);
     if (plan === null) throw unreadable();
-    return { ...found, plan, stored: null };
+    return { ...found, plan };
   };
 
   return {

@@ -20,17 +20,18 @@ import { atLeaf, parseConfigText } from './read-config.ts';
 import { refuseUnstorable } from './refuse-unstorable.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
 import { createResolveTarget, type TargetRequest } from './resolve-target.ts';
-import { createRouting, type FoundPlan } from './routing.ts';
+import { bare, createRouting, type FoundPlan } from './routing.ts';
 import type { Secrets } from './secrets.ts';
 import { targetOfVirtualKey, withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
 import { unknownProvider } from './unknown-provider.ts';
+import { withWorkspaceGuardrails } from './workspace-guardrails.ts';
 
 type Deps = {
   db: Kysely<Database>;
   secrets: Secrets;
   snapshot: Pick<
     AccessSnapshot,
-    'findVirtualKey' | 'findVirtualKeyById' | 'findConfig' | 'refresh' | 'absent' | 'assertFresh'
+    'findVirtualKey' | 'findVirtualKeyById' | 'findConfig' | 'findGuardrails' | 'refresh' | 'absent' | 'assertFresh'
   >;
   clock: Clock;
   checkDestination: (url: URL) => void;
@@ -47,7 +48,7 @@ export type BatchChoice = {
   caller: Credential;
   config:
     | null
-    | { type: 'stored'; id: string; version: number }
+    | { type: 'stored'; id: string; version: number; secrets: Readonly<Record<string, Secret>> }
     | { type: 'inline'; document: Record<string, unknown>; secrets: Readonly<Record<string, Secret>> };
 };
 
@@ -70,8 +71,10 @@ export type BatchTargets = {
    * Of a batch with a config: where its calls go that have no target of their own.
    */
   resolve(workspaceId: string, target: BatchTarget, model: string | null): ResolvedTarget | Promise<ResolvedTarget>;
-  /** The config that a batch's lines go by; null: it has none, and `resolve` says everything. */
-  planOf(workspaceId: string, target: BatchTarget): Promise<FoundPlan> | null;
+  /** Whether lines go by a plan, because of a config or of the workspace's guardrails; otherwise `resolve` says all. */
+  isPlanned(workspaceId: string, target: BatchTarget): boolean;
+  /** The batch's config with the guardrails that the workspace has now. Throws unavailable when they cannot be read. */
+  planOf(workspaceId: string, target: BatchTarget): Promise<FoundPlan>;
   /** Where the calls of one of its targets go; as `resolve`. */
   resolveLeaf(
     workspaceId: string,
@@ -159,7 +162,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
 
   return {
     async choose(request) {
-      const found = await routing.planOf({ ...request, headers: null });
+      const found = await routing.configOf({ ...request, headers: null });
       const { workspaceId, credentials } = request;
       const sent = { ...credentials, config: null };
       const chooseCaller = () => withSecondLook(snapshot, () => chooseCredential(deps, workspaceId, sent, null));
@@ -188,11 +191,13 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       const owner = { workspaceId, ownerId: batchId };
       const caller = await storePlace(secrets, unit, owner, credential);
       if (config === null) return caller;
-      if (config.type === 'stored') {
-        return { type: 'config', config_id: config.id, config_version: config.version, caller };
-      }
+      // Also those of a stored config: it may be changed or deleted while the batch goes on with its version.
       const hasSecret = Object.keys(config.secrets).length > 0;
       const secretId = hasSecret ? await secrets.store(unit, owner, config.secrets) : null;
+      if (config.type === 'stored') {
+        const pinned = { type: 'config' as const, config_id: config.id, config_version: config.version, caller };
+        return secretId === null ? pinned : { ...pinned, secret_id: secretId };
+      }
       return { type: 'inline_config', config: config.document, secret_id: secretId, caller };
     },
 
@@ -218,7 +223,12 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       }
     },
 
-    planOf: (workspaceId, target) => ('caller' in target ? plans.planOf(workspaceId, target) : null),
+    isPlanned: (workspaceId, target) => 'caller' in target || routing.isGuarded(workspaceId),
+
+    async planOf(workspaceId, target) {
+      const found = 'caller' in target ? await plans.planOf(workspaceId, target) : bare;
+      return { ...found, plan: withWorkspaceGuardrails(snapshot, workspaceId, found.plan) };
+    },
 
     async resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
       snapshot.assertFresh();
@@ -240,7 +250,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
 
     async release(unit, target) {
       const ids = 'caller' in target ? secretIdsOf(target.caller) : secretIdsOf(target);
-      if (target.type === 'inline_config' && target.secret_id !== null) ids.push(target.secret_id);
+      if ('caller' in target && typeof target.secret_id === 'string') ids.push(target.secret_id);
       for (const id of ids) {
         await secrets.remove(unit, id);
         cache.forget(id);

@@ -1,47 +1,122 @@
 import { expect, test } from 'vitest';
-import { joinSecrets, refuseSecrets, splitSecrets } from './config-secrets.ts';
+import { holdsSecrets, joinSecrets, redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
 
-const webhook = { webhookURL: 'https://a.example', headers: { Authorization: 'Bearer CANARY' } };
+const webhook = {
+  webhookURL: 'https://user:CANARY@a.example/check?token=CANARY#CANARY',
+  headers: { Authorization: 'Bearer CANARY', 'x-team': 'CANARY' },
+};
 const config = {
   strategy: { mode: 'fallback' },
-  override_params: { api_key: 'a parameter of that name is no credential' },
+  override_params: {
+    api_key: 'CANARY',
+    max_tokens: 5,
+    prompt_cache_key: 'shown',
+    stop: ['token'],
+    tools: [
+      {
+        type: 'mcp',
+        server_url: 'https://mcp.example/x?key=CANARY',
+        headers: { Authorization: 'CANARY' },
+        authorization: 'CANARY',
+      },
+    ],
+  },
   targets: [
     {
       provider: 'openai',
       api_key: 'sk-CANARY',
+      default_params: { extra: { 'X-Api-Key': 'CANARY', accessToken: 'CANARY', clientSecret: 'CANARY' } },
       before_request_hooks: [{ checks: [{ id: 'webhook', parameters: webhook }] }],
     },
     {
       targets: [
-        { provider: 'bedrock', aws_secret_access_key: 'CANARY', output_guardrails: [{ 'default.webhook': webhook }] },
+        {
+          provider: 'bedrock',
+          aws_secret_access_key: 'CANARY',
+          output_guardrails: [{ 'default.webhook': { ...webhook, headers: '{"x-auth":"CANARY"}' } }],
+        },
       ],
     },
   ],
 };
 
-test('credentials of every level are taken out of a config and put back where they were', () => {
+test('secrets of every level are taken out of a config and put back where they were', () => {
   const { document, secrets } = splitSecrets(config);
   expect(JSON.stringify(document)).not.toContain('CANARY');
-  expect(JSON.stringify(document)).toContain('a parameter of that name');
   expect(JSON.stringify(secrets)).not.toContain('CANARY');
-  expect(Object.keys(secrets)).toHaveLength(4);
   expect(joinSecrets(document, secrets)).toEqual(config);
+  expect(redactSecrets(config)).toEqual(document);
+  expect(redactSecrets(document)).toEqual(document);
 });
 
-test('a config without credentials is itself', () => {
-  const open = { virtual_key: 'a', targets: [] };
+test('what stands in the place of a secret says which one it is', () => {
+  const { document } = splitSecrets(config);
+  expect(document).toMatchObject({
+    override_params: {
+      api_key: '[redacted]',
+      max_tokens: 5,
+      prompt_cache_key: 'shown',
+      stop: ['token'],
+      tools: [{ server_url: 'https://mcp.example/x?[redacted]', headers: { Authorization: '[redacted]' } }],
+    },
+    targets: [
+      {
+        before_request_hooks: [
+          {
+            checks: [
+              {
+                parameters: {
+                  webhookURL: 'https://a.example/check?[redacted]',
+                  headers: { Authorization: '[redacted]', 'x-team': '[redacted]' },
+                },
+              },
+            ],
+          },
+        ],
+      },
+      { targets: [{ output_guardrails: [{ 'default.webhook': { headers: '{"x-auth":"[redacted]"}' } }] }] },
+    ],
+  });
+});
+
+test('a config whose secrets are not there is not taken for a whole one', () => {
+  const { document, secrets } = splitSecrets(config);
+  for (const place of Object.keys(secrets)) {
+    const { [place]: _lost, ...others } = secrets;
+    expect(joinSecrets(document, others)).toBeNull();
+  }
+});
+
+test('what an earlier release had split is put together as it was', () => {
+  const path = '["input_guardrails",0,"webhook","headers"]';
+  const { secrets } = splitSecrets({ input_guardrails: [{ webhook: { headers: 'x' } }] });
+  const document = { input_guardrails: [{ webhook: { webhookURL: 'https://a.example' } }] };
+  expect(joinSecrets(document, { [path]: secrets[path]! })).toMatchObject({
+    input_guardrails: [{ webhook: { headers: 'x' } }],
+  });
+});
+
+test.each([
+  {},
+  { virtual_key: 'a', targets: [] },
+  { input_guardrails: [{ webhook: { webhookURL: 'https://a.example/path', headers: {} } }] },
+  { output_guardrails: [{ jsonSchema: { schema: { properties: { headers: { type: 'string', token: 'x' } } } } }] },
+  { override_params: { model: 'm', metadata: { tokens: '5', url: 'https://a.example/b' } } },
+])('%j holds no secret and is itself', (open) => {
   expect(splitSecrets(open)).toEqual({ document: open, secrets: {} });
+  expect(holdsSecrets(open)).toBe(false);
+  expect(() => refuseCredentials(open, 'config')).not.toThrow();
 });
 
-test('headers of a webhook may be stored unless one is named like a credential', () => {
-  const of = (headers: unknown) => ({ input_guardrails: [{ webhook: { webhookURL: 'https://a.example', headers } }] });
-  expect(() => refuseSecrets(of({ 'x-team': 'red' }), 'config')).not.toThrow();
-  expect(() => refuseSecrets(of('{"x-auth-token":"t"}'), 'config')).toThrow(
-    expect.objectContaining({ code: 'secret_in_config', param: 'config.input_guardrails[0].webhook.headers' }),
+test('a credential of a provider is refused where a virtual key belongs', () => {
+  expect(() => refuseCredentials({ targets: [{ api_key: 'sk-CANARY' }] }, 'config')).toThrow(
+    expect.objectContaining({ code: 'secret_in_config', param: 'config.targets[0].api_key' }),
   );
 });
 
-test("a schema's own members are no headers", () => {
-  const schema = { properties: { headers: { type: 'string', description: 'token' } } };
-  expect(() => refuseSecrets({ output_guardrails: [{ jsonSchema: { schema } }] }, 'config')).not.toThrow();
+test('what is shown in the place of a secret is not taken for one', () => {
+  const { document } = splitSecrets({ input_guardrails: [{ webhook }] });
+  expect(() => refuseCredentials(document, 'config')).toThrow(
+    expect.objectContaining({ code: 'invalid_value', param: 'config.input_guardrails[0].webhook.webhookURL' }),
+  );
 });

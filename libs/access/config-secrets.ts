@@ -5,68 +5,89 @@ import { Secret } from '#libs/kernel/secret.ts';
 type Document = Record<string, unknown>;
 type Path = readonly (string | number)[];
 
-const secretNames: ReadonlySet<string> = new Set(configSecretNames);
+/** What of a config is not for everybody's eyes; `shown`: what stands in its place. */
+type Found = { path: Path; value: unknown; shown: unknown; isCredential: boolean };
+
+export const redacted = '[redacted]';
+
+const credentialNames: ReadonlySet<string> = new Set(configSecretNames);
 const guardrailLists = ['input_guardrails', 'output_guardrails', 'before_request_hooks', 'after_request_hooks'];
-// Header names of a webhook under which people put credentials.
-const credentialHeader = /auth|key|token|secret|cookie|password|signature/i;
+const paramLists = ['default_params', 'override_params'];
+// The end of the name, in any spelling (apiKey, x-api-key): `max_tokens` counts tokens and `prompt_cache_key` is no key.
+const secretName =
+  /(?:apikey|accesskey|secretkey|privatekey|secret|password|passwd|passphrase|authorization|token|bearer|credentials?|cookie|signature)$/;
 
 /**
- * Refuses a config that is to be stored with a credential in it: it would be in the event log, readable and for good.
- * Throws invalid_request with the member at fault. `document` was accepted by `ConfigInput`.
+ * Refuses a config that is to be stored with the credential of a provider in it: those are virtual keys, which can be
+ * changed and revoked by themselves. Other secrets are encrypted (`splitSecrets`). Also refuses what is only shown in
+ * the place of a secret. Throws invalid_request with the member at fault. `document` was accepted by `ConfigInput`.
  */
-export function refuseSecrets(document: Document, param: string): void {
-  for (const { path, value } of secretsIn(document)) {
-    if (path.at(-1) === 'headers' && !credentialHeader.test(headerNames(value))) continue;
+export function refuseCredentials(document: Document, param: string): void {
+  for (const { path, value, shown, isCredential } of secretsIn(document)) {
     const at = path.reduce<string>((text, step) => text + (typeof step === 'number' ? `[${step}]` : `.${step}`), param);
-    throw new GatewayError(
-      'invalid_request',
-      'secret_in_config',
-      `Invalid '${at}': a stored config holds no credentials. Store it in a virtual key (POST /v1/virtual-keys) and name ` +
-        'that key as virtual_key.',
-      { param: at },
-    );
+    if (isCredential) {
+      throw new GatewayError(
+        'invalid_request',
+        'secret_in_config',
+        `Invalid '${at}': a stored config holds no credentials. Store it in a virtual key (POST /v1/virtual-keys) and name ` +
+          'that key as virtual_key.',
+        { param: at },
+      );
+    }
+    if (value === shown) {
+      const message = `Invalid '${at}': ${redacted} stands for a secret that is not shown again. Give the secret itself.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: at });
+    }
   }
 }
 
-/** Whether there is a credential in a config, or a webhook's header that may be one. */
+/** Whether there is a credential in a config, or another secret. */
 export const holdsSecrets = (document: Document): boolean => secretsIn(document).length > 0;
 
 /**
- * A config without its credentials, and these by where they were; `joinSecrets` puts them back. The headers of webhooks
- * count as credentials whole.
+ * A config as it may be stored and shown, and its secrets by where they were; `joinSecrets` puts them back. Secrets are
+ * credentials, the headers of webhooks, what in the address of a webhook is behind its path, and members of parameters
+ * that are named like one, or are headers, or addresses with a user or a query.
  */
 export function splitSecrets(document: Document): { document: Document; secrets: Record<string, Secret> } {
   const open = structuredClone(document);
   const secrets: Record<string, Secret> = {};
-  for (const { path, value } of secretsIn(open)) {
+  for (const { path, value, shown } of secretsIn(open)) {
     secrets[JSON.stringify(path)] = new Secret(JSON.stringify(value));
-    Reflect.deleteProperty(parentOf(open, path), path.at(-1) as string);
+    put(open, path, shown);
   }
   return { document: open, secrets };
 }
 
-export function joinSecrets(document: Document, secrets: Readonly<Record<string, Secret>>): Document {
+/** A config as it may be shown: also one that was stored before its secrets were taken out. */
+export const redactSecrets = (document: Document): Document => splitSecrets(document).document;
+
+/** null when a secret of the config is not among these. */
+export function joinSecrets(document: Document, secrets: Readonly<Record<string, Secret>>): Document | null {
   const whole = structuredClone(document);
-  for (const [place, secret] of Object.entries(secrets)) {
-    const path = JSON.parse(place) as Path;
-    Object.assign(parentOf(whole, path), { [path.at(-1) as string]: JSON.parse(secret.reveal()) as unknown });
-  }
-  return whole;
+  for (const [place, secret] of Object.entries(secrets))
+    put(whole, JSON.parse(place) as Path, JSON.parse(secret.reveal()));
+  return secretsIn(whole).some(({ value, shown }) => value === shown) ? null : whole;
 }
 
-function parentOf(document: Document, path: Path): object {
-  return path
+function put(document: Document, path: Path, value: unknown): void {
+  const parent = path
     .slice(0, -1)
     .reduce<object>((node, step) => (node as Record<string | number, object>)[step] as object, document);
+  Object.assign(parent, { [path.at(-1) as string]: value });
 }
 
-/** Collected whole, because the caller may remove what it finds. */
-function secretsIn(document: Document): { path: Path; value: unknown }[] {
-  const found: { path: Path; value: unknown }[] = [];
+/** Collected whole, because the caller may replace what it finds. */
+function secretsIn(document: Document): Found[] {
+  const found: Found[] = [];
   const visit = (node: Document, path: Path): void => {
     for (const [name, value] of Object.entries(node)) {
-      if (secretNames.has(name) && typeof value === 'string') found.push({ path: [...path, name], value });
-      if (guardrailLists.includes(name)) collectHeaders(value, [...path, name], found);
+      const at = [...path, name];
+      if (credentialNames.has(name) && typeof value === 'string') {
+        found.push({ path: at, value, shown: redacted, isCredential: true });
+      }
+      if (guardrailLists.includes(name)) collectWebhooks(value, at, found);
+      if (paramLists.includes(name)) collectParams(value, at, found);
     }
     if (Array.isArray(node['targets'])) {
       for (const [index, target] of node['targets'].entries()) visit(target as Document, [...path, 'targets', index]);
@@ -76,18 +97,56 @@ function secretsIn(document: Document): { path: Path; value: unknown }[] {
   return found;
 }
 
-/** Wherever a guardrail has `headers`: in both of its forms. */
-function collectHeaders(value: unknown, path: Path, found: { path: Path; value: unknown }[]): void {
-  if (typeof value !== 'object' || value === null) return;
-  const entries = Array.isArray(value) ? [...value.entries()] : Object.entries(value);
-  for (const [name, child] of entries as [string | number, unknown][]) {
-    if (name === 'headers') found.push({ path: [...path, name], value: child });
+function entriesOf(value: unknown): [string | number, unknown][] {
+  if (typeof value !== 'object' || value === null) return [];
+  return Array.isArray(value) ? [...value.entries()] : Object.entries(value);
+}
+
+const secret = (path: Path, value: unknown, shown: unknown): Found => ({ path, value, shown, isCredential: false });
+
+/** Wherever a guardrail has them: in both of its forms. */
+function collectWebhooks(value: unknown, path: Path, found: Found[]): void {
+  for (const [name, child] of entriesOf(value)) {
+    const at = [...path, name];
+    if (name === 'webhookURL') collectUrl(child, at, found);
+    else if (name === 'headers') collectHeaders(child, at, found);
     // The schema of a check is the author's own text, in which a member may have any name.
-    else if (name !== 'schema') collectHeaders(child, [...path, name], found);
+    else if (name !== 'schema') collectWebhooks(child, at, found);
   }
 }
 
-function headerNames(headers: unknown): string {
-  if (typeof headers === 'string') return headers;
-  return typeof headers === 'object' && headers !== null ? Object.keys(headers).join(' ') : '';
+/** An object, or one as JSON text; their names stay. */
+function collectHeaders(value: unknown, path: Path, found: Found[]): void {
+  if (typeof value === 'string') return void found.push(secret(path, value, redactedJson(value)));
+  for (const [name, child] of entriesOf(value)) {
+    if (typeof child === 'string') found.push(secret([...path, name], child, redacted));
+  }
+}
+
+function redactedJson(text: string): string {
+  try {
+    const names = Object.keys(JSON.parse(text) as object);
+    return JSON.stringify(Object.fromEntries(names.map((name) => [name, redacted])));
+  } catch {
+    return redacted;
+  }
+}
+
+function collectParams(value: unknown, path: Path, found: Found[]): void {
+  for (const [name, child] of entriesOf(value)) {
+    const at = [...path, name];
+    if (name === 'headers') collectHeaders(child, at, found);
+    else if (typeof child !== 'string') collectParams(child, at, found);
+    else if (secretName.test(String(name).toLowerCase().replaceAll(/[-_.]/g, ''))) {
+      found.push(secret(at, child, redacted));
+    } else collectUrl(child, at, found);
+  }
+}
+
+/** The user and what is behind the path: tokens are passed in both. */
+function collectUrl(value: unknown, path: Path, found: Found[]): void {
+  if (typeof value !== 'string' || !/^https?:\/\/[^\s]*[?@#]/i.test(value) || !URL.canParse(value)) return;
+  const { origin, pathname, search, hash, username, password } = new URL(value);
+  if (search + hash + username + password === '') return;
+  found.push(secret(path, value, `${origin}${pathname}?${redacted}`));
 }

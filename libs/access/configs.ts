@@ -24,10 +24,11 @@ import {
   type ConfigRow,
   type ConfigVersionRow,
 } from './config-model.ts';
-import { refuseSecrets } from './config-secrets.ts';
+import { joinSecrets, redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
 import { listPage, type PageRequest } from './list-page.ts';
 import { parseConfigText, readConfig } from './read-config.ts';
 import { refuseUnstorable } from './refuse-unstorable.ts';
+import { SecretUnreadableError, type SecretOwner, type Secrets } from './secrets.ts';
 import { slugCandidates } from './virtual-key-input.ts';
 
 type Document = Record<string, unknown>;
@@ -35,6 +36,7 @@ type Document = Record<string, unknown>;
 type Deps = {
   db: Kysely<Database>;
   eventLog: EventLog;
+  secrets: Secrets;
   snapshot: Pick<AccessSnapshot, 'catchUp'>;
   /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
   checkDestination: (url: URL) => void;
@@ -62,12 +64,29 @@ export type Configs = {
 };
 
 export function createConfigs(deps: Deps): Configs {
-  const { db, eventLog, snapshot } = deps;
+  const { db, eventLog, secrets, snapshot } = deps;
 
   const get = async (workspaceId: string, name: string): Promise<ConfigRow> => {
     const row = await findConfig(db, workspaceId, name);
     if (!row) throw noSuchConfig(name);
     return row;
+  };
+
+  /** Encrypts what of a config nobody may read; returns the rest, which the log keeps. Only the newest version has any. */
+  const storeSecrets = async (unit: UnitOfWork, owner: SecretOwner, document: Document): Promise<Document> => {
+    const { document: open, secrets: members } = splitSecrets(document);
+    if (Object.keys(members).length > 0) await secrets.store(unit, owner, members);
+    return open;
+  };
+
+  /** null when its secrets cannot be read: then it is never the one that is stored again. */
+  const wholeOf = async (unit: UnitOfWork, row: ConfigRow): Promise<Document | null> => {
+    try {
+      return joinSecrets(row.config, (await secrets.readOwned(unit.tx, ownerOf(row))) ?? {});
+    } catch (error) {
+      if (error instanceof SecretUnreadableError) return null;
+      throw error;
+    }
   };
 
   const change = createChangeLiving({ eventLog, snapshot, model: configModel, get, missing: noSuchConfig });
@@ -84,7 +103,8 @@ export function createConfigs(deps: Deps): Configs {
       const command = { workspaceId, streams: [slugLock(workspaceId), id], metadata };
       const result = await transactOnce<ConfigObject>(eventLog, call, command, async (unit) => {
         const slug = await freeSlug(unit, workspaceId, request, random);
-        const data = { slug, name: request.name, config: document, config_version: 1 };
+        const open = await storeSecrets(unit, { workspaceId, ownerId: configVersionId(id, 1) }, document);
+        const data = { slug, name: request.name, config: open, config_version: 1 };
         const row = await appendVersion(unit, id, { type: 'config.created', data });
         await announceAccessChange(unit);
         return { status: 200, body: toConfigObject(row) };
@@ -97,8 +117,11 @@ export function createConfigs(deps: Deps): Configs {
       const document = request.config === undefined ? null : readDocument(deps, request.config);
       return change(workspaceId, name, metadata, async (unit, row) => {
         const renamed = request.name !== undefined && request.name !== row.name ? { name: request.name } : {};
-        if (document !== null && !isDeepStrictEqual(document, row.config)) {
-          const data = { ...renamed, config: document, config_version: row.config_version + 1 };
+        if (document !== null && !isDeepStrictEqual(document, await wholeOf(unit, row))) {
+          await secrets.removeOwned(unit, ownerOf(row));
+          const config_version = row.config_version + 1;
+          const open = await storeSecrets(unit, ownerOf({ ...row, config_version }), document);
+          const data = { ...renamed, config: open, config_version };
           return await appendVersion(unit, row.id, { type: 'config.updated', data });
         }
         const events: ConfigEvent[] = 'name' in renamed ? [{ type: 'config.updated', data: renamed }] : [];
@@ -107,9 +130,10 @@ export function createConfigs(deps: Deps): Configs {
     },
 
     remove: (workspaceId, name, metadata) =>
-      change(workspaceId, name, metadata, (unit, row) =>
-        unit.append(configModel, row.id, [{ type: 'config.deleted', data: {} }]),
-      ),
+      change(workspaceId, name, metadata, async (unit, row) => {
+        await secrets.removeOwned(unit, ownerOf(row));
+        return await unit.append(configModel, row.id, [{ type: 'config.deleted', data: {} }]);
+      }),
 
     async listVersions({ workspaceId, after, limit }, config) {
       let query = db
@@ -182,11 +206,16 @@ async function appendVersion(unit: UnitOfWork, id: string, event: ConfigEvent): 
 function readDocument({ checkDestination }: Deps, given: CreateConfigRequest['config']): Document {
   const document = typeof given === 'string' ? parseConfigText(given, 'config') : given;
   readConfig(document, 'config', checkDestination);
-  refuseSecrets(document as Document, 'config');
+  refuseCredentials(document as Document, 'config');
   refuseUnstorable(document, 'config');
   // As the log gives it back: no undefined members, no prototypes.
   return JSON.parse(JSON.stringify(document)) as Document;
 }
+
+const ownerOf = (row: Pick<ConfigRow, 'id' | 'workspace_id' | 'config_version'>): SecretOwner => ({
+  workspaceId: row.workspace_id,
+  ownerId: configVersionId(row.id, row.config_version),
+});
 
 /** Slugs are unique in a workspace, so those who take one go one after the other. */
 const slugLock = (workspaceId: string): string => `config_slugs:${workspaceId}`;
@@ -227,7 +256,7 @@ export function toConfigObject(row: ConfigRow): ConfigObject {
     name: row.name,
     version: row.config_version,
     status: row.deleted_at ? 'deleted' : 'active',
-    config: row.config,
+    config: redactSecrets(row.config),
     created_at: toUnixSeconds(row.created_at),
     updated_at: toUnixSeconds(row.updated_at),
   };
@@ -240,7 +269,7 @@ export function toConfigVersionObject({ slug }: Pick<ConfigRow, 'slug'>, row: Co
     config_id: row.config_id,
     slug,
     version: row.config_version,
-    config: row.config,
+    config: redactSecrets(row.config),
     created_at: toUnixSeconds(row.created_at),
   };
 }

@@ -46,6 +46,7 @@ const snapshot = {
   findVirtualKey: (workspaceId: string, slug: string) =>
     keys.find((key) => key.workspaceId === workspaceId && key.slug === slug),
   findConfig: () => undefined,
+  findGuardrails: () => undefined,
   refresh: async () => {
     refreshes += 1;
   },

@@ -37,7 +37,7 @@ export function createResolveTarget(deps: RoutingDeps): ResolveTarget {
       const [leaf] = found.plan.leaves;
       return routing.resolveLeaf({ ...request, leaf, param: found.param, isLeafsModel: false });
     };
-    const found = routing.planOf({ ...request, headers: null });
+    const found = routing.configOf({ ...request, headers: null });
     return found instanceof Promise ? found.then(go) : go(found);
   };
 

@@ -10,10 +10,12 @@ import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import { noSuchConfig, unreadableConfig } from './no-such-config.ts';
 import { atLeaf, createInlineConfigs, readConfig } from './read-config.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
+import type { SecretMembers } from './secrets.ts';
 import { targetOfCredential, withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
+import { withWorkspaceGuardrails } from './workspace-guardrails.ts';
 
 export type RoutingDeps = {
-  snapshot: Pick<AccessSnapshot, 'findVirtualKey' | 'findConfig' | 'refresh'>;
+  snapshot: Pick<AccessSnapshot, 'findVirtualKey' | 'findConfig' | 'findGuardrails' | 'refresh'>;
   clock: Clock;
   /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
   checkDestination: (url: URL) => void;
@@ -25,7 +27,7 @@ export type FoundPlan = {
   param: string;
   options: CallOptions | null;
   /** null of a config that came with the call. */
-  stored: { id: string; version: number } | null;
+  stored: { id: string; version: number; secrets: SecretMembers } | null;
 };
 
 export type PlanQuery = {
@@ -37,13 +39,20 @@ export type PlanQuery = {
 };
 
 export type Routing = {
+  /** Whether the workspace has guardrails of its own: then each of its calls has a plan. For every live call. */
+  isGuarded(workspaceId: string): boolean;
+  /**
+   * What a call goes by: its config with the guardrails of the workspace before those of its targets; of a call without a
+   * config these alone. Otherwise as `configOf`, and throws unavailable for guardrails that cannot be read.
+   */
+  planOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
   /**
    * The config that a call goes by: its own, or else the one that its key defaults to; headers alone (a timeout, a retry
    * count) make one of a single target. null: none, the call is a plain one. Synchronous unless a stored config has to be
    * looked for once more. Throws invalid_request with the header or the member at fault, and `forbidden` where the key's
    * config is fixed.
    */
-  planOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
+  configOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
   /**
    * Where the calls of one target go, with the caller's credentials where it has none of its own. A virtual key in
    * `model` (`@slug/model`) is used when the config chose the model or the target says nothing itself; otherwise only the
@@ -62,8 +71,8 @@ export type LeafQuery = {
   isLeafsModel: boolean;
 };
 
-// Of a call that has options in its headers and no config.
-const bare = compileConfig({});
+// Of a call that has options in its headers, or is guarded, and has no config.
+export const bare: FoundPlan = { plan: compileConfig({}), param: 'config', options: null, stored: null };
 
 export function createRouting(deps: RoutingDeps): Routing {
   const { snapshot } = deps;
@@ -74,7 +83,7 @@ export function createRouting(deps: RoutingDeps): Routing {
     if (config === null) {
       const { configId } = query.defaults;
       if (configId !== null) return findStored(query.workspaceId, configId, null, options);
-      return options && { plan: bare, param: 'config', options, stored: null };
+      return options && { ...bare, options };
     }
     const { value, param } = config;
     if (typeof value !== 'string') {
@@ -94,7 +103,8 @@ export function createRouting(deps: RoutingDeps): Routing {
     if (!config) throw noSuchConfig(name, param);
     const plan = config.plan();
     if (plan === null) throw unreadableConfig(config.slug, param);
-    return { plan, param: param ?? 'config', options, stored: { id: config.id, version: config.configVersion } };
+    const stored = { id: config.id, version: config.configVersion, secrets: config.secrets };
+    return { plan, param: param ?? 'config', options, stored };
   };
 
   const resolveLeaf = ({ workspaceId, credentials, leaf, param, model, isLeafsModel }: LeafQuery): ResolvedTarget => {
@@ -106,12 +116,25 @@ export function createRouting(deps: RoutingDeps): Routing {
     return targetOfCredential(credential, model, workspaceId);
   };
 
+  const configOf: Routing['configOf'] = (query) => {
+    const options = query.headers === null ? null : callOptionsOf(query.headers);
+    refuseConfigOverride(query.defaults, query.credentials, options !== null);
+    if (query.credentials.config === null && query.defaults.configId === null && options === null) return null;
+    return withSecondLook(snapshot, () => find(query, options));
+  };
+
   return {
+    isGuarded: (workspaceId) => snapshot.findGuardrails(workspaceId) !== undefined,
+    configOf,
     planOf(query) {
-      const options = query.headers === null ? null : callOptionsOf(query.headers);
-      refuseConfigOverride(query.defaults, query.credentials, options !== null);
-      if (query.credentials.config === null && query.defaults.configId === null && options === null) return null;
-      return withSecondLook(snapshot, () => find(query, options));
+      const { workspaceId } = query;
+      const found = configOf(query);
+      if (snapshot.findGuardrails(workspaceId) === undefined) return found;
+      const guard = (config: FoundPlan | null): FoundPlan => {
+        const given = config ?? bare;
+        return { ...given, plan: withWorkspaceGuardrails(snapshot, workspaceId, given.plan) };
+      };
+      return found instanceof Promise ? found.then(guard) : guard(found);
     },
     resolveLeaf: (query) => withSecondLook(snapshot, () => resolveLeaf(query)),
   };

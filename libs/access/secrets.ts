@@ -22,8 +22,12 @@ export type Secrets = {
   store(unit: Pick<UnitOfWork, 'tx' | 'now'>, owner: SecretOwner, members: SecretMembers): Promise<string>;
   /** The members of a workspace's secret; undefined when there is no such row. Throws SecretUnreadableError. */
   read(db: Kysely<Database>, workspaceId: string, id: string): Promise<SecretMembers | undefined>;
+  /** As `read`, by whose it is. */
+  readOwned(db: Kysely<Database>, owner: SecretOwner): Promise<SecretMembers | undefined>;
   /** Removes the ciphertext, and with it the data key: what was stored is gone. No row: nothing happens. */
   remove(unit: Pick<UnitOfWork, 'tx'>, id: string): Promise<void>;
+  /** Removes all that is stored for an owner. */
+  removeOwned(unit: Pick<UnitOfWork, 'tx'>, owner: SecretOwner): Promise<void>;
   /** Decrypts a row that was already read. Throws SecretUnreadableError. */
   open(row: SealedSecret): SecretMembers;
   /**
@@ -99,6 +103,15 @@ export function createSecrets({ masterKeys }: { masterKeys: MasterKeys }): Secre
       const query = db.selectFrom('secret').selectAll().where('id', '=', id).where('workspace_id', '=', workspaceId);
       const row = await query.executeTakeFirst();
       return row && open(row);
+    },
+    async readOwned(db, { workspaceId, ownerId }) {
+      const query = db.selectFrom('secret').selectAll().where('owner_id', '=', ownerId);
+      const row = await query.where('workspace_id', '=', workspaceId).executeTakeFirst();
+      return row && open(row);
+    },
+    async removeOwned({ tx }, { workspaceId, ownerId }) {
+      const query = tx.deleteFrom('secret').where('owner_id', '=', ownerId).where('workspace_id', '=', workspaceId);
+      await query.execute();
     },
     async remove({ tx }, id) {
       await tx.deleteFrom('secret').where('id', '=', id).execute();

@@ -21,7 +21,11 @@ export type EventTable = {
 /** What every inline read model holds: one row folds exactly one stream, and `version` is the stream's. */
 type StreamFold = { id: string; workspace_id: string; version: number; updated_at: Date };
 
-export type WorkspaceTable = StreamFold & { name: string; created_at: Date };
+export type WorkspaceTable = StreamFold & {
+  name: string;
+  created_at: Date;
+  guardrails: NullableJson<{ input_guardrails: object[]; output_guardrails: object[] }>;
+};
 
 /** `allow_config_override` is absent for true. */
 export type ApiKeyDefaults = { config_id?: string; metadata?: Record<string, string>; allow_config_override?: false };
@@ -123,7 +127,7 @@ export type BatchPlace =
  */
 export type BatchTarget =
   | BatchPlace
-  | { type: 'config'; config_id: string; config_version: number; caller: BatchPlace }
+  | { type: 'config'; config_id: string; config_version: number; secret_id?: string; caller: BatchPlace }
   | { type: 'inline_config'; config: Record<string, unknown>; secret_id: string | null; caller: BatchPlace };
 
 export type BatchUsage = {

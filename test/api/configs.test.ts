@@ -100,9 +100,9 @@ test.each<[string, object, string]>([
   ['a key', { targets: [{ provider: 'openai', api_key: secret }] }, 'config.targets[0].api_key'],
   ['a secret setting', { provider: 'openai', aws_secret_access_key: secret }, 'config.aws_secret_access_key'],
   [
-    'a credential of a webhook',
-    { input_guardrails: [{ webhook: { webhookURL: 'https://a.example', headers: { 'X-Api-Key': secret } } }] },
-    'config.input_guardrails[0].webhook.headers',
+    'what is shown in the place of a secret',
+    { input_guardrails: [{ webhook: { webhookURL: 'https://a.example', headers: { 'X-Api-Key': '[redacted]' } } }] },
+    'config.input_guardrails[0].webhook.headers.X-Api-Key',
   ],
   ['a character that no log can hold', { override_params: { user: 'a\0b' } }, 'config'],
 ])('%s is not stored, and the answer says where it is', async (_what, config, param) => {

@@ -91,7 +91,12 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
       const stream = body.stream === true;
-      if (credentials.config !== null || defaults.configId !== null || hasCallOptions(request.headers)) {
+      const hasPlan =
+        credentials.config !== null ||
+        defaults.configId !== null ||
+        hasCallOptions(request.headers) ||
+        deps.routing.isGuarded(workspaceId);
+      if (hasPlan) {
         const plan = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
         if (plan !== null) {
           const startedAt = Date.now();

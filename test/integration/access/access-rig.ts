@@ -56,7 +56,7 @@ export function createProcess({ db, connectionString }: Source, options: Options
     authenticate: createAuthenticate({ snapshot, clock: systemClock }),
     resolveTarget: createResolveTarget({ snapshot, clock: systemClock, checkDestination }),
     routing: createRouting({ snapshot, clock: systemClock, checkDestination }),
-    configs: createConfigs({ db, eventLog, snapshot, checkDestination }),
+    configs: createConfigs({ db, eventLog, secrets, snapshot, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock, checkDestination }),
   };
 }

@@ -1,0 +1,87 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { addGuardrails, type AddedGuardrails } from '#libs/routing/add-guardrails.ts';
+import type { Plan } from '#libs/routing/plan.ts';
+import { announceAccessChange } from './access-change.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import { redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
+import { readConfig } from './read-config.ts';
+import { refuseUnstorable } from './refuse-unstorable.ts';
+import type { Secrets } from './secrets.ts';
+import { workspaceModel, type GuardrailDocument } from './workspace-model.ts';
+
+type Deps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  secrets: Secrets;
+  snapshot: Pick<AccessSnapshot, 'catchUp'>;
+  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  checkDestination: (url: URL) => void;
+};
+
+export type WorkspaceGuardrails = {
+  /** Without their secrets; empty lists for none. */
+  get(workspaceId: string): Promise<GuardrailDocument>;
+  /**
+   * Replaces the guardrails that every call of the workspace passes, whatever its config; empty lists end them. Every
+   * process follows within a second. Throws invalid_request.
+   */
+  set(workspaceId: string, metadata: EventMetadata, document: GuardrailDocument): Promise<GuardrailDocument>;
+};
+
+const none: GuardrailDocument = { input_guardrails: [], output_guardrails: [] };
+
+export function createWorkspaceGuardrails(deps: Deps): WorkspaceGuardrails {
+  const { db, eventLog, secrets, snapshot, checkDestination } = deps;
+  return {
+    async get(workspaceId) {
+      const query = db.selectFrom('workspace').select('guardrails').where('id', '=', workspaceId);
+      return redactSecrets((await query.executeTakeFirst())?.guardrails ?? none) as GuardrailDocument;
+    },
+    async set(workspaceId, metadata, document) {
+      // The lists are those of a config, and so are their rules.
+      readConfig(document, 'guardrails', checkDestination);
+      refuseCredentials(document, 'guardrails');
+      refuseUnstorable(document, 'guardrails');
+      const split = splitSecrets(JSON.parse(JSON.stringify(document)) as Record<string, unknown>);
+      const data = split.document as GuardrailDocument;
+      await eventLog.transact({ workspaceId, streams: [workspaceId], metadata }, async (unit) => {
+        const owner = { workspaceId, ownerId: workspaceId };
+        await secrets.removeOwned(unit, owner);
+        if (Object.keys(split.secrets).length > 0) await secrets.store(unit, owner, split.secrets);
+        await unit.append(workspaceModel, workspaceId, [{ type: 'workspace.guardrails_set', data }]);
+        await announceAccessChange(unit);
+      });
+      await snapshot.catchUp();
+      return data;
+    },
+  };
+}
+
+type Source = Pick<AccessSnapshot, 'findGuardrails'>;
+
+/**
+ * A plan with the guardrails of the workspace before its own; without any it is the same plan. Throws unavailable when
+ * they cannot be read: a call that should be judged is not made unjudged.
+ */
+export function withWorkspaceGuardrails(snapshot: Source, workspaceId: string, plan: Plan): Plan {
+  const live = snapshot.findGuardrails(workspaceId);
+  if (live === undefined) return plan;
+  if (live.guardrails !== null) return addGuardrails(plan, live.guardrails);
+  throw new GatewayError(
+    'unavailable',
+    'guardrails_unreadable',
+    'The guardrails of this workspace cannot be read by this version: set them again with PUT /v1/admin/guardrails.',
+  );
+}
+
+export type LiveGuardrails = {
+  /** The workspace's. */
+  readonly id: string;
+  readonly version: number;
+  /** null when this process cannot read them (a newer release stored them, or their secrets do not open). */
+  readonly guardrails: AddedGuardrails | null;
+};
