@@ -84,6 +84,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       logger,
     },
     jsonBody,
+    formModel: { readBytesMax: config.SLUICE_FORM_READ_MAX, idleTimeoutMs: jsonBody.timeoutMs, memory },
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
     baseUrl: url,
   });

@@ -51,6 +51,11 @@ export const ApiConfig = z.object({
   SLUICE_SIMULATOR_URL: z.url({ protocol: /^https?$/ }).optional(),
   /** A live request's JSON body: a conversation with images. */
   SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
+  /**
+   * How far a form is read for its part `model` when nothing else says where it goes; some SDKs send the file first. OpenAI
+   * takes audio of 25 MB.
+   */
+  SLUICE_FORM_READ_MAX: byteSize('32MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
   /** Web pages of these origins may call the API, `*` for any. None by default: a key in a page is everybody's key. */

@@ -10,6 +10,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { FormModelLimits } from '#libs/http/form-model.ts';
 import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
@@ -80,6 +81,7 @@ export type RouteDeps = {
   checkReadiness: () => Promise<Readiness>;
   logger: Logger;
   jsonBody: JsonBodyLimits;
+  formModel: FormModelLimits;
   uploadBytesMax: number;
   baseUrl: () => string;
 };

@@ -221,9 +221,9 @@ test('without a provider the answer says how to name one', async () => {
   expect(await response.json()).toMatchObject({ error: { code: 'missing_credentials' } });
 });
 
-test('a form without a virtual key in the headers is told that its model is not read', async () => {
+test('a form that names no virtual key is told where it can stand', async () => {
   const form = new FormData();
-  form.set('model', '@scripted/whisper-1');
+  form.set('prompt', 'whisper-1');
   form.set('file', new Blob(['sound']), 'sound.wav');
   const response = await fetch(`${platform.baseUrl}/audio/transcriptions`, {
     method: 'POST',
@@ -235,7 +235,7 @@ test('a form without a virtual key in the headers is told that its model is not 
     error: {
       code: 'missing_credentials',
       param: 'x-gateway-virtual-key',
-      message: expect.stringMatching(/^A form is forwarded unread/),
+      message: expect.stringMatching(/^This body names no virtual key in its first \d+ bytes/),
     },
   });
 });

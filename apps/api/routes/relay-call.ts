@@ -8,23 +8,19 @@ import type { RelayAnswer } from '#libs/forwarding/relay.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
 import { statusOf } from '#libs/http/error-response.ts';
-import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/json-body.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { drained } from '#libs/http/sse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { spliceMembers } from '#libs/kernel/json-members.ts';
-import type { RelayArea, RelayCall } from '#libs/providers/provider.ts';
+import type { RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import { record, refuseWhenUnlogged, withShortWait, type Call } from './forward-live-call.ts';
+import { readRelayBody, type RelayBodyLimits } from './relay-body.ts';
 
-export type RelayDeps = {
+export type RelayDeps = RelayBodyLimits & {
   forwarder: Pick<Forwarder, 'relay'>;
   resolveTarget: ResolveTarget;
   requestLog: RequestLog;
-  jsonBody: JsonBodyLimits;
-  /** Of a body that is not JSON: audio, images, forms. */
-  uploadBytesMax: number;
 };
 
 /** One operation of a pass-through area; `path` is the route's, in Express form. */
@@ -39,8 +35,8 @@ export type RelayOperation = {
 const stallTimeoutMs = 30_000;
 
 /**
- * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body is read, for the
- * model's name. The credential comes from the headers, or from a JSON body's `@virtual-key/model`.
+ * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as
+ * its model, are read. The credential comes from the headers, or from the `@virtual-key/model` of the body.
  */
 export function relayRoute(deps: RelayDeps, { area, method, path, operationId, summary }: RelayOperation): Route {
   return {
@@ -59,11 +55,13 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       refuseWhenUnlogged(deps.requestLog);
       const providerPath = pathAtProvider(path, request);
       const controller = abortWhenClientLeaves(response);
-      const json = await readJson(request, response, deps.jsonBody);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
-      const model = modelOf(json?.value);
-      const isUnread = json === null && hasBody(request);
+      const { virtualKey, provider, config } = credentials;
+      const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
+      const body = await readRelayBody(request, response, deps, needsModel);
+      const { model } = body;
+      const isUnread = body.isStreamed && model === null;
       const resolved = await resolve(deps, { workspaceId, credentials, model, defaults }, isUnread);
       const call: Call = {
         operation: area,
@@ -75,13 +73,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         attempts: null,
       };
       const { signal } = controller;
-      const renamed = resolved.model !== null && resolved.model !== model;
-      const body =
-        json && renamed ? spliceMembers(json.bytes, { model: JSON.stringify(resolved.model) }) : (json?.bytes ?? null);
-      const sent =
-        body || !hasBody(request)
-          ? { body, contentType: body ? 'application/json' : null, contentLength: null }
-          : streamedBody(request, response, deps.uploadBytesMax);
+      const sent = body.send(resolved.model);
       response.setHeader('x-gateway-provider', resolved.target.provider);
       let answer: RelayAnswer;
       try {
@@ -111,7 +103,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
 }
 
 async function resolve(
-  { resolveTarget }: RelayDeps,
+  { resolveTarget, formModel }: RelayDeps,
   request: TargetRequest,
   isUnread: boolean,
 ): Promise<ResolvedTarget> {
@@ -119,9 +111,9 @@ async function resolve(
     return await resolveTarget(request);
   } catch (error) {
     if (!isUnread || !(error instanceof GatewayError) || error.code !== 'missing_credentials') throw error;
-    // Its caller may well have named a virtual key in the form's model, as is right for JSON.
     const message =
-      'A form is forwarded unread, its model too: name the virtual key in the header x-gateway-virtual-key.';
+      `This body names no virtual key in its first ${formModel.readBytesMax} bytes: name it in the header ` +
+      'x-gateway-virtual-key, or in the part model of a form, as @virtual-key/model, before the file.';
     const { param } = error;
     throw new GatewayError('invalid_request', 'missing_credentials', message, { param, cause: error });
   }
@@ -143,47 +135,6 @@ function pathAtProvider(path: string, request: Request): string {
   });
   const query = request.originalUrl.indexOf('?');
   return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
-}
-
-async function readJson(request: Request, response: Response, limits: JsonBodyLimits): Promise<JsonBody | null> {
-  const isJson = /^application\/json\b/i.test(request.headers['content-type'] ?? '');
-  if (request.method !== 'POST' || !isJson || !hasBody(request)) return null;
-  await readJsonBody(request, response, limits);
-  return jsonBodyOf(request);
-}
-
-function modelOf(value: unknown): string | null {
-  const model = typeof value === 'object' && value !== null && 'model' in value ? value.model : null;
-  return typeof model === 'string' ? model : null;
-}
-
-/** The request's body as a stream of its own: a call that is cancelled must not destroy the socket of its answer. */
-function streamedBody(
-  request: Request,
-  response: Response,
-  bytesMax: number,
-): Pick<RelayCall, 'body' | 'contentType' | 'contentLength'> {
-  const length = request.headers['content-length'];
-  const tooLarge = (): GatewayError =>
-    new GatewayError('payload_too_large', 'request_too_large', `The body is too large: at most ${bytesMax} bytes.`);
-  if (Number(length ?? 0) > bytesMax) throw tooLarge();
-  if (request.headers.expect !== undefined) response.writeContinue();
-  const body = new PassThrough();
-  let bytes = 0;
-  request.on('data', (chunk: Buffer) => {
-    bytes += chunk.length;
-    if (bytes > bytesMax) body.destroy(tooLarge());
-  });
-  request.once('close', () => {
-    if (!request.complete) body.destroy(new Error('the client left in the middle of its body'));
-  });
-  body.on('error', () => request.unpipe(body));
-  request.pipe(body);
-  return {
-    body,
-    contentType: request.headers['content-type'] ?? 'application/octet-stream',
-    contentLength: length === undefined ? null : Number(length),
-  };
 }
 
 /** Writes the answer as it comes. One that breaks off in the middle breaks the client's connection off as well. */

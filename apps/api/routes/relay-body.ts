@@ -1,0 +1,111 @@
+import { PassThrough } from 'node:stream';
+import type { Request, Response } from 'express';
+import { hasBody } from '#libs/http/drain-request.ts';
+import { readFormModel, type FormModelLimits, type FormStart } from '#libs/http/form-model.ts';
+import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/json-body.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { spliceMembers } from '#libs/kernel/json-members.ts';
+import type { RelayCall } from '#libs/providers/provider.ts';
+
+export type RelayBodyLimits = {
+  jsonBody: JsonBodyLimits;
+  /** Of a form's part `model`. */
+  formModel: FormModelLimits;
+  /** Of a body that is not JSON: audio, images, forms. */
+  uploadBytesMax: number;
+};
+
+type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
+
+/** The body of a call that is forwarded whole, as far as it had to be read. */
+export type RelayBody = {
+  /** Of a JSON body, or of a form. */
+  model: string | null;
+  /** Whether there is more than was read. */
+  isStreamed: boolean;
+  /** The whole body, with this model in the place of its own; a body that is streamed can be asked for once. */
+  send: (model: string | null) => SentBody;
+};
+
+/**
+ * Reads a JSON body whole, and a form until its model is known; other bodies not at all. `needsModel`: nothing but the
+ * model can say where the call goes, so a form is read for it even if a file comes first.
+ * Throws as `readJsonBody` and `readFormModel` do, and payload_too_large.
+ */
+export async function readRelayBody(
+  request: Request,
+  response: Response,
+  limits: RelayBodyLimits,
+  needsModel: boolean,
+): Promise<RelayBody> {
+  if (request.method !== 'POST' || !hasBody(request)) {
+    return { model: null, isStreamed: false, send: () => ({ body: null, contentType: null, contentLength: null }) };
+  }
+  if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
+    await readJsonBody(request, response, limits.jsonBody);
+    const body = jsonBodyOf(request);
+    const model = modelOf(body);
+    return { model, isStreamed: false, send: (sent) => jsonOf(body, sent === model ? null : sent) };
+  }
+  const length = request.headers['content-length'];
+  if (Number(length ?? 0) > limits.uploadBytesMax) throw tooLarge(limits.uploadBytesMax);
+  const start = await readFormModel(request, response, { ...limits.formModel, stopsAtFile: !needsModel });
+  return {
+    model: start?.model ?? null,
+    isStreamed: true,
+    send(model) {
+      const read = start?.withModel(model) ?? [];
+      const grown = read.reduce((sum, chunk) => sum + chunk.length, 0) - (start?.sizeBytes ?? 0);
+      return {
+        body: streamOf(request, response, limits.uploadBytesMax, start, read),
+        contentType: request.headers['content-type'] ?? 'application/octet-stream',
+        contentLength: length === undefined ? null : Number(length) + grown,
+      };
+    },
+  };
+}
+
+function modelOf({ value }: JsonBody): string | null {
+  const model = typeof value === 'object' && value !== null && 'model' in value ? value.model : null;
+  return typeof model === 'string' ? model : null;
+}
+
+const jsonOf = ({ bytes }: JsonBody, model: string | null): SentBody => ({
+  body: model === null ? bytes : spliceMembers(bytes, { model: JSON.stringify(model) }),
+  contentType: 'application/json',
+  contentLength: null,
+});
+
+const tooLarge = (bytesMax: number): GatewayError =>
+  new GatewayError('payload_too_large', 'request_too_large', `The body is too large: at most ${bytesMax} bytes.`);
+
+/**
+ * What was read of the request's body, and the rest as it comes, as a stream of its own: a call that is cancelled must not
+ * destroy the socket of its answer.
+ */
+function streamOf(
+  request: Request,
+  response: Response,
+  bytesMax: number,
+  start: FormStart | null,
+  read: readonly Buffer[],
+): PassThrough {
+  const body = new PassThrough();
+  for (const chunk of read) body.write(chunk);
+  if (start?.isEnded) {
+    body.end();
+    return body;
+  }
+  if (start === null && request.headers.expect !== undefined) response.writeContinue();
+  let bytes = start?.sizeBytes ?? 0;
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > bytesMax) body.destroy(tooLarge(bytesMax));
+  });
+  request.once('close', () => {
+    if (!request.complete) body.destroy(new Error('the client left in the middle of its body'));
+  });
+  body.on('error', () => request.unpipe(body));
+  request.pipe(body);
+  return body;
+}

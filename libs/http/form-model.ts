@@ -1,0 +1,110 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createFormScan } from './form-scan.ts';
+import { clientGone } from './json-body.ts';
+import { contextOf } from './request-context.ts';
+
+export type FormModelLimits = {
+  /** The form is read no further than this for its model; what was read is in memory meanwhile. */
+  readBytesMax: number;
+  /** No byte for this long: the client is taken for dead. */
+  idleTimeoutMs: number;
+  /** Shared by all requests of the process. Absent: unbounded. */
+  memory?: MemoryBudget | undefined;
+};
+
+/** The beginning of a form, as far as it was read. The rest is still in the request, unless `isEnded`. */
+export type FormStart = {
+  /** Of its text part `model`; null when none was found. */
+  model: string | null;
+  sizeBytes: number;
+  isEnded: boolean;
+  /** What was read, with another model in the place of its own. */
+  withModel: (model: string | null) => Buffer[];
+};
+
+/**
+ * Reads a multipart/form-data body until its text part `model` is there, and leaves the rest in the request; null for a
+ * body of another type. `stopsAtFile`: the model is not needed, so nothing of a file is read to find it. A form that is
+ * not well-formed has no model: it is the provider's to judge.
+ * Throws GatewayError invalid_request (`request_timeout`, `client_closed_request`), and what the memory budget throws.
+ */
+export async function readFormModel(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { stopsAtFile, ...limits }: FormModelLimits & { stopsAtFile: boolean },
+): Promise<FormStart | null> {
+  const boundary = boundaryOf(request.headers['content-type'] ?? '');
+  if (boundary === null) return null;
+  const context = contextOf(request);
+  const lease = limits.memory?.open(context.caller?.workspaceId ?? null);
+  if (lease) context.memory = lease;
+  const scan = createFormScan(boundary, stopsAtFile);
+  const chunks: Buffer[] = [];
+  let sizeBytes = 0;
+  let isEnded = false;
+  await new Promise<void>((resolve, reject) => {
+    const settle = (error?: unknown): void => {
+      clearTimeout(timer);
+      request.off('data', take).off('end', finish).off('close', leave);
+      request.pause();
+      if (error === undefined) resolve();
+      else reject(error);
+    };
+    const take = (chunk: Buffer): void => {
+      timer.refresh();
+      chunks.push(chunk);
+      sizeBytes += chunk.length;
+      try {
+        lease?.charge(chunk.length);
+      } catch (error) {
+        return settle(error);
+      }
+      if (scan.push(chunk) || sizeBytes >= limits.readBytesMax) settle();
+    };
+    const finish = (): void => {
+      isEnded = true;
+      settle();
+    };
+    const leave = (): void => settle(clientGone());
+    const timer = setTimeout(() => {
+      const message = `No byte of the form came for ${limits.idleTimeoutMs} ms.`;
+      settle(new GatewayError('invalid_request', 'request_timeout', message));
+    }, limits.idleTimeoutMs);
+    if (response.destroyed) return leave();
+    request.on('data', take).on('end', finish).on('close', leave);
+    if (request.headers.expect !== undefined) response.writeContinue();
+  });
+  const found = scan.found();
+  return {
+    model: found?.text ?? null,
+    sizeBytes,
+    isEnded,
+    withModel: (model) =>
+      found === null || model === null || model === found.text
+        ? chunks
+        : replaceBytes(chunks, found.start, found.end, Buffer.from(model)),
+  };
+}
+
+function boundaryOf(contentType: string): string | null {
+  const [, quoted, plain] =
+    /^multipart\/form-data[\t ]*;.*\bboundary=(?:"([\w'()+,\-./:=? ]{1,70})"|([\w'()+,\-./:=?]{1,70}))[\t ]*(?:;|$)/i.exec(
+      contentType,
+    ) ?? [];
+  return quoted ?? plain ?? null;
+}
+
+/** The chunks with other bytes in the place of those from `start` to `end`. */
+function replaceBytes(chunks: readonly Buffer[], start: number, end: number, bytes: Buffer): Buffer[] {
+  const before: Buffer[] = [];
+  const after: Buffer[] = [];
+  let at = 0;
+  for (const chunk of chunks) {
+    before.push(chunk.subarray(0, Math.max(0, start - at)));
+    after.push(chunk.subarray(Math.max(0, end - at)));
+    at += chunk.length;
+  }
+  return [...before, bytes, ...after].filter((chunk) => chunk.length > 0);
+}

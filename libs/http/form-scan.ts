@@ -1,0 +1,84 @@
+/** Where the text part `model` of a form is: its bytes from `start` to `end`, counted from the form's first. */
+export type FoundModel = { text: string; start: number; end: number };
+
+const partHeaderBytesMax = 8_192;
+const modelBytesMax = 512;
+const headerEnd = Buffer.from('\r\n\r\n');
+
+/**
+ * Looks for the text part `model` in a form that comes in pieces (RFC 7578); keeps none of them but the end of the last.
+ * `push` says whether there is nothing more to look for: it is found, the form is over or not well-formed, or, with
+ * `stopsAtFile`, a file begins.
+ */
+export function createFormScan(
+  boundary: string,
+  stopsAtFile: boolean,
+): { push: (chunk: Buffer) => boolean; found: () => FoundModel | null } {
+  const delimiter = Buffer.from(`\r\n--${boundary}`);
+  let state: 'headers' | 'model' | 'other' | 'done' = 'other';
+  // The first delimiter may stand without a line break before it.
+  let rest: Buffer = Buffer.from('\r\n');
+  /** How many bytes of the form came before `rest`. */
+  let at = -rest.length;
+  let isFirst = true;
+  let found: FoundModel | null = null;
+
+  const drop = (bytes: number): void => {
+    rest = rest.subarray(bytes);
+    at += bytes;
+  };
+
+  /** One step; false when more bytes are needed. */
+  const step = (): boolean => {
+    if (state === 'headers') {
+      // A part begins with the end of its delimiter's line; `--` there ends the form.
+      if (rest.length < 2) return false;
+      const isPart = rest[0] === 0x0d && rest[1] === 0x0a;
+      const end = isPart ? rest.indexOf(headerEnd) : -1;
+      if (!isPart || (end === -1 && rest.length > partHeaderBytesMax)) state = 'done';
+      if (end === -1) return false;
+      const { name, isFile } = readDisposition(rest.toString('latin1', 0, end));
+      drop(end + headerEnd.length);
+      if (isFile && stopsAtFile) state = 'done';
+      else state = name === 'model' && !isFile ? 'model' : 'other';
+      return true;
+    }
+    const end = rest.indexOf(delimiter);
+    if (state === 'model') {
+      if (end > modelBytesMax || (end === -1 && rest.length > modelBytesMax + delimiter.length)) state = 'done';
+      else if (end !== -1) {
+        found = { text: rest.toString('utf8', 0, end), start: at, end: at + end };
+        state = 'done';
+      }
+      return false;
+    }
+    // Nothing but the first delimiter may come first: whatever else this is, it is no form.
+    if (isFirst && end !== 0 && rest.length >= delimiter.length) {
+      state = 'done';
+      return false;
+    }
+    if (end === -1) {
+      if (!isFirst) drop(Math.max(0, rest.length - delimiter.length));
+      return false;
+    }
+    isFirst = false;
+    drop(end + delimiter.length);
+    state = 'headers';
+    return true;
+  };
+
+  return {
+    push(chunk) {
+      if (state !== 'done') rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+      while (state !== 'done' && step());
+      return state === 'done';
+    },
+    found: () => found,
+  };
+}
+
+function readDisposition(headers: string): { name: string | null; isFile: boolean } {
+  const line = /^content-disposition:(.*)$/im.exec(headers)?.[1] ?? '';
+  const [, quoted, plain] = /;\s*name=(?:"([^"]*)"|([^\s;"]+))/i.exec(line) ?? [];
+  return { name: quoted ?? plain ?? null, isFile: /;\s*filename\*?=/i.test(line) };
+}
