@@ -2,7 +2,7 @@ import type { ForwardRequest, Outcome, Timeouts } from '#libs/forwarding/answer.
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import { guardCall } from '#libs/guardrails/guard-call.ts';
 import type { Guardrails } from '#libs/guardrails/guardrails.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError } from '#libs/kernel/errors.ts';
 import { cacheOptionsOf } from '#libs/response-cache/cache-options.ts';
 import type { ResponseCache } from '#libs/response-cache/response-cache.ts';
 import type { LeafCall } from '#libs/routing/run-plan.ts';
@@ -33,16 +33,18 @@ export function createCallLeaf({ forwarder, guardrails, responseCache, timeouts 
     if (leaf.cache === null || target.credentialId === undefined || target.workspaceId === undefined) {
       return await settle(call, request);
     }
+    let made: Outcome | null = null;
+    const make = async (): Promise<Outcome> => (made = await settle(call, request));
     try {
       const options = cacheOptionsOf(leaf.cache, request.headers ?? {});
       return await responseCache.through(
         { workspaceId: target.workspaceId, credentialId: target.credentialId },
         isRepeat ? { ...options, refresh: true } : options,
-        { request, target, make: () => settle(call, request) },
+        { request, target, make },
       );
     } catch (error) {
-      if (!(error instanceof GatewayError)) throw error;
-      return { kind: 'failed', error, attempts: [] };
+      // An answer that was paid for is not lost because it could not be kept.
+      return made ?? { kind: 'failed', error: asGatewayError(error), attempts: [] };
     }
   };
 

@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
-import type { Answer, Outcome } from '#libs/forwarding/answer.ts';
+import type { Answer, JsonAnswer, Outcome } from '#libs/forwarding/answer.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { BatchRow } from './batch-model.ts';
 import { createCallLine } from './call-line.ts';
 
@@ -85,4 +85,33 @@ test("a provider's name for its model is recorded in a form that the log takes",
   const { usage } = await call();
   expect(usage?.model).toMatch(/^m\u{FFFD}\u{FFFD}x+$/u);
   expect(usage?.model?.length).toBe(512);
+});
+
+test('a call that was made has its record, although a step after it failed or its line was left', async () => {
+  const called = vi.fn();
+  const attempts = [{ startedAt: 0, durationMs: 1, status: 200, errorCode: null }];
+  const run = async (outcome: Outcome, isLeft: boolean): Promise<unknown> => {
+    const callLine = createCallLine({
+      forward: () => Promise.resolve(outcome),
+      resolveTarget: () => Promise.resolve({ target: target as never, model: null }),
+      runByPlan: () => null,
+      policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
+      onCalled: called,
+      now: () => 0,
+    });
+    const { signal } = new AbortController();
+    const memory = createMemoryBudget(1_000_000).open(null);
+    return await callLine({ batch, line: 1, body, signal, place: { ...noPlace, isLeft: () => isLeft }, memory }).catch(
+      (error: unknown) => error,
+    );
+  };
+  const bug = asGatewayError(new TypeError('a bug after the call'));
+  const lostAnswer = { status: 200, usage: null } as unknown as JsonAnswer;
+  expect(await run({ kind: 'failed', error: bug, attempts, lostAnswer }, false)).toBe(bug);
+  expect(called).toHaveBeenLastCalledWith(expect.objectContaining({ attempts: 1, answer: lostAnswer }));
+  const left = new GatewayError('unavailable', 'call_aborted', 'left');
+  expect(await run({ kind: 'failed', error: left, attempts }, true)).toBe(left);
+  expect(called).toHaveBeenCalledTimes(2);
+  expect(await run({ kind: 'failed', error: left, attempts: [] }, true)).toBe(left);
+  expect(called).toHaveBeenCalledTimes(2);
 });

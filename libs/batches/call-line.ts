@@ -1,7 +1,7 @@
 import type { Answer, ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
 import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
@@ -140,22 +140,22 @@ export function createCallLine(deps: {
         result = await forward(request, called.target, policy(batch));
       }
     } catch (error) {
-      if (!(error instanceof GatewayError)) throw error;
-      result = { kind: 'failed', error, attempts: [] };
+      result = { kind: 'failed', error: asGatewayError(error), attempts: [] };
+    }
+    const madeAttempts = attempts ?? result.attempts.length;
+    const { outcome, errorCode } = toOutcome(result, requestId);
+    const isLeft = result.kind === 'failed' && (signal.aborted || place.isLeft());
+    const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
+    // A line that is left is done by whoever has its chunk next; but a call that was made is recorded.
+    if (!isLeft || madeAttempts > 0) {
+      onCalled({ ...called, answer, errorCode, attempts: madeAttempts, durationMs: now() - startedAtMs });
     }
     if (result.kind === 'failed') {
       signal.throwIfAborted();
       if (place.isLeft()) throw result.error;
+      // Whoever runs the line logs it, and makes the line's error of it.
+      if (result.error.kind === 'internal') throw result.error;
     }
-    const { outcome, errorCode } = toOutcome(result, requestId);
-    const answer = result.kind === 'failed' ? null : result;
-    onCalled({
-      ...called,
-      answer,
-      errorCode,
-      attempts: attempts ?? result.attempts.length,
-      durationMs: now() - startedAtMs,
-    });
     return { outcome, usage: usageOf(called, answer) };
   };
 }
@@ -183,10 +183,11 @@ function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; 
     };
   }
   // Validation refuses `stream: true`, so a stream cannot be asked for.
-  if (result.kind === 'stream') throw new Error('a batch line was answered by a stream');
-  const { kind, message } = result.error;
+  const error =
+    result.kind === 'stream' ? asGatewayError(new Error('a batch line was answered by a stream')) : result.error;
+  const { kind, message } = error;
   // OpenAI's own code for this case (openai-semantics.md 1.4).
-  const code = kind === 'provider_timeout' ? 'request_timeout' : (result.error.code ?? 'provider_error');
+  const code = kind === 'provider_timeout' ? 'request_timeout' : (error.code ?? 'provider_error');
   return { outcome: { kind: 'error', code, message }, errorCode: code };
 }
 

@@ -153,7 +153,13 @@ export type StreamAnswer = AnswerHead & {
 export type Answer = JsonAnswer | StreamAnswer;
 
 /** No answer: unreachable, timed out, unreadable, refused here, or the caller left. */
-export type Failure = { kind: 'failed'; error: GatewayError; attempts: readonly Attempt[] };
+export type Failure = {
+  kind: 'failed';
+  error: GatewayError;
+  attempts: readonly Attempt[];
+  /** What the provider had answered, and was paid for, when something failed after it. */
+  lostAnswer?: JsonAnswer;
+};
 
 export type Outcome = Answer | Failure;
 

@@ -167,8 +167,8 @@ function headOf({ provider, attempts, secrets }: AttemptInput, status: number, h
   };
 }
 
-/** Smaller answers are parsed unmeasured: what they take passes in a moment. */
-const measuredBytesMin = 16_384;
+/** Smaller answers are parsed unmeasured: what they take passes in a moment, and their 2,048 levels fit on the stack. */
+const measuredBytesMin = 4_096;
 /** From this size on an answer that passes unchanged is not parsed. */
 const scannedBytesMin = 262_144;
 /** Beyond any real answer, and far from where recursion over the value would end. */

@@ -1,5 +1,5 @@
 import type { Clock } from '#libs/kernel/clock.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { Provider } from '#libs/providers/provider.ts';
@@ -94,7 +94,10 @@ export function createForwarder(deps: Deps): Forwarder {
       record(answer.status, errorCode);
       return [answer, errorCode];
     } catch (error) {
-      if (!(error instanceof GatewayError)) throw error;
+      if (!(error instanceof GatewayError)) {
+        record(null, 'internal_error');
+        throw error;
+      }
       // A request that was not fit to be sent, or for which there was no connection, is no attempt.
       if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') record(null, error.code);
       return [{ kind: 'failed', error, attempts }, error.code];
@@ -142,8 +145,7 @@ export function createForwarder(deps: Deps): Forwarder {
         if (stopping.signal.aborted) throw lazyFaultsOf(target.label, [])().stopping();
       }
     } catch (error) {
-      if (!(error instanceof GatewayError)) throw error;
-      return { kind: 'failed', error, attempts };
+      return { kind: 'failed', error: asGatewayError(error), attempts };
     } finally {
       openCalls -= 1;
     }

@@ -147,3 +147,15 @@ test('a guardrail that cannot be used is an error of the request', async () => {
   const { outcome } = await guard({ input: [{ regexMatch: { rule: '(?=x)' } }] });
   expect(outcome).toMatchObject({ kind: 'failed', error: { kind: 'invalid_request' } });
 });
+
+test('an answer that nests too deeply for a webhook is a failure that tells what the call had cost', async () => {
+  const deep = Buffer.from(`{"choices":${'['.repeat(500_000)}${']'.repeat(500_000)}}`);
+  const hook = { webhook: { webhookURL: 'https://example.com/' } };
+  const { outcome } = await guard({ output: [hook] }, [answer('', { body: deep })]);
+  expect(outcome).toMatchObject({
+    kind: 'failed',
+    error: { code: 'upstream_invalid_response' },
+    attempts: [attempt],
+    lostAnswer: { usage: { inputTokens: 1, outputTokens: 2 } },
+  });
+});

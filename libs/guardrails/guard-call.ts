@@ -1,7 +1,8 @@
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
-import type { Attempt, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/forwarding/answer.ts';
+import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/forwarding/answer.ts';
 import { asRecord } from '#libs/forwarding/usage.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
@@ -22,24 +23,29 @@ export type GuardedCall = {
   make: (isRepeat: boolean) => Promise<Outcome>;
 };
 
+// What webhooks are sent is made by recursion.
+const depthMaxOfAnswer = 512;
+
 const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
 
 /**
  * Makes a call between its guardrails. A denial is an answer of status 446 with `hook_results`; a failure that does not
  * deny makes a success 246, and so do both of the input when the answer is a stream. Output guardrails do not see
  * streams: what has been said cannot be taken back. An answer that is an error stays as it is. With strict compliance,
- * `hook_results` are in a body only beside 246 and 446. Never rejects but for bugs.
+ * `hook_results` are in a body only beside 246 and 446. Never rejects: a failure tells what the call had cost.
  */
 export async function guardCall(guardrails: Guardrails, call: GuardedCall): Promise<Outcome> {
   const { input, output, request, repeat } = call;
-  const subject = toSubject(call);
   const attempts: Attempt[] = [];
+  let answered: Outcome | null = null;
   try {
+    const subject = toSubject(call);
     const before = input.length === 0 ? passed : await guardrails.evaluate(input, subject);
     if (before.outcome === 'denied') return denied(before.results, [], null);
     for (let made = 1; ; made += 1) {
       const outcome = await call.make(made > 1);
       attempts.push(...outcome.attempts);
+      answered = outcome;
       if (outcome.kind === 'failed') return { ...outcome, attempts };
       if (outcome.status < 200 || outcome.status > 299) return { ...outcome, attempts };
       if (outcome.kind === 'stream') {
@@ -51,17 +57,23 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
       if (!isBad || made >= repeat.attempts) return answer;
     }
   } catch (error) {
-    if (!(error instanceof GatewayError)) throw error;
-    return { kind: 'failed', error, attempts };
+    const failure: Failure = { kind: 'failed', error: asGatewayError(error), attempts };
+    // It was paid for, whatever its guardrails came to.
+    if (answered?.kind === 'json') failure.lostAnswer = answered;
+    return failure;
   }
 }
 
-function evaluateOutput(
+async function evaluateOutput(
   guardrails: Guardrails,
   output: readonly Guardrail[],
   subject: GuardrailSubject,
   { status, body }: JsonAnswer,
 ): Promise<GuardrailVerdict> {
+  if (measureJson(body, { depthMax: depthMaxOfAnswer, membersMax: Number.POSITIVE_INFINITY }).excess !== null) {
+    const message = `The provider's answer nests deeper than ${depthMaxOfAnswer} levels, so that no guardrail can judge it.`;
+    throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
+  }
   const response = { status, body: asRecord(JSON.parse(body.toString())) };
   return guardrails.evaluate(output, { ...subject, response, sizeBytes: subject.sizeBytes + body.length });
 }

@@ -28,6 +28,7 @@ const answers: Record<ErrorKind, ErrorAnswer> = {
   unavailable: { status: 503, type: 'service_unavailable_error' },
   provider_timeout: { status: 504, type: 'server_error' },
   storage_full: { status: 507, type: 'server_error' },
+  internal: { status: 500, type: 'server_error' },
 };
 
 // Two refusals that only HTTP knows: they have no kind of their own, because nothing below this library makes them.
@@ -107,7 +108,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
 
 /** A refusal in domain terms, also for what the database and express throw; null for a bug. */
 function toGatewayError(error: unknown): GatewayError | null {
-  if (error instanceof GatewayError) return error;
+  if (error instanceof GatewayError) return error.kind === 'internal' ? toGatewayError(error.cause) : error;
   if (isDatabaseTrouble(error)) {
     const message = 'The database is not available now; try again.';
     return new GatewayError('unavailable', 'database_unavailable', message, { retryAfterMs: 1_000, cause: error });

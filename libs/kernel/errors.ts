@@ -17,7 +17,9 @@ export type ErrorKind =
   | 'provider_failed'
   | 'provider_timeout'
   | 'storage_full'
-  | 'unavailable';
+  | 'unavailable'
+  /** A bug, in what is told of a call that has cost something: see `asGatewayError`. */
+  | 'internal';
 
 type ErrorDetails = { param?: string | null; retryAfterMs?: number; cause?: unknown; type?: string | null };
 
@@ -42,6 +44,16 @@ export class GatewayError extends Error {
     this.retryAfterMs = details.retryAfterMs;
     this.type = details.type ?? null;
   }
+}
+
+/**
+ * What ended a call, as a GatewayError: a bug becomes one of the kind `internal`, with the bug as its cause. For the places
+ * that must tell what a call had cost when something failed after it; it is answered as the bug itself would be.
+ */
+export function asGatewayError(error: unknown): GatewayError {
+  if (error instanceof GatewayError) return error;
+  const message = 'The gateway failed while it worked on this call.';
+  return new GatewayError('internal', 'internal_error', message, { cause: error });
 }
 
 /** Marks the branch that the types rule out; a new event type or state then fails to compile, not at night. */

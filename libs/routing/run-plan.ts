@@ -1,6 +1,6 @@
 import type { Attempt, ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
 import { judge, type RetryPolicy } from '#libs/forwarding/retry.ts';
-import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
+import { asGatewayError, type ErrorKind, type GatewayError } from '#libs/kernel/errors.ts';
 import { chooseSticky } from './sticky.ts';
 import { editParams } from './edit-params.ts';
 import type { Leaf, LeafRetry, PatternSearch, Plan, PlanCall, PlanNode, WeightedOption } from './plan.ts';
@@ -71,7 +71,7 @@ const retryWaitMsMax = 60_000;
 const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
 
 /**
- * Runs a call by a plan. Never rejects but for bugs.
+ * Runs a call by a plan. Never rejects.
  *
  * Fallback goes on to the next option when an answer's status is listed, or, without a list, when it is no 2xx; a call
  * without an answer counts as 502, 503 (a breaker, a full queue), or 504 and 408 (a timeout). A stream counts until its
@@ -83,7 +83,12 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
  */
 export async function runPlan(deps: RunDeps, plan: Plan, planned: PlanRequest): Promise<PlanRun> {
   const attempts: Attempt[] = [];
-  return runNode(deps, plan.root, planned, attempts);
+  try {
+    return await runNode(deps, plan.root, planned, attempts);
+  } catch (error) {
+    const outcome: Outcome = { kind: 'failed', error: asGatewayError(error), attempts: [] };
+    return { outcome, leaf: plan.leaves[0], target: null, model: null, attempts, retryAttempts: 0 };
+  }
 }
 
 async function runNode(deps: RunDeps, node: PlanNode, planned: PlanRequest, attempts: Attempt[]): Promise<PlanRun> {
@@ -146,8 +151,7 @@ async function runLeaf(deps: RunDeps, own: Leaf, planned: PlanRequest, attempts:
       metadata: planned.call.metadata,
     });
   } catch (error) {
-    if (!(error instanceof GatewayError)) throw error;
-    outcome = { kind: 'failed', error, attempts: [] };
+    outcome = { kind: 'failed', error: asGatewayError(error), attempts: [] };
   }
   attempts.push(...outcome.attempts);
   const repeats = Math.max(0, outcome.attempts.length - 1);

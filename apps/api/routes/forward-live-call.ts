@@ -2,6 +2,7 @@ import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import type {
+  Answer,
   Failure,
   ForwardRequest,
   JsonAnswer,
@@ -18,7 +19,7 @@ import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts
 import type { Route } from '#libs/http/route.ts';
 import { sendTogether } from '#libs/http/send-together.ts';
 import { sendEventStream } from '#libs/http/sse.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Operation, RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
@@ -117,6 +118,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
             startedAt,
             option: leaf.path,
             attempts: attempts.length,
+            isRecorded: false,
           };
           return answer(deps, request, response, call, outcome, controller, planHeaders(run));
         }
@@ -125,7 +127,16 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       // In the usual case it is there at once, and a turn of the event loop is saved.
       const resolved = found instanceof Promise ? await found : found;
       const { target, model } = resolved;
-      const call: Call = { operation, stream, model, target, startedAt: Date.now(), option: null, attempts: null };
+      const call: Call = {
+        operation,
+        stream,
+        model,
+        target,
+        startedAt: Date.now(),
+        option: null,
+        attempts: null,
+        isRecorded: false,
+      };
       const controller = abortWhenClientLeaves(response);
       const outcome = await deps.forward(toForward(operation, request, body, controller.signal), target);
       return answer(deps, request, response, call, outcome, controller, {
@@ -158,10 +169,58 @@ function toForward(
 }
 
 /**
- * Sends what came of a call, with the headers `told` about it, and records it; a promise only where there is something
- * to wait for.
+ * Sends what came of a call, with the headers `told` about it, and records it, also when it cannot be sent; a promise only
+ * where there is something to wait for.
  */
-function answer(
+export function answer(
+  deps: LiveDeps,
+  request: Request,
+  response: Response,
+  call: Call,
+  outcome: Outcome,
+  controller: AbortController,
+  told: Readonly<Record<string, string>>,
+): void | Promise<void> {
+  try {
+    const sending = send(deps, request, response, call, outcome, controller, told);
+    return sending?.catch((error: unknown) => lost(deps, request, call, outcome, error));
+  } catch (error) {
+    return lost(deps, request, call, outcome, error);
+  }
+}
+
+/** A call that could not be answered as it ended; its provider was asked all the same. */
+function lost(
+  deps: Pick<LiveDeps, 'requestLog'>,
+  request: Request,
+  call: Call,
+  outcome: Outcome,
+  error: unknown,
+): never {
+  if (!call.isRecorded) {
+    const answered = outcome.kind === 'failed' ? null : outcome;
+    record(deps, request, call, {
+      status: statusOf(error),
+      errorCode: asGatewayError(error).code,
+      attempts: outcome.attempts.length,
+      ...paidFor(answered),
+    });
+  }
+  throw error;
+}
+
+/** What is known of an answer, for its row. */
+const paidFor = (answered: Answer | null | undefined): Partial<Recorded> =>
+  answered
+    ? {
+        usage: answered.usage,
+        responseModel: answered.model,
+        finishReason: answered.finishReason,
+        providerRequestId: answered.providerRequestId,
+      }
+    : {};
+
+function send(
   deps: LiveDeps,
   request: Request,
   response: Response,
@@ -209,6 +268,8 @@ export type Call = {
   option: string | null;
   /** Calls to all of the config's targets; null: those of the outcome. */
   attempts: number | null;
+  /** It has its row in the request log. */
+  isRecorded: boolean;
 };
 
 /** A call whose record could not be kept is refused before it costs anything. */
@@ -222,7 +283,7 @@ function failed(
   deps: LiveDeps,
   request: Request,
   call: Call,
-  { error, attempts }: Failure,
+  { error, attempts, lostAnswer }: Failure,
   signal: AbortSignal,
 ): never {
   const left = signal.aborted;
@@ -230,6 +291,7 @@ function failed(
     status: left ? 499 : statusOf(error),
     errorCode: left ? 'client_closed_request' : error.code,
     attempts: attempts.length,
+    ...paidFor(lostAnswer),
   });
   throw error;
 }
@@ -300,6 +362,7 @@ type Recorded = {
 
 /** After the answer: the row of the request log, and the fields of the request's one log line. */
 export function record(deps: Pick<LiveDeps, 'requestLog'>, request: Request, call: Call, ended: Recorded): void {
+  call.isRecorded = true;
   const context = contextOf(request);
   const { workspaceId, keyId } = callerOf(request);
   const provider = call.target?.provider ?? null;

@@ -11,7 +11,7 @@ import { statusOf } from '#libs/http/error-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { drained } from '#libs/http/sse.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
+import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import { record, refuseWhenUnlogged, withShortWait, type Call } from './forward-live-call.ts';
@@ -71,6 +71,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         startedAt: Date.now(),
         option: null,
         attempts: null,
+        isRecorded: false,
       };
       const { signal } = controller;
       const sent = body.send(resolved.model);
@@ -93,11 +94,17 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       } catch (error) {
         // Nobody reads it any more; full, it would hold the rest of the request back that is still to be dropped.
         if (sent.body instanceof PassThrough) sent.body.destroy();
-        if (error instanceof GatewayError) recordFailure(deps, request, call, error, signal.aborted);
+        recordFailure(deps, request, call, error, signal.aborted);
         throw error;
       }
-      await sendRelayed(request, response, answer, controller);
-      await recordAnswer(deps, request, response, call, answer);
+      try {
+        await sendRelayed(request, response, answer, controller);
+        await recordAnswer(deps, request, response, call, answer);
+      } catch (error) {
+        if (!call.isRecorded) recordFailure(deps, request, call, error, signal.aborted);
+        answer.body.destroy();
+        throw error;
+      }
     },
   };
 }
@@ -166,10 +173,10 @@ async function sendRelayed(
   response.destroy();
 }
 
-function recordFailure(deps: RelayDeps, request: Request, call: Call, error: GatewayError, left: boolean): void {
+function recordFailure(deps: RelayDeps, request: Request, call: Call, error: unknown, left: boolean): void {
   record(deps, request, call, {
     status: left ? 499 : statusOf(error),
-    errorCode: left ? 'client_closed_request' : error.code,
+    errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
     attempts: 1,
   });
 }
