@@ -1,13 +1,8 @@
 import { Client, errors, type buildConnector, type Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { Call, type CallHandler, type CallOptions } from './connection-call.ts';
+import { createReadPaces, type ReadPace } from './read-pace.ts';
 import { createShares } from './shares.ts';
-
-/** `workspaceId`: whose share of the connections the call takes; calls without one are one workspace together. */
-export type CallOptions = Dispatcher.DispatchOptions & { origin: string; workspaceId?: string | undefined };
-
-type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError';
-/** undici's handler, with a place for all that is told. `onResent`: the request goes out once more, over another socket. */
-export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & { onResent?: () => void };
 
 type Options = {
   /** Makes what opens the sockets of one origin; it is told for which workspace. */
@@ -39,17 +34,13 @@ type Connection = {
   /** `ending`: its call is over, and undici has not let go of it yet. */
   state: 'busy' | 'ending' | 'idle' | 'gone';
   isOpen: boolean;
-  /** Calls that this socket answered. */
   answered: number;
+  pace: ReadPace | null;
   workspaceId: string;
 };
 
 const noController = null as unknown as Dispatcher.DispatchController;
 const maxHeaderBytes = 16_384;
-/** An idle socket that the other side closes is found out within a round trip; later, a call was being worked on. */
-const resendMsMax = 1_000;
-const lostCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
-
 /**
  * The sockets to all providers, one call each at a time (HTTP/1.1 without pipelining), so that no call waits behind
  * another's: not in a pool, and not on a socket. What is bounded is what a workspace may have under way.
@@ -61,6 +52,7 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
   const pools = new Map<string, Pool>();
   const calls = createShares(callsMax);
   const idle = createShares(idleMax);
+  const paces = createReadPaces();
   let callsRefused = 0;
   let callsResent = 0;
   let stopped: Promise<void> | undefined;
@@ -72,13 +64,20 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
       const url = new URL(origin);
       pool = { origin, url, connector: connectorOf(url), all: new Set(), idle: [] };
     }
+    const connect = pool.connector(workspaceId);
     const client = new Client(pool.url, {
-      connect: pool.connector(workspaceId),
+      connect: (options, callback) =>
+        connect(options, (error, socket) => {
+          if (error) return callback(error, null);
+          made.pace = paces.pace(socket);
+          made.pace.startCall(made.workspaceId);
+          callback(null, socket);
+        }),
       keepAliveTimeout: keepAliveMs,
       maxHeaderSize: maxHeaderBytes,
       allowH2: false,
     });
-    const made: Connection = { client, pool, state: 'busy', isOpen: false, answered: 0, workspaceId };
+    const made: Connection = { client, pool, state: 'busy', isOpen: false, answered: 0, pace: null, workspaceId };
     client.on('connect', () => {
       made.isOpen = true;
       made.answered = 0;
@@ -102,6 +101,7 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
     idle.give(kept.workspaceId);
     kept.state = 'busy';
     kept.workspaceId = workspaceId;
+    kept.pace?.startCall(workspaceId);
     return kept;
   };
 
@@ -130,7 +130,7 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
     if (connection.state === 'busy') connection.state = 'ending';
   };
 
-  const send = (connection: Connection, call: Call): void => {
+  const send = (connection: Connection, call: Call<Connection>): void => {
     call.connection = connection;
     connection.client.dispatch(call.options, call);
     // undici did not take the request (a header that HTTP does not allow), or gave it up before it was written.
@@ -138,13 +138,13 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
   };
 
   /** Told by a call: it is over, well or not. */
-  const ended = (call: Call, isAnswered: boolean): void => {
+  const ended = (call: Call<Connection>, isAnswered: boolean): void => {
     if (isAnswered) call.connection.answered += 1;
     end(call.connection);
   };
 
   /** Sends a call that came too late for its socket over a new one; false when that is not possible. */
-  const resend = (call: Call): boolean => {
+  const resend = (call: Call<Connection>): boolean => {
     const { origin, workspaceId = '' } = call.options;
     if (!calls.take(workspaceId)) return false;
     let fresh: Connection;
@@ -185,82 +185,6 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
     },
   };
 }
-
-type Owner = { ended: (call: Call, isAnswered: boolean) => void; resend: (call: Call) => boolean };
-
-/**
- * One call on its socket: passes on what undici tells, and sees what became of the socket. A class, because one is made for
- * every call and its methods are not.
- */
-class Call implements Dispatcher.DispatchHandler {
-  readonly #owner: Owner;
-  readonly options: CallOptions;
-  readonly handler: CallHandler;
-  connection: Connection;
-  /** When the request was written to a socket that had answered others before; else 0. */
-  #sentOnUsedAt = 0;
-  #isResent = false;
-
-  constructor(owner: Owner, options: CallOptions, handler: CallHandler, connection: Connection) {
-    this.#owner = owner;
-    this.options = options;
-    this.handler = handler;
-    this.connection = connection;
-  }
-
-  onRequestStart(controller: Dispatcher.DispatchController, context: unknown): void {
-    this.#sentOnUsedAt = this.connection.answered === 0 ? 0 : performance.now();
-    this.handler.onRequestStart(controller, context);
-  }
-
-  /** The first byte of an answer is there. */
-  onResponseStarted(): void {
-    this.#sentOnUsedAt = 0;
-  }
-
-  onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
-    this.handler.onResponseStart(controller, status, headers);
-  }
-
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    this.handler.onResponseData(controller, chunk);
-  }
-
-  onResponseEnd(controller: Dispatcher.DispatchController, trailers: Headers): void {
-    this.#owner.ended(this, true);
-    this.handler.onResponseEnd(controller, trailers);
-  }
-
-  onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
-    this.#owner.ended(this, false);
-    if (this.#cameTooLate(error)) {
-      this.#isResent = true;
-      if (this.#owner.resend(this)) return;
-    }
-    this.handler.onResponseError(controller, error);
-  }
-
-  /**
-   * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it was
-   * lost at once, and not a byte was answered. RFC 9112 9.3.1 lets a client repeat what it knows was not processed, and
-   * asks for more than an idempotent method to know that; a server that closes an idle socket has not read what comes
-   * after. What is left is a server that read the request and died within a second, as likely on a first request. Sent
-   * once more only, and never a body that is a stream.
-   */
-  #cameTooLate(error: Error): boolean {
-    const { body } = this.options;
-    return (
-      this.#sentOnUsedAt !== 0 &&
-      !this.#isResent &&
-      'code' in error &&
-      lostCodes.has(error.code) &&
-      (body === null || body === undefined || typeof body === 'string' || body instanceof Uint8Array) &&
-      performance.now() - this.#sentOnUsedAt < resendMsMax
-    );
-  }
-}
-
-type Headers = Parameters<CallHandler['onResponseStart']>[2];
 
 function tooManyCalls(held: number): GatewayError {
   const [kind, what] =

@@ -3,7 +3,7 @@ import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from './answer.ts';
-import type { CallHandler } from './connections.ts';
+import type { CallHandler } from './connection-call.ts';
 import type { Egress } from './egress.ts';
 import type { Faults } from './provider-faults.ts';
 
@@ -33,6 +33,8 @@ export type Sink = {
 };
 
 const lingerMs = 1_000;
+/** A server that says every ten seconds that it is still at it (102) may do so for as long as an answer may take. */
+const interimAnswersMax = 200;
 
 /**
  * Sends one request and feeds the answer to the sink. Whatever goes wrong arrives as one GatewayError at `fail`:
@@ -48,6 +50,7 @@ export function startExchange(
   const { timeouts, signal, faults, workspaceId } = options;
   let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
   let controller: Dispatcher.DispatchController | null = null;
+  let interimAnswers = 0;
 
   const close = (): void => {
     phase = 'closed';
@@ -112,7 +115,12 @@ export function startExchange(
       sink.resent?.();
     },
     onResponseStart: (_controller, status, headers) => {
-      if (phase !== 'sent' || status < 200) return;
+      if (phase !== 'sent') return;
+      if (status < 200) {
+        interimAnswers += 1;
+        if (interimAnswers > interimAnswersMax) abort(faults().invalid('sent interim answers (1xx) without end'));
+        return;
+      }
       phase = 'answering';
       guarded(() => sink.head(status, headers, flow));
     },

@@ -113,6 +113,37 @@ describe('a provider that does not answer', () => {
   });
 });
 
+describe('interim answers', () => {
+  const interim = 'HTTP/1.1 102 Processing\r\n\r\n';
+
+  test('before an answer count for nothing', async () => {
+    const script: UpstreamScript = async (reply) => {
+      await reply.raw(interim.repeat(200));
+      reply.json(200, completion);
+    };
+    expect(await settle(script)).toMatchObject({ kind: 'json', status: 200 });
+  });
+
+  test('without end are no answer, and end the call', async () => {
+    const script: UpstreamScript = async (reply) => {
+      while (!reply.isClosed()) await reply.raw(interim.repeat(100));
+    };
+    const outcome = await settle(script);
+    expect(outcome).toMatchObject(failed('upstream_invalid_response'));
+    expect(outcome).toMatchObject({ error: { message: expect.stringContaining('interim answers') } });
+    await rig.upstream.until(() => rig.upstream.connections().open === 0);
+  });
+});
+
+test('header fields without end are no answer, and end the call', async () => {
+  const script: UpstreamScript = async (reply) => {
+    await reply.raw('HTTP/1.1 200 OK\r\n');
+    while (!reply.isClosed()) await reply.raw('x: y\r\n'.repeat(1_000));
+  };
+  expect(await settle(script)).toMatchObject(failed('upstream_invalid_response'));
+  await rig.upstream.until(() => rig.upstream.connections().open === 0);
+});
+
 describe('an answer that is none', () => {
   const answers: [string, UpstreamScript, string][] = [
     ['invalid JSON', (reply) => reply.respond(200, '{"choices":[}', json), 'not JSON'],

@@ -1,0 +1,137 @@
+import type { Socket } from 'node:net';
+import { Readable } from 'node:stream';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { createReadPaces, type ReadPace, type ReadPaces } from './read-pace.ts';
+
+const pieceBytes = 65_536;
+
+/** The time that reading takes, beside that of the timers. */
+let spentMs = 0;
+const now = (): number => performance.now() + spentMs;
+let paces: ReadPaces;
+const sockets: Readable[] = [];
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+  spentMs = 0;
+  paces = createReadPaces(now);
+});
+afterEach(() => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  vi.useRealTimers();
+});
+
+type Reading = { pace: ReadPace; bytes: () => number; turns: () => number };
+
+/** A socket that always has more, read as undici reads one; `costMs` of main-thread time go into each byte of it. */
+function startReading(
+  workspaceId: string,
+  costMs: number,
+  options: { onPiece?: (pace: ReadPace, bytes: number) => void } = {},
+): Reading {
+  const socket = new Readable({ highWaterMark: pieceBytes, read: () => void socket.push(Buffer.alloc(pieceBytes)) });
+  sockets.push(socket);
+  const pace = paces.pace(socket as Socket);
+  pace.startCall(workspaceId);
+  let bytes = 0;
+  let turns = 0;
+  socket.on('readable', () => {
+    turns += 1;
+    for (let piece = socket.read() as Buffer | null; piece !== null; piece = socket.read() as Buffer | null) {
+      spentMs += piece.length * costMs;
+      bytes += piece.length;
+      options.onPiece?.(pace, piece.length);
+      if (bytes > 1_000 * pieceBytes) socket.destroy(); // it would go on for ever
+    }
+  });
+  return { pace, bytes: () => bytes, turns: () => turns };
+}
+
+const passOn = (pace: ReadPace, bytes: number): void => pace.handedOn(bytes, false);
+
+async function someTurns(count = 200): Promise<void> {
+  for (let turn = 0; turn < count; turn += 1) await nextTurn();
+}
+
+describe('an ordinary answer', () => {
+  test('of any size is read without a wait', async () => {
+    const body = startReading('ws', 4e-6, { onPiece: passOn });
+    await someTurns();
+    expect(body.bytes()).toBeGreaterThan(64 * pieceBytes);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test('lets the others of its turn have theirs', async () => {
+    const body = startReading('ws', 4e-6, { onPiece: passOn });
+    await someTurns();
+    expect(body.turns()).toBeGreaterThan(4); // 4 MiB took 17 ms
+  });
+});
+
+describe('a flood', () => {
+  const floodCostMs = 1e-4; // 6.5 ms for 64 KiB: events without content
+
+  test('is read a tenth of the time, in small pieces, once its workspace has used its burst', async () => {
+    const flood = startReading('ws', floodCostMs);
+    await someTurns();
+    const burst = flood.bytes();
+    expect(burst * floodCostMs).toBeGreaterThan(100);
+    expect(burst * floodCostMs).toBeLessThan(130); // with what is ordinary
+    for (let tenth = 0; tenth < 100; tenth += 1) {
+      vi.advanceTimersByTime(100);
+      await someTurns(3);
+    }
+    const readMs = (flood.bytes() - burst) * floodCostMs;
+    expect(readMs).toBeGreaterThan(900);
+    expect(readMs).toBeLessThan(1_200); // of 10 s
+  });
+
+  test('takes one share, over however many sockets it comes', async () => {
+    const floods = Array.from({ length: 8 }, () => startReading('ws', floodCostMs));
+    await someTurns();
+    const read = (): number => floods.reduce((sum, { bytes }) => sum + bytes(), 0);
+    const burst = read();
+    for (let tenth = 0; tenth < 100; tenth += 1) {
+      vi.advanceTimersByTime(100);
+      await someTurns(3);
+    }
+    expect((read() - burst) * floodCostMs).toBeLessThan(1_300);
+  });
+
+  test('holds up nobody else: not the same workspace’s ordinary answers, and not the next call of its socket', async () => {
+    const flood = startReading('ws_a', floodCostMs);
+    await someTurns();
+    const burst = flood.bytes();
+    const ordinary = startReading('ws_a', 4e-6, { onPiece: passOn });
+    await someTurns();
+    expect(ordinary.bytes()).toBeGreaterThan(64 * pieceBytes);
+    flood.pace.startCall('ws_b');
+    expect(flood.bytes()).toBeGreaterThan(burst);
+  });
+
+  test('is not what the receiver of a whole answer does with it', async () => {
+    const answers = startReading('ws', 4e-6, {
+      onPiece: (pace, bytes) => {
+        pace.handedOn(bytes, false);
+        pace.ending();
+        spentMs += 1_000; // it is parsed
+        pace.ended();
+      },
+    });
+    await someTurns();
+    expect(answers.bytes()).toBeGreaterThan(64 * pieceBytes);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test('is not the time between two pieces, in which nobody read', async () => {
+    const answers = startReading('ws', 4e-6, {
+      onPiece: (pace, bytes) => {
+        pace.handedOn(bytes, true);
+        spentMs += 1_000; // the reader of a stream is slow
+      },
+    });
+    await someTurns();
+    expect(answers.bytes()).toBeGreaterThan(64 * pieceBytes);
+  });
+});

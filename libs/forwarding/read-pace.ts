@@ -1,0 +1,134 @@
+import type { Socket } from 'node:net';
+
+/** Of the main thread's time, what the excess of one workspace may take in the long run, and how much at once. */
+const shareOfTime = 0.1;
+const burstMs = 100;
+/** What reading a piece of an answer costs at most when nothing is wrong with it: so much, and this for each byte of a body. */
+const readMs = 0.05;
+const byteMs = 5e-6;
+/** After so much of one turn of the event loop the others get theirs. */
+const turnMsMax = 2;
+/** What is read at once for a workspace that is in excess; otherwise all that is there, 64 KiB. */
+const sliceBytes = 8_192;
+const lanesMax = 1_000;
+
+/** What the sockets of one workspace have taken beyond measure. */
+type Lane = { paidAtMs: number };
+
+/** Keeps reading one socket from taking the main thread for itself. */
+export type ReadPace = {
+  /** The socket's next call is one of this workspace; nothing that was before holds it up. */
+  startCall: (workspaceId: string) => void;
+  /** A piece of a body was handed on; `isPaused`: its reader asked for no more. */
+  handedOn: (bytes: number, isPaused: boolean) => void;
+  /** The answer is whole. What its receiver does with it, between these two, is no cost of reading. */
+  ending: () => void;
+  ended: () => void;
+};
+
+export type ReadPaces = {
+  /** Takes over how this socket is read. For the socket of an undici Client, before the Client has it. */
+  pace: (socket: Socket) => ReadPace;
+};
+
+/**
+ * Lets the reading of answers cost the main thread no more than answers do. A provider can make each byte cost a hundred
+ * times as much (a stream of empty events, HTTP chunks of one byte, a thousand interim answers, header fields without end),
+ * at the speed of the network; what that takes beyond the ordinary is counted for the workspace that made the call, and
+ * once it is more than a tenth of the time its sockets are read later. An ordinary answer is never in excess, nor is a large
+ * body: only its provider's next bytes wait, in the kernel's buffer.
+ *
+ * undici reads by `socket.read()` when the socket tells that it is readable, until there is nothing. This stands between
+ * them: a read that has to wait finds nothing, and the socket tells again later.
+ */
+export function createReadPaces(now: () => number = () => performance.now()): ReadPaces {
+  const lanes = new Map<string, Lane>();
+
+  const laneOf = (workspaceId: string): Lane => {
+    let lane = lanes.get(workspaceId);
+    if (lane === undefined) {
+      if (lanes.size >= lanesMax) for (const [id, { paidAtMs }] of lanes) if (paidAtMs <= now()) lanes.delete(id);
+      lane = { paidAtMs: 0 };
+      lanes.set(workspaceId, lane);
+    }
+    return lane;
+  };
+
+  return {
+    pace: (socket) => {
+      const readNow = socket.read.bind(socket) as (size?: number) => Buffer | null;
+      let workspace = '';
+      let lane: Lane | undefined;
+      /** When the piece that is being worked on was read; 0: none is. */
+      let since = 0;
+      let bodyBytes = 0;
+      let turnMs = 0;
+      /** An answer ended within a piece, and not because its socket closed. */
+      let isReadingOn = false;
+      let isHeld = false;
+      let timer: NodeJS.Timeout | undefined;
+
+      const release = (): void => {
+        isHeld = false;
+        turnMs = 0;
+        if (!socket.destroyed) socket.emit('readable');
+      };
+      /** Counts what was done since the last piece was read. */
+      const settle = (at: number): void => {
+        const spentMs = at - since;
+        since = 0;
+        turnMs += spentMs;
+        const excessMs = spentMs - readMs - bodyBytes * byteMs;
+        bodyBytes = 0;
+        if (excessMs > 0) {
+          lane ??= laneOf(workspace);
+          lane.paidAtMs = Math.max(lane.paidAtMs, at) + excessMs / shareOfTime;
+          const waitMs = lane.paidAtMs - at - burstMs / shareOfTime;
+          if (waitMs > 0) {
+            isHeld = true;
+            timer = setTimeout(release, waitMs);
+            return;
+          }
+        }
+        if (turnMs < turnMsMax) return;
+        isHeld = true;
+        setImmediate(release);
+      };
+
+      socket.read = (size?: number): Buffer | null => {
+        if (isHeld) return null;
+        const at = now();
+        if (since !== 0) settle(at);
+        if (isHeld) return null;
+        const isInExcess = lane !== undefined && lane.paidAtMs > at;
+        const piece = isInExcess && socket.readableLength > sliceBytes ? readNow(sliceBytes) : readNow(size);
+        if (piece !== null) since = at;
+        return piece;
+      };
+
+      return {
+        startCall: (workspaceId) => {
+          workspace = workspaceId;
+          lane = lanes.get(workspaceId);
+          since = 0;
+          turnMs = 0;
+          if (!isHeld) return;
+          clearTimeout(timer);
+          release();
+        },
+        handedOn: (bytes, isPaused) => {
+          bodyBytes += bytes;
+          // Nobody reads on until it is told to.
+          if (isPaused && since !== 0) settle(now());
+        },
+        ending: () => {
+          isReadingOn = since !== 0;
+          if (isReadingOn) settle(now());
+        },
+        ended: () => {
+          if (isReadingOn && !isHeld) since = now();
+        },
+      };
+    },
+  };
+}
