@@ -10,6 +10,7 @@ import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
+import { defaultUploadRate } from '#libs/http/watch-upload-rate.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -56,6 +57,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const { secrets, snapshot } = access;
   const { SLUICE_OPERATIONS_PORT: operationsPort, SLUICE_OPERATIONS_HOST: operationsHost = config.HOST } = config;
   const checkReadiness = createReadinessCheck({ db, snapshot, phase: () => phase });
+  const uploadRate = { ...defaultUploadRate, bytesPerSecondMin: config.SLUICE_UPLOAD_RATE_MIN };
   const jsonBody: JsonBodyLimits = { ...defaultJsonBodyLimits, sizeBytesMax: config.SLUICE_BODY_MAX, memory };
   const routes = createRoutes({
     db,
@@ -81,11 +83,14 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       callLeaf: platform.callLeaf,
       search: platform.textJudge.search,
       requestLog,
+      stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
     },
     jsonBody,
-    formModel: { readBytesMax: config.SLUICE_FORM_READ_MAX, idleTimeoutMs: jsonBody.timeoutMs, memory },
+    formModel: { readBytesMax: config.SLUICE_FORM_READ_MAX, rate: uploadRate, memory },
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
+    uploadRate,
+    stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
     baseUrl: url,
   });
   const keys = createKeyGuard({

@@ -58,6 +58,13 @@ export const ApiConfig = z.object({
   SLUICE_FORM_READ_MAX: byteSize('32MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
+  /**
+   * The slowest body of a form, in bytes a second over half a minute: files, and audio and images that are forwarded. A JSON
+   * body has 30 s as a whole.
+   */
+  SLUICE_UPLOAD_RATE_MIN: byteSize('1KiB', { minBytes: 0, maxBytes: 1_048_576 }),
+  /** A client that takes no 256 KiB of its answer, or not the rest of it, for so long is cut off: it holds memory. */
+  SLUICE_CLIENT_STALL_TIMEOUT: duration('60s', { minMs: 100, maxMs: 3_600_000 }),
   /** Web pages of these origins may call the API, `*` for any. None by default: a key in a page is everybody's key. */
   SLUICE_CORS_ORIGINS: corsOrigins().optional(),
   /**

@@ -49,6 +49,7 @@ import { listFineTuningEvents } from './routes/list-fine-tuning-events.ts';
 import { listFineTuningJobs } from './routes/list-fine-tuning-jobs.ts';
 import { retrieveFineTuningJob } from './routes/retrieve-fine-tuning-job.ts';
 import { deleteFile } from './routes/delete-file.ts';
+import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
@@ -83,6 +84,8 @@ export type RouteDeps = {
   jsonBody: JsonBodyLimits;
   formModel: FormModelLimits;
   uploadBytesMax: number;
+  uploadRate: UploadRate;
+  stallTimeoutMs: number;
   baseUrl: () => string;
 };
 

@@ -1,15 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createFormScan } from './form-scan.ts';
 import { clientGone } from './json-body.ts';
 import { contextOf } from './request-context.ts';
+import { watchUploadRate, type UploadRate } from './watch-upload-rate.ts';
 
 export type FormModelLimits = {
   /** The form is read no further than this for its model; what was read is in memory meanwhile. */
   readBytesMax: number;
-  /** No byte for this long: the client is taken for dead. */
-  idleTimeoutMs: number;
+  /** Slower than this, the client is cut off. */
+  rate: UploadRate;
   /** Shared by all requests of the process. Absent: unbounded. */
   memory?: MemoryBudget | undefined;
 };
@@ -46,14 +46,13 @@ export async function readFormModel(
   let isEnded = false;
   await new Promise<void>((resolve, reject) => {
     const settle = (error?: unknown): void => {
-      clearTimeout(timer);
+      unwatch();
       request.off('data', take).off('end', finish).off('close', leave);
       request.pause();
       if (error === undefined) resolve();
       else reject(error);
     };
     const take = (chunk: Buffer): void => {
-      timer.refresh();
       chunks.push(chunk);
       sizeBytes += chunk.length;
       try {
@@ -68,10 +67,7 @@ export async function readFormModel(
       settle();
     };
     const leave = (): void => settle(clientGone());
-    const timer = setTimeout(() => {
-      const message = `No byte of the form came for ${limits.idleTimeoutMs} ms.`;
-      settle(new GatewayError('invalid_request', 'request_timeout', message));
-    }, limits.idleTimeoutMs);
+    const unwatch = watchUploadRate(request, limits.rate, settle);
     if (response.destroyed) return leave();
     request.on('data', take).on('end', finish).on('close', leave);
     if (request.headers.expect !== undefined) response.writeContinue();

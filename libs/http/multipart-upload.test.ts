@@ -45,7 +45,7 @@ beforeAll(async () => {
       scope: 'files.write',
       request: { body: 'multipart' },
       handler: async (request, response) => {
-        const limits = { fileSizeBytesMax: 60_000_000, idleTimeoutMs: 400 };
+        const limits = { fileSizeBytesMax: 60_000_000, rate: { bytesPerSecondMin: 1_000, windowMs: 400 } };
         const upload = await receiveUpload(request, response, { store: failing, fields: UploadFields, limits });
         const { blob, filename, sizeBytes, sha256 } = upload.file;
         const { purpose, ...rest } = upload.fields;

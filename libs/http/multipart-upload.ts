@@ -8,18 +8,19 @@ import { parseWith } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { clientGone, refuseCompressed } from './json-body.ts';
+import { defaultUploadRate, watchUploadRate, type UploadRate } from './watch-upload-rate.ts';
 
 export type UploadLimits = {
   fileSizeBytesMax: number;
-  /** No byte for this long: the client is taken for dead. */
-  idleTimeoutMs: number;
+  /** Slower than this, the client is cut off. */
+  rate: UploadRate;
   totalTimeoutMs: number;
 };
 
 /** 2 GiB: four times OpenAI's 512 MB, because batches here may be larger. An hour of it is 600 kB/s. */
 export const defaultUploadLimits: UploadLimits = {
   fileSizeBytesMax: 2 * 1_073_741_824,
-  idleTimeoutMs: 30_000,
+  rate: defaultUploadRate,
   totalTimeoutMs: 3_600_000,
 };
 
@@ -117,12 +118,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   });
   const fail = (error: unknown): void => reject(error);
   const timedOut = (what: string): void => fail(formError('request_timeout', what));
-  const onIdle = (): void => {
-    // While the store is the slow one, the client is not to blame.
-    if (request.isPaused()) idle.refresh();
-    else timedOut(`No byte of the upload came for ${limits.idleTimeoutMs} ms.`);
-  };
-  const idle = setTimeout(onIdle, limits.idleTimeoutMs);
+  const unwatch = watchUploadRate(request, limits.rate, fail);
   const onTotal = (): void => timedOut(`The upload took longer than ${limits.totalTimeoutMs} ms.`);
   const total = setTimeout(onTotal, limits.totalTimeoutMs);
 
@@ -172,7 +168,6 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   parser.on('error', () => fail(formError('invalid_multipart', 'The multipart body is malformed or ends too early.')));
   parser.on('finish', () => resolve());
   const onData = (chunk: Buffer): void => {
-    idle.refresh();
     received += chunk.length;
     countTransferred(chunk.length);
     if (received > limits.fileSizeBytesMax + overheadBytesMax) fail(fileTooLarge(limits.fileSizeBytesMax));
@@ -181,7 +176,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
     if (!request.complete) fail(clientGone());
   };
   const detach = (): void => {
-    clearTimeout(idle);
+    unwatch();
     clearTimeout(total);
     request.off('data', onData).off('close', onGone).off('error', onGone);
     request.unpipe(parser);

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { statusOf, toErrorBody } from './error-response.ts';
 import { contextOf } from './request-context.ts';
+import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
 
 export type EventStreamOptions = {
   /** Aborted when the client leaves or stalls, so that whatever feeds `events` stops; its signal belongs to the source. */
@@ -22,7 +23,6 @@ export type EventStreamOptions = {
 export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stalled';
 
 const heartbeatMsDefault = 15_000;
-const stallTimeoutMsDefault = 30_000;
 
 /**
  * Answers with server-sent events, data only: each batch of payloads is one write, sent at once. A source that ends
@@ -103,19 +103,4 @@ function toFrames(payloads: readonly string[]): string {
     text += `data: ${isOneLine ? payload : payload.split(/\r\n|\r|\n/).join('\ndata: ')}\n\n`;
   }
   return text;
-}
-
-/** Resolves true when the client has taken what was written; false when it left, or did not within the time. */
-export function drained(response: ServerResponse, timeoutMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const settle = (isDrained: boolean): void => {
-      clearTimeout(timer);
-      response.off('drain', onDrain).off('close', onClose);
-      resolve(isDrained);
-    };
-    const onDrain = (): void => settle(true);
-    const onClose = (): void => settle(false);
-    const timer = setTimeout(onClose, timeoutMs);
-    response.on('drain', onDrain).on('close', onClose);
-  });
 }

@@ -35,6 +35,8 @@ export type LiveDeps = LivePlanDeps & {
   forward: (request: ForwardRequest, target: Target) => Promise<Outcome>;
   resolveTarget: ResolveTarget;
   requestLog: RequestLog;
+  /** A client that takes nothing of its answer for so long is cut off. */
+  stallTimeoutMs: number;
   logger: Logger;
 };
 
@@ -309,7 +311,7 @@ function sendJson(
   for (const name in headers) head.push(name, headers[name] as string);
   head.push('content-type', answer.contentType, 'content-length', String(answer.body.length));
   response.writeHead(answer.status, head);
-  sendTogether(response, answer.body);
+  sendTogether(response, answer.body, deps.stallTimeoutMs);
   const { status, usage, model, finishReason, providerRequestId, attempts } = answer;
   record(deps, request, call, {
     status,
@@ -334,6 +336,7 @@ async function sendStream(
     controller,
     logger: deps.logger,
     status: answer.status,
+    stallTimeoutMs: deps.stallTimeoutMs,
   });
   const summary: StreamSummary = await answer.done;
   const gone = ended === 'disconnected' || ended === 'stalled';

@@ -3,6 +3,7 @@ import type { Request, Response } from 'express';
 import { hasBody } from '#libs/http/drain-request.ts';
 import { readFormModel, type FormModelLimits, type FormStart } from '#libs/http/form-model.ts';
 import { jsonBodyOf, readJsonBody, type JsonBody, type JsonBodyLimits } from '#libs/http/json-body.ts';
+import { watchUploadRate, type UploadRate } from '#libs/http/watch-upload-rate.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
 import type { RelayCall } from '#libs/providers/provider.ts';
@@ -13,6 +14,7 @@ export type RelayBodyLimits = {
   formModel: FormModelLimits;
   /** Of a body that is not JSON: audio, images, forms. */
   uploadBytesMax: number;
+  uploadRate: UploadRate;
 };
 
 type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
@@ -57,7 +59,7 @@ export async function readRelayBody(
       const read = start?.withModel(model) ?? [];
       const grown = read.reduce((sum, chunk) => sum + chunk.length, 0) - (start?.sizeBytes ?? 0);
       return {
-        body: streamOf(request, response, limits.uploadBytesMax, start, read),
+        body: streamOf(request, response, limits, start, read),
         contentType: request.headers['content-type'] ?? 'application/octet-stream',
         contentLength: length === undefined ? null : Number(length) + grown,
       };
@@ -86,7 +88,7 @@ const tooLarge = (bytesMax: number): GatewayError =>
 function streamOf(
   request: Request,
   response: Response,
-  bytesMax: number,
+  { uploadBytesMax: bytesMax, uploadRate }: RelayBodyLimits,
   start: FormStart | null,
   read: readonly Buffer[],
 ): PassThrough {
@@ -102,6 +104,7 @@ function streamOf(
     bytes += chunk.length;
     if (bytes > bytesMax) body.destroy(tooLarge(bytesMax));
   });
+  watchUploadRate(request, uploadRate, (error) => body.destroy(error));
   request.once('close', () => {
     if (!request.complete) body.destroy(new Error('the client left in the middle of its body'));
   });

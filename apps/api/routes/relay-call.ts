@@ -10,7 +10,7 @@ import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
 import { statusOf } from '#libs/http/error-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
-import { drained } from '#libs/http/sse.ts';
+import { sendPieces } from '#libs/http/send-pieces.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
@@ -21,6 +21,7 @@ export type RelayDeps = RelayBodyLimits & {
   forwarder: Pick<Forwarder, 'relay'>;
   resolveTarget: ResolveTarget;
   requestLog: RequestLog;
+  stallTimeoutMs: number;
 };
 
 /** One operation of a pass-through area; `path` is the route's, in Express form. */
@@ -31,8 +32,6 @@ export type RelayOperation = {
   operationId: string;
   summary: string;
 };
-
-const stallTimeoutMs = 30_000;
 
 /**
  * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as
@@ -98,7 +97,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         throw error;
       }
       try {
-        await sendRelayed(request, response, answer, controller);
+        await sendRelayed(request, response, answer, controller, deps.stallTimeoutMs);
         await recordAnswer(deps, request, response, call, answer);
       } catch (error) {
         if (!call.isRecorded) recordFailure(deps, request, call, error, signal.aborted);
@@ -150,6 +149,7 @@ async function sendRelayed(
   response: Response,
   answer: RelayAnswer,
   controller: AbortController,
+  stallTimeoutMs: number,
 ): Promise<void> {
   const headers = withShortWait(answer.headers);
   for (const name in headers) response.setHeader(name, headers[name] as string);
@@ -160,11 +160,7 @@ async function sendRelayed(
     return drainThenEnd(request, response, Buffer.concat(chunks), { isSlow: false });
   }
   try {
-    for await (const chunk of answer.body as AsyncIterable<Buffer>) {
-      if (response.destroyed) break;
-      if (!response.write(chunk) && !(await drained(response, stallTimeoutMs))) break;
-    }
-    if (answer.body.readableEnded && !response.destroyed) response.end();
+    await sendPieces(response, answer.body as AsyncIterable<Buffer>, stallTimeoutMs);
   } catch {
     // Recorded by what `done` says.
   }

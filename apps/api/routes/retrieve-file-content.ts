@@ -1,13 +1,21 @@
-import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
+import { sendPieces } from '#libs/http/send-pieces.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 
 /** GET /v1/files/{file_id}/content: the bytes, streamed, as they were uploaded or written. Errors: not_found. */
-export function retrieveFileContent({ files, blobs }: { files: Files; blobs: BlobStore }): Route {
+export function retrieveFileContent({
+  files,
+  blobs,
+  stallTimeoutMs,
+}: {
+  files: Files;
+  blobs: BlobStore;
+  stallTimeoutMs: number;
+}): Route {
   return {
     method: 'GET',
     path: '/v1/files/:file_id/content',
@@ -24,8 +32,7 @@ export function retrieveFileContent({ files, blobs }: { files: Files; blobs: Blo
       // An attachment: a browser must not render what somebody uploaded.
       response.setHeader('content-disposition', `attachment; filename*=UTF-8''${encodeURIComponent(file.filename)}`);
       try {
-        content.on('data', (chunk: Buffer) => countTransferred(chunk.length));
-        await pipeline(content, response);
+        await sendPieces(response, counted(content), stallTimeoutMs);
       } catch (error) {
         // A client that leaves in the middle is no error of ours; before the first byte there is still an answer to give.
         if (!response.headersSent) throw error;
@@ -33,4 +40,11 @@ export function retrieveFileContent({ files, blobs }: { files: Files; blobs: Blo
       }
     }),
   };
+}
+
+async function* counted(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  for await (const chunk of content) {
+    countTransferred(chunk.length);
+    yield chunk;
+  }
 }

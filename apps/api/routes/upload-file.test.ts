@@ -7,6 +7,7 @@ import { CommitOutcomeUnknownError } from '#libs/database/database-error.ts';
 import type { Files } from '#libs/files/files.ts';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { defaultUploadRate } from '#libs/http/watch-upload-rate.ts';
 import { uploadFile } from './upload-file.ts';
 
 /** Uploads to a server whose transaction fails so; returns how many blobs are left. */
@@ -15,7 +16,9 @@ async function blobsAfter(failure: Error): Promise<number> {
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const blobs = await createDiskBlobStore({ folder });
   const files = { upload: () => Promise.reject(failure) } as unknown as Files;
-  await using server = await serveForTest([uploadFile({ files, blobs, sizeBytesMax: 1_000 })]);
+  await using server = await serveForTest([
+    uploadFile({ files, blobs, sizeBytesMax: 1_000, uploadRate: defaultUploadRate }),
+  ]);
   const form = new FormData();
   form.set('purpose', 'batch');
   form.set('file', new Blob(['{}\n']), 'in.jsonl');

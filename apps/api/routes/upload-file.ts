@@ -5,6 +5,7 @@ import { FileObject, FileUploadFields } from '#libs/contracts/files.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import type { Files } from '#libs/files/files.ts';
 import { receiveUpload } from '#libs/http/multipart-upload.ts';
+import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
@@ -30,10 +31,12 @@ export function uploadFile({
   files,
   blobs,
   sizeBytesMax,
+  uploadRate,
 }: {
   files: Files;
   blobs: BlobStore;
   sizeBytesMax: number;
+  uploadRate: UploadRate;
 }): Route {
   return {
     method: 'POST',
@@ -46,7 +49,7 @@ export function uploadFile({
     responses: { 200: { description: 'The file.', schema: FileObject } },
     handler: async (request, response) => {
       const identity = callIdentityOf(request);
-      const limits = { fileSizeBytesMax: sizeBytesMax };
+      const limits = { fileSizeBytesMax: sizeBytesMax, rate: uploadRate };
       const upload = await receiveUpload(request, response, { store: blobs, fields: UploadForm, limits });
       try {
         const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
