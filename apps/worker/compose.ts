@@ -1,25 +1,21 @@
 import { sql } from 'kysely';
-import { listLivingKeys } from '#libs/access/list-living-keys.ts';
 import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
-import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
+import { chunkQueue, closeQueue } from '#libs/batches/batch-queues.ts';
 import { closeBatch } from '#libs/batches/close-batch.ts';
 import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
-import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
+import { createSmallFinisher } from '#libs/batches/finish-small.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/line-waits.ts';
 import { createSlots } from '#libs/batches/slots.ts';
-import { validateBatch } from '#libs/batches/validate-batch.ts';
-import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
@@ -28,15 +24,12 @@ import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
+import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
 import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
-
-// Input files that are checked, and batches whose result files are written: those of millions of lines take minutes, and
-// smaller ones should not have to wait for them.
-const filesAtOnce = 2;
 
 /** Wires the worker process; the parts are in start order. */
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
@@ -95,6 +88,17 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     },
     now: Date.now,
   });
+  const batchFiles = createBatchFileJobs({
+    config,
+    platform,
+    validator,
+    watch,
+    inputBlob,
+    releaseTarget,
+    onValidated: () => dispatcher.wake(),
+    logger,
+  });
+  const smallFinisher = createSmallFinisher({ finalise: (id, signal) => batchFiles.finalise(id, signal), logger });
   const runner = createChunkRunner({
     db,
     eventLog,
@@ -111,6 +115,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     isCrowded: () => chunkWorker?.isCrowded() === true || room.inFlight().waiting > 0,
     isLogFull: () => requestLog.isFull(),
     inputBlob,
+    onSmallDone: (batchId) => smallFinisher.finish(batchId),
     onChunkDone: () => dispatcher.wake(),
     logger,
   });
@@ -159,59 +164,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const jobs: Part = {
     name: 'jobs',
     async start() {
-      await queue.work(validateQueue, { concurrency: filesAtOnce, outlastOutages: true }, async (job) => {
-        const batch = await validateBatch(
-          {
-            db,
-            eventLog,
-            blobs,
-            validator,
-            watch,
-            releaseTarget,
-            virtualKeys: (workspaceId) => listLivingKeys(db, workspaceId),
-            logger,
-            findInput: async (workspaceId, fileId) => {
-              try {
-                return await files.retrieve(workspaceId, fileId);
-              } catch (error) {
-                if (error instanceof GatewayError && error.kind === 'not_found') return undefined;
-                throw error;
-              }
-            },
-            limits: {
-              linesMax: config.SLUICE_BATCH_LINES_MAX ?? null,
-              linesPerChunk: config.SLUICE_CHUNK_LINES,
-              chunkBytesMax: config.SLUICE_CHUNK_BYTES,
-            },
-          },
-          job.payload.batch_id,
-          AbortSignal.any([job.signal, stopping.signal]),
-        );
-        if (batch?.status === 'in_progress') dispatcher.wake();
-      });
-      await queue.work(finaliseQueue, { concurrency: filesAtOnce, outlastOutages: true }, async (job) => {
-        const batch = await finaliseBatch(
-          {
-            db,
-            eventLog,
-            blobs,
-            inputBlob,
-            releaseTarget,
-            logger,
-            recordFile: async (unit, { id, ...file }) => {
-              await files.record(unit, id, { purpose: 'batch_output', ...file });
-            },
-          },
-          job.payload.batch_id,
-          AbortSignal.any([job.signal, stopping.signal]),
-        );
-        if (batch && isTerminal(batch.status)) {
-          logger.info(
-            { batch_id: batch.id, status: batch.status, completed: batch.completed, failed: batch.failed },
-            'batch ended',
-          );
-        }
-      });
+      await batchFiles.work(stopping.signal);
       await queue.work(closeQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
@@ -238,6 +191,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       waits,
       platform.queuePart,
       dispatcher,
+      smallFinisher,
       createHousekeeping({ db, queue, logger }),
       jobs,
       platform.outlastingOutages({

@@ -23,6 +23,14 @@ const durable = {
 /** pg-boss waits alike after an error and after a crash, and a crash must be made good within 30 s, heartbeat included. */
 const patient = { retryDelay: 1, retryBackoff: true, retryDelayMax: 10 };
 
+/**
+ * The `priority` of validate and finalise jobs of small batches. Workers have room for them that large batches, whose jobs
+ * take minutes, cannot take; and those have room of their own, so that many small ones do not keep them out either.
+ */
+export const smallLane = 1;
+/** An input file that is checked in a moment. */
+export const smallInputBytes = 1_048_576;
+
 /** Reads the input file, checks every line, and cuts it into chunks. */
 export const validateQueue: QueueDefinition<BatchPayload> = {
   name: 'batch-validate',

@@ -8,13 +8,15 @@ import { newId } from '#libs/kernel/ids.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { closeQueue, validateQueue } from './batch-queues.ts';
+import { closeQueue, smallInputBytes, smallLane, validateQueue } from './batch-queues.ts';
 import { dropPendingChunks } from './close-batch.ts';
 import { hastenChunks } from './put-off-chunk.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 
 export type NewBatch = {
   inputFileId: string;
+  /** The size of that file; null where it is not known, as the file is not. */
+  inputBytes: number | null;
   endpoint: string;
   completionWindow: string;
   metadata: Record<string, string> | null;
@@ -72,7 +74,8 @@ export function createBatches(deps: {
             },
           },
         ]);
-        await queue.enqueue(unit.tx, validateQueue, { batch_id: id });
+        const isSmall = batch.inputBytes === null || batch.inputBytes <= smallInputBytes;
+        await queue.enqueue(unit.tx, validateQueue, { batch_id: id }, isSmall ? { priority: smallLane } : {});
         return { status: 200, body: toOpenAiBatch(row) };
       });
       return { batch: result.body, replayed: result.replayed };

@@ -4,7 +4,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { finaliseQueue } from './batch-queues.ts';
+import { enqueueFinalise } from './finish-small.ts';
 import { countOpenChunks } from './settle-group.ts';
 
 /**
@@ -36,7 +36,9 @@ export async function closeBatch(
     if (events.length === 0) return;
     const after = await unit.append(batchModel, batchId, events);
     await dropPendingChunks(unit.tx, batchId);
-    if (after.status === 'finalizing') await queue.enqueue(unit.tx, finaliseQueue, { batch_id: batchId });
+    if (after.status === 'finalizing') {
+      await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { isTaken: false });
+    }
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
   });
 }

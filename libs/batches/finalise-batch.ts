@@ -9,6 +9,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { splitChunk } from '#libs/validation/json-lines.ts';
 import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
+import { dropFinaliseJob } from './finish-small.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 
@@ -201,6 +202,7 @@ async function finish(
       .where('batch_id', '=', batch.id)
       .where('state', '<>', 'done')
       .execute();
+    await dropFinaliseJob(unit.tx, batch.id);
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
   });

@@ -52,6 +52,8 @@ type Deps = {
   isLogFull: () => boolean;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
   inputBlob: (batch: BatchRow) => Promise<string>;
+  /** The last line of a small batch was settled. */
+  onSmallDone: (batchId: string) => void;
   /** A chunk is done: the dispatcher may release another. */
   onChunkDone: () => void;
   logger: Logger;

@@ -5,7 +5,8 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { chunkQueue, finaliseQueue } from './batch-queues.ts';
+import { chunkQueue } from './batch-queues.ts';
+import { enqueueFinalise, isSmall } from './finish-small.ts';
 import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
 import { resultsRoot } from './results-root.ts';
 
@@ -20,6 +21,14 @@ export type LineResult = {
   release: () => void;
 };
 
+export type SettleDeps = {
+  eventLog: EventLog;
+  queue: JobQueue;
+  logger: Logger;
+  /** The last line of a small batch has its result: this process finishes it. */
+  onSmallDone: (batchId: string) => void;
+};
+
 export type ChunkClaim = { chunk: number; job: { id: string; retryCount: number } };
 
 /**
@@ -30,29 +39,32 @@ export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
 
 /**
  * One short transaction under the stream's lock: inserts the results that are new, closes the chunks, and appends what
- * the database says it inserted. The transaction that brings the last result also ends the taking of results.
+ * the database says it inserted. The transaction that brings the last result also ends the taking of results; of a small
+ * batch, `onSmallDone` is told then.
  */
 export async function settleGroup(
-  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger },
+  deps: SettleDeps,
   { id, workspaceId }: { id: string; workspaceId: string },
   group: readonly LineResult[],
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' } };
   const sorted = firstOfEachLine(group);
-  return await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+  const { outcomes, isDone } = await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.load(batchModel, id);
     if (!batch || !takesResults(batch)) {
       if (group.length > 0)
         deps.logger.warn({ batch_id: id, lines: group.length, status: batch?.status }, 'results came too late');
       for (const { job } of claims) await deps.queue.complete(unit.tx, chunkQueue, job);
-      return claims.map(() => 'refused' as const);
+      return { outcomes: claims.map(() => 'refused' as const), isDone: false };
     }
     const inserted = await insertResults(unit.tx, batch, sorted);
     const outcomes = await closeChunks(deps.queue, unit.tx, batch, claims);
-    await decideAndAppend(deps.queue, unit, batch, inserted);
-    return outcomes;
+    const after = await decideAndAppend(deps.queue, unit, batch, inserted);
+    return { outcomes, isDone: after.status === 'finalizing' && isSmall(after) };
   });
+  if (isDone) deps.onSmallDone(id);
+  return outcomes;
 }
 
 /**
@@ -126,7 +138,8 @@ async function closeChunks(
   return outcomes;
 }
 
-async function countUnsettled(tx: Transaction<Database>, batch: BatchRow, chunk: number): Promise<number> {
+/** How many lines of a chunk have no result. */
+export async function countUnsettled(tx: Transaction<Database>, batch: BatchRow, chunk: number): Promise<number> {
   const { rows } = await sql<{ unsettled: number }>`
     select line_count - (
       select count(*)::int from batch_result
@@ -142,7 +155,7 @@ async function decideAndAppend(
   unit: UnitOfWork,
   batch: BatchRow,
   inserted: readonly LineResult[],
-): Promise<void> {
+): Promise<BatchRow> {
   const completed = inserted.filter((result) => result.succeeded).length;
   const settled =
     inserted.length === 0
@@ -157,7 +170,10 @@ async function decideAndAppend(
   const openChunks = batch.status === 'cancelling' ? await countOpenChunks(unit.tx, batch.id) : 1;
   const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
   const after = await unit.append(batchModel, batch.id, events);
-  if (after.status === 'finalizing') await queue.enqueue(unit.tx, finaliseQueue, { batch_id: batch.id });
+  if (after.status === 'finalizing') {
+    await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { isTaken: true });
+  }
+  return after;
 }
 
 /** How many chunks of a batch are not done. */

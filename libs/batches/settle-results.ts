@@ -1,9 +1,6 @@
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
-import type { EventLog } from '#libs/event-log/event-log.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { settleGroup, type ChunkClaim, type CloseOutcome, type LineResult } from './settle-group.ts';
+import { settleGroup, type ChunkClaim, type CloseOutcome, type LineResult, type SettleDeps } from './settle-group.ts';
 
 export type Settler = {
   /** Takes a result; it is committed with the batch's next group. */
@@ -31,7 +28,7 @@ type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; re
  * bounded by the worker's slots.
  */
 export function createSettler(
-  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger; signal: AbortSignal },
+  deps: SettleDeps & { signal: AbortSignal },
   batch: { id: string; workspaceId: string },
 ): Settler {
   let results: LineResult[] = [];
@@ -128,7 +125,7 @@ export function createSettler(
  * results are paid for and must not be lost to an outage.
  */
 async function settleUntilDone(
-  deps: { eventLog: EventLog; queue: JobQueue; logger: Logger; signal: AbortSignal },
+  deps: SettleDeps & { signal: AbortSignal },
   batch: { id: string; workspaceId: string },
   group: readonly LineResult[],
   claims: readonly ChunkClaim[],

@@ -30,6 +30,9 @@ export type ClaimedJob<Payload> = {
 /** `group`: jobs that `workInGroups` bounds together. */
 type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number; group?: string };
 
+/** Both ends are included. */
+type Priorities = { minPriority?: number; maxPriority?: number };
+
 export type JobQueue = Part & {
   /** Enqueues inside the caller's transaction: the job exists if and only if the transaction commits. */
   enqueue<Payload extends object>(
@@ -46,11 +49,12 @@ export type JobQueue = Part & {
   /**
    * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
    * `outlastOutages`: one that fails because the database is away is begun anew under the same claim until it answers,
-   * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated.
+   * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated. `priorities`: only jobs
+   * of these.
    */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
-    options: { concurrency: number; outlastOutages?: boolean },
+    options: { concurrency: number; outlastOutages?: boolean; priorities?: Priorities },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /**
@@ -133,7 +137,7 @@ export function createJobQueue(deps: {
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
     },
-    async work(queue, { concurrency, outlastOutages = false }, handler) {
+    async work(queue, { concurrency, outlastOutages = false, priorities = {} }, handler) {
       const outlasting: typeof handler = async (job) => {
         await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
       };
@@ -159,7 +163,7 @@ export function createJobQueue(deps: {
         };
       // Of the queue itself only its cached options are read here; the polling outlasts outages by itself.
       for (let index = 0; index < concurrency; index += 1)
-        await startWorker(boss, queue, logged(outlastOutages ? outlasting : handler));
+        await startWorker(boss, queue, priorities, logged(outlastOutages ? outlasting : handler));
     },
     workInGroups(queue, limits, handler) {
       const worker = startGroupWorker({ boss, logger, onError: logError }, queue, limits, handler);
@@ -261,12 +265,13 @@ async function outlastOutage(
 async function startWorker<Payload extends object>(
   boss: PgBoss,
   queue: QueueDefinition<Payload>,
+  priorities: Priorities,
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
 ): Promise<void> {
   const workerId = await boss.work(
     queue.name,
     // A job that the monitor takes from a dead worker, or that waited to be tried again, is told by no NOTIFY.
-    { batchSize: 1, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
+    { ...priorities, batchSize: 1, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
     async (jobs: Job<Payload>[]) => {
       for (const job of jobs) {
         try {

@@ -108,7 +108,8 @@ export function createBatchFileValidator(options: Options = {}): BatchFileValida
   const temporaryDirectory = options.temporaryDirectory ?? tmpdir();
   return {
     // One slice more than threads is in flight, so that no thread waits for the next.
-    validate: (input) => validateFile(input, { pool, limits, temporaryDirectory, slicesInFlight: threads + 1 }),
+    validate: (input) =>
+      validateFile(input, { pool: pool.forFile(), limits, temporaryDirectory, slicesInFlight: threads + 1 }),
     stop: () => pool.stop(),
   };
 }

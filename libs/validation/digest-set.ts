@@ -1,7 +1,7 @@
 import { wordsPerDigest } from './slice-task.ts';
 
 const shardCount = 256;
-const capacityInitial = 64;
+const capacityInitial = 8;
 
 /**
  * A set of 16-byte digests in plain memory: no object per entry, 16 bytes each at a fill of 3/8 to 3/4. In 256 shards

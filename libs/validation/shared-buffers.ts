@@ -1,5 +1,7 @@
 // What a slice may have beyond its lines: the rest of the buffer of the source in which it was found to be full.
 const overhangBytes = 256 * 1_024;
+// A small file is one slice: to set up as much memory as for any would take longer than to check it.
+const smallPart = 1 / 16;
 
 /**
  * Memory for slices, shared with threads and used again: without that, every megabyte of a file would be a new
@@ -11,7 +13,8 @@ export function createSharedBuffers({ sliceBytes, lineBytesMax }: { sliceBytes: 
   const free: SharedArrayBuffer[] = [];
   return {
     take(sizeBytes: number): Uint8Array {
-      const reused = sizeBytes <= capacity ? (free.pop() ?? new SharedArrayBuffer(capacity)) : undefined;
+      const isUsual = sizeBytes > sliceBytes * smallPart && sizeBytes <= capacity;
+      const reused = isUsual ? (free.pop() ?? new SharedArrayBuffer(capacity)) : undefined;
       return new Uint8Array(reused ?? new SharedArrayBuffer(sizeBytes), 0, sizeBytes);
     },
     giveBack(bytes: Uint8Array): void {

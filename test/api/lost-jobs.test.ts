@@ -32,7 +32,12 @@ test(
     onTestFinished(async () => await queue.stop?.());
     const eventLog = createEventLog(database.db);
     const id = await createRunningBatch(database, { eventLog }, { lines: 1 });
-    await settleGroup({ eventLog, queue, logger }, { id, workspaceId: 'ws_1' }, [lineResult(id, 1)], []);
+    await settleGroup(
+      { eventLog, queue, logger, onSmallDone: () => {} },
+      { id, workspaceId: 'ws_1' },
+      [lineResult(id, 1)],
+      [],
+    );
     expect((await readBatch(database, id)).status).toBe('finalizing');
     // The last of its tries fails.
     await sql`update pgboss.job set state = 'active', started_on = now(), heartbeat_on = now(), retry_count = retry_limit

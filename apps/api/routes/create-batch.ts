@@ -3,6 +3,7 @@ import { credentialsOf, namedProvider, type RequestCredentials } from '#libs/acc
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import { BatchObject, CreateBatchRequest, type BatchEndpoint, type GatewayOptions } from '#libs/contracts/batches.ts';
+import type { FileRow } from '#libs/files/file-model.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
@@ -38,13 +39,15 @@ export function createBatch({
     ...withInput({ body: CreateBatchRequest }, async ({ body }, request, response) => {
       const caller = callerOf(request);
       requireScope(caller, scopeOf(body.endpoint));
-      await refuseOtherPurposes(files, caller.workspaceId, body.input_file_id);
+      const file = await files.find(caller.workspaceId, body.input_file_id);
+      refuseOtherPurposes(file);
       const { workspaceId, defaults } = caller;
       const credentials = withOptions(credentialsOf(request.headers), body.gateway_options);
       const credential = await batchTargets.choose({ workspaceId, credentials, defaults });
       const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
       const { batch, replayed } = await batches.create(identity, eventMetadataOf(request), {
         inputFileId: body.input_file_id,
+        inputBytes: file?.bytes ?? null,
         endpoint: body.endpoint,
         completionWindow: body.completion_window,
         metadata: body.metadata ?? null,
@@ -85,10 +88,9 @@ function withOptions(sent: RequestCredentials, options: GatewayOptions): Request
 }
 
 /** A file that is there but was uploaded for something else is a wrong parameter; one that is not there is found later. */
-async function refuseOtherPurposes(files: Files, workspaceId: string, fileId: string): Promise<void> {
-  const file = await files.find(workspaceId, fileId);
+function refuseOtherPurposes(file: FileRow | undefined): void {
   if (!file || file.purpose === 'batch') return;
-  const message = `The file ${fileId} has the purpose '${file.purpose}'. Upload the input with the purpose 'batch'.`;
+  const message = `The file ${file.id} has the purpose '${file.purpose}'. Upload the input with the purpose 'batch'.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'input_file_id' });
 }
 

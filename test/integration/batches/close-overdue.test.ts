@@ -43,6 +43,7 @@ test('a batch leaves no job in the queue for its deadline, and is told of when t
     metadata,
     {
       inputFileId: 'file-1',
+      inputBytes: null,
       endpoint: '/v1/chat/completions',
       completionWindow: '24h',
       metadata: null,

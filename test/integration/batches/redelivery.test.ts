@@ -23,7 +23,8 @@ const database = useTestDatabase();
 const engine = useBatchEngine(database);
 
 async function settle(id: string, lines: readonly number[], chunk = 0): Promise<void> {
-  const deps = { eventLog: engine.eventLog, queue: engine.queue, logger: silent, signal: new AbortController().signal };
+  const { signal } = new AbortController();
+  const deps = { ...engine, logger: silent, signal, onSmallDone: () => {} };
   const settler = createSettler(deps, { id, workspaceId: 'ws_1' });
   for (const line of lines) settler.add(lineResult(id, line, { chunk }));
   await settler.flush();

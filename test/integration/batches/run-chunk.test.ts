@@ -77,6 +77,7 @@ function setUp(
     waits: { begin: () => () => {} },
     isCrowded: () => false,
     isLogFull: () => false,
+    onSmallDone: () => {},
     async callLine({ line, signal, place }) {
       called.push(line);
       await call(line, signal, place);

@@ -23,7 +23,7 @@ const engine = useBatchEngine(database);
 const ending = new AbortController();
 
 function settlerOf(id: string, logger = silent): Settler {
-  const deps = { eventLog: engine.eventLog, queue: engine.queue, logger, signal: ending.signal };
+  const deps = { ...engine, logger, signal: ending.signal, onSmallDone: () => {} };
   return createSettler(deps, { id, workspaceId: 'ws_1' });
 }
 

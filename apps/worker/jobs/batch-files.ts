@@ -1,0 +1,116 @@
+import { listLivingKeys } from '#libs/access/list-living-keys.ts';
+import { isTerminal } from '#libs/batches/batch.ts';
+import type { BatchRow } from '#libs/batches/batch-model.ts';
+import { finaliseQueue, smallLane, validateQueue, type BatchPayload } from '#libs/batches/batch-queues.ts';
+import type { BatchWatch } from '#libs/batches/batch-watch.ts';
+import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
+import { validateBatch } from '#libs/batches/validate-batch.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { QueueDefinition } from '#libs/queue/job-queue.ts';
+import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+import type { Platform } from '../../platform/compose.ts';
+import type { WorkerConfig } from '../config.ts';
+
+// Input files that are checked, and batches whose result files are written. Those of millions of lines take minutes; small
+// ones have places of their own, and mostly wait for the database.
+const lanes = [
+  { concurrency: 2, priorities: { maxPriority: smallLane - 1 } },
+  { concurrency: 4, priorities: { minPriority: smallLane } },
+];
+
+type Deps = {
+  config: WorkerConfig;
+  platform: Platform;
+  validator: BatchFileValidator;
+  watch: BatchWatch;
+  inputBlob: (batch: BatchRow) => Promise<string>;
+  releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
+  /** A batch has chunks that may be released. */
+  onValidated: () => void;
+  logger: Logger;
+};
+
+export type BatchFileJobs = {
+  /** Ends a batch that takes no more results. */
+  finalise(batchId: string, signal: AbortSignal): Promise<void>;
+  /** Begins to work on the queues; `stopping` ends what is under way. */
+  work(stopping: AbortSignal): Promise<void>;
+};
+
+/** The jobs that read a batch's input file and write its result files. */
+export function createBatchFileJobs(deps: Deps): BatchFileJobs {
+  const { config, validator, watch, inputBlob, releaseTarget, logger } = deps;
+  const { db, eventLog, queue, blobs, files } = deps.platform;
+
+  async function validate(batchId: string, signal: AbortSignal): Promise<void> {
+    const batch = await validateBatch(
+      {
+        db,
+        eventLog,
+        blobs,
+        validator,
+        watch,
+        releaseTarget,
+        virtualKeys: (workspaceId) => listLivingKeys(db, workspaceId),
+        logger,
+        findInput: async (workspaceId, fileId) => {
+          try {
+            return await files.retrieve(workspaceId, fileId);
+          } catch (error) {
+            if (error instanceof GatewayError && error.kind === 'not_found') return undefined;
+            throw error;
+          }
+        },
+        limits: {
+          linesMax: config.SLUICE_BATCH_LINES_MAX ?? null,
+          linesPerChunk: config.SLUICE_CHUNK_LINES,
+          chunkBytesMax: config.SLUICE_CHUNK_BYTES,
+        },
+      },
+      batchId,
+      signal,
+    );
+    if (batch?.status === 'in_progress') deps.onValidated();
+  }
+
+  async function finalise(batchId: string, signal: AbortSignal): Promise<void> {
+    const batch = await finaliseBatch(
+      {
+        db,
+        eventLog,
+        blobs,
+        inputBlob,
+        releaseTarget,
+        logger,
+        recordFile: async (unit, { id, ...file }) => {
+          await files.record(unit, id, { purpose: 'batch_output', ...file });
+        },
+      },
+      batchId,
+      signal,
+    );
+    if (!batch || !isTerminal(batch.status)) return;
+    const { id, status, completed, failed } = batch;
+    logger.info({ batch_id: id, status, completed, failed }, 'batch ended');
+  }
+
+  return {
+    finalise,
+    async work(stopping) {
+      const workOn = async (
+        jobs: QueueDefinition<BatchPayload>,
+        handler: (batchId: string, signal: AbortSignal) => Promise<void>,
+      ): Promise<void> => {
+        for (const lane of lanes) {
+          await queue.work(jobs, { ...lane, outlastOutages: true }, (job) =>
+            handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping])),
+          );
+        }
+      };
+      await workOn(validateQueue, validate);
+      await workOn(finaliseQueue, finalise);
+    },
+  };
+}
