@@ -148,7 +148,7 @@ const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
     'close drained': ['batch.finalizing cancelled'],
   },
   finalizing: { ...ended, finish: ['batch.completed'] },
-  'finalizing (cancelled)': { ...ended, finish: ['batch.cancelled'] },
+  'finalizing (cancelled)': { ...nothing, finish: ['batch.cancelled'] },
   'finalizing (expired)': { ...ended, finish: ['batch.expired'] },
   completed: ended,
   cancelled: nothing,

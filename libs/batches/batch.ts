@@ -172,12 +172,18 @@ function decideCancel(batch: BatchState): BatchEvent[] {
     case 'cancelled':
       return [];
     case 'finalizing':
+      // It is shown as `cancelling`, and cancelling twice answers twice.
+      if (batch.finalizing_reason === 'cancelled') return [];
+      throw notCancellable(batch.status);
     case 'completed':
     case 'failed':
     case 'expired':
-      throw new GatewayError('conflict', null, `Cannot cancel a batch with status '${batch.status}'.`);
+      throw notCancellable(batch.status);
   }
 }
+
+const notCancellable = (status: BatchStatus): GatewayError =>
+  new GatewayError('conflict', null, `Cannot cancel a batch with status '${status}'.`);
 
 function decideClose(batch: BatchState, openChunks: number, now: Date): BatchEvent[] {
   if (batch.status === 'cancelling') {

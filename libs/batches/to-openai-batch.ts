@@ -12,7 +12,7 @@ export function toOpenAiBatch(batch: BatchRow) {
     errors: batch.errors && { object: 'list' as const, data: batch.errors },
     input_file_id: batch.input_file_id,
     completion_window: batch.completion_window,
-    status: batch.status,
+    status: shownStatus(batch),
     output_file_id: batch.output_file_id,
     error_file_id: batch.error_file_id,
     created_at: toUnixSeconds(batch.created_at),
@@ -34,6 +34,11 @@ export function toOpenAiBatch(batch: BatchRow) {
     },
     metadata: batch.metadata,
   };
+}
+
+/** A batch that was cancelled is `cancelling` until its files are there; only within is that `finalizing`, too. */
+function shownStatus({ status, finalizing_reason: reason }: BatchRow): BatchRow['status'] {
+  return status === 'finalizing' && reason === 'cancelled' ? 'cancelling' : status;
 }
 
 export type OpenAiBatch = ReturnType<typeof toOpenAiBatch>;
