@@ -36,6 +36,7 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
       return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums };
     }
     case 'batch.chunk_redelivered':
+    case 'batch.chunk_put_off':
       return row;
     case 'batch.cancel_requested':
       return { ...row, status: 'cancelling', cancelling_at: at };

@@ -98,6 +98,7 @@ const commands = {
   'settle the last': { type: 'settle', settled: settled(9, 1), openChunks: 1 },
   'settle nothing new': { type: 'settle', settled: null, openChunks: 1 },
   'record redelivery': { type: 'record_redelivery', chunk: 1, attempt: 2, unsettled: 5 },
+  'put off chunk': { type: 'put_off_chunk', chunk: 1, unsettled: 5, resumeAt: new Date(0) },
   cancel: { type: 'cancel' },
   'close with open chunks': { type: 'close', openChunks: 1 },
   'close drained': { type: 'close', openChunks: 0 },
@@ -113,6 +114,7 @@ const nothing: Record<CommandName, Expected> = {
   'settle the last': [],
   'settle nothing new': [],
   'record redelivery': [],
+  'put off chunk': [],
   cancel: [],
   'close with open chunks': [],
   'close drained': [],
@@ -138,6 +140,7 @@ const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
     'settle some': ['batch.lines_settled'],
     'settle the last': ['batch.lines_settled', 'batch.finalizing completed'],
     'record redelivery': ['batch.chunk_redelivered'],
+    'put off chunk': ['batch.chunk_put_off'],
     cancel: ['batch.cancel_requested'],
   },
   'cancelling after validation': {

@@ -57,7 +57,10 @@ export type BatchEvent =
         results_root: string;
       };
     }
+  /** A claim was lost: a crash, or a worker that stopped. Lines without a result may be called again. */
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
+  /** No crash: all lines of the chunk waited for their provider until `resume_at` (ISO 8601), when they begin anew. */
+  | { type: 'batch.chunk_put_off'; data: { chunk: number; unsettled: number; resume_at: string } }
   | { type: 'batch.cancel_requested'; data: Record<string, never> }
   | { type: 'batch.finalizing'; data: { reason: FinalizingReason } }
   | { type: 'batch.completed'; data: BatchOutcome }
@@ -82,6 +85,7 @@ export type BatchCommand =
   | { type: 'fail_validation'; errors: BatchError[] }
   | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
+  | { type: 'put_off_chunk'; chunk: number; unsettled: number; resumeAt: Date }
   | { type: 'cancel' }
   /** Asked at the deadline, after a cancel and ten minutes after it: is there a reason to stop taking results? */
   | { type: 'close'; openChunks: number }
@@ -123,6 +127,11 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
     case 'record_redelivery': {
       const { type: _type, ...data } = command;
       return takesResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
+    }
+    case 'put_off_chunk': {
+      const { chunk, unsettled, resumeAt } = command;
+      const data = { chunk, unsettled, resume_at: resumeAt.toISOString() };
+      return batch.status === 'in_progress' ? [{ type: 'batch.chunk_put_off', data }] : [];
     }
     case 'cancel':
       return decideCancel(batch);

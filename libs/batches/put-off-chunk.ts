@@ -3,9 +3,11 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { backFromWaiting } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { decideBatch } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import { chunkJobId } from './dispatch-chunks.ts';
+import { countUnsettled } from './settle-group.ts';
 
 /**
  * Gives a claimed chunk back to be taken up in `delayMs`, by the clock of the database: under a new generation, and so a new job, in the transaction that
@@ -36,6 +38,9 @@ export async function putOffChunk(
     const { generation } = released;
     const id = chunkJobId(batch.id, chunk, generation);
     const startAfter = new Date(unit.now.getTime() + delayMs);
+    const unsettled = await countUnsettled(unit.tx, state, chunk);
+    const putOff = { type: 'put_off_chunk' as const, chunk, unsettled, resumeAt: startAfter };
+    await unit.append(batchModel, batch.id, decideBatch(state, putOff, unit.now));
     const waits = state.status === 'in_progress' ? { startAfter, priority: backFromWaiting } : {};
     const options = { id, group: batch.id, ...waits };
     await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);

@@ -55,8 +55,11 @@ export async function takeUpRedelivered(
     const chunk = await findChunk(unit, batch.id, chunkNumber);
     const settled = await settledLines(unit, state, chunk);
     const unsettled = chunk.line_count - settled.size;
-    const record = { type: 'record_redelivery' as const, chunk: chunkNumber, attempt: job.retryCount, unsettled };
-    await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
+    // A first claim after the chunk was put off, or cut in two, lost nothing: the log has that already.
+    if (job.retryCount > 0 || !chunk.handed_back) {
+      const record = { type: 'record_redelivery' as const, chunk: chunkNumber, attempt: job.retryCount, unsettled };
+      await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
+    }
     const before = chunk.redeliveries_without_progress;
     const fruitless = settled.size > chunk.settled_lines ? 0 : chunk.handed_back ? before : before + 1;
     if (fruitless >= fruitlessBeforeSplit && unsettled > 1) {

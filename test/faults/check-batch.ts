@@ -51,16 +51,31 @@ type EventType = BatchEvent['type'];
 // The state machine as it may be seen in the log; `null` is before the first event.
 const followers: Record<EventType, readonly EventType[]> = {
   'batch.created': ['batch.validated', 'batch.failed', 'batch.cancel_requested', 'batch.expired'],
-  'batch.validated': ['batch.lines_settled', 'batch.chunk_redelivered', 'batch.cancel_requested', 'batch.finalizing'],
+  'batch.validated': [
+    'batch.lines_settled',
+    'batch.chunk_redelivered',
+    'batch.chunk_put_off',
+    'batch.cancel_requested',
+    'batch.finalizing',
+  ],
   'batch.lines_settled': [
     'batch.lines_settled',
     'batch.chunk_redelivered',
+    'batch.chunk_put_off',
     'batch.cancel_requested',
     'batch.finalizing',
   ],
   'batch.chunk_redelivered': [
     'batch.lines_settled',
     'batch.chunk_redelivered',
+    'batch.chunk_put_off',
+    'batch.cancel_requested',
+    'batch.finalizing',
+  ],
+  'batch.chunk_put_off': [
+    'batch.lines_settled',
+    'batch.chunk_redelivered',
+    'batch.chunk_put_off',
     'batch.cancel_requested',
     'batch.finalizing',
   ],

@@ -13,12 +13,14 @@ export type CallEvidence = {
 
 /**
  * I7: a line is called once, and again only by the retry policy or where a redelivery says so: the calls beyond the
- * first are bounded by the unsettled lines that the log recorded. A result without a call must be one that needs none.
+ * first are bounded by the unsettled lines that the log recorded, there or where a chunk was put off. A result without a call must be one that needs none.
  */
 export function checkCalls(calls: CallEvidence, events: readonly LoggedEvent[], files: ReadFiles): string[] {
   const { byLine, retriesMax, extraExecutions } = calls;
   const violations: string[] = [];
-  const redelivered = events.map(({ event }) => event).filter((event) => event.type === 'batch.chunk_redelivered');
+  const redelivered = events
+    .map(({ event }) => event)
+    .filter((event) => event.type === 'batch.chunk_redelivered' || event.type === 'batch.chunk_put_off');
   const allowed = redelivered.reduce((sum, event) => sum + event.data.unsettled, 0) + extraExecutions;
   let repeats = 0;
   for (const [line, count] of byLine) {

@@ -12,6 +12,7 @@ import {
   loseClaim,
   readBatch,
   readChunks,
+  readEvents,
   requestCancel,
   silent,
   useBatchEngine,
@@ -57,6 +58,15 @@ test('a chunk that is put off comes back under a new job, later, and no crash is
   const taken = await takeUpRedelivered(engine, await readBatch(database, id), 0, next);
   expect(taken).toMatchObject({ action: 'run', settled: new Set() });
   expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
+  // An auditor can tell it from a crash, and from one that happens then.
+  const recorded = async () => (await readEvents(database, id)).slice(2);
+  const putOff = { type: 'batch.chunk_put_off', data: { chunk: 0, unsettled: 3, resume_at: expect.any(String) } };
+  expect(await recorded()).toEqual([putOff]);
+  await loseClaim(engine, next);
+  const again = await claimChunk(database, engine, id, 0);
+  await takeUpRedelivered(engine, await readBatch(database, id), 0, again);
+  const crash = { type: 'batch.chunk_redelivered', data: { chunk: 0, attempt: 1, unsettled: 3 } };
+  expect(await recorded()).toEqual([putOff, crash]);
 });
 
 test('a chunk whose claim was lost is not put off', async () => {
