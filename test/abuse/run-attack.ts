@@ -22,7 +22,14 @@ export type Arena = {
   cleanup: Cleanup;
 };
 
-export type Sizes = { aloneSeconds: number; besideSeconds: number; perSecond: number; isShort: boolean };
+export type Sizes = {
+  aloneSeconds: number;
+  besideSeconds: number;
+  /** Live calls of the victim, and how long it waits for each. */
+  perSecond: number;
+  patienceMs: number;
+  isShort: boolean;
+};
 
 export type AttackFigures = {
   alone: VictimFigures;
@@ -69,7 +76,8 @@ export async function runAttack(
       apiLauncher: setUp.apiLauncher ?? [],
     });
     cleanup.add(() => product.stop());
-    const order = { origin: product.url, key: product.victimKey, perSecond: sizes.perSecond };
+    const { perSecond, patienceMs } = sizes;
+    const order = { origin: product.url, key: product.victimKey, perSecond, patienceMs };
     say('victim alone');
     // The first calls compile code and open connections.
     await victim.measure({ ...order, seconds: Math.min(2, sizes.aloneSeconds) });

@@ -50,7 +50,8 @@ function readOptions(): { attacks: readonly Attack[]; sizes: Sizes; triesMax: nu
     const unknown = names?.find((name) => !allAttacks.some((attack) => attack.name === name));
     if (unknown !== undefined) throw new Error(`there is no attack ${unknown}`);
     const seconds = readCount('seconds', values.seconds, 3_600);
-    const sizes = { besideSeconds: seconds, aloneSeconds: Math.max(4, seconds / 2), perSecond: 40, isShort: false };
+    const aloneSeconds = Math.max(4, seconds / 2);
+    const sizes = { besideSeconds: seconds, aloneSeconds, perSecond: 40, patienceMs: 10_000, isShort: false };
     return {
       attacks: allAttacks.filter(({ name }) => names?.includes(name) ?? true),
       sizes,

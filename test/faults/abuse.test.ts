@@ -19,7 +19,7 @@ const names = [
   'aborted-calls-to-many-hosts',
   'three-hanging-batches',
 ];
-const sizes = { aloneSeconds: 1, besideSeconds: 4, perSecond: 20, isShort: true };
+const sizes = { aloneSeconds: 1, besideSeconds: 4, perSecond: 20, patienceMs: 30_000, isShort: true };
 
 const attacks = names.map((name) => allAttacks.find((attack) => attack.name === name) as Attack);
 const cleanup = createCleanup();

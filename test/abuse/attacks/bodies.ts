@@ -1,4 +1,4 @@
-import { chatBody, pause, repeat, type Attack, type Scene } from '../attack.ts';
+import { chatBody, pause, repeat, type Attack, type AttackCall, type Scene } from '../attack.ts';
 import { arrayOf } from '../rig/hostile-answers.ts';
 
 // What one caller can put into a request that is within the limits of size (10 MiB by default).
@@ -36,30 +36,23 @@ function dearBody(name: string, what: string, make: (model: string) => Buffer | 
   };
 }
 
-/** Callers that send a byte a second, each a request that is never finished. */
-function slowSenders(name: string, callers: number, what: string, call: (head: Buffer) => Record<string, unknown>) {
-  const dripMs = 1_000;
-  async function* drip(scene: Scene, head: Buffer): AsyncGenerator<Buffer> {
+/** Callers who begin a request and then send one byte a second of it. */
+function slowSenders(name: string, what: string, head: Buffer, call: Pick<AttackCall, 'path' | 'headers'>): Attack {
+  const callers = 200;
+  async function* drip(scene: Scene): AsyncGenerator<Buffer> {
     yield head;
-    for (;;) {
-      await pause(scene, dripMs);
-      if (scene.signal.aborted) return;
+    while (!scene.signal.aborted) {
+      await pause(scene, 1_000);
       yield Buffer.from(' ');
     }
   }
-  const attack: Attack = {
+  return {
     name,
     what: `${callers} callers ${what} at one byte a second`,
     // Over the time in which a body has to be there, and in which a rate can be told.
     secondsMin: 40,
-    async run(scene) {
-      await repeat(scene, callers, 1_000, async () => {
-        const { head, ...rest } = call(Buffer.alloc(0)) as { head: Buffer };
-        await scene.call({ ...rest, body: drip(scene, head) });
-      });
-    },
+    run: (scene) => repeat(scene, callers, 1_000, () => scene.call({ ...call, body: drip(scene) })),
   };
-  return attack;
 }
 
 const boundary = 'sluice-abuse';
@@ -88,10 +81,9 @@ export const bodyAttacks: readonly Attack[] = [
   dearBody('bad-messages', '99,000 messages that are none', (model) =>
     JSON.stringify({ model, messages: Array.from({ length: 99_000 }, () => ({ role: 'nobody' })) }),
   ),
-  slowSenders('slow-uploads', 200, 'upload a file', () => ({
+  slowSenders('slow-uploads', 'upload a file', uploadHead, {
     path: '/v1/files',
     headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
-    head: uploadHead,
-  })),
-  slowSenders('slow-bodies', 200, 'send the body of a chat call', () => ({ head: Buffer.from('{') })),
+  }),
+  slowSenders('slow-bodies', 'send the body of a chat call', Buffer.from('{'), {}),
 ];

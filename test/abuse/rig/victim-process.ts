@@ -75,7 +75,6 @@ async function runBatches(order: VictimOrder): Promise<Figures> {
   const { batchFile, batchBytes, batchPatienceMs } = order;
   const client = createSluiceClient(order.origin, order.key);
   const figures: Figures = { latencies: [], sent: 0, failures: [] };
-  if (batchFile === null) return figures;
   const endMs = performance.now() + order.seconds * 1_000;
   while (figures.sent === 0 || performance.now() < endMs) {
     const startedMs = performance.now();

@@ -13,8 +13,7 @@ export type VictimOrder = {
   /** How long a live call, and a batch, are waited for. */
   patienceMs: number;
   batchPatienceMs: number;
-  /** Null: live calls alone. */
-  batchFile: string | null;
+  batchFile: string;
   batchBytes: number;
 };
 
@@ -33,17 +32,10 @@ export type VictimFigures = { live: Figures; batches: Figures };
 
 export type Victim = {
   /** Measures for so many seconds, and as long as the last call and batch take beyond. */
-  measure(order: {
-    origin: string;
-    key: string;
-    seconds: number;
-    perSecond: number;
-    withBatches?: boolean;
-  }): Promise<VictimFigures>;
+  measure(order: Omit<VictimOrder, 'batchPatienceMs' | 'batchFile' | 'batchBytes'>): Promise<VictimFigures>;
   stop(): Promise<void>;
 };
 
-const patienceMs = 10_000;
 const batchPatienceMs = 45_000;
 
 /** The process that plays the other workspace, whichever that is. */
@@ -56,12 +48,13 @@ export async function startVictim(folder: string): Promise<Victim> {
   });
   const batchFile = path.join(folder, 'victim.jsonl');
   const batchBytes = await writeInputFile(batchFile, { lines: 10, lineBytes: 400 });
+  const ended = once(process.child, 'exit').then(() => Promise.reject(new Error('the victim itself ended')));
+  ended.catch(() => {}); // told to who measures
   return {
-    async measure({ withBatches = true, ...order }) {
-      const patience = { patienceMs, batchPatienceMs };
-      process.child.send({ ...order, ...patience, batchFile: withBatches ? batchFile : null, batchBytes });
-      const [figures] = (await once(process.child, 'message')) as [VictimFigures];
-      return figures;
+    async measure(order) {
+      process.child.send({ ...order, batchPatienceMs, batchFile, batchBytes });
+      const told = once(process.child, 'message').then(([figures]) => figures as VictimFigures);
+      return await Promise.race([told, ended]);
     },
     stop: () => process.stop(),
   };
