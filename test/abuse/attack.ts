@@ -38,8 +38,6 @@ export type AttackCall = {
   readsNothing?: boolean;
   /** Leaves after so long, wherever the call stands. */
   patienceMs?: number;
-  /** Told once what the call brought: a status with the code of the error, or how it ended without one. */
-  onEnd?: (outcome: string) => void;
 };
 
 /** Where an attack takes place. */
@@ -60,8 +58,8 @@ export type Scene = {
   isShort: boolean;
   signal: AbortSignal;
   tally(outcome: string): void;
-  /** Makes a call and tallies how it ended. Never rejects. */
-  call(call: AttackCall): Promise<void>;
+  /** Makes a call; tallies and returns what it brought: a status with the code of the error, or how it ended without one. */
+  call(call: AttackCall): Promise<string>;
   /** A model at the provider's behaviour, such as `@hang/any`, through a virtual key of the attacker's. */
   model(behaviour: string): Promise<string>;
   /** Uploads an input file; null where that is refused, which is tallied. Rejects when it is not valid. */
@@ -71,7 +69,12 @@ export type Scene = {
 };
 
 /** So many callers, each of whom does it again as soon as it is done and `pauseMs` have passed, until the end. */
-export async function repeat(scene: Scene, callers: number, pauseMs: number, once: () => Promise<void>): Promise<void> {
+export async function repeat(
+  scene: Scene,
+  callers: number,
+  pauseMs: number,
+  once: () => Promise<unknown>,
+): Promise<void> {
   const run = async (): Promise<void> => {
     while (!scene.signal.aborted) {
       await once();
@@ -85,7 +88,7 @@ export async function repeat(scene: Scene, callers: number, pauseMs: number, onc
 export async function atRate(
   scene: Scene,
   { perSecond, openMax }: { perSecond: number; openMax: number },
-  once: () => Promise<void>,
+  once: () => Promise<unknown>,
 ): Promise<void> {
   let open = 0;
   let sent = 0;

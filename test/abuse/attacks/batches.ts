@@ -34,10 +34,8 @@ const uploadOf = (sizeBytes: number): Buffer =>
 /** Uploads the same again and again, until one is refused or so many were not. */
 async function uploadUntilRefused(scene: Scene, body: Buffer, count: number): Promise<void> {
   const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` };
-  let isRefused = false;
-  for (let upload = 0; upload < count && !isRefused && !scene.signal.aborted; upload += 1) {
-    const onEnd = (outcome: string): void => void (isRefused = outcome !== '200');
-    await scene.call({ path: '/v1/files', headers, body, onEnd });
+  for (let upload = 0; upload < count && !scene.signal.aborted; upload += 1) {
+    if ((await scene.call({ path: '/v1/files', headers, body })) !== '200') return;
   }
 }
 

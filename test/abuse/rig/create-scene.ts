@@ -76,7 +76,7 @@ export function createScene(options: Options): RunningScene {
     async call(call) {
       const outcome = await endOf(call);
       tally(outcome);
-      call.onEnd?.(outcome);
+      return outcome;
     },
     model(behaviour) {
       const made = models.get(behaviour) ?? makeModel(behaviour);
