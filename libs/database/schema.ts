@@ -197,7 +197,11 @@ export type FineTuningStatus =
 
 /** What a job was created with, as it goes to the provider; files and metadata are put in when it does. */
 export type FineTuningRequest = {
+  /** As the provider is asked for it; `sent_model` is how the caller named it where that differs (`@slug/model`). */
   model: string;
+  sent_model?: string;
+  /** The slug of the virtual key that the job goes by. */
+  virtual_key?: string;
   seed: number;
   suffix?: string;
   method?: Record<string, unknown>;

@@ -54,10 +54,10 @@ export type FineTuningJobs = {
     job: { workspaceId: string; id: string },
     metadata: EventMetadata,
   ): Promise<FineTuningJobRow>;
-  /** As recorded, newest first. Throws `not_found` as `retrieve`, invalid_request for an unknown cursor. */
-  listEvents(page: JobPage): Promise<RecordedFineTuningEvent[]>;
-  /** As recorded, highest step first. Throws as `listEvents`. */
-  listCheckpoints(page: JobPage): Promise<RecordedCheckpoint[]>;
+  /** As recorded, newest first, with the job. Throws `not_found` as `retrieve`, invalid_request for an unknown cursor. */
+  listEvents(page: JobPage): Promise<{ job: FineTuningJobRow; events: RecordedFineTuningEvent[] }>;
+  /** As recorded, highest step first, with the job. Throws as `listEvents`. */
+  listCheckpoints(page: JobPage): Promise<{ job: FineTuningJobRow; checkpoints: RecordedCheckpoint[] }>;
 };
 
 /** Looks after a request, beside the regular ones, which may be a minute apart. */
@@ -140,12 +140,12 @@ export function createFineTuningJobs(deps: {
       });
     },
     async listEvents({ workspaceId, jobId, ...page }) {
-      await retrieve(workspaceId, jobId);
-      return await listRecordedEvents(db, jobId, page);
+      const job = await retrieve(workspaceId, jobId);
+      return { job, events: await listRecordedEvents(db, jobId, page) };
     },
     async listCheckpoints({ workspaceId, jobId, ...page }) {
-      await retrieve(workspaceId, jobId);
-      return await listRecordedCheckpoints(db, jobId, page);
+      const job = await retrieve(workspaceId, jobId);
+      return { job, checkpoints: await listRecordedCheckpoints(db, jobId, page) };
     },
   };
 }

@@ -136,7 +136,9 @@ const metadataPairsMax = 16;
 
 /** What the provider gets: the request as it was made, its own file ids, and a tag to find the job again. */
 function toRequest(row: FineTuningJobRow): object {
-  const { metadata, request } = row;
+  const { metadata } = row;
+  // How the job is named here is not for the provider.
+  const { sent_model: _sent, virtual_key: _slug, ...request } = row.request;
   const tagged = Object.keys(metadata ?? {}).length < metadataPairsMax ? { ...metadata, [jobTag]: row.id } : metadata;
   return {
     ...request,

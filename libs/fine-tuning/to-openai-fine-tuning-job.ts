@@ -4,7 +4,7 @@ import type { FineTuningJobRow } from './fine-tuning-job-model.ts';
 
 /**
  * The public object: every key is there, null where unset (openai-semantics.md 3). Times are Unix seconds. Files are
- * ours; the fine-tuned model is named as the provider names it.
+ * ours, and the fine-tuned model has the name by which calls and batches here reach it.
  */
 export function toOpenAiFineTuningJob(job: FineTuningJobRow) {
   const { request } = job;
@@ -14,13 +14,13 @@ export function toOpenAiFineTuningJob(job: FineTuningJobRow) {
     created_at: toUnixSeconds(job.created_at),
     error: job.error,
     estimated_finish: job.estimated_finish,
-    fine_tuned_model: job.fine_tuned_model,
+    fine_tuned_model: job.fine_tuned_model === null ? null : nameHere(job, job.fine_tuned_model),
     finished_at: toUnixSeconds(job.finished_at),
     hyperparameters: job.hyperparameters,
     integrations: request.integrations ?? null,
     metadata: job.metadata,
     method: job.method,
-    model: request.model,
+    model: request.sent_model ?? request.model,
     organization_id: job.workspace_id,
     result_files: job.result_files,
     seed: request.seed,
@@ -32,20 +32,29 @@ export function toOpenAiFineTuningJob(job: FineTuningJobRow) {
   };
 }
 
+/** A model of the provider as it is called here; without a virtual key the caller's own key has to come with each call. */
+function nameHere({ request }: FineTuningJobRow, model: string): string {
+  return request.virtual_key === undefined ? model : `@${request.virtual_key}/${model}`;
+}
+
 export type OpenAiFineTuningJob = ReturnType<typeof toOpenAiFineTuningJob>;
 
-export function toOpenAiFineTuningEvent({ id, created_at, level, message, type, data }: RecordedFineTuningEvent) {
+/** Providers name the model in the text of an event; it gets the name that it has here, which is what people copy. */
+export function toOpenAiFineTuningEvent(job: FineTuningJobRow, event: RecordedFineTuningEvent) {
+  const { id, created_at, level, type, data } = event;
+  const { fine_tuned_model: model } = job;
+  const message = model === null ? event.message : event.message.replaceAll(model, () => nameHere(job, model));
   return { id, object: 'fine_tuning.job.event' as const, created_at, level, message, type, data };
 }
 
-export function toOpenAiCheckpoint(jobId: string, checkpoint: RecordedCheckpoint) {
+export function toOpenAiCheckpoint(job: FineTuningJobRow, checkpoint: RecordedCheckpoint) {
   const { id, created_at, step_number, fine_tuned_model_checkpoint, metrics } = checkpoint;
   return {
     id,
     object: 'fine_tuning.job.checkpoint' as const,
     created_at,
-    fine_tuned_model_checkpoint,
-    fine_tuning_job_id: jobId,
+    fine_tuned_model_checkpoint: nameHere(job, fine_tuned_model_checkpoint),
+    fine_tuning_job_id: job.id,
     metrics,
     step_number,
   };

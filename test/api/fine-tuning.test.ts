@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { chatLine, runBatch } from './batch-kit.ts';
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
@@ -69,7 +70,7 @@ describe.each(sdks)('$name', (sdk) => {
     await isThere(job.id);
     train(20_000);
     const done = await reaches(job.id, 'succeeded');
-    expect(done.fine_tuned_model).toMatch(/^ft:sim-small:sluice-simulator:sdk:/);
+    expect(done.fine_tuned_model).toMatch(/^@simulator\/ft:sim-small:sluice-simulator:sdk:/);
     expect(done.trained_tokens).toBeGreaterThan(0);
     const events = await collect(client.fineTuning.jobs.listEvents(job.id, { limit: 5 }));
     expect(events.length).toBeGreaterThan(20);
@@ -82,6 +83,26 @@ describe.each(sdks)('$name', (sdk) => {
     expect(checkpoints.map(({ step_number }) => step_number)).toEqual([48, 36, 24, 12]);
     expect(checkpoints[0]).toMatchObject({ fine_tuning_job_id: job.id, metrics: { step: 48 } });
     expect((await client.files.retrieve(done.result_files[0] ?? '')).purpose).toBe('fine-tune-results');
+  });
+
+  test('a job and its model have names that work here without any header', async () => {
+    const plain = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+    const job = await plain.fineTuning.jobs.create({ model: '@simulator/sim-small', training_file: training });
+    expect(job.model).toBe('@simulator/sim-small');
+    await isThere(job.id);
+    train(20_000);
+    const done = await reaches(job.id, 'succeeded');
+    const model = done.fine_tuned_model ?? '';
+    expect([done.model, model]).toEqual(['@simulator/sim-small', expect.stringMatching(/^@simulator\/ft:sim-small:/)]);
+    const events = await collect(plain.fineTuning.jobs.listEvents(job.id));
+    expect(events.map(({ message }) => message)).toContain(`New fine-tuned model created: ${model}`);
+    const [checkpoint] = await collect(plain.fineTuning.jobs.checkpoints.list(job.id));
+    expect(checkpoint?.fine_tuned_model_checkpoint).toBe(`${model}:ckpt-step-${checkpoint?.step_number}`);
+    const messages = [{ role: 'user' as const, content: 'Hi' }];
+    const answer = await plain.chat.completions.create({ model, messages });
+    expect(answer.model).toBe(model.replace('@simulator/', ''));
+    const batch = await runBatch(sdk, plain, [chatLine('a', { model })]);
+    expect(batch.request_counts).toMatchObject({ completed: 1, failed: 0 });
   });
 
   test('a job is cancelled, another one paused and resumed', async () => {

@@ -51,7 +51,11 @@ export function createFineTuningJob({
       if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
       const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
       const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), {
-        request: toRequest(body, named?.model ?? body.model),
+        request: {
+          ...toRequest(body, named?.model ?? body.model),
+          ...(named ? { sent_model: body.model } : {}),
+          ...(choice.caller.type === 'virtual_key' ? { virtual_key: choice.caller.key.slug } : {}),
+        },
         trainingFileId: body.training_file,
         validationFileId: body.validation_file ?? null,
         metadata: body.metadata ?? null,

@@ -21,10 +21,10 @@ export function listFineTuningCheckpoints({ fineTuningJobs }: { fineTuningJobs: 
     ...withInput(schemas, async ({ params, query: { after = null, limit } }, request, response) => {
       const { workspaceId } = callerOf(request);
       const jobId = params.fine_tuning_job_id;
-      const page = await fineTuningJobs.listCheckpoints({ workspaceId, jobId, after, limit });
+      const { job, checkpoints } = await fineTuningJobs.listCheckpoints({ workspaceId, jobId, after, limit });
       response.json(
         toListResponse(
-          page.map((checkpoint) => toOpenAiCheckpoint(jobId, checkpoint)),
+          checkpoints.map((checkpoint) => toOpenAiCheckpoint(job, checkpoint)),
           limit,
         ),
       );

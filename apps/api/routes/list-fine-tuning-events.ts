@@ -20,8 +20,8 @@ export function listFineTuningEvents({ fineTuningJobs }: { fineTuningJobs: FineT
     ...withInput(schemas, async ({ params, query: { after = null, limit } }, request, response) => {
       const { workspaceId } = callerOf(request);
       const page = { workspaceId, jobId: params.fine_tuning_job_id, after, limit };
-      const events = await fineTuningJobs.listEvents(page);
-      const data = events.slice(0, limit).map(toOpenAiFineTuningEvent);
+      const { job, events } = await fineTuningJobs.listEvents(page);
+      const data = events.slice(0, limit).map((event) => toOpenAiFineTuningEvent(job, event));
       response.json({ object: 'list', data, has_more: events.length > limit });
     }),
   };

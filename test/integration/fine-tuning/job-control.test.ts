@@ -114,7 +114,7 @@ test('a job that fails in training says why', async () => {
   rig.train(20_000);
   const failed = await rig.reaches(id, 'failed');
   expect(failed).toMatchObject({
-    model: 'sim-tune-fail',
+    model: '@tuner/sim-tune-fail',
     error: { code: 'server_error', message: 'The job failed due to an internal error.', param: null },
     finished_at: expect.any(Number),
     fine_tuned_model: null,

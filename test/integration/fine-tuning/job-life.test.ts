@@ -58,7 +58,7 @@ test('a job is trained at the provider and everything of it can be read here', a
   const [there] = (await rig.atProvider('/fine_tuning/jobs'))['data'] as [Json];
   expect(there).toMatchObject({ seed: 7, metadata: { team: 'a', sluice_job_id: id } });
   expect(done).toMatchObject({
-    fine_tuned_model: there['fine_tuned_model'],
+    fine_tuned_model: `@tuner/${String(there['fine_tuned_model'])}`,
     trained_tokens: there['trained_tokens'],
     finished_at: there['finished_at'],
     estimated_finish: null,
@@ -85,7 +85,7 @@ test('a job is trained at the provider and everything of it can be read here', a
   expect(events.at(-1)?.['message']).toBe(`Created fine-tuning job: ${id}`);
   expect(events.at(-2)?.['message']).toBe(`Validating training file: ${training} and validation file: ${validation}`);
   expect(events.slice(0, -2).map(({ message, data }) => [message, data])).toEqual(
-    provided.slice(0, -2).map(({ message, data }) => [message, data]),
+    provided.slice(0, -2).map(({ message, data }) => [String(message).replace(' ft:', ' @tuner/ft:'), data]),
   );
 
   const checkpoints = await rig.checkpoints(id);

@@ -113,7 +113,7 @@ test('a job with more events than one look holds is recorded whole, in order and
   // Not all of them could be held, so it is not yet said to be over.
   expect((await rig.job(id))['status']).toBe('validating_files');
   await Promise.all([look(), look()]);
-  expect(await rig.job(id)).toMatchObject({ status: 'succeeded', fine_tuned_model: 'ft:x' });
+  expect(await rig.job(id)).toMatchObject({ status: 'succeeded', fine_tuned_model: '@tuner/ft:x' });
   const { db } = rig.platform.database;
   const recorded = await listRecordedEvents(db, id, { after: null, limit: 10_000 });
   expect(recorded.map(({ message }) => message)).toEqual(made.map(({ message }) => message));
