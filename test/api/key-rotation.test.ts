@@ -7,8 +7,8 @@ import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { eventually } from '#test/eventually.ts';
+import { startApp } from '../integration/start/app-process.ts';
 import { run, standaloneEnvironment } from '../integration/standalone/npm-start.ts';
-import { startApiProcess } from './api-process.ts';
 import { startScriptedPlatform, type ScriptedPlatform } from './scripted-provider.ts';
 import { createWorkspace } from './second-workspace.ts';
 
@@ -49,6 +49,16 @@ async function ask(baseUrl: string, slug: string): Promise<number> {
   return status;
 }
 
+/** One more API process, with this master key. */
+async function startWith(masterKey: string) {
+  const api = startApp('api', { ...scripted.platform.environment, SLUICE_MASTER_KEY: masterKey });
+  const [listening] = await eventually(
+    async () => api.said('listening'),
+    (lines) => lines.length > 0,
+  );
+  return { api, baseUrl: `${listening?.url}/v1` };
+}
+
 const command = (masterKey: string, ...args: string[]) =>
   run(
     ['apps/cli/main.ts', 'keys', ...args],
@@ -62,7 +72,10 @@ test('the master key is replaced while calls are served, and none of them fails'
   const { platform, upstream } = scripted;
   const { db } = platform.database;
   expect(await countSecrets(db)).toEqual({ [idOf(old)]: slugs.length + 2 });
-  const renewed = await startApiProcess(platform, { SLUICE_MASTER_KEY: `${next},${old}` });
+  const { api, baseUrl: renewed } = await startWith(`${next},${old}`);
+  expect(api.said('secrets need a master key that is being replaced: run sluice keys rewrap')).toMatchObject([
+    { master_key_id: idOf(old), secrets: slugs.length + 2 },
+  ]);
   const statuses: number[] = [];
   const load = { isOver: false };
   const callers = [platform.baseUrl, renewed].map(async (baseUrl) => {
@@ -91,7 +104,8 @@ test('the master key is replaced while calls are served, and none of them fails'
   const again = await command(next, 'rewrap', '--json');
   expect(JSON.parse(again.stdout)).toEqual({ rewrapped: 0, left: {} });
   expect(Object.keys(await countSecrets(db))).toEqual([idOf(next)]);
-  const alone = await startApiProcess(platform, { SLUICE_MASTER_KEY: next });
+  const { api: last, baseUrl: alone } = await startWith(next);
+  expect(last.logged().filter(({ msg }) => msg.startsWith('secrets'))).toEqual([]);
   upstream.requests.length = 0;
   for (const slug of slugs) {
     expect([slug, await ask(alone, slug)]).toEqual([slug, 200]);
