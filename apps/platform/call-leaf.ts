@@ -1,4 +1,5 @@
 import type { ForwardRequest, Outcome, Timeouts } from '#libs/forwarding/answer.ts';
+import { askWhole, toStream } from '#libs/forwarding/answer-whole.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import { guardCall } from '#libs/guardrails/guard-call.ts';
 import type { Guardrails } from '#libs/guardrails/guardrails.ts';
@@ -48,7 +49,7 @@ export function createCallLeaf({ forwarder, guardrails, responseCache, timeouts 
     }
   };
 
-  return (call: LeafCall): Promise<Outcome> => {
+  const judged = (call: LeafCall): Promise<Outcome> => {
     const { leaf, request, target, model, metadata, policy } = call;
     const { inputGuardrails: input, outputGuardrails: output } = leaf;
     if (input.length === 0 && output.length === 0) return throughCache(call, false);
@@ -62,5 +63,11 @@ export function createCallLeaf({ forwarder, guardrails, responseCache, timeouts 
       ...(policy?.statuses ? { repeat: { statuses: policy.statuses, attempts: policy.attemptsMax } } : {}),
       make: (isRepeat) => throughCache(call, isRepeat),
     });
+  };
+
+  return async (call: LeafCall): Promise<Outcome> => {
+    const { leaf, request } = call;
+    if (!leaf.answersWhole || !request.stream) return await judged(call);
+    return toStream(await judged({ ...call, request: askWhole(request) }), request);
   };
 }

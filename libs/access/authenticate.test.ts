@@ -24,9 +24,15 @@ function setUp() {
   const live = new Map<string, LiveApiKey>();
   const absent = new Set<string>();
   const clock = { now: () => state.nowMs };
-  const state = { nowMs: 1_000, refreshes: 0, isStale: false, refresh: async () => {} };
+  const state = { nowMs: 1_000, refreshes: 0, isStale: false, attemptsLeft: 1_000, refresh: async () => {} };
+  const failures: string[] = [];
   const authenticate = createAuthenticate({
     clock,
+    slow: () => {
+      if (state.attemptsLeft === 0) throw new GatewayError('rate_limited', 'too_many_failed_attempts', 'slow down');
+      state.attemptsLeft -= 1;
+    },
+    onFailure: (failure) => failures.push(failure),
     snapshot: {
       findApiKey: (digest) => live.get(digest),
       assertFresh: () => {
@@ -43,7 +49,7 @@ function setUp() {
     const key = liveKey(token, expiresAtMs);
     live.set(key.digest, key);
   };
-  return { authenticate, add, live, state };
+  return { authenticate, add, live, state, failures };
 }
 
 const refusalOf = async (act: () => unknown): Promise<GatewayError> => {
@@ -185,4 +191,23 @@ test('a stale snapshot answers nobody', async () => {
   expect(await refusalOf(() => authenticate({ headers: { 'x-gateway-api-key': key } }))).toMatchObject({
     kind: 'unavailable',
   });
+});
+
+test('wrong keys beyond their number cause no look into the database, and right ones are answered as before', async () => {
+  const { authenticate, add, state, failures } = setUp();
+  const right = createGatewayKey().reveal();
+  add(right);
+  state.attemptsLeft = 2;
+  const wrong = () =>
+    refusalOf(() => authenticate({ headers: { authorization: `Bearer ${createGatewayKey().reveal()}` } }));
+  const codes: (string | null)[] = [];
+  for (let made = 0; made < 5; made += 1) {
+    codes.push((await wrong()).code);
+    expect(authenticate({ headers: { authorization: `Bearer ${right}` } })).toMatchObject({ workspaceId: 'ws_1' });
+  }
+  await refusalOf(() => authenticate({ headers: {} }));
+  const slowed = Array<string>(3).fill('too_many_failed_attempts');
+  expect(codes).toEqual(['invalid_api_key', 'invalid_api_key', ...slowed]);
+  expect(state.refreshes).toBe(2);
+  expect(failures).toEqual(['wrong_key', 'wrong_key', 'slowed', 'slowed', 'slowed', 'missing_key']);
 });

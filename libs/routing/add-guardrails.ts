@@ -16,6 +16,8 @@ export function addGuardrails(plan: Plan, added: AddedGuardrails): Plan {
 }
 
 function guard(plan: Plan, { inputGuardrails, outputGuardrails }: AddedGuardrails): Plan {
+  // Otherwise whoever asks for a stream would leave them out.
+  const answersWhole = outputGuardrails.some(({ deny, async }) => deny && !async);
   const leaves = new Map<Leaf, Leaf>();
   const ofLeaf = (leaf: Leaf): Leaf => {
     const known = leaves.get(leaf);
@@ -24,6 +26,7 @@ function guard(plan: Plan, { inputGuardrails, outputGuardrails }: AddedGuardrail
       ...leaf,
       inputGuardrails: [...inputGuardrails, ...leaf.inputGuardrails],
       outputGuardrails: [...outputGuardrails, ...leaf.outputGuardrails],
+      answersWhole,
     });
     leaves.set(leaf, guarded);
     return guarded;

@@ -135,6 +135,7 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
     cache: here.cache ?? null,
     inputGuardrails: [...(here.input_guardrails ?? []), ...(here.before_request_hooks ?? [])],
     outputGuardrails: [...(here.output_guardrails ?? []), ...(here.after_request_hooks ?? [])],
+    answersWhole: false,
     breaker: here.cb_config ?? null,
     forwardHeaders: here.forward_headers ?? [],
     strict: here.strict_open_ai_compliance ?? true,

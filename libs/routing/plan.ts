@@ -48,6 +48,8 @@ export type Leaf = {
   cache: CachePolicy | null;
   inputGuardrails: readonly Guardrail[];
   outputGuardrails: readonly Guardrail[];
+  /** Streams are asked for whole, so that output guardrails judge them before their first word. */
+  answersWhole: boolean;
   breaker: BreakerPolicy | null;
   /** Lower case. */
   forwardHeaders: readonly string[];

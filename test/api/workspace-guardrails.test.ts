@@ -111,6 +111,19 @@ test('answers are judged as well, also those that were kept before', async () =>
   }
 });
 
+test('a stream does not get around those of answers: it is judged whole, and then streamed', async () => {
+  await set(guardrails);
+  answer('A Pear');
+  expect((await ask('x', {}, { stream: true })).status).toBe(446);
+  answer('A Plum');
+  const more = { stream: true, stream_options: { include_usage: true } };
+  const { status, body } = await ask('x', {}, more);
+  const text = String(body['text']);
+  expect([status, text.includes('"delta":{"role":"assistant","content":"A Plum"}')]).toEqual([200, true]);
+  expect(text).toMatch(/data: \[DONE\]\n\n$/);
+  for (const request of scripted.upstream.requests) expect(request.body.toString()).not.toContain('stream');
+});
+
 test('they come before those of a config, which stay', async () => {
   await set(guardrails);
   const { body } = await ask('Apple and Quince', inline({ input_guardrails: [{ ...none('Quince'), id: 'theirs' }] }));
@@ -133,6 +146,23 @@ test('embeddings, completions, default configs and keys of any scope are judged 
   expect(scripted.upstream.requests).toHaveLength(0);
   expect((await set({}, key)).status).toBe(403);
   expect((await call('GET', '/admin/guardrails', { key })).status).toBe(403);
+});
+
+test('what is forwarded whole and cannot be judged is refused', async () => {
+  const speech = { body: { model: '@scripted/tts', input: 'Plum', voice: 'alloy' } };
+  const judged = { ...speech, ...inline({ virtual_key: 'scripted', ...guardrails }) };
+  expect((await call('POST', '/audio/speech', speech)).status).toBe(200);
+  expect(await call('POST', '/audio/speech', judged)).toMatchObject({
+    status: 400,
+    body: { error: { code: 'guardrails_not_applicable' } },
+  });
+  await set(guardrails);
+  scripted.upstream.requests.length = 0;
+  expect((await call('POST', '/audio/speech', speech)).status).toBe(400);
+  const headers = { 'x-gateway-virtual-key': 'scripted' };
+  expect((await call('POST', '/threads', { headers })).status).toBe(400);
+  expect(scripted.upstream.requests).toHaveLength(0);
+  expect((await call('GET', '/threads/thread_1', { headers })).status).toBe(200);
 });
 
 test('another workspace is not judged by them', async () => {

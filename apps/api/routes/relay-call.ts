@@ -2,6 +2,7 @@ import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget, TargetRequest } from '#libs/access/resolve-target.ts';
+import type { PlanQuery, Routing } from '#libs/access/routing.ts';
 import type { ResolvedTarget } from '#libs/access/target-of-credential.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { RelayAnswer } from '#libs/forwarding/relay.ts';
@@ -20,6 +21,7 @@ import { readRelayBody, type RelayBodyLimits } from './relay-body.ts';
 export type RelayDeps = RelayBodyLimits & {
   forwarder: Pick<Forwarder, 'relay'>;
   resolveTarget: ResolveTarget;
+  routing: Pick<Routing, 'planOf'>;
   requestLog: RequestLog;
   stallTimeoutMs: number;
 };
@@ -56,6 +58,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       const controller = abortWhenClientLeaves(response);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
+      if (method === 'POST') await refuseUnjudged(deps, { workspaceId, credentials, defaults });
       const { virtualKey, provider, config } = credentials;
       const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
       const body = await readRelayBody(request, response, deps, needsModel);
@@ -106,6 +109,19 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       }
     },
   };
+}
+
+/** What goes through whole is judged by nobody: where guardrails are to judge it, it does not go. */
+async function refuseUnjudged({ routing }: RelayDeps, query: Omit<PlanQuery, 'headers'>): Promise<void> {
+  const found = await routing.planOf({ ...query, headers: null });
+  const [leaf] = found?.plan.leaves ?? [];
+  if (leaf === undefined || leaf.inputGuardrails.length + leaf.outputGuardrails.length === 0) return;
+  throw new GatewayError(
+    'unsupported_operation',
+    'guardrails_not_applicable',
+    'This operation is forwarded whole, and the guardrails of your workspace or config cannot judge it. Use one that they ' +
+      'judge (chat completions, completions, embeddings), or a key and a config without guardrails.',
+  );
 }
 
 async function resolve(
