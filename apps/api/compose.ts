@@ -73,6 +73,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     files,
     blobs,
     forwarder,
+    guardrails: platform.guardrails,
     metrics: operationsPort === undefined ? metrics : undefined,
     checkReadiness,
     logger,

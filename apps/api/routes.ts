@@ -9,6 +9,7 @@ import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import type { Guardrails } from '#libs/guardrails/guardrails.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
 import type { JsonBodyLimits } from '#libs/http/json-body.ts';
@@ -76,6 +77,7 @@ export type RouteDeps = {
   /** The database's: what it says of expired keys and open circuits is what calls meet. */
   clock: Clock;
   forwarder: Forwarder;
+  guardrails: Guardrails;
   liveDeps: LiveDeps;
   /** Absent where they have a port of their own. */
   metrics: HttpMetrics | undefined;

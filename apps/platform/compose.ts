@@ -12,7 +12,7 @@ import { createFiles, type Files } from '#libs/files/files.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
-import { createGuardrails } from '#libs/guardrails/guardrails.ts';
+import { createGuardrails, type Guardrails } from '#libs/guardrails/guardrails.ts';
 import { createTextJudge, type TextJudge } from '#libs/guardrails/text-judge.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
@@ -51,6 +51,7 @@ export type Platform = {
   responseCache: ResponseCache;
   requestLog: RequestLog;
   memory: MemoryBudget;
+  guardrails: Guardrails;
   /** Where expressions of tenants run. */
   textJudge: TextJudge;
   timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
@@ -163,6 +164,7 @@ export async function createPlatform(
     responseCache,
     requestLog,
     memory,
+    guardrails,
     textJudge,
     timeouts,
     callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),

@@ -17,7 +17,7 @@ export type ResolveTarget = (request: TargetRequest) => ResolvedTarget | Promise
 /**
  * Where a live call goes that is made once, to one target. Synchronous and without the database when the snapshot has the
  * virtual key; one that it lacks is looked for once more, since it may have been created elsewhere a moment ago. With a
- * config: its first target (calls that are routed go by `Routing`).
+ * config: its first target, and its guardrails (calls that are routed go by `Routing`).
  * Throws invalid_request with the header or parameter at fault, `forbidden` for a config that the key may not bring, and
  * `unavailable` when that look fails.
  */
@@ -35,7 +35,13 @@ export function createResolveTarget(deps: RoutingDeps): ResolveTarget {
     const go = (found: FoundPlan | null): ResolvedTarget | Promise<ResolvedTarget> => {
       if (found === null) return resolve(request);
       const [leaf] = found.plan.leaves;
-      return routing.resolveLeaf({ ...request, leaf, param: found.param, isLeafsModel: false });
+      const resolved = routing.resolveLeaf({ ...request, leaf, param: found.param, isLeafsModel: false });
+      const { inputGuardrails: input, outputGuardrails: output, strict, answersWhole } = leaf;
+      if (input.length === 0 && output.length === 0) return resolved;
+      const guardrails = { input, output, strict, answersWhole };
+      return resolved instanceof Promise
+        ? resolved.then((target) => ({ ...target, guardrails }))
+        : { ...resolved, guardrails };
     };
     const found = routing.configOf({ ...request, headers: null });
     return found instanceof Promise ? found.then(go) : go(found);

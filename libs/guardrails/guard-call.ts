@@ -64,6 +64,21 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
   }
 }
 
+/**
+ * Judges a call by its input guardrails alone, for one whose answer passes as it comes: the refusal, or none.
+ * `hasFailed`: a guardrail that only tells did not pass. Throws as `Guardrails.evaluate`.
+ */
+export async function guardInput(
+  guardrails: Guardrails,
+  call: Omit<GuardedCall, 'output' | 'make'>,
+): Promise<{ outcome: JsonAnswer } | { outcome: null; hasFailed: boolean }> {
+  if (call.input.length === 0) return { outcome: null, hasFailed: false };
+  const { outcome, results } = await guardrails.evaluate(call.input, toSubject(call));
+  return outcome === 'denied'
+    ? { outcome: denied(results, [], null) }
+    : { outcome: null, hasFailed: outcome === 'failed' };
+}
+
 async function evaluateOutput(
   guardrails: Guardrails,
   output: readonly Guardrail[],
@@ -125,7 +140,7 @@ const hookResults = (before: HookResult[], after: HookResult[]): object => ({
   after_request_hooks: after,
 });
 
-function toSubject({ request, target, model, metadata }: GuardedCall): GuardrailSubject {
+function toSubject({ request, target, model, metadata }: Omit<GuardedCall, 'output' | 'make'>): GuardrailSubject {
   const { operation, stream, signal } = request;
   return {
     workspaceId: target.workspaceId ?? '',

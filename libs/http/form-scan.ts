@@ -39,8 +39,11 @@ export function createFormScan(
       if (end === -1) return false;
       const { name, isFile } = readDisposition(rest.toString('latin1', 0, end));
       drop(end + headerEnd.length);
-      if (isFile && stopsAtFile) state = 'done';
-      else state = name === 'model' && !isFile ? 'model' : 'other';
+      if (isFile && stopsAtFile) {
+        state = 'done';
+        return false;
+      }
+      state = name === 'model' && !isFile ? 'model' : 'other';
       return true;
     }
     const end = rest.indexOf(delimiter);
@@ -70,7 +73,8 @@ export function createFormScan(
   return {
     push(chunk) {
       if (state !== 'done') rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
-      while (state !== 'done' && step());
+      let goesOn = state !== 'done';
+      while (goesOn) goesOn = step();
       return state === 'done';
     },
     found: () => found,

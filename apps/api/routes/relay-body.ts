@@ -23,6 +23,8 @@ type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 export type RelayBody = {
   /** Of a JSON body, or of a form. */
   model: string | null;
+  /** A JSON body with `stream: true`. */
+  asksForStream: boolean;
   /** Whether there is more than was read. */
   isStreamed: boolean;
   /** The whole body, with this model in the place of its own; a body that is streamed can be asked for once. */
@@ -41,19 +43,26 @@ export async function readRelayBody(
   needsModel: boolean,
 ): Promise<RelayBody> {
   if (request.method !== 'POST' || !hasBody(request)) {
-    return { model: null, isStreamed: false, send: () => ({ body: null, contentType: null, contentLength: null }) };
+    const send = (): SentBody => ({ body: null, contentType: null, contentLength: null });
+    return { model: null, asksForStream: false, isStreamed: false, send };
   }
   if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
     await readJsonBody(request, response, limits.jsonBody);
     const body = jsonBodyOf(request);
     const model = modelOf(body);
-    return { model, isStreamed: false, send: (sent) => jsonOf(body, sent === model ? null : sent) };
+    return {
+      model,
+      asksForStream: memberOf(body, 'stream') === true,
+      isStreamed: false,
+      send: (sent) => jsonOf(body, sent === model ? null : sent),
+    };
   }
   const length = request.headers['content-length'];
   if (Number(length ?? 0) > limits.uploadBytesMax) throw tooLarge(limits.uploadBytesMax);
   const start = await readFormModel(request, response, { ...limits.formModel, stopsAtFile: !needsModel });
   return {
     model: start?.model ?? null,
+    asksForStream: false,
     isStreamed: true,
     send(model) {
       const read = start?.withModel(model) ?? [];
@@ -67,8 +76,12 @@ export async function readRelayBody(
   };
 }
 
-function modelOf({ value }: JsonBody): string | null {
-  const model = typeof value === 'object' && value !== null && 'model' in value ? value.model : null;
+function memberOf({ value }: JsonBody, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+}
+
+function modelOf(body: JsonBody): string | null {
+  const model = memberOf(body, 'model');
   return typeof model === 'string' ? model : null;
 }
 

@@ -1,11 +1,12 @@
 import { PassThrough } from 'node:stream';
 import type { Request, Response } from 'express';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
-import type { ResolveTarget, TargetRequest } from '#libs/access/resolve-target.ts';
-import type { PlanQuery, Routing } from '#libs/access/routing.ts';
+import type { TargetRequest } from '#libs/access/resolve-target.ts';
 import type { ResolvedTarget } from '#libs/access/target-of-credential.ts';
 import type { Forwarder } from '#libs/forwarding/forward.ts';
 import type { RelayAnswer } from '#libs/forwarding/relay.ts';
+import { guardrailStatus } from '#libs/guardrails/guard-call.ts';
+import type { Guardrails } from '#libs/guardrails/guardrails.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
 import { statusOf } from '#libs/http/error-response.ts';
@@ -14,17 +15,23 @@ import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { sendPieces } from '#libs/http/send-pieces.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea } from '#libs/providers/provider.ts';
-import type { RequestLog } from '#libs/request-log/request-log.ts';
-import { record, refuseWhenUnlogged, withShortWait, type Call } from './forward-live-call.ts';
+import { metadataOf } from '../call-metadata.ts';
+import {
+  answer as answerCall,
+  type Call,
+  type LiveDeps,
+  record,
+  refuseWhenUnlogged,
+  withShortWait,
+} from './forward-live-call.ts';
+import { judgeRelayed } from './guard-relayed.ts';
 import { readRelayBody, type RelayBodyLimits } from './relay-body.ts';
 
-export type RelayDeps = RelayBodyLimits & {
-  forwarder: Pick<Forwarder, 'relay'>;
-  resolveTarget: ResolveTarget;
-  routing: Pick<Routing, 'planOf'>;
-  requestLog: RequestLog;
-  stallTimeoutMs: number;
-};
+export type RelayDeps = LiveDeps &
+  RelayBodyLimits & {
+    forwarder: Pick<Forwarder, 'relay'>;
+    guardrails: Guardrails;
+  };
 
 /** One operation of a pass-through area; `path` is the route's, in Express form. */
 export type RelayOperation = {
@@ -58,7 +65,6 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       const controller = abortWhenClientLeaves(response);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
-      if (method === 'POST') await refuseUnjudged(deps, { workspaceId, credentials, defaults });
       const { virtualKey, provider, config } = credentials;
       const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
       const body = await readRelayBody(request, response, deps, needsModel);
@@ -76,7 +82,25 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         isRecorded: false,
       };
       const { signal } = controller;
-      const sent = body.send(resolved.model);
+      const whole = body.isStreamed ? null : body.send(resolved.model);
+      const judged =
+        resolved.guardrails &&
+        (await judgeRelayed(deps, resolved.guardrails, {
+          method,
+          path,
+          body: whole?.body instanceof Buffer ? whole.body : null,
+          stream: body.asksForStream,
+          headers: request.headers as Record<string, string>,
+          target: resolved.target,
+          model: resolved.model,
+          metadata: metadataOf(request),
+          signal,
+        }));
+      if (judged?.outcome) {
+        const told = { 'x-gateway-provider': resolved.target.provider };
+        return answerCall(deps, request, response, call, judged.outcome, controller, told);
+      }
+      const sent = whole ?? body.send(resolved.model);
       response.setHeader('x-gateway-provider', resolved.target.provider);
       let answer: RelayAnswer;
       try {
@@ -99,6 +123,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         recordFailure(deps, request, call, error, signal.aborted);
         throw error;
       }
+      if (judged?.hasFailed === true && answer.status < 300) answer = { ...answer, status: guardrailStatus.failed };
       try {
         await sendRelayed(request, response, answer, controller, deps.stallTimeoutMs);
         await recordAnswer(deps, request, response, call, answer);
@@ -109,19 +134,6 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
       }
     },
   };
-}
-
-/** What goes through whole is judged by nobody: where guardrails are to judge it, it does not go. */
-async function refuseUnjudged({ routing }: RelayDeps, query: Omit<PlanQuery, 'headers'>): Promise<void> {
-  const found = await routing.planOf({ ...query, headers: null });
-  const [leaf] = found?.plan.leaves ?? [];
-  if (leaf === undefined || leaf.inputGuardrails.length + leaf.outputGuardrails.length === 0) return;
-  throw new GatewayError(
-    'unsupported_operation',
-    'guardrails_not_applicable',
-    'This operation is forwarded whole, and the guardrails of your workspace or config cannot judge it. Use one that they ' +
-      'judge (chat completions, completions, embeddings), or a key and a config without guardrails.',
-  );
 }
 
 async function resolve(
