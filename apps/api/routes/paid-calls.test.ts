@@ -106,7 +106,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
   ].map((route) => ({
     ...route,
     handler: ((request, response, next) => {
-      failing(response, fault.step);
+      failing(response, () => fault.step());
       return route.handler(request, response, next);
     }) as typeof route.handler,
   }));
@@ -154,9 +154,9 @@ function failing(response: ServerResponse, step: () => void): void {
       return work(...args);
     };
   };
-  response.setHeader = guarded(response.setHeader.bind(response)) as typeof response.setHeader;
-  response.writeHead = guarded(response.writeHead.bind(response)) as typeof response.writeHead;
-  response.write = guarded(response.write.bind(response)) as typeof response.write;
+  response.setHeader = guarded(response.setHeader.bind(response));
+  response.writeHead = guarded(response.writeHead.bind(response));
+  response.write = guarded(response.write.bind(response));
 }
 
 const silent = createLogger({ name: 'test', level: 'silent' });
