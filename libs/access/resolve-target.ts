@@ -43,12 +43,12 @@ export function createResolveTarget(deps: RoutingDeps): ResolveTarget {
         ? resolved.then((target) => ({ ...target, guardrails }))
         : { ...resolved, guardrails };
     };
-    const found = routing.configOf({ ...request, headers: null });
+    const found = routing.planOf({ ...request, headers: null });
     return found instanceof Promise ? found.then(go) : go(found);
   };
 
   return (request) =>
-    request.credentials.config === null && request.defaults.configId === null
+    request.credentials.config === null && request.defaults.configId === null && !routing.isGuarded(request.workspaceId)
       ? withSecondLook(deps.snapshot, () => resolve(request))
       : resolveFirst(request);
 }
