@@ -5,9 +5,8 @@ import type { Caller } from '#libs/http/caller.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { Plan } from '#libs/routing/plan.ts';
-import { joinSecrets } from './config-secrets.ts';
-import { planOfStored } from './read-config.ts';
-import type { SealedSecret, SecretMembers, Secrets } from './secrets.ts';
+import { fetchConfigs, fetchGuardrails } from './load-configs.ts';
+import type { SecretMembers, Secrets } from './secrets.ts';
 import type { LiveGuardrails } from './workspace-guardrails.ts';
 
 export type LiveApiKey = {
@@ -210,76 +209,6 @@ async function fetchVirtualKeys({ db, secrets, logger }: Deps, ids: readonly str
       expiresAtMs: row.expires_at?.getTime() ?? Number.POSITIVE_INFINITY,
     };
   });
-}
-
-async function fetchConfigs({ db, secrets, logger }: Deps, ids: readonly string[]): Promise<LiveConfig[]> {
-  const rows = await db
-    .selectFrom('config')
-    .leftJoin('secret', (join) =>
-      join
-        .on('secret.owner_id', '=', sql<string>`config.id || '@' || config.config_version`)
-        .onRef('secret.workspace_id', '=', 'config.workspace_id'),
-    )
-    .selectAll('config')
-    .select(['secret.id as secret_id', 'secret.owner_id', 'secret.master_key_id', 'secret.wrapped_key'])
-    .select('secret.ciphertext')
-    .where('config.id', '=', sql<string>`any(${ids}::text[])`)
-    .where('config.deleted_at', 'is', null)
-    .execute();
-  return rows.map((row) => {
-    const { id, version, workspace_id, slug, config, config_version } = row;
-    const members = openOwned(row, secrets);
-    let made: Plan | null | undefined;
-    const plan = (): Plan | null => {
-      if (made !== undefined) return made;
-      const whole = members && joinSecrets(config, members);
-      made = whole && planOfStored(whole);
-      if (made === null) logger.error({ config_id: id, config_version }, 'a stored config cannot be read');
-      return made;
-    };
-    const place = { id, version, workspaceId: workspace_id, slug, configVersion: config_version };
-    return { ...place, secrets: members ?? {}, plan };
-  });
-}
-
-async function fetchGuardrails({ db, secrets, logger }: Deps, ids: readonly string[]): Promise<LiveGuardrails[]> {
-  const rows = await db
-    .selectFrom('workspace')
-    .leftJoin('secret', (join) =>
-      join.onRef('secret.owner_id', '=', 'workspace.id').onRef('secret.workspace_id', '=', 'workspace.id'),
-    )
-    .select(['workspace.id', 'workspace.id as workspace_id', 'workspace.version', 'workspace.guardrails'])
-    .select(['secret.id as secret_id', 'secret.owner_id', 'secret.master_key_id', 'secret.wrapped_key'])
-    .select('secret.ciphertext')
-    .where('workspace.id', '=', sql<string>`any(${ids}::text[])`)
-    .where('workspace.guardrails', 'is not', null)
-    .execute();
-  return rows.map((row) => {
-    const members = openOwned(row, secrets);
-    const whole = members && joinSecrets(row.guardrails ?? {}, members);
-    const plan = whole && planOfStored(whole);
-    if (plan === null) logger.error({ workspace_id: row.id }, 'the guardrails of a workspace cannot be read');
-    return { id: row.id, version: row.version, guardrails: plan && plan.leaves[0] };
-  });
-}
-
-type OwnedColumns = Nullable<Omit<SealedSecret, 'id' | 'workspace_id'>> & {
-  workspace_id: string;
-  secret_id: string | null;
-};
-type Nullable<Type> = { [Name in keyof Type]: Type[Name] | null };
-
-/** No members when there is no row; null when it does not open. */
-function openOwned(row: OwnedColumns, secrets: Pick<Secrets, 'open'>): SecretMembers | null {
-  const { secret_id: id, workspace_id, owner_id, master_key_id, wrapped_key, ciphertext } = row;
-  if (id === null || owner_id === null || master_key_id === null || wrapped_key === null || ciphertext === null)
-    return {};
-  try {
-    return secrets.open({ id, workspace_id, owner_id, master_key_id, wrapped_key, ciphertext });
-  } catch {
-    // What cannot be read is told where it is used.
-    return null;
-  }
 }
 
 /** null for a provider that this process does not know, or settings that it cannot make an address of. */
