@@ -49,6 +49,7 @@ export const configVersionModel: InlineModel<ConfigVersionRow, ConfigEvent> = {
       'config_version' in data && data.config_version !== undefined
         ? configVersionId(streamId, data.config_version)
         : null,
+    streamOf: (rowId) => rowId.slice(0, rowId.lastIndexOf('@')),
   },
   evolve: (_row, event) => {
     if (event.type === 'config.deleted') throw new Error('a deletion brings no version');

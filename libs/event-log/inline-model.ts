@@ -19,7 +19,12 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
    * Absent: one row a stream. Present: a row for each event of another model's streams that it gives an id; the command
    * that appends such an event inserts the row, and `evolve` gets no row.
    */
-  perEvent?: { noun: string; rowId: (event: RecordedEvent<Event>) => string | null };
+  perEvent?: {
+    noun: string;
+    rowId: (event: RecordedEvent<Event>) => string | null;
+    /** The stream whose event made the row of this id. */
+    streamOf: (rowId: string) => string;
+  };
 };
 
 // `evolve` is contravariant in Event, so a collection of models of different events needs the widest form.
@@ -57,7 +62,7 @@ function rowOf<Row extends StreamRow, Event extends NewEvent>(
   } as Row;
 }
 
-/** A row's values in the order of `columns`, ready for a driver or COPY: jsonb as text, the rest as it is. */
+/** A row's values in the order of `columns`, ready for a driver: jsonb as text, the rest as it is. */
 export function rowValues(
   model: Pick<AnyInlineModel, 'jsonColumns'>,
   row: object,

@@ -1,8 +1,6 @@
-import { pipeline } from 'node:stream/promises';
-import { Readable } from 'node:stream';
 import type { Pool, PoolClient } from 'pg';
-import { from as copyFrom } from 'pg-copy-streams';
-import { foldEvent, rowValues, type AnyInlineModel, type StreamRow } from './inline-model.ts';
+import { foldLog, type FoldedRow } from './fold-log.ts';
+import type { AnyInlineModel } from './inline-model.ts';
 import { toEvent } from './read-events.ts';
 
 export type Difference = { model: string; id: string; live: unknown; folded: unknown };
@@ -13,14 +11,10 @@ export type CheckReport = {
   durationMs: number;
 };
 
-type Folded = Map<AnyInlineModel, Map<string, StreamRow>>;
-
-// Rows of the log in memory at a time; more are no quicker.
-const pageSize = 2_000;
-
 /**
- * Folds the whole log into fresh tables and compares them with the live ones row by row, inside one READ ONLY
- * REPEATABLE READ transaction, so that both sides are seen at the same moment while writers go on.
+ * Folds the whole log and compares what it says with the live rows, inside one READ ONLY REPEATABLE READ transaction, so
+ * that both sides are seen at the same moment while writers go on. The transaction writes nothing, not even a temporary
+ * table: it has no transaction id, and subscribers of the log are not held back by it, however long it takes.
  * Reports the first difference by model and id; `onProgress` hears the number of events folded so far.
  */
 export async function checkInlineModels(
@@ -30,17 +24,34 @@ export async function checkInlineModels(
 ): Promise<CheckReport> {
   const startedAt = performance.now();
   return await withClient(pool, async (client) => {
-    for (const model of models) await client.query(`create temp table ${foldTable(model)} (like ${model.name})`);
     await client.query('begin isolation level repeatable read read only');
-    const { folded, events } = await foldLog(client, models, onProgress);
-    const rows: Record<string, number> = {};
-    let difference: Difference | null = null;
-    for (const model of models) {
-      rows[model.name] = await copyRows(client, foldTable(model), model, folded);
-      difference ??= await firstDifference(client, model);
+    let events = 0;
+    const counts = new Map(models.map((model) => [model, { folded: 0, live: 0 }]));
+    const differences = new Map<AnyInlineModel, Difference>();
+    const note = (model: AnyInlineModel, found: Difference | null): void => {
+      const known = differences.get(model);
+      if (found && (!known || found.id < known.id)) differences.set(model, found);
+    };
+    for await (const { model, rows } of foldLog(client, models, (count) => onProgress((events = count)))) {
+      const compared = await compareRows(client, model, rows);
+      const count = counts.get(model);
+      if (count) {
+        count.folded += rows.length;
+        count.live += compared.live;
+      }
+      note(model, compared.difference);
+    }
+    for (const [model, { live }] of counts) {
+      const { rows } = await client.query(`select count(*) as rows from ${model.name}`);
+      if (rows[0].rows > live) note(model, await findInvented(client, model));
     }
     await client.query('rollback');
-    return { events, rows, difference, durationMs: performance.now() - startedAt };
+    return {
+      events,
+      rows: Object.fromEntries([...counts].map(([model, { folded }]) => [model.name, folded])),
+      difference: models.map((model) => differences.get(model)).find((found) => found !== undefined) ?? null,
+      durationMs: performance.now() - startedAt,
+    };
   });
 }
 
@@ -58,12 +69,17 @@ export async function rebuildInlineModels(
     await client.query('begin');
     // Readers go on; whoever wants to write waits, because every append upserts one of these rows.
     await client.query(`lock table ${models.map((model) => model.name).join(', ')} in exclusive mode`);
-    const { folded, events } = await foldLog(client, models, onProgress);
-    const rows: Record<string, number> = {};
-    let difference: Difference | null = null;
     for (const model of models) {
       await client.query(`create temp table ${foldTable(model)} (like ${model.name}) on commit drop`);
-      rows[model.name] = await copyRows(client, foldTable(model), model, folded);
+    }
+    let events = 0;
+    const counts: Record<string, number> = Object.fromEntries(models.map((model) => [model.name, 0]));
+    for await (const { model, rows } of foldLog(client, models, (count) => onProgress((events = count)))) {
+      counts[model.name] = (counts[model.name] ?? 0) + rows.length;
+      await client.query(`insert into ${foldTable(model)} select * from ${recordset(model)}`, [JSON.stringify(rows)]);
+    }
+    let difference: Difference | null = null;
+    for (const model of models) {
       const found = await firstDifference(client, model);
       difference ??= found;
       if (!found) continue;
@@ -71,13 +87,16 @@ export async function rebuildInlineModels(
       await client.query(`insert into ${model.name} select * from ${foldTable(model)}`);
     }
     await client.query('commit');
-    return { events, rows, difference, durationMs: performance.now() - startedAt };
+    return { events, rows: counts, difference, durationMs: performance.now() - startedAt };
   });
 }
 
 const foldTable = (model: AnyInlineModel): string => `fold_${model.name}`;
 
-/** A session of its own, closed for good afterwards: its temporary tables must not reach the pool's next user. */
+/** Rows given as JSON, with the types of the model's table. */
+const recordset = (model: AnyInlineModel): string => `jsonb_populate_recordset(null::${model.name}, $1::jsonb)`;
+
+/** A session of its own, closed for good afterwards: its settings and temporary tables must not reach the next user. */
 async function withClient<Result>(pool: Pool, work: (client: PoolClient) => Promise<Result>): Promise<Result> {
   const client = await pool.connect();
   try {
@@ -92,63 +111,71 @@ async function withClient<Result>(pool: Pool, work: (client: PoolClient) => Prom
   }
 }
 
-async function foldLog(
+/** How many of the folded rows have a live one, and the first that differs from it. */
+async function compareRows(
   client: PoolClient,
-  models: readonly AnyInlineModel[],
-  onProgress: (events: number) => void,
-): Promise<{ folded: Folded; events: number }> {
-  const byNoun = Map.groupBy(models, (model) => model.perEvent?.noun ?? (model.name as string));
-  const folded: Folded = new Map(models.map((model) => [model, new Map()]));
-  let events = 0;
-  let position = 0;
+  model: AnyInlineModel,
+  rows: readonly FoldedRow[],
+): Promise<{ live: number; difference: Difference | null }> {
+  const { rows: compared } = await client.query(
+    `with pair as materialized (
+       select folded.id, live.id is not null as is_live, to_jsonb(live) as live, to_jsonb(folded) as folded
+       from ${recordset(model)} as folded left join ${model.name} as live on live.id = folded.id
+     )
+     select (select count(*) from pair where is_live) as is_live, different.id, different.live, different.folded
+     from (select) as always
+     left join lateral (select * from pair where live is distinct from folded order by id limit 1) as different on true`,
+    [JSON.stringify(rows)],
+  );
+  const { is_live: live, id, live: liveRow, folded } = compared[0];
+  return { live, difference: id === null ? null : { model: model.name, id, live: liveRow, folded } };
+}
+
+const idsAtOnce = 1_000;
+
+/** The first live row that no event of the log stands for. */
+async function findInvented(client: PoolClient, model: AnyInlineModel): Promise<Difference | null> {
+  let after = '';
   for (;;) {
-    const page = await client.query(
-      `select position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version, data,
-         recorded_at from event where position > $1 order by position limit $2`,
-      [position, pageSize],
-    );
-    for (const raw of page.rows) {
-      const event = toEvent(raw);
-      const folding = byNoun.get(event.type.slice(0, event.type.indexOf('.')));
-      if (!folding) throw new Error(`event ${event.position} has type ${event.type}, which no model folds`);
-      for (const model of folding) {
-        const id = model.perEvent ? model.perEvent.rowId(event as never) : event.streamId;
-        if (id === null) continue;
-        const rows = folded.get(model) as Map<string, StreamRow & Record<string, unknown>>;
-        rows.set(id, foldEvent(model, rows.get(id), event as never));
-      }
-      position = event.position;
+    const { rows: live } = await client.query(`select id from ${model.name} where id > $1 order by id limit $2`, [
+      after,
+      idsAtOnce,
+    ]);
+    const ids: string[] = live.map((row) => row.id);
+    const folded = await foldedIds(client, model, ids);
+    const invented = ids.find((id) => !folded.has(id));
+    if (invented !== undefined) {
+      const { rows } = await client.query(`select to_jsonb(${model.name}) as live from ${model.name} where id = $1`, [
+        invented,
+      ]);
+      return { model: model.name, id: invented, live: rows[0].live, folded: null };
     }
-    events += page.rows.length;
-    onProgress(events);
-    if (page.rows.length < pageSize) return { folded, events };
+    const last = ids.at(-1);
+    if (last === undefined) return null;
+    after = last;
   }
 }
 
-/** Writes folded rows with COPY, which was measured at eighty times the speed of a statement for each. */
-async function copyRows(client: PoolClient, table: string, model: AnyInlineModel, folded: Folded): Promise<number> {
-  const rows = folded.get(model) ?? new Map<string, StreamRow>();
-  const first = rows.values().next().value;
-  if (!first) return 0;
-  const columns = Object.keys(first);
-  const copy = client.query(copyFrom(`copy ${table} (${columns.join(', ')}) from stdin`));
-  await pipeline(Readable.from(copyLines(model, rows.values(), columns)), copy);
-  return rows.size;
+/** The ids that rows of the model have by the log, at least those among `ids`. */
+async function foldedIds(
+  client: PoolClient,
+  { perEvent }: AnyInlineModel,
+  ids: readonly string[],
+): Promise<ReadonlySet<string>> {
+  if (!perEvent) {
+    const { rows } = await client.query(
+      'select stream_id from event where stream_id = any($1::text[]) and stream_version = 1',
+      [ids],
+    );
+    return new Set(rows.map((row) => row.stream_id));
+  }
+  const found = new Set<string>();
+  for (const streamId of new Set(ids.map((id) => perEvent.streamOf(id)))) {
+    const { rows } = await client.query('select * from event where stream_id = $1', [streamId]);
+    for (const row of rows) found.add(perEvent.rowId(toEvent(row) as never) ?? '');
+  }
+  return found;
 }
-
-function* copyLines(model: AnyInlineModel, rows: Iterable<StreamRow>, columns: readonly string[]): Generator<string> {
-  for (const row of rows) yield `${rowValues(model, row, columns).map(copyText).join('\t')}\n`;
-}
-
-/** One value in COPY's text format (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"). */
-function copyText(value: unknown): string {
-  if (value === null || value === undefined) return '\\N';
-  if (value instanceof Date) return value.toISOString();
-  const text = typeof value === 'string' ? value : JSON.stringify(value);
-  return text.replace(/[\\\t\n\r]/g, (character) => copyEscapes[character] ?? character);
-}
-
-const copyEscapes: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
 
 async function firstDifference(client: PoolClient, model: AnyInlineModel): Promise<Difference | null> {
   const { rows } = await client.query(

@@ -4,6 +4,7 @@ import { decideBatch, isTerminal, type BatchCommand, type BatchOutcome } from '#
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
+import { readClosed } from '#libs/event-log/read-events.ts';
 import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { eventually } from '#test/eventually.ts';
@@ -167,6 +168,41 @@ describe('the check', () => {
       done.abort();
       await writer;
     }
+  });
+
+  test('holds back no subscriber of the log while it runs', async () => {
+    await writeHistory(3);
+    const reached = Promise.withResolvers<void>();
+    const goOn = Promise.withResolvers<void>();
+    const pausing = {
+      connect: async () => {
+        const client = await database.pool.connect();
+        const query = client.query.bind(client);
+        // At the end of its transaction, when it has done all that it does.
+        client.query = ((text: string, ...rest: []) => {
+          if (text !== 'rollback') return query(text, ...rest);
+          reached.resolve();
+          return goOn.promise.then(() => query(text));
+        }) as typeof client.query;
+        return client;
+      },
+    } as typeof database.pool;
+    const checking = checkInlineModels(pausing, models);
+    await reached.promise;
+    try {
+      await eventLog.transact(commandOn('batch_during'), (unit) =>
+        unit.append(batchModel, 'batch_during', [batchCreated()]),
+      );
+      // Other databases of the server have transactions too, which end.
+      await eventually(
+        () => readClosed(database.db, { transactionId: '0', position: 0 }, 10_000),
+        (events) => events.some(({ streamId }) => streamId === 'batch_during'),
+        { timeoutMs: 10_000 },
+      );
+    } finally {
+      goOn.resolve();
+    }
+    expect((await checking).difference).toBeNull();
   });
 
   test('changes nothing, and leaves no table behind in the sessions of the pool', async () => {
