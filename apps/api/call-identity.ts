@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { RequestCredentials } from '#libs/access/request-credentials.ts';
-import { fingerprintOf, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { defaultTryMs, fingerprintOf, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -25,9 +25,18 @@ export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprin
     keyId,
     route: `${request.method} ${route ?? request.path}`,
     idempotencyKey: key,
-    isRetry: Number(request.get('x-stainless-retry-count') ?? 0) >= 1,
+    retryCount: countOf(request.get('x-stainless-retry-count')),
+    tryMsMax: tryMsMaxOf(request),
     requestId,
   };
+}
+
+const countOf = (text: string | undefined): number => (text !== undefined && /^\d{1,4}$/.test(text) ? Number(text) : 0);
+
+/** The SDKs tell their time limit in seconds: that of a try (JavaScript), or that of a silence (Python). */
+function tryMsMaxOf(request: Request): number {
+  const seconds = Number(request.get('x-stainless-timeout') ?? request.get('x-stainless-read-timeout'));
+  return seconds > 0 ? Math.min(seconds, 86_400) * 1_000 : defaultTryMs;
 }
 
 /** What a repeat of a call has in common with it whose target is named outside of its body too: another is another call. */

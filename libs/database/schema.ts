@@ -295,6 +295,8 @@ export type CommandResultTable = {
   status: number;
   body: Json<Record<string, unknown>>;
   recorded_at: Date;
+  /** The last try of the call that was answered with it; 0 is the first. */
+  retry_count: ColumnType<number, number | undefined, number>;
 };
 
 /** Kept answers of providers (libs/response-cache); `head` is its EntryHead. */

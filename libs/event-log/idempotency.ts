@@ -11,8 +11,10 @@ export type CallIdentity = {
   route: string;
   /** The client's `Idempotency-Key`, when it sent one. */
   idempotencyKey: string | null;
-  /** The client says that this is a retry (`X-Stainless-Retry-Count` of 1 or more). */
-  isRetry: boolean;
+  /** Which try of the call the client says that this is (`X-Stainless-Retry-Count`); 0 is the first. */
+  retryCount: number;
+  /** How long the client waits for one try, as far as it says. */
+  tryMsMax: number;
   requestId: string;
   /** Hash of the request's body. */
   fingerprint: string;
@@ -20,8 +22,17 @@ export type CallIdentity = {
 
 export type CallResult<Body extends object> = { status: number; body: Body; replayed: boolean };
 
-// The SDKs give up on a call after at most 10 minutes and send no key of their own (openai-semantics.md 0.8).
-const retryWindowMs = 10 * 60_000;
+/** How long the OpenAI SDKs wait for one try by default. */
+export const defaultTryMs = 10 * 60_000;
+/** The longest that they wait before the next one: a `retry-after` of more is passed over. */
+const betweenTriesMs = 60_000;
+const retriesMax = 20;
+const windowMsMax = 24 * 3_600_000;
+
+/** The longest ago that the first try of this call can have begun. */
+function sinceFirstTryMs({ retryCount, tryMsMax }: CallIdentity): number {
+  return Math.min(windowMsMax, Math.min(retryCount, retriesMax) * (tryMsMax + betweenTriesMs));
+}
 
 /** The fingerprint of a request body. */
 export const fingerprintOf = (body: Uint8Array | string): string => createHash('sha256').update(body).digest('hex');
@@ -30,6 +41,11 @@ export const fingerprintOf = (body: Uint8Array | string): string => createHash('
  * Runs a command that creates something at most once for each identity: the first answer is kept in the command's own
  * transaction and given again to a repeat. A twin that runs at the same time waits for the first; when it waited as
  * long as the lock timeout, it gets 409. The same key with another body is a `conflict`.
+ *
+ * Without a key, a retry gets the latest answer to the same body that can be that of an earlier try: recorded since the
+ * first one can have begun, and given to none but earlier tries so far. (The tries of a call are counted up, so what was
+ * given to a second try is not what another second try means.) A call whose first try never came, right after one with
+ * the same body that was answered, cannot be told from a lost answer; `replayed` says that it was taken for that.
  */
 export async function transactOnce<Body extends object>(
   eventLog: EventLog,
@@ -57,6 +73,7 @@ export async function transactOnce<Body extends object>(
           status,
           body: JSON.stringify(body),
           recorded_at: unit.now,
+          retry_count: Math.min(identity.retryCount, retriesMax),
         })
         .execute();
       return { status, body, replayed: false };
@@ -73,11 +90,12 @@ export async function transactOnce<Body extends object>(
 }
 
 async function recall(unit: UnitOfWork, identity: CallIdentity): Promise<{ status: number; body: object } | undefined> {
-  const { workspaceId, keyId, route, idempotencyKey, fingerprint, isRetry } = identity;
-  if (idempotencyKey === null && !isRetry) return undefined;
+  const { workspaceId, keyId, route, idempotencyKey, fingerprint } = identity;
+  const retryCount = Math.min(identity.retryCount, retriesMax);
+  if (idempotencyKey === null && retryCount === 0) return undefined;
   let query = unit.tx
     .selectFrom('command_result')
-    .select(['status', 'body', 'fingerprint'])
+    .select(['status', 'body', 'fingerprint', 'idempotency_key'])
     .where('workspace_id', '=', workspaceId)
     .where('key_id', '=', keyId)
     .where('route', '=', route);
@@ -85,7 +103,8 @@ async function recall(unit: UnitOfWork, identity: CallIdentity): Promise<{ statu
     idempotencyKey === null
       ? query
           .where('fingerprint', '=', fingerprint)
-          .where('recorded_at', '>', new Date(unit.now.getTime() - retryWindowMs))
+          .where('recorded_at', '>=', new Date(unit.now.getTime() - sinceFirstTryMs(identity)))
+          .where('retry_count', '<', retryCount)
           .orderBy('recorded_at', 'desc')
           .limit(1)
       : query.where('idempotency_key', '=', idempotencyKey);
@@ -97,6 +116,16 @@ async function recall(unit: UnitOfWork, identity: CallIdentity): Promise<{ statu
       'This Idempotency-Key was used before with another request body; use a new key for a new request.',
       { param: 'Idempotency-Key' },
     );
+  }
+  if (row && idempotencyKey === null) {
+    await unit.tx
+      .updateTable('command_result')
+      .set({ retry_count: retryCount })
+      .where('workspace_id', '=', workspaceId)
+      .where('key_id', '=', keyId)
+      .where('route', '=', route)
+      .where('idempotency_key', '=', row.idempotency_key)
+      .execute();
   }
   return row;
 }

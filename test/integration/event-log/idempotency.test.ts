@@ -21,7 +21,8 @@ const identity = (given: Partial<CallIdentity> = {}): CallIdentity => ({
   keyId: 'key_1',
   route: 'POST /v1/files',
   idempotencyKey: null,
-  isRetry: false,
+  retryCount: 0,
+  tryMsMax: 600_000,
   requestId: `req_${(requests += 1)}`,
   fingerprint: fingerprintOf('{"a":1}'),
   ...given,
@@ -56,8 +57,8 @@ describe('with an Idempotency-Key', () => {
     const idempotencyKey = uniqueKey();
     const first = await call({ idempotencyKey });
     expect(first).toEqual({ status: 201, body: { id: created[0], number: 1 }, replayed: false });
-    for (const isRetry of [false, true]) {
-      expect(await call({ idempotencyKey, isRetry })).toEqual({ ...first, replayed: true });
+    for (const retryCount of [0, 1]) {
+      expect(await call({ idempotencyKey, retryCount })).toEqual({ ...first, replayed: true });
     }
     expect(created).toHaveLength(1);
     expect(await readStream(database.db, created[0] ?? '')).toHaveLength(1);
@@ -139,16 +140,42 @@ describe('without a key', () => {
     const second = await call(same);
     expect(created).toHaveLength(2);
     // Of several the last one is meant.
-    expect(await call({ ...same, isRetry: true })).toEqual({ ...second, replayed: true });
+    expect(await call({ ...same, retryCount: 1 })).toEqual({ ...second, replayed: true });
     expect(created).toHaveLength(2);
   });
 
   test('a retry whose first try never came is executed', async () => {
     const { call, created } = creator();
     const same = own();
-    expect(await call({ ...same, isRetry: true })).toMatchObject({ replayed: false });
-    expect(await call({ ...same, isRetry: true })).toMatchObject({ replayed: true });
+    expect(await call({ ...same, retryCount: 1 })).toMatchObject({ replayed: false });
+    expect(await call({ ...same, retryCount: 2 })).toMatchObject({ replayed: true });
     expect(created).toHaveLength(1);
+  });
+
+  test('a retry is not given an answer that an equal or later try of another call was given', async () => {
+    const { call, created } = creator();
+    const same = own();
+    await call(same);
+    expect(await call({ ...same, retryCount: 1 })).toMatchObject({ replayed: true });
+    // The same again, as it was meant, whose first try was lost on its way.
+    expect(await call({ ...same, retryCount: 1 })).toMatchObject({ replayed: false });
+    expect(await call({ ...same, retryCount: 1 })).toMatchObject({ replayed: false });
+    expect(created).toHaveLength(3);
+    expect(await call({ ...same, retryCount: 2 })).toMatchObject({ replayed: true, body: { id: created[2] } });
+  });
+
+  test('a retry is given no answer from before its first try can have begun', async () => {
+    const { call, created } = creator();
+    const same = { ...own(), tryMsMax: 5_000 };
+    const age = () =>
+      sql`update command_result set recorded_at = clock_timestamp() - interval '66 seconds'
+        where fingerprint = ${same.fingerprint}`.execute(database.db);
+    await call(same);
+    await age();
+    expect(await call({ ...same, retryCount: 1 })).toMatchObject({ replayed: false });
+    await age();
+    expect(await call({ ...same, retryCount: 2 })).toMatchObject({ replayed: true });
+    expect(created).toHaveLength(2);
   });
 
   test('a retry while the first try runs waits for it and gets its answer', async () => {
@@ -161,7 +188,7 @@ describe('without a key', () => {
     const same = own();
     const first = call(same);
     await begun.promise;
-    const retry = call({ ...same, isRetry: true });
+    const retry = call({ ...same, retryCount: 1 });
     await vi.waitFor(async () => {
       const { rows } = await sql`select from pg_stat_activity
         where datname = current_database() and wait_event_type = 'Lock' and wait_event = 'advisory'`.execute(
@@ -175,17 +202,17 @@ describe('without a key', () => {
     expect(created).toHaveLength(1);
   });
 
-  test('after ten minutes, a retry is a new call', async () => {
+  test('longer after it than a try and the pause after it take, a retry is a new call', async () => {
     const { call, created } = creator();
     const same = own();
     await call(same);
     const age = (interval: string) =>
       sql`update command_result set recorded_at = clock_timestamp() - ${interval}::interval
         where fingerprint = ${same.fingerprint}`.execute(database.db);
-    await age('9 minutes 50 seconds');
-    expect(await call({ ...same, isRetry: true })).toMatchObject({ replayed: true });
-    await age('10 minutes 1 second');
-    expect(await call({ ...same, isRetry: true })).toMatchObject({ replayed: false });
+    await age('10 minutes 50 seconds');
+    expect(await call({ ...same, retryCount: 1 })).toMatchObject({ replayed: true });
+    await age('22 minutes 1 second');
+    expect(await call({ ...same, retryCount: 2 })).toMatchObject({ replayed: false });
     expect(created).toHaveLength(2);
   });
 
@@ -195,7 +222,7 @@ describe('without a key', () => {
     await call(same);
     const others = [own(), { workspaceId: 'ws_2' }, { keyId: 'key_2' }, { route: 'POST /v1/batches' }];
     for (const other of others) {
-      expect(await call({ ...same, isRetry: true, ...other })).toMatchObject({ replayed: false });
+      expect(await call({ ...same, retryCount: 1, ...other })).toMatchObject({ replayed: false });
     }
     expect(created).toHaveLength(5);
   });

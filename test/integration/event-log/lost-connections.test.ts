@@ -67,7 +67,8 @@ describe('a COMMIT whose reply is lost', () => {
       keyId: 'key_1',
       route: 'POST /v1/batches',
       idempotencyKey: 'once',
-      isRetry: false,
+      retryCount: 0,
+      tryMsMax: 600_000,
       requestId: 'req_1',
       fingerprint: 'same',
     };
