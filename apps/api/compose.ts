@@ -7,6 +7,7 @@ import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
+import { admitUpload } from '#libs/files/stored-bytes.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
@@ -43,6 +44,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     eventLog,
     queue,
     expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
+    limits: { openBatchesMax: config.SLUICE_OPEN_BATCHES_MAX, queuedLinesMax: config.SLUICE_QUEUED_LINES_MAX },
     releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
   });
   const fineTuningJobs = createFineTuningJobs({
@@ -92,6 +94,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
     uploadRate,
     stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
+    admitUpload: (workspaceId) => admitUpload(db, workspaceId, config.SLUICE_STORED_MAX),
     baseUrl: url,
   });
   const keys = createKeyGuard({

@@ -58,6 +58,8 @@ export const ApiConfig = z.object({
   SLUICE_FORM_READ_MAX: byteSize('32MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
+  /** All files of one workspace. Generous, as one workspace may be all there is; with several, less than the disk. */
+  SLUICE_STORED_MAX: byteSize('1024GiB', { minBytes: 1_048_576, maxBytes: Number.MAX_SAFE_INTEGER }),
   /**
    * The slowest body of a form, in bytes a second over half a minute: files, and audio and images that are forwarded. A JSON
    * body has 30 s as a whole.

@@ -88,6 +88,8 @@ export type RouteDeps = {
   uploadBytesMax: number;
   uploadRate: UploadRate;
   stallTimeoutMs: number;
+  /** Throws when a workspace may store no more. */
+  admitUpload: (workspaceId: string) => Promise<void>;
   baseUrl: () => string;
 };
 

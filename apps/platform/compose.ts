@@ -81,7 +81,10 @@ export async function createPlatform(
   const db = createDatabase(pool);
   const databaseClock = createDatabaseClock();
   const eventLog = createEventLog(db);
-  const blobs = await createDiskBlobStore({ folder: blobFolder(config) });
+  const blobs = await createDiskBlobStore({
+    folder: blobFolder(config),
+    reservedBytes: config.SLUICE_DISK_RESERVE,
+  });
   const queue = createJobQueue({
     connectionString,
     role: app.role,

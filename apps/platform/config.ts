@@ -74,6 +74,12 @@ export const platformFields = {
   SLUICE_RESPONSE_MAX: byteSize('64MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** How long after creation the unfinished lines of a batch expire. Both windows; shrunk in tests. */
   SLUICE_BATCH_EXPIRY: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
+  /** Batches of one workspace that have not ended: more than anybody has met, and few enough to count at each create. */
+  SLUICE_OPEN_BATCHES_MAX: wholeNumber(10_000, { min: 1, max: 1_000_000 }),
+  /** Lines of one workspace's open batches that have no result yet. */
+  SLUICE_QUEUED_LINES_MAX: wholeNumber(100_000_000, { min: 1, max: Number.MAX_SAFE_INTEGER }),
+  /** Free space of the blob folder that uploads leave to results: batches that run must be able to end. */
+  SLUICE_DISK_RESERVE: byteSize('1GiB', { minBytes: 0, maxBytes: Number.MAX_SAFE_INTEGER }),
 } as const;
 
 /** The blob folder: SLUICE_BLOBS, or `blobs` in the data directory. */

@@ -7,6 +7,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
+import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { closeQueue, smallInputBytes, smallLane, validateQueue } from './batch-queues.ts';
 import { dropPendingChunks } from './close-batch.ts';
@@ -28,7 +29,7 @@ export type NewBatch = {
 };
 
 export type Batches = {
-  /** Records a batch, in time that does not depend on its size; a worker takes it from there. */
+  /** Records a batch, in time that does not depend on its size; a worker takes it from there. Throws as `admitBatch`. */
   create(
     identity: CallIdentity,
     metadata: EventMetadata,
@@ -48,14 +49,16 @@ export function createBatches(deps: {
   queue: JobQueue;
   /** How long a batch may take before its unfinished lines expire, whatever its window. */
   expiresAfterMs: number;
+  limits: BatchLimits;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
 }): Batches {
-  const { db, eventLog, queue, expiresAfterMs } = deps;
+  const { db, eventLog, queue, expiresAfterMs, limits } = deps;
   return {
     async create(identity, metadata, batch) {
       const id = newId('batch_');
       const command = { workspaceId: identity.workspaceId, streams: [id], metadata };
       const result = await transactOnce(eventLog, identity, command, async (unit) => {
+        await admitBatch(unit.tx, identity.workspaceId, limits);
         const expiresAt = new Date(unit.now.getTime() + expiresAfterMs);
         const seconds = batch.outputExpiresAfterSeconds;
         const row = await unit.append(batchModel, id, [

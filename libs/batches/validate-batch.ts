@@ -10,6 +10,7 @@ import type { Chunk } from '#libs/validation/chunk-table.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';
 import { decideBatch, isTerminal } from './batch.ts';
+import { hasRoomForLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { releaseOrder } from './dispatch-chunks.ts';
@@ -28,6 +29,8 @@ type Deps = {
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
+  /** Of the batch's workspace. */
+  workspaceLimits: BatchLimits;
   logger: Logger;
 };
 
@@ -108,6 +111,16 @@ async function startRunning(
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const { lineCount, chunks } = result;
+    if (!(await hasRoomForLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
+      const errors = [tooManyLines(lineCount, deps.workspaceLimits.queuedLinesMax)];
+      const failed = await unit.append(
+        batchModel,
+        batch.id,
+        decideBatch(state, { type: 'fail_validation', errors }, unit.now),
+      );
+      if (isTerminal(failed.status)) await deps.releaseTarget(unit, failed);
+      return failed;
+    }
     // One that the log cannot hold is read from the lines again, as where they differ.
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
     const events = decideBatch(
@@ -158,6 +171,14 @@ const commandOf = (batch: BatchRow) => ({
   streams: [batch.id],
   metadata: { actor: { type: 'system' as const, id: 'worker' } },
 });
+
+/** As OpenAI fails a batch beyond the tokens that an organization may have enqueued. */
+function tooManyLines(lineCount: number, queuedLinesMax: number): BatchError {
+  const message =
+    `The ${lineCount} lines of this batch, and those that batches of this workspace have to do, are more than ` +
+    `${queuedLinesMax}. Create it again when some are done.`;
+  return { code: 'too_many_queued_lines', message, param: null, line: null };
+}
 
 /** OpenAI's shape (openai-semantics.md 1.5); there is no organization to name. */
 function missingInput(fileId: string): BatchError {

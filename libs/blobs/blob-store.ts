@@ -16,7 +16,12 @@ export type BlobWriter = {
   abort: () => Promise<void>;
 };
 
-export type PutOptions = { sizeBytesMax?: number; signal?: AbortSignal };
+export type PutOptions = {
+  sizeBytesMax?: number;
+  signal?: AbortSignal;
+  /** Stops with storage_full where the store would have less free than it keeps for results. */
+  leavesReserve?: boolean;
+};
 
 export type BlobEntry = { readonly blob: string; readonly sizeBytes: number; readonly modifiedMs: number };
 

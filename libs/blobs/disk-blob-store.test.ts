@@ -131,3 +131,12 @@ test('a full disk is storage_full, leaves nothing behind, and stops being full w
   await store.remove(first.blob);
   expect(await store.put(megabytes(1))).toMatchObject({ sizeBytes: 1_000_000, sha256: first.sha256 });
 });
+
+test('what leaves a reserve is refused where there is less than that, and results are written all the same', async () => {
+  const folder = await makeFolder();
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const store = await createDiskBlobStore({ folder, reservedBytes: Number.MAX_SAFE_INTEGER });
+  const full = { kind: 'storage_full', code: 'insufficient_storage' };
+  await expect(store.put(Readable.from([Buffer.from('x')]), { leavesReserve: true })).rejects.toMatchObject(full);
+  expect(await store.put(Readable.from([Buffer.from('x')]))).toMatchObject({ sizeBytes: 1 });
+});

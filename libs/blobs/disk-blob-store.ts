@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { link, mkdir, open, opendir, readFile, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { link, mkdir, open, opendir, readFile, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { addAbortSignal, Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -15,8 +15,12 @@ const readChunkBytes = 262_144;
  * Blobs as files below `folder`, in two levels of 256 folders (a million blobs are 16 in each). Several processes may
  * share the folder. Creates it when absent; throws when it cannot be written.
  */
-export async function createDiskBlobStore(options: { folder: string }): Promise<BlobStore> {
-  const { folder: root } = options;
+export async function createDiskBlobStore(options: {
+  folder: string;
+  /** Free space that is left by what is put with `leavesReserve`. Default: none. */
+  reservedBytes?: number;
+}): Promise<BlobStore> {
+  const { folder: root, reservedBytes = 0 } = options;
   await guardSpace(() => mkdir(root, { recursive: true, mode: 0o700 }));
   const id = await guardSpace(() => loadStoreId(root));
 
@@ -46,13 +50,20 @@ export async function createDiskBlobStore(options: { folder: string }): Promise<
       return openDiskBlobWriter({ blob, partialPath: finalPath + partialSuffix, finalPath, folder, sizeBytesMax });
     },
 
-    async put(source, { sizeBytesMax, signal } = {}) {
+    async put(source, { sizeBytesMax, signal, leavesReserve = false } = {}) {
       signal?.throwIfAborted();
+      const reserve = leavesReserve ? reservedBytes : 0;
+      let unaskedBytes = askedEveryBytes;
       if (signal && source instanceof Readable) addAbortSignal(signal, source);
       const writer = await store.openWriter(sizeBytesMax === undefined ? {} : { sizeBytesMax });
       try {
         for await (const chunk of source) {
           signal?.throwIfAborted();
+          if (reserve > 0 && unaskedBytes >= askedEveryBytes) {
+            await assertFree(root, reserve);
+            unaskedBytes = 0;
+          }
+          unaskedBytes += chunk.length;
           await writer.write(chunk);
         }
         signal?.throwIfAborted();
@@ -104,6 +115,18 @@ export async function createDiskBlobStore(options: { folder: string }): Promise<
     },
   };
   return store;
+}
+
+/** How much may be written before the free space is asked for again. */
+const askedEveryBytes = 16 * 1_048_576;
+
+/** Throws storage_full, before the disk is: what is left is for those who have begun. */
+async function assertFree(folder: string, reservedBytes: number): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  if (bavail * bsize >= reservedBytes) return;
+  const message =
+    'The storage of this server is full but for what is kept for results: nothing was stored. Free space, or try again later.';
+  throw new GatewayError('storage_full', 'insufficient_storage', message);
 }
 
 async function readExactly(handle: FileHandle, offset: number, length: number): Promise<Buffer> {

@@ -155,8 +155,8 @@ function failing(response: ServerResponse, step: () => void): void {
     };
   };
   response.setHeader = guarded(response.setHeader.bind(response));
-  response.writeHead = guarded(response.writeHead.bind(response));
-  response.write = guarded(response.write.bind(response));
+  response.writeHead = guarded(response.writeHead.bind(response)) as typeof response.writeHead;
+  response.write = guarded(response.write.bind(response)) as typeof response.write;
 }
 
 const silent = createLogger({ name: 'test', level: 'silent' });

@@ -23,7 +23,7 @@ const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
 
 /**
  * POST /v1/files: streams the file to the blob store, whichever part comes first, then makes it a file.
- * Errors: invalid_request, payload_too_large, storage_full. Of a call that is refused, the bytes received are removed; of
+ * Errors: invalid_request, payload_too_large, quota_exceeded, storage_full. Of a call that is refused, the bytes received are removed; of
  * one that failed on the database, whose COMMIT may have got through, they are left to the sweeper, because the file may
  * be there after all and a repeat of the call would be answered with it.
  */
@@ -32,12 +32,20 @@ export function uploadFile({
   blobs,
   sizeBytesMax,
   uploadRate,
+  admitUpload,
 }: {
   files: Files;
   blobs: BlobStore;
   sizeBytesMax: number;
   uploadRate: UploadRate;
+  /** Throws when a workspace may store no more. */
+  admitUpload: (workspaceId: string) => Promise<void>;
 }): Route {
+  // What is stored for a caller leaves space to the results of batches that run.
+  const store: Pick<BlobStore, 'put' | 'remove'> = {
+    put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
+    remove: (blob) => blobs.remove(blob),
+  };
   return {
     method: 'POST',
     path: '/v1/files',
@@ -50,7 +58,8 @@ export function uploadFile({
     handler: async (request, response) => {
       const identity = callIdentityOf(request);
       const limits = { fileSizeBytesMax: sizeBytesMax, rate: uploadRate };
-      const upload = await receiveUpload(request, response, { store: blobs, fields: UploadForm, limits });
+      await admitUpload(identity.workspaceId);
+      const upload = await receiveUpload(request, response, { store, fields: UploadForm, limits });
       try {
         const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
         if (purpose === 'batch' && !mayBeJsonLines(upload.file.filename)) {

@@ -68,6 +68,10 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
           linesPerChunk: config.SLUICE_CHUNK_LINES,
           chunkBytesMax: config.SLUICE_CHUNK_BYTES,
         },
+        workspaceLimits: {
+          openBatchesMax: config.SLUICE_OPEN_BATCHES_MAX,
+          queuedLinesMax: config.SLUICE_QUEUED_LINES_MAX,
+        },
       },
       batchId,
       signal,

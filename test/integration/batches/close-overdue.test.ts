@@ -11,6 +11,7 @@ const database = useTestDatabase();
 const engine = useBatchEngine(database);
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
 const releaseTarget = async (): Promise<void> => {};
+const limits = { openBatchesMax: 100, queuedLinesMax: 1_000 };
 
 async function closeJobsOf(batchId: string): Promise<number> {
   const { rows } = await sql<{ count: number }>`
@@ -29,7 +30,7 @@ const age = (id: string, by: string) =>
 
 test('a batch leaves no job in the queue for its deadline, and is told of when that has passed, once a minute', async () => {
   const { db } = database;
-  const batches = createBatches({ ...engine, db, expiresAfterMs: 3_600_000, releaseTarget });
+  const batches = createBatches({ ...engine, db, expiresAfterMs: 3_600_000, limits, releaseTarget });
   const { batch } = await batches.create(
     {
       workspaceId: 'ws_1',
@@ -73,7 +74,11 @@ test('a batch that is cancelled just after the clock was set back ends ten minut
   const id = await createRunningBatch(database, engine, { lines: 1 });
   await claimChunk(database, engine, id, 0); // its worker hangs
   await sql`update batch set updated_at = now() + interval '2 seconds' where id = ${id}`.execute(db);
-  await createBatches({ ...engine, db, expiresAfterMs: 86_400_000, releaseTarget }).cancel('ws_1', id, metadata);
+  await createBatches({ ...engine, db, expiresAfterMs: 86_400_000, limits, releaseTarget }).cancel(
+    'ws_1',
+    id,
+    metadata,
+  );
   await sql`delete from pgboss.job where name = ${closeQueue.name}`.execute(db);
   await age(id, '10 minutes');
   await closeOverdue(db, engine.queue);
