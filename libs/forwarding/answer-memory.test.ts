@@ -135,3 +135,29 @@ test('an event of a stream that grows past what the call may have ends the strea
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'server_overloaded' } });
   expect(held()).toBe(0);
 });
+
+test('an answer that passes is not read for its usage where there is no memory for a copy of it', async () => {
+  const budget = createMemoryBudget(100_000);
+  const body = JSON.stringify({ model: 'm', usage: { input_tokens: 1, output_tokens: 2 }, text: 'x'.repeat(90_000) });
+  rig = await startForwardingRig((reply) => reply.respond(200, body, json));
+  const call = {
+    area: 'responses',
+    method: 'GET',
+    path: '/responses/1',
+    accept: null,
+    headers: {},
+    model: null,
+  } as const;
+  const send = async (memory?: MemoryLease) => {
+    const signal = new AbortController().signal;
+    const sent = { ...call, body: null, contentType: null, contentLength: null, signal, memory };
+    const answer = await rig.forwarder.relay(sent, rig.target);
+    const received = Buffer.concat(await answer.body.toArray());
+    expect(received.toString()).toBe(body);
+    return await answer.done;
+  };
+  expect(await send()).toMatchObject({ model: 'm', usage: { outputTokens: 2 } });
+  const crowded = budget.open('a');
+  expect(await send(crowded)).toMatchObject({ model: null, usage: null });
+  expect(budget.stats().heldBytes).toBeLessThan(90_000);
+});

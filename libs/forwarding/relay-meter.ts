@@ -1,3 +1,4 @@
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Usage } from './answer.ts';
 import { openSseFraming } from './sse-framing.ts';
 import { asRecord, readTokenUsage, readUsage } from './usage.ts';
@@ -12,21 +13,26 @@ export type RelayMeter = {
 const keptBytesMax = 1_048_576;
 const unread = { usage: null, model: null };
 
-/** A meter for a body of this content type: JSON, or a stream of events whose last ones tell usage; others are not read. */
-export function openRelayMeter(contentType: string): RelayMeter {
+/**
+ * A meter for a body of this content type: JSON, or a stream of events whose last ones tell usage; others are not read, and
+ * neither is JSON for which there is no memory.
+ */
+export function openRelayMeter(contentType: string, memory?: MemoryLease): RelayMeter {
   if (contentType.includes('text/event-stream')) return openStreamMeter();
-  if (contentType.includes('json')) return openJsonMeter();
+  if (contentType.includes('json')) return openJsonMeter(memory);
   return { push: () => {}, read: () => unread };
 }
 
-function openJsonMeter(): RelayMeter {
+function openJsonMeter(memory: MemoryLease | undefined): RelayMeter {
   const chunks: Buffer[] = [];
   let bytes = 0;
+  let isKept = true;
   return {
     push: (chunk) => {
       bytes += chunk.length;
-      if (bytes > keptBytesMax) chunks.length = 0;
-      else chunks.push(chunk);
+      isKept &&= bytes <= keptBytesMax && (memory === undefined || memory.tryCharge(chunk.length));
+      if (isKept) chunks.push(chunk);
+      else chunks.length = 0;
     },
     read: () => (chunks.length === 0 ? unread : usageOf(Buffer.concat(chunks).toString())),
   };

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
 import type { Provider, RelayCall } from '#libs/providers/provider.ts';
 import { admittedHeaders, pickHeaders, requestIdOf } from './answer-headers.ts';
@@ -15,7 +16,12 @@ import { lazyFaultsOf } from './provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
 /** A call that is forwarded whole. `headers` are all of the client's, lower case: only what the provider admits goes out. */
-export type RelayRequest = RelayCall & { signal: AbortSignal; timeouts?: Partial<Timeouts> };
+export type RelayRequest = RelayCall & {
+  signal: AbortSignal;
+  timeouts?: Partial<Timeouts>;
+  /** To which the copy of the answer is charged that is read for its usage. */
+  memory?: MemoryLease | undefined;
+};
 
 export type RelayAnswer = {
   status: number;
@@ -103,7 +109,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
 
   const open = (flow: Flow): Opened => {
     const done = Promise.withResolvers<Awaited<RelayAnswer['done']>>();
-    const meter = openRelayMeter(received['content-type'] ?? '');
+    const meter = openRelayMeter(received['content-type'] ?? '', request.memory);
     const finish = (error: GatewayError | null): void => done.resolve({ ...meter.read(), error });
     const body = new Readable({
       highWaterMark: bufferedBytesMax,

@@ -4,6 +4,8 @@ import { asRecord } from '#libs/forwarding/usage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
+import { measureJson } from '#libs/kernel/measure-json.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
 
@@ -25,6 +27,9 @@ export type GuardedCall = {
 
 // What webhooks are sent is made by recursion.
 const depthMaxOfAnswer = 512;
+
+/** As of answers that are parsed where they come (forwarding's attempt.ts). */
+const depthMax = 512;
 
 const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
 
@@ -51,7 +56,8 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
       if (outcome.kind === 'stream') {
         return { ...outcome, attempts, status: before.outcome === 'failed' ? guardrailStatus.failed : outcome.status };
       }
-      const after = output.length === 0 ? passed : await evaluateOutput(guardrails, output, subject, outcome);
+      const after =
+        output.length === 0 ? passed : await evaluateOutput(guardrails, output, subject, outcome, request.memory);
       const answer = withVerdicts({ ...outcome, attempts }, before, after, request.strict ?? true);
       const isBad = after.outcome !== 'passed' && repeat?.statuses.includes(answer.status) === true;
       if (!isBad || made >= repeat.attempts) return answer;
@@ -84,13 +90,24 @@ async function evaluateOutput(
   output: readonly Guardrail[],
   subject: GuardrailSubject,
   { status, body }: JsonAnswer,
+  memory: MemoryLease | undefined,
 ): Promise<GuardrailVerdict> {
   if (measureJson(body, { depthMax: depthMaxOfAnswer, membersMax: Number.POSITIVE_INFINITY }).excess !== null) {
     const message = `The provider's answer nests deeper than ${depthMaxOfAnswer} levels, so that no guardrail can judge it.`;
     throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
   }
+  // It may be an answer that was passed on without being parsed. Given back with all of the call's memory.
+  memory?.charge(parseCost(body, memory));
   const response = { status, body: asRecord(JSON.parse(body.toString())) };
   return guardrails.evaluate(output, { ...subject, response, sizeBytes: subject.sizeBytes + body.length });
+}
+
+/** What it takes to look at an answer as a value. Throws when the call may never have so much, or it is nested too deeply. */
+function parseCost(body: Buffer, { leaseBytesMax, usedBytes }: MemoryLease): number {
+  const { excess, textBytes, valueBytes } = measureJson(body, { depthMax, membersMax: Number.POSITIVE_INFINITY });
+  if (excess === null && usedBytes + textBytes + valueBytes <= leaseBytesMax) return textBytes + valueBytes;
+  const message = 'The answer is too large, or nested too deeply, for its guardrails to be checked.';
+  throw new GatewayError('provider_failed', 'upstream_response_too_large', message);
 }
 
 function withVerdicts(

@@ -17,7 +17,7 @@ type Call = {
   body: Buffer | null;
   target: Target;
   metadata: Readonly<Record<string, string>> | null;
-} & Pick<ForwardRequest, 'stream' | 'headers' | 'model' | 'signal'>;
+} & Pick<ForwardRequest, 'stream' | 'headers' | 'model' | 'signal' | 'memory'>;
 
 /** `outcome`: the call is over, made or refused. Otherwise it may be relayed; `hasFailed`: its success is to be told as 246. */
 type Judged = { outcome: Outcome } | { outcome: null; hasFailed: boolean };
@@ -34,7 +34,7 @@ const judgedOperations: ReadonlyMap<string, Operation> = new Map(
 export async function judgeRelayed(
   { guardrails, forward }: Deps,
   { input, output, strict, answersWhole }: TargetGuardrails,
-  { method, path, body, stream, headers = {}, target, model, metadata, signal }: Call,
+  { method, path, body, stream, headers = {}, target, model, metadata, signal, memory }: Call,
 ): Promise<Judged> {
   const operation = method === 'POST' ? judgedOperations.get(path) : undefined;
   if (operation === undefined || body === null) {
@@ -53,6 +53,7 @@ export async function judgeRelayed(
     strict,
     headers,
     signal,
+    memory,
   };
   const judging = { input, request, target, model, metadata };
   if (stream) return guardInput(guardrails, judging);

@@ -10,7 +10,7 @@ import type { Guardrails } from '#libs/guardrails/guardrails.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
 import { statusOf } from '#libs/http/error-response.ts';
-import { callerOf } from '#libs/http/request-context.ts';
+import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { sendPieces } from '#libs/http/send-pieces.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
@@ -82,6 +82,9 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
         isRecorded: false,
       };
       const { signal } = controller;
+      const context = contextOf(request);
+      // Of a request without a body, or with one that only passes.
+      context.memory ??= deps.jsonBody.memory?.open(workspaceId) ?? null;
       const whole = body.isStreamed ? null : body.send(resolved.model);
       const judged =
         resolved.guardrails &&
@@ -95,6 +98,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
           model: resolved.model,
           metadata: metadataOf(request),
           signal,
+          memory: context.memory ?? undefined,
         }));
       if (judged?.outcome) {
         const told = { 'x-gateway-provider': resolved.target.provider };
@@ -113,6 +117,7 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
             headers: request.headers as Record<string, string>,
             model: resolved.model,
             signal,
+            memory: context.memory ?? undefined,
             ...sent,
           },
           resolved.target,
