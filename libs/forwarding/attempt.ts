@@ -1,7 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { memberValue } from '#libs/kernel/json-members.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
@@ -64,6 +63,12 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
       collected.drop();
       return resolve(readError(input, status, headers, body));
     }
+    const failed = (error: unknown): void => {
+      collected.drop();
+      if (signal.aborted) reject(faults().callerLeft());
+      else reject(error instanceof GatewayError ? error : faults().unreadable(error));
+    };
+    if (isScanned(input, body)) return void scanBody(input, status, headers, body).then(resolve, failed);
     const parseBytes = parseCost(input, body);
     const read = (): void => {
       try {
@@ -73,11 +78,6 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
       }
     };
     if (memory === undefined || memory.tryCharge(parseBytes)) return read();
-    const failed = (error: unknown): void => {
-      collected.drop();
-      if (signal.aborted) reject(faults().callerLeft());
-      else reject(error instanceof GatewayError ? error : faults().unreadable(error));
-    };
     memory.chargeWhenFree(parseBytes, signal).then(read).catch(failed);
   };
 
@@ -179,36 +179,46 @@ const isScanned = ({ call, translation }: AttemptInput, body: Buffer): boolean =
 
 /** What it takes to parse a successful body; throws `upstream_response_too_large` when the call may never have so much. */
 function parseCost(input: AttemptInput, body: Buffer): number {
-  if (body.length < measuredBytesMin || isScanned(input, body)) return 0;
+  if (body.length < measuredBytesMin) return 0;
   const { memory, faults } = input;
-  const { excess, textBytes, valueBytes } = measureJson(body, { depthMax, membersMax: Number.POSITIVE_INFINITY });
-  if (excess !== null) throw faults().invalid(`sent a body that is nested more than ${depthMax} levels deep`);
   const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
+  const limits = { depthMax, membersMax: Number.POSITIVE_INFINITY, valueBytesMax: freeBytes };
+  const { excess, textBytes, valueBytes } = measureJson(body, limits);
+  if (excess === 'depth') throw faults().invalid(`sent a body that is nested more than ${depthMax} levels deep`);
   if (textBytes + valueBytes > freeBytes) throw faults().tooComplex(textBytes + valueBytes, freeBytes);
   return textBytes + valueBytes;
 }
 
 /** A successful body: JSON of the shape that was asked for, or a stream made of it; throws `upstream_invalid_response`. */
 function readBody(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): AttemptResult {
-  const { call, limits, translation, faults } = input;
+  const { call, translation, faults } = input;
   if (bytes.length === 0) throw faults().invalid(`answered ${status} with an empty body`);
-  const noJson = (): GatewayError => faults().invalid(`answered ${status} with a body that is not JSON`, bytes);
-  const told = (text: string): AttemptResult => asError(input, headers, translation.decodeError(status, text));
-  if (isScanned(input, bytes)) {
-    const parts = scanParts(call.operation, bytes, limits.errorBytesMax);
-    if (parts === null) throw noJson();
-    if (parts.hasError) return told(`{"error":${memberValue(bytes, 'error')?.toString()}}`);
-    return pass(input, status, headers, bytes, parts);
-  }
   const parsed = parseJson(bytes);
-  if (parsed === undefined) throw noJson();
+  if (parsed === undefined) throw notJson(input, status, bytes);
   let parts = partsOf(call.operation, parsed);
-  if (parts.hasError) return told(bytes.toString());
+  if (parts.hasError) return asError(input, headers, translation.decodeError(status, bytes.toString()));
   const decoded = translation.decode ? decodeBody(input, parsed) : parsed;
   if (decoded !== parsed) parts = partsOf(call.operation, decoded);
   if (call.stream) return asStream(input, status, headers, decoded, parts);
   return pass(input, status, headers, decoded === parsed ? bytes : Buffer.from(JSON.stringify(decoded)), parts);
 }
+
+/** As `readBody`, of a large answer that passes unchanged. */
+async function scanBody(
+  input: AttemptInput,
+  status: number,
+  headers: IncomingHttpHeaders,
+  bytes: Buffer,
+): Promise<AttemptResult> {
+  const { call, limits, translation } = input;
+  const parts = await scanParts(call.operation, bytes, limits.errorBytesMax);
+  if (parts === null) throw notJson(input, status, bytes);
+  if (!parts.hasError) return pass(input, status, headers, bytes, parts);
+  return asError(input, headers, translation.decodeError(status, `{"error":${parts.error}}`));
+}
+
+const notJson = ({ faults }: AttemptInput, status: number, bytes: Buffer): GatewayError =>
+  faults().invalid(`answered ${status} with a body that is not JSON`, bytes);
 
 function pass(
   input: AttemptInput,

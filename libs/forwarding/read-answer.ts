@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { memberValue, memberValues, scanElements } from '#libs/kernel/json-members.ts';
+import { memberValue, scanElements, scanMembersInTurns } from '#libs/kernel/json-members.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { Usage } from './answer.ts';
 import { asRecord, readFinishReason, readTokenUsage, readUsage } from './usage.ts';
@@ -42,25 +42,35 @@ export function partsOf(operation: Operation, value: unknown): AnswerParts {
 /**
  * The parts of an answer's bytes, of which only the few small members are parsed: embeddings of 60 MB would take several
  * times as much as values. The structure is checked, the inside of numbers and literals is not. Null when it is not an
- * object, or no JSON, or one of these members is larger than `memberBytesMax`.
+ * object, or no JSON, or one of these members is larger than `memberBytesMax`. `error`: its own raw text.
  */
-export function scanParts(operation: Operation, bytes: Buffer, memberBytesMax: number): AnswerParts | null {
+export async function scanParts(
+  operation: Operation,
+  bytes: Buffer,
+  memberBytesMax: number,
+): Promise<(AnswerParts & { error: string | null }) | null> {
   if (!isUtf8(bytes)) return null;
-  const parse = (raw: Buffer | undefined): unknown => {
-    if (raw === undefined) return undefined;
-    if (raw.length > memberBytesMax) throw new RangeError('a member is too large to be read');
-    return JSON.parse(raw.toString());
-  };
   try {
+    const values = new Map<string, Buffer>();
+    for (const { name, valueStart, valueEnd } of await scanMembersInTurns(bytes)) {
+      values.set(name, bytes.subarray(valueStart, valueEnd));
+    }
+    const textOf = (raw: Buffer | undefined): string | null => {
+      if (raw !== undefined && raw.length > memberBytesMax) throw new RangeError('a member is too large to be read');
+      return raw?.toString() ?? null;
+    };
+    const parse = (name: string): unknown => JSON.parse(textOf(values.get(name)) ?? 'null');
     const list = answerLists[operation];
-    const members = memberValues(bytes, ['error', 'usage', 'model', list]);
-    const raw = members[list];
+    const raw = values.get(list);
     const isList = raw?.[0] === 0x5b;
     const first = isList && list === 'choices' ? scanElements(raw).next().value : undefined;
-    const reason = first?.[0] === 0x7b ? memberValue(first, 'finish_reason') : undefined;
-    const { error, usage, model } = members;
-    const read = { error: parse(error), usage: parse(usage), model: parse(model) };
-    return partsOf(operation, { ...read, [list]: isList ? [{ finish_reason: parse(reason) }] : null });
+    const reason = first?.[0] === 0x7b ? textOf(memberValue(first, 'finish_reason') ?? undefined) : null;
+    const read = { error: parse('error'), usage: parse('usage'), model: parse('model') };
+    const parts = partsOf(operation, {
+      ...read,
+      [list]: isList ? [{ finish_reason: JSON.parse(reason ?? 'null') }] : null,
+    });
+    return { ...parts, error: textOf(values.get('error')) };
   } catch {
     return null;
   }

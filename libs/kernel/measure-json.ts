@@ -2,7 +2,7 @@ import { isAscii } from 'node:buffer';
 
 export type JsonMeasure = {
   /** The first limit that the text breaks. It is read no further then: the other figures are those up to there. */
-  excess: 'depth' | 'members' | null;
+  excess: 'depth' | 'members' | 'bytes' | null;
   /** The deepest nesting of objects and arrays. */
   depth: number;
   /** Members of all objects together. */
@@ -56,9 +56,12 @@ const nearBytes = 64;
  * memory that `toString` and `JSON.parse` will take. The estimate is at most about a third too low, whatever the bytes are;
  * for ordinary chats it is at most about three times too high. Bytes that are not JSON may pass; the parser refuses those.
  */
-export function measureJson(bytes: Buffer, limits: { depthMax: number; membersMax: number }): JsonMeasure {
+export function measureJson(
+  bytes: Buffer,
+  limits: { depthMax: number; membersMax: number; valueBytesMax?: number },
+): JsonMeasure {
   const { length } = bytes;
-  const { depthMax, membersMax } = limits;
+  const { depthMax, membersMax, valueBytesMax = Number.POSITIVE_INFINITY } = limits;
   let excess: JsonMeasure['excess'] = null;
   let depth = 0;
   let deepest = 0;
@@ -92,6 +95,11 @@ export function measureJson(bytes: Buffer, limits: { depthMax: number; membersMa
     } else {
       if (kind === openBrace) objects += 1;
       else arrays += 1;
+      // Enough of the sum to end early: what is there of so many is not to be parsed.
+      if (objects * objectBytes + arrays * arrayBytes > valueBytesMax) {
+        excess = 'bytes';
+        break;
+      }
       depth += 1;
       if (depth > deepest) {
         deepest = depth;
