@@ -212,7 +212,7 @@ test('retry headers tell SDKs when to come back and when not to', async () => {
   expect(await headersOf('conflict')).toEqual([409, null, null, 'false']);
   expect(await headersOf('busy')).toEqual([409, '1', '250', null]);
   expect(await headersOf('quota')).toEqual([429, null, null, 'false']);
-  expect(await headersOf('limited')).toEqual([429, '60', '60000', null]);
+  expect(await headersOf('limited')).toEqual([429, '3600', '3600000', 'false']);
   expect(await headersOf('down')).toEqual([503, '2', '1500', null]);
   expect(await headersOf('full')).toEqual([507, null, null, 'false']);
 });

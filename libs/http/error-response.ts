@@ -37,8 +37,8 @@ const answersByCode: Record<string, ErrorAnswer> = {
   request_headers_too_large: { status: 431, type: 'invalid_request_error' },
 };
 
-// SDKs obey Retry-After without a cap (openai 6) or not at all beyond a minute (python): never ask for more than this.
-const retryAfterMsMax = 60_000;
+// SDKs obey Retry-After without a cap (openai 6) or not at all beyond two minutes (python): none is to sleep longer.
+const sleepMsMax = 60_000;
 const retryAfterMsDefault = 1_000;
 
 /** The HTTP status of an error; 500 for everything that is not a refusal (a bug). */
@@ -59,8 +59,8 @@ export function toErrorBody(error: unknown, requestId: string): ErrorBody {
 }
 
 /**
- * Response headers of an error beside content type and request id. 429 and 503 always carry both Retry-After forms,
- * at most 60 s. `x-should-retry: false` where the SDKs would repeat a call that cannot succeed: 409 (unless the error
+ * Response headers of an error beside content type and request id. 429 and 503 always carry both Retry-After forms, and
+ * beyond a minute `x-should-retry: false`, as where the SDKs would repeat a call that cannot succeed: 409 (unless the error
  * says when to come back), an exhausted quota, a full disk.
  */
 export function errorHeaders(error: unknown): Record<string, string> {
@@ -73,8 +73,9 @@ export function errorHeaders(error: unknown): Record<string, string> {
     if (kind !== 'rate_limited' && kind !== 'unavailable') return {};
   }
   const wanted = retryAfterMs ?? retryAfterMsDefault;
-  const waitMs = Math.ceil(Math.min(retryAfterMsMax, Math.max(1, Number.isFinite(wanted) ? wanted : retryAfterMsMax)));
-  return { 'retry-after': String(Math.ceil(waitMs / 1_000)), 'retry-after-ms': String(waitMs) };
+  const waitMs = Math.ceil(Math.max(1, Number.isFinite(wanted) ? wanted : sleepMsMax));
+  const told = { 'retry-after': String(Math.ceil(waitMs / 1_000)), 'retry-after-ms': String(waitMs) };
+  return waitMs > sleepMsMax ? { ...told, 'x-should-retry': 'false' } : told;
 }
 
 /**

@@ -234,29 +234,32 @@ function send(
   const headers: Readonly<Record<string, string>> =
     outcome.kind === 'failed'
       ? told
-      : { ...told, 'x-gateway-cache-status': 'DISABLED', ...withShortWait(outcome.headers) };
+      : { ...told, 'x-gateway-cache-status': 'DISABLED', ...withRetryAdvice(outcome.headers) };
   if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome, headers);
   for (const name in headers) response.setHeader(name, headers[name] as string);
   if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
   return sendStream(deps, request, response, call, outcome, controller);
 }
 
-// openai-python gives up on a longer wait, and openai-node 6 obeys any, however long (openai-semantics.md 4.3).
-const waitMsMax = 60_000;
+// openai-python gives up on a longer wait, and openai-node 6 would sleep through any, however long; both obey
+// x-should-retry first.
+const sleepMsMax = 60_000;
 
 const isWaitTold = (headers: Record<string, string>): boolean =>
   headers['retry-after'] !== undefined ||
   headers['retry-after-ms'] !== undefined ||
   headers['x-ms-retry-after-ms'] !== undefined;
 
-/** A provider's headers with no Retry-After beyond a minute, and none that says nothing: SDKs take -5 for "at once". */
-export function withShortWait(headers: Record<string, string>): Record<string, string> {
+/**
+ * A provider's headers without a Retry-After that says nothing (SDKs take -5 for "at once"). One beyond a minute stays as
+ * it is, for whoever plans by it, and SDKs are told not to sleep so long.
+ */
+export function withRetryAdvice(headers: Record<string, string>): Record<string, string> {
   if (!isWaitTold(headers)) return headers;
   const waitMs = readRetryAfter(headers, Date.now());
-  if (waitMs !== null && waitMs <= waitMsMax) return headers;
+  if (waitMs !== null) return waitMs <= sleepMsMax ? headers : { ...headers, 'x-should-retry': 'false' };
   const { 'retry-after': _after, 'retry-after-ms': _ms, 'x-ms-retry-after-ms': _azure, ...others } = headers;
-  if (waitMs === null) return others;
-  return { ...others, 'retry-after': String(waitMsMax / 1_000), 'retry-after-ms': String(waitMsMax) };
+  return others;
 }
 
 export type Call = {

@@ -22,7 +22,7 @@ import {
   type LiveDeps,
   record,
   refuseWhenUnlogged,
-  withShortWait,
+  withRetryAdvice,
 } from './forward-live-call.ts';
 import { judgeRelayed } from './guard-relayed.ts';
 import { readRelayBody, type RelayBodyLimits } from './relay-body.ts';
@@ -184,7 +184,7 @@ async function sendRelayed(
   controller: AbortController,
   stallTimeoutMs: number,
 ): Promise<void> {
-  const headers = withShortWait(answer.headers);
+  const headers = withRetryAdvice(answer.headers);
   for (const name in headers) response.setHeader(name, headers[name] as string);
   response.statusCode = answer.status;
   if (answer.status >= 400 && !request.complete && hasBody(request)) {
