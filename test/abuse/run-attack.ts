@@ -37,8 +37,6 @@ export type AttackFigures = {
   crashes: readonly string[];
   peaks: { api: number; worker: number };
   outcome: string;
-  /** The logs of the processes. */
-  folder: string;
 };
 
 const endMs = 15_000;
@@ -110,7 +108,7 @@ export async function runAttack(
       scene.outcome(),
       new Promise<string>((resolve) => setTimeout(resolve, endMs, 'the API does not tell').unref()),
     ]);
-    return { alone, beside, crashes: [...product.crashes()], peaks: product.peaks(), outcome, folder };
+    return { alone, beside, crashes: [...product.crashes()], peaks: product.peaks(), outcome };
   } finally {
     await cleanup.run();
   }
