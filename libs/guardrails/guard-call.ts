@@ -4,7 +4,6 @@ import { asRecord } from '#libs/forwarding/usage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
-import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
@@ -25,10 +24,7 @@ export type GuardedCall = {
   make: (isRepeat: boolean) => Promise<Outcome>;
 };
 
-// What webhooks are sent is made by recursion.
-const depthMaxOfAnswer = 512;
-
-/** As of answers that are parsed where they come (forwarding's attempt.ts). */
+/** As of answers that are parsed where they come (forwarding's attempt.ts): what webhooks are sent is made by recursion. */
 const depthMax = 512;
 
 const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
@@ -92,21 +88,23 @@ async function evaluateOutput(
   { status, body }: JsonAnswer,
   memory: MemoryLease | undefined,
 ): Promise<GuardrailVerdict> {
-  if (measureJson(body, { depthMax: depthMaxOfAnswer, membersMax: Number.POSITIVE_INFINITY }).excess !== null) {
-    const message = `The provider's answer nests deeper than ${depthMaxOfAnswer} levels, so that no guardrail can judge it.`;
-    throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
-  }
+  const parseBytes = parseCost(body, memory);
   // It may be an answer that was passed on without being parsed. Given back with all of the call's memory.
-  memory?.charge(parseCost(body, memory));
+  memory?.charge(parseBytes);
   const response = { status, body: asRecord(JSON.parse(body.toString())) };
   return guardrails.evaluate(output, { ...subject, response, sizeBytes: subject.sizeBytes + body.length });
 }
 
 /** What it takes to look at an answer as a value. Throws when the call may never have so much, or it is nested too deeply. */
-function parseCost(body: Buffer, { leaseBytesMax, usedBytes }: MemoryLease): number {
+function parseCost(body: Buffer, memory: MemoryLease | undefined): number {
   const { excess, textBytes, valueBytes } = measureJson(body, { depthMax, membersMax: Number.POSITIVE_INFINITY });
-  if (excess === null && usedBytes + textBytes + valueBytes <= leaseBytesMax) return textBytes + valueBytes;
-  const message = 'The answer is too large, or nested too deeply, for its guardrails to be checked.';
+  if (excess !== null) {
+    const message = `The provider's answer nests deeper than ${depthMax} levels, so that no guardrail can judge it.`;
+    throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
+  }
+  const parseBytes = textBytes + valueBytes;
+  if (memory === undefined || memory.usedBytes + parseBytes <= memory.leaseBytesMax) return parseBytes;
+  const message = "The provider's answer is too large for its guardrails to be checked: ask for a shorter one.";
   throw new GatewayError('provider_failed', 'upstream_response_too_large', message);
 }
 
