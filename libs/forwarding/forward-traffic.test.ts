@@ -11,6 +11,9 @@ import {
 } from '#test/forwarding-rig.ts';
 import { hang, type UpstreamScript } from '#test/upstream.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { parseEgressAllow } from './egress-allow.ts';
+import { createEgress } from './egress.ts';
+import { createForwarder } from './forward.ts';
 import type { Aside, Outcome, StreamAnswer, Target, Wait } from './answer.ts';
 
 let rig: ForwardingRig;
@@ -222,4 +225,38 @@ test('a place that a call was given while it was not to go on is given to the ne
   expect(waits).toEqual([{ reason: 'provider_busy', label: 'test-key', model: 'gpt-test', untilMs: null }]);
   expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingBackground: 0 });
   expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(200);
+});
+
+test('a call beyond the connections of its workspace was never made, and waits for them where it has time', async () => {
+  const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+  rig = await startForwardingRig(async (reply) => {
+    await told;
+    reply.json(200, completion);
+  });
+  const allow = parseEgressAllow(`127.0.0.1:${rig.upstream.port}`);
+  const egress = createEgress({ allow, callsMax: 4 });
+  const held: Promise<Outcome>[] = [];
+  const forwarder = createForwarder({
+    egress,
+    clock: { now: () => 0 },
+    random: () => 0,
+    sleep: async () => {
+      tell();
+      await Promise.all(held);
+    },
+  });
+  const target = { ...rig.target, workspaceId: 'ws' };
+  for (let call = 0; call < 3; call += 1) held.push(forwarder.settle(chatRequest(), target));
+  await rig.upstream.until(() => rig.upstream.requests.length === 3);
+  expect(await forwarder.settle(chatRequest(), target)).toMatchObject({
+    kind: 'failed',
+    error: { kind: 'rate_limited', code: 'too_many_calls', retryAfterMs: 1_000 },
+    attempts: [],
+  });
+  const policy = { attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY };
+  expect(await forwarder.settle(chatRequest(), target, policy)).toMatchObject({
+    status: 200,
+    attempts: [{ status: 200 }],
+  });
+  await egress.stop();
 });

@@ -86,7 +86,7 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
           const waitMs = lane.paidAtMs - at - burstMs / shareOfTime;
           if (waitMs > 0) {
             isHeld = true;
-            timer = setTimeout(release, waitMs);
+            timer = setTimeout(release, waitMs).unref();
             return;
           }
         }

@@ -104,3 +104,23 @@ test('calls beyond the places of a credential wait, those beyond the queue are r
   expect([(await first).status, (await second).status]).toEqual([200, 200]);
   expect(platform.api.platform.traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0 });
 });
+
+test('a workspace whose calls hang, over any number of keys, leaves others their calls to the same provider', async () => {
+  scripted = await startScriptedPlatform({ SLUICE_CONNECTIONS: '8', SLUICE_CALLS_PER_CREDENTIAL: '2' });
+  const { upstream, platform } = scripted;
+  const other = { ...platform, adminKey: await createWorkspace(platform) };
+  await storeVirtualKey(other, 'scripted', upstream.url.href);
+  const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+  upstream.script(async (reply, request) => {
+    if (request.body.includes('hang')) await told;
+    reply.json(200, completion);
+  });
+  for (const slug of ['k1', 'k2', 'k3', 'k4']) await storeVirtualKey(platform, slug, upstream.url.href);
+  const hanging = ['k1', 'k1', 'k2', 'k2', 'k3', 'k3'].map((slug) => ask(null, body(`@${slug}/hang`)));
+  await upstream.until(() => upstream.requests.length === 6);
+  expect(await ask(null, body('@k4/hang'))).toMatchObject({ status: 429, code: 'too_many_calls', retryAfter: '1' });
+  expect((await postJson(other, '/chat/completions', body())).status).toBe(200);
+  tell();
+  expect((await Promise.all(hanging)).map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 200]);
+  expect((await ask(null, body('@k4/m'))).status).toBe(200);
+});
