@@ -12,6 +12,8 @@ export type Attack = {
   secondsMin?: number;
   /** The victim's own key is for the provider that the attack uses, not for one of its own. */
   sharesProvider?: boolean;
+  /** The provider writes without end, as fast as it can. */
+  floods?: boolean;
   /** What has to be done before the victim is measured beside it; it may take minutes. */
   prepare?: (scene: Scene) => Promise<void>;
   /** Goes on until `scene.signal` aborts. What it meets on its way is told by `scene.tally`, never thrown. */
@@ -48,6 +50,8 @@ export type Scene = {
   key: string;
   /** Without a path; what it does is the first part of one (hostile-provider-process.ts). */
   providerUrl: string;
+  /** The victim's own provider; ends in `/v1`. */
+  simulatorUrl: string;
   /** Makes the provider listen at more addresses of the loopback network. */
   listenOn(addresses: readonly string[]): Promise<void>;
   /** The victim's calls go to this provider from now on; ends in `/v1`. */

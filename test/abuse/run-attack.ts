@@ -7,12 +7,16 @@ import type { findMemoryGroups } from './rig/memory-group.ts';
 import { startProduct } from './rig/start-product.ts';
 import type { Victim, VictimFigures } from './rig/victim.ts';
 
+/** The hostile provider; its URL is without a path. */
+export type Provider = { process: BenchProcess; url: string };
+
 /** What all attacks of a run have in common. */
 export type Arena = {
   folder: string;
   memory: ReturnType<typeof findMemoryGroups>;
-  provider: BenchProcess;
-  providerUrl: string;
+  provider: Provider;
+  /** The same program, but it leaves the processors to the others. */
+  flooder: Provider;
   /** Ends in `/v1`. */
   simulatorUrl: string;
   victim: Victim;
@@ -53,6 +57,7 @@ export async function runAttack(
   say: (text: string) => void,
 ): Promise<AttackFigures | { missing: string }> {
   const { victim } = arena;
+  const provider = attack.floods === true ? arena.flooder : arena.provider;
   attacks += 1;
   const folder = path.join(arena.folder, `${attacks}-${attack.name}`);
   const cleanup = createCleanup();
@@ -69,7 +74,7 @@ export async function runAttack(
       folder,
       connectionString: database.connectionString,
       memory: arena.memory,
-      victimProvider: attack.sharesProvider === true ? `${arena.providerUrl}/fast/v1` : arena.simulatorUrl,
+      victimProvider: attack.sharesProvider === true ? `${arena.provider.url}/fast/v1` : arena.simulatorUrl,
       environment: { ...attack.environment, ...setUp.environment },
       apiLauncher: setUp.apiLauncher ?? [],
     });
@@ -84,8 +89,9 @@ export async function runAttack(
     const scene = createScene({
       url: product.url,
       key: product.attackerKey,
-      providerUrl: arena.providerUrl,
-      listenOn: (addresses) => listenOn(arena.provider, addresses),
+      providerUrl: provider.url,
+      simulatorUrl: arena.simulatorUrl,
+      listenOn: (addresses) => listenOn(provider, addresses),
       moveVictim: (customHost) => product.moveVictim(customHost),
       pool: product.pool,
       folder: arena.folder,
@@ -114,7 +120,7 @@ export async function runAttack(
   }
 }
 
-async function listenOn({ child }: BenchProcess, addresses: readonly string[]): Promise<void> {
+async function listenOn({ process: { child } }: Provider, addresses: readonly string[]): Promise<void> {
   const listening = new Promise((resolve) => child.once('message', resolve));
   child.send(addresses);
   await listening;

@@ -1,4 +1,4 @@
-import { chatBody, repeat, type Attack, type Scene } from '../attack.ts';
+import { chatBody, pause, repeat, untilOver, type Attack, type Scene } from '../attack.ts';
 import { setUpSilentResolver } from '../rig/silent-resolver.ts';
 
 // What one tenant's calls can do to the connections of the process.
@@ -22,7 +22,9 @@ async function callHost(scene: Scene, host: string, patienceMs: number): Promise
 const hostOf = (index: number): string => `127.1.${Math.floor(index / 250)}.${1 + (index % 250)}`;
 
 const hosts = 1_200;
-const victimsHost = '127.2.0.1';
+
+/** The same server as another origin, whose name is in /etc/hosts. */
+const byName = (url: string): string => url.replace('127.0.0.1', 'localhost');
 
 export const connectionAttacks: readonly Attack[] = [
   {
@@ -33,14 +35,13 @@ export const connectionAttacks: readonly Attack[] = [
         ? { undo: async () => {} }
         : { missing: 'only Linux has all of 127.0.0.0/8 without asking' },
     async prepare(scene) {
-      await scene.listenOn([victimsHost, ...Array.from({ length: hosts }, (_value, index) => hostOf(index))]);
+      await scene.listenOn(Array.from({ length: hosts }, (_value, index) => hostOf(index)));
       let next = 0;
       const caller = async (): Promise<void> => {
         while (next < hosts) await callHost(scene, hostOf(next++), 250);
       };
       await Promise.all(Array.from({ length: 100 }, caller));
-      const { port } = new URL(scene.providerUrl);
-      await scene.moveVictim(`http://${victimsHost}:${port}/fast/v1`);
+      await scene.moveVictim(byName(scene.simulatorUrl));
     },
     async run(scene) {
       let next = 0;
@@ -51,12 +52,17 @@ export const connectionAttacks: readonly Attack[] = [
     name: 'hanging-calls-to-a-shared-provider',
     what: '1,400 calls of one tenant, with four keys, hang at the provider that the victim has another key for',
     sharesProvider: true,
-    async run(scene) {
+    async prepare(scene) {
       // Four keys of his, so that no bound on one of them is what saves the victim.
       const models = await Promise.all(['hang-1', 'hang-2', 'hang-3', 'hang-4'].map((name) => scene.model(name)));
-      let next = 0;
-      await repeat(scene, 1_400, 1_000, () => scene.call({ body: chatBody(models[(next += 1) % 4] ?? '') }));
+      const bodies = models.map((model) => chatBody(model));
+      // Not all in one moment: what is measured is that they hang, not that they come.
+      for (let call = 0; call < 1_400; call += 1) {
+        void repeat(scene, 1, 1_000, () => scene.call({ body: bodies[call % 4] ?? '' }));
+        await pause(scene, 2);
+      }
     },
+    run: untilOver,
   },
   {
     name: 'names-whose-dns-hangs',
@@ -66,7 +72,7 @@ export const connectionAttacks: readonly Attack[] = [
       for (let call = 0; call < 60; call += 1) void callHost(scene, `first-${call}.silent.test`, 60_000);
       // Until they have asked for their names.
       await new Promise((resolve) => setTimeout(resolve, 500));
-      await scene.moveVictim(`http://localhost:${new URL(scene.providerUrl).port}/fast/v1`);
+      await scene.moveVictim(byName(scene.simulatorUrl));
     },
     async run(scene) {
       let next = 0;

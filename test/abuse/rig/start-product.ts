@@ -56,7 +56,7 @@ export async function startProduct(options: Options): Promise<Product> {
     DATABASE_URL: options.connectionString,
     SLUICE_DATA_DIR: folder,
     SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
-    SLUICE_EGRESS_ALLOW: '127.0.0.0/8',
+    SLUICE_EGRESS_ALLOW: '127.0.0.0/8,::1/128',
     ...options.environment,
   };
   const own = {
