@@ -5,18 +5,19 @@ import { describeBreach, describeIssue, type Problem } from './describe-issue.ts
 /**
  * Checks a value against a schema without throwing: the schema's output, or the first problem in OpenAI's words
  * (`code`, `message`, `param`). `at` is put before every param: with `at: 'body'` a problem of `model` names
- * `body.model`, as the lines of a batch file do.
+ * `body.model`, as the lines of a batch file do. `whole` is what the problem is told of, where `value` is a part of it.
  */
 export function tryParse<Schema extends z.ZodType>(
   schema: Schema,
   value: unknown,
   at = '',
+  whole: unknown = value,
 ): { ok: true; value: z.output<Schema> } | { ok: false; problem: Problem } {
   const result = schema.safeParse(value);
   if (result.success) return { ok: true, value: result.data };
   const issue = result.error.issues[0];
   if (issue === undefined) throw new Error('zod refused a value without an issue');
-  return { ok: false, problem: describeIssue(issue, value, at) };
+  return { ok: false, problem: describeIssue(issue, whole, at) };
 }
 
 /**

@@ -48,6 +48,22 @@ const held = (sizeBytes: number): Promise<void> =>
     expect(heldBytes).toBeLessThan(2 * sizeBytes + 1_000);
   });
 
+test.each([
+  ['empty objects', `[${'{},'.repeat(60_000)}{}]`],
+  ['empty lists in lists', `[${`${'['.repeat(50)}${']'.repeat(50)},`.repeat(2_000)}1]`],
+  ['numbers', `[${'1,'.repeat(400_000)}1]`],
+  ['small objects', `[${'{"a":1},'.repeat(50_000)}1]`],
+])('a body that would keep all others waiting while it is parsed is refused: %s', async (_what, body) => {
+  const answer = await postText(body);
+  expect([answer.status, await answer.json()]).toMatchObject([400, { error: { code: 'json_too_complex' } }]);
+});
+
+test('what a long body breaks is told without its place, which would take far longer to find', async () => {
+  const answer = await postText(`${'\n'.repeat(1_000_000)}x`);
+  const error = { code: 'invalid_json', message: expect.stringContaining('too long (1000001 bytes)') as string };
+  expect([answer.status, await answer.json()]).toMatchObject([400, { error }]);
+});
+
 test('a body counts with its parsed value until its answer is sent', async () => {
   const [first, second] = [post(300_000), post(500_000)];
   await held(800_000);
@@ -85,7 +101,7 @@ test('calls of another workspace, and small ones, find room beside the large one
 });
 
 test('a body whose values would take more memory than a request may ever have is refused for good', async () => {
-  const refused = await postText(`[${'{},'.repeat(200_000)}{}]`);
+  const refused = await postText(`[${'{},'.repeat(50_000)}{}]`);
   expect(refused.status).toBe(413);
   expect(await refused.json()).toMatchObject({ error: { code: 'request_too_complex' } });
   await vi.waitFor(() => expect(memory.stats().heldBytes).toBe(0));

@@ -17,17 +17,20 @@ export type JsonBodyLimits = {
   depthMax: number;
   /** Members of all objects together: a million tiny keys cost far more memory than their bytes. */
   membersMax: number;
+  /** What it may take to parse and check a body, while all other calls wait; see `measureJson`. */
+  workMax: number;
   /** From the first look at the body to its last byte: a client that drips is cut off. */
   timeoutMs: number;
   /** Shared by all requests of the process. Absent: unbounded. */
   memory?: MemoryBudget;
 };
 
-/** Defaults: 10 MiB holds a conversation with images; 64 levels and 100,000 members are beyond any real request. */
+/** Defaults: 10 MiB holds a conversation with images; 64 levels, 100,000 members, 300,000 token ids or 16,000 messages are beyond any real request. */
 export const defaultJsonBodyLimits: JsonBodyLimits = {
   sizeBytesMax: 10 * 1_048_576,
   depthMax: 64,
   membersMax: 100_000,
+  workMax: 320_000,
   timeoutMs: 30_000,
 };
 
@@ -169,6 +172,12 @@ function parseJson(bytes: Buffer, limits: JsonBodyLimits, lease: MemoryLease | n
     const message = `The objects of the request body have more than ${limits.membersMax} members.`;
     throw new GatewayError('invalid_request', 'json_too_many_members', message);
   }
+  if (excess === 'work') {
+    const message =
+      'The request body holds too many values: about 300,000 numbers, 45,000 members or 16,000 messages are the most that ' +
+      'is accepted. Send fewer, or several requests.';
+    throw new GatewayError('invalid_request', 'json_too_complex', message);
+  }
   if (lease !== null) {
     const wholeBytes = lease.usedBytes + textBytes + valueBytes;
     if (wholeBytes > lease.leaseBytesMax) throw tooComplex(wholeBytes, lease.leaseBytesMax);
@@ -199,12 +208,19 @@ function tooComplex(wholeBytes: number, bytesMax: number): GatewayError {
   return new GatewayError('payload_too_large', 'request_too_complex', message);
 }
 
+const placedBytesMax = 262_144;
+
 const byteOrderMark = Buffer.from('\uFEFF');
 
 // V8's own message quotes the body and often has no position.
 function malformed(bytes: Buffer): GatewayError {
   if (bytes.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
     const message = 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.';
+    return new GatewayError('invalid_request', 'invalid_json', message);
+  }
+  // To find the place takes a hundred times as long as to parse a text.
+  if (bytes.length > placedBytesMax) {
+    const message = `The request body is not valid JSON. It is too long (${bytes.length} bytes) to say where.`;
     return new GatewayError('invalid_request', 'invalid_json', message);
   }
   const offset = jsonErrorOffset(bytes);

@@ -9,6 +9,7 @@ import { EmbeddingRequest } from '#libs/contracts/embeddings.ts';
 import { toJsonSchema } from '#libs/contracts/json-schema.ts';
 import { tryParse } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { shortenBody } from './shorten-body.ts';
 
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
@@ -59,10 +60,14 @@ export function createBodyCheck(endpoint: BatchEndpoint): (body: unknown) => voi
 
 function findProblem(endpoint: BatchEndpoint, body: unknown, at: string): Problem | null {
   const { schema, breach } = contracts[endpoint];
-  if (validatorFor(endpoint)(body)) {
+  const validate = validatorFor(endpoint);
+  if (validate(body)) {
     const broken = breach(body as never);
     return broken === null ? null : describeBreach(broken, at);
   }
-  const parsed = tryParse(schema, body, at);
-  return parsed.ok ? null : parsed.problem;
+  const short = shortenBody(body, validate.errors?.[0]?.instancePath ?? '');
+  const parsed = tryParse(schema, short, at, body);
+  if (!parsed.ok) return parsed.problem;
+  const whole = short === body ? parsed : tryParse(schema, body, at);
+  return whole.ok ? null : whole.problem;
 }
