@@ -87,6 +87,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
     forward: (...call: Parameters<LiveDeps['forward']>) => forwarder.settle(...call),
     resolveTarget: () => resolved,
     routing: {
+      isGuarded: () => false,
       planOf: () => ({ plan, param: 'config', options: null, stored: null }),
       resolveLeaf: () => resolved,
     },
