@@ -28,7 +28,7 @@ type Deps = {
   logger: Logger;
 };
 
-// A page is read whole: many small answers at once, few large ones, and one that is larger than all of it alone.
+// A page is read whole: many small answers at once, few large ones. One that is larger than all of it is read in parts.
 // (In memory a byte of a page is four: as hexadecimal text from the driver, as bytes, and once more as a whole.)
 const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
 
@@ -65,6 +65,8 @@ export async function finaliseBatch(deps: Deps, batchId: string, signal: AbortSi
 
 type ResultFile = {
   write(lines: readonly Buffer[]): Promise<void>;
+  /** Writes one line that comes in parts. */
+  writeParts(parts: AsyncIterable<Buffer>): Promise<void>;
   lines(): number;
   /** Null when no line was written: a file without lines is not made (openai-semantics.md 0.4). */
   commit(): Promise<StoredBlob | null>;
@@ -84,6 +86,15 @@ function createResultFile(blobs: BlobStore): ResultFile {
       countTransferred(bytes.length);
       await writer.write(bytes);
       count += lines.length;
+    },
+    async writeParts(parts) {
+      writer ??= await blobs.openWriter();
+      for await (const part of parts) {
+        countTransferred(part.length);
+        await writer.write(part);
+      }
+      await writer.write(lineEnd);
+      count += 1;
     },
     lines: () => count,
     commit: async () => (writer ? await writer.commit() : null),
@@ -106,18 +117,27 @@ async function writeLines(
     );
     const unanswered = missing.length === 0 ? null : await unansweredLines(deps, batch, missing);
     const page: { output: Buffer[]; error: Buffer[] } = { output: [], error: [] };
+    const writePage = async (): Promise<void> => {
+      await files.output.write(page.output.splice(0));
+      await files.error.write(page.error.splice(0));
+    };
     for (let line = first; line < end; line += 1) {
       const row = byLine.get(line);
-      if (row) page[row.succeeded ? 'output' : 'error'].push(row.data);
-      else page.error.push(unanswered?.get(line) as Buffer);
+      const kind = row?.succeeded === true ? 'output' : 'error';
+      const data = row ? row.data : (unanswered?.get(line) as Buffer);
+      if (data !== null) page[kind].push(data);
+      else {
+        await writePage();
+        await files[kind].writeParts(readParts(deps.db, batch, line));
+      }
     }
-    await files.output.write(page.output);
-    await files.error.write(page.error);
+    await writePage();
     first = end;
   }
 }
 
-type ResultRow = { line: number; succeeded: boolean; data: Buffer };
+/** `data` null: it is larger than a page. */
+type ResultRow = { line: number; succeeded: boolean; data: Buffer | null };
 
 /** The rows of the lines from `first` up to, not including, `end`: as many lines as a page may have. */
 async function readPage(
@@ -129,7 +149,8 @@ async function readPage(
   // The length of a value is known without reading it, as it is stored uncompressed and out of line.
   const { rows } = await sql<ResultRow & { page_rows: number }>`
     select line, succeeded, data, page_rows from (
-      select line, succeeded, data, count(*) over ()::int as page_rows,
+      select line, succeeded, count(*) over ()::int as page_rows,
+        case when octet_length(data) <= ${pageMax.bytes} then data end as data,
         sum(octet_length(data)) over (order by line) - octet_length(data) as bytes_before
       from batch_result
       where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
@@ -139,6 +160,19 @@ async function readPage(
   const last = rows.at(-1);
   const isCut = last !== undefined && rows.length < last.page_rows;
   return { rows, end: isCut ? last.line + 1 : end };
+}
+
+/** The result of one line in parts of the size of a page: as a whole, 60 MB would take four times as much memory. */
+async function* readParts(db: Kysely<Database>, batch: BatchRow, line: number): AsyncGenerator<Buffer> {
+  for (let from = 1; ; from += pageMax.bytes) {
+    const { rows } = await sql<{ part: Buffer }>`
+      select substring(data from ${from}::int for ${pageMax.bytes}::int) as part from batch_result
+      where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line = ${line}`.execute(db);
+    const part = rows[0]?.part;
+    if (part === undefined) throw new Error(`batch ${batch.id} has lost the result of line ${line}`);
+    if (part.length > 0) yield part;
+    if (part.length < pageMax.bytes) return;
+  }
 }
 
 /** Error lines for requests that were never executed, with the custom_id of the input. */
