@@ -163,8 +163,7 @@ function parseJson(bytes: Buffer, limits: JsonBodyLimits, lease: MemoryLease | n
   if (!isUtf8(bytes)) {
     throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
   }
-  const valueBytesMax = lease === null ? Number.POSITIVE_INFINITY : lease.leaseBytesMax;
-  const { excess, members, textBytes, valueBytes } = measureJson(bytes, { ...limits, valueBytesMax });
+  const { excess, members, textBytes, valueBytes } = measureJson(bytes, limits);
   if (excess === 'depth') {
     const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
     throw new GatewayError('invalid_request', 'json_too_deep', message);
