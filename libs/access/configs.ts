@@ -63,6 +63,9 @@ export type Configs = {
   getVersion(config: ConfigRow, version: number): Promise<ConfigVersionRow>;
 };
 
+/** What the column holds. */
+const versionMax = 2 ** 31 - 1;
+
 export function createConfigs(deps: Deps): Configs {
   const { db, eventLog, secrets, snapshot } = deps;
 
@@ -145,7 +148,7 @@ export function createConfigs(deps: Deps): Configs {
         .limit(limit + 1);
       if (after !== null) {
         const version = after.startsWith(`${config.id}@`) ? Number(after.slice(config.id.length + 1)) : Number.NaN;
-        if (!Number.isSafeInteger(version)) {
+        if (!Number.isInteger(version) || version > versionMax) {
           const message = "Invalid 'after': it is the id of no item of this list.";
           throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
         }

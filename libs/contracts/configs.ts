@@ -61,7 +61,8 @@ export const ConfigVersionListQuery = z.object({
 export const ConfigVersionParams = z.object({
   slug: z.string(),
   version: z.preprocess(
-    (value) => (typeof value === 'string' && /^\d{1,9}$/.test(value) ? Number(value) : value),
+    // However large: there is none, which is another answer than that it is no number.
+    (value) => (typeof value === 'string' && /^\d+$/.test(value) ? Math.min(Number(value), 2 ** 53 - 1) : value),
     integer({ min: 1 }),
   ),
 });

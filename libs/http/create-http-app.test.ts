@@ -67,6 +67,7 @@ const routes: Route[] = [
     method: 'GET',
     path: '/v1/context',
     scope: 'public',
+    request: { headers: ['metadata'] },
     handler: (request, response) => {
       const { requestId, traceId, spanId, parentSpanId, spanName, metadata } = contextOf(request);
       const virtualKey = gatewayHeader(request, 'x-gateway-virtual-key', 'x-portkey-virtual-key');
@@ -387,6 +388,10 @@ test.each([
   expect(answer.status).toBe(400);
   expect(answer.error.param).toBe(name);
   expect(answer.headers.get('x-gateway-trace-id')).toMatch(/^[0-9a-f]{32}$/);
+});
+
+test('a metadata header is judged only where it is used', async () => {
+  expect((await call('/v1/batches', { headers: { 'x-gateway-metadata': 'no' } })).status).toBe(200);
 });
 
 test('one line is logged per request, with what the handler added', async () => {

@@ -12,7 +12,7 @@ import { setCorsHeaders, type CorsOrigins } from './cors.ts';
 import { discardBody, hasBody } from './drain-request.ts';
 import { sendError } from './error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
-import { contextOf, openContext } from './request-context.ts';
+import { contextOf, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './require-scope.ts';
 import { checkRoutes, type Route } from './route.ts';
 
@@ -141,9 +141,11 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   const body = route.request?.body;
   const limits = { ...defaultJsonBodyLimits, ...deps.jsonBody };
   if (route.request?.bodySizeBytesMax !== undefined) limits.sizeBytesMax = route.request.bodySizeBytesMax;
+  const readsMetadata = route.request?.headers?.includes('metadata') === true;
   const readsJson = body !== undefined && body !== 'multipart' && body !== 'relayed';
 
   const proceed: RequestHandler = (request, response, next) => {
+    if (readsMetadata) readMetadata(request);
     if (body === undefined && hasBody(request)) discardBody(request);
     if (!readsJson) return handler(request, response, next);
     return readJsonBody(request, response, limits).then(() => handler(request, response, next));

@@ -42,6 +42,13 @@ const routes = [
     responses: { 200: { description: 'The bytes.' } },
     handler: () => {},
   }),
+  testRoute({
+    method: 'POST',
+    path: '/v1/responses',
+    request: { body: 'relayed', headers: ['virtual-key', 'metadata'] },
+    responses: { 200: { description: "The provider's answer.", contentType: 'application/json' } },
+    handler: () => {},
+  }),
   testRoute({ method: 'GET', path: '/health/live', scope: 'public', handler: () => {} }),
 ];
 const document = toOpenApi(routes, { title: 'Sluice', description: 'test', baseUrl: 'http://127.0.0.1:8787' });
@@ -95,8 +102,92 @@ test('parameters say where they are and whether they are needed', () => {
   });
 });
 
+type Json = Record<string, unknown>;
+const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods));
+
+test('no operation has a parameter twice', () => {
+  const components = document.components.parameters as Record<string, Json>;
+  for (const { operationId, parameters } of operations) {
+    const names = (parameters as Json[]).map((parameter) => {
+      const { name, in: place } = components[String(parameter['$ref']).split('/').at(-1) ?? ''] ?? parameter;
+      return `${String(place)} ${String(name)}`;
+    });
+    expect([operationId, new Set(names).size]).toEqual([operationId, names.length]);
+  }
+});
+
+/** Every schema of the document, wherever it stands. */
+function* nodesOf(value: unknown): Generator<Json> {
+  if (typeof value !== 'object' || value === null) return;
+  if (!Array.isArray(value)) yield value as Json;
+  for (const member of Object.values(value)) yield* nodesOf(member);
+}
+
+test('integers have the format that Go and others make a 64-bit type of', () => {
+  const integers = [...nodesOf(document)].filter(({ type }) => type === 'integer');
+  expect(integers.length).toBeGreaterThan(2);
+  for (const { format } of integers) expect(format).toBe('int64');
+});
+
+test('every body and every error has a schema', () => {
+  const bodies = [...nodesOf(document.paths)].flatMap(({ content }) => Object.entries((content ?? {}) as Json));
+  const without = bodies.filter(([, media]) => (media as Json)['schema'] === undefined);
+  expect([bodies.length > 5, without]).toEqual([true, []]);
+  const error = document.components.responses['Error'];
+  expect(error).toMatchObject({
+    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+  });
+  for (const { responses } of operations) {
+    expect(Object.keys(responses as Json)).toEqual(expect.arrayContaining(['4XX', '5XX']));
+  }
+});
+
+test('what is forwarded says that it may be JSON', () => {
+  const relayed = document.paths['/v1/responses']?.post;
+  expect(relayed).toMatchObject({
+    requestBody: { content: { 'application/json': { schema: { type: 'object' } } } },
+    responses: { 200: { content: { 'application/json': { schema: {} } } } },
+  });
+});
+
 test('public routes need no key, the others one of two', () => {
   expect(document.paths['/health/live']?.get).toMatchObject({ security: [] });
   expect(document.paths['/v1/files']?.post).not.toHaveProperty('security');
   expect(document.security).toEqual([{ gatewayKey: [] }, { bearer: [] }]);
+});
+
+test('what may be null says so inside of its type', () => {
+  const text = z.string().nullish();
+  const choice = z.discriminatedUnion('type', [z.object({ type: z.literal('a') }), z.object({ type: z.literal('b') })]);
+  const body = z.object({
+    text,
+    union: z.union([z.string(), z.array(z.string())]).nullish(),
+    kind: z.enum(['x']).nullish(),
+    choice: choice.nullish(),
+  });
+  const made = toOpenApi(
+    [
+      testRoute({
+        method: 'POST',
+        path: '/v1/a',
+        ...withInput({ body }, (_input, _request, response) => void response.end()),
+      }),
+    ],
+    { title: 't', description: '', baseUrl: 'http://a' },
+  );
+  expect(made.paths['/v1/a']?.post?.requestBody).toMatchObject({
+    content: {
+      'application/json': {
+        schema: {
+          properties: {
+            text: { type: ['string', 'null'] },
+            union: { anyOf: [{ type: ['string', 'null'] }, { type: 'array' }] },
+            kind: { type: ['string', 'null'], enum: ['x', null] },
+            choice: { oneOf: [{ type: ['object', 'null'] }, { type: 'object' }] },
+          },
+        },
+      },
+    },
+  });
+  expect([...nodesOf(made)].filter(({ type }) => type === 'null')).toEqual([]);
 });

@@ -21,8 +21,9 @@ const tracingHeaders: Record<string, string> = {
   'span-id': 'Id of a span under the trace.',
   'parent-span-id': 'Links a child span to its parent.',
   'span-name': 'Name of the span.',
-  metadata: 'JSON object of strings of at most 128 characters.',
 };
+
+const headerTexts: Record<string, string> = { metadata: 'JSON object of strings of at most 128 characters.' };
 
 const errorStatuses = {
   public: ['4XX', '5XX'],
@@ -84,7 +85,9 @@ function toOperation(route: Route, schemas: Json): Json {
   const parameters = [
     ...[...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
     ...queryParameters(request?.query, schemas),
-    ...(request?.headers ?? []).map((name) => headerParameter(name, '')),
+    ...(request?.headers ?? [])
+      .filter((name) => tracingHeaders[name] === undefined)
+      .map((name) => headerParameter(name, headerTexts[name] ?? '')),
     ...Object.keys(tracingHeaders).map((name) => ({ $ref: `#/components/parameters/${name}` })),
   ];
   const body = toRequestBody(route, schemas);
@@ -102,14 +105,11 @@ function toOperation(route: Route, schemas: Json): Json {
 function toRequestBody({ request }: Route, schemas: Json): Json | null {
   if (request?.body === undefined) return null;
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
-  const contentType = request.body === 'multipart' ? 'multipart/form-data' : 'application/json';
-  // What goes on untouched is the provider's to judge.
-  if (request.body === 'relayed') return { required: false, content: { '*/*': {} } };
+  const contentType = request.body === 'multipart' || request.isForm ? 'multipart/form-data' : 'application/json';
   return {
-    required: true,
-    content: {
-      [contentType]: { schema: schema === undefined ? { type: 'object' } : toSchema(schema, 'input', schemas) },
-    },
+    // What is forwarded untouched is the provider's to judge.
+    required: request.body !== 'relayed',
+    content: { [contentType]: { schema: schema === undefined ? openObject : toSchema(schema, 'input', schemas) } },
   };
 }
 
@@ -117,7 +117,9 @@ function toResponses(route: Route, schemas: Json): Json {
   const responses: Json = {};
   for (const [status, { description, schema, contentType }] of Object.entries(route.responses)) {
     const type = contentType ?? (schema === undefined ? 'application/octet-stream' : 'application/json');
-    const content = { [type]: schema === undefined ? {} : { schema: toSchema(schema, 'output', schemas) } };
+    const content = {
+      [type]: { schema: schema === undefined ? schemaOfType(type) : toSchema(schema, 'output', schemas) },
+    };
     responses[status] = { description, headers: commonHeaders, content };
   }
   for (const status of errorStatuses[route.scope === 'public' ? 'public' : 'protected']) {
@@ -125,6 +127,14 @@ function toResponses(route: Route, schemas: Json): Json {
   }
   return responses;
 }
+
+const openObject = { type: 'object', additionalProperties: true };
+
+/** Of a body that no schema describes. */
+const schemaOfType = (contentType: string): Json =>
+  contentType === 'application/json'
+    ? openObject
+    : { type: 'string', ...(contentType.startsWith('text/') ? {} : { format: 'binary' }) };
 
 function pathParameter(name: string, params: ZodType | undefined, schemas: Json): Json {
   const schema = (params === undefined ? undefined : propertiesOf(toSchema(params, 'input', schemas)))?.[name];
@@ -179,7 +189,36 @@ function toComponent(value: unknown, names: ReadonlyMap<string, string>): unknow
     const name = member.replace(/^#\/\$defs\//, '');
     return [key, `#/components/schemas/${names.get(name) ?? name}`];
   });
-  return Object.fromEntries(entries) as Json;
+  const node = withNullInside(Object.fromEntries(entries) as Json);
+  // Without a format, generators for Go, Java and others make 32-bit numbers of them.
+  const isInteger = [node['type']].flat().includes('integer');
+  return isInteger && node['format'] === undefined ? { ...node, format: 'int64' } : node;
+}
+
+/**
+ * A branch that is null becomes a type of another branch (`type: [string, null]`), of a union inside of a union, too: null by
+ * itself is a schema that openapi-generator makes no Python of, and an anonymous type of in other languages.
+ */
+function withNullInside(node: Json): Json {
+  const { anyOf, ...rest } = node;
+  if (!Array.isArray(anyOf)) return node;
+  const branches = (anyOf as Json[]).flatMap((branch) =>
+    Array.isArray(branch['anyOf']) && Object.keys(branch).length === 1 ? (branch['anyOf'] as Json[]) : [branch],
+  );
+  const others = branches.filter(({ type }) => type !== 'null');
+  if (others.length === branches.length) return node;
+  const host = others.find(({ type, const: only }) => typeof type === 'string' && only === undefined);
+  const [choice] = others;
+  if (host === undefined && Array.isArray(choice?.['oneOf'])) {
+    const [first, ...more] = choice['oneOf'] as Json[];
+    return { ...rest, ...choice, oneOf: [{ ...first, type: [first?.['type'], 'null'] }, ...more] };
+  }
+  if (host === undefined) return { ...rest, anyOf: branches };
+  const values = Array.isArray(host['enum']) ? { enum: [...(host['enum'] as unknown[]), null] } : {};
+  const nullable = { ...host, ...values, type: [host['type'], 'null'] };
+  return others.length === 1
+    ? { ...rest, ...nullable }
+    : { ...rest, anyOf: others.map((branch) => (branch === host ? nullable : branch)) };
 }
 
 function toTemplate(path: string): string {

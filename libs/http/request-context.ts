@@ -12,8 +12,8 @@ export type RequestContext = {
   readonly spanId: string | null;
   readonly parentSpanId: string | null;
   readonly spanName: string | null;
-  /** `x-gateway-metadata`; null when the header is absent. Has no prototype. */
-  readonly metadata: Readonly<Record<string, string>> | null;
+  /** `x-gateway-metadata`, of routes that read it; null when the header is absent. Has no prototype. */
+  metadata: Readonly<Record<string, string>> | null;
   readonly startedMs: number;
   /** Template of the matched route, such as `/v1/batches/:batchId`; null before or without a match. */
   route: string | null;
@@ -33,8 +33,8 @@ const tracingTextMax = 256;
 const headersMax = 100;
 
 /**
- * Creates the context of a request. Throws invalid_request, with the header as param, for a tracing or metadata header
- * that is not usable; the context exists even then, so that the answer carries its ids.
+ * Creates the context of a request. Throws invalid_request, with the header as param, for a tracing header that is not
+ * usable; the context exists even then, so that the answer carries its ids.
  */
 export function openContext(request: IncomingMessage): RequestContext {
   const { headers } = request;
@@ -72,9 +72,13 @@ export function openContext(request: IncomingMessage): RequestContext {
   context.parentSpanId =
     tracingHeader(request, 'x-gateway-parent-span-id', 'x-portkey-parent-span-id') ?? traceparent?.spanId ?? null;
   context.spanName = tracingHeader(request, 'x-gateway-span-name', 'x-portkey-span-name');
-  const metadata = gatewayHeader(request, 'x-gateway-metadata', 'x-portkey-metadata');
-  if (metadata !== undefined) context.metadata = parseMetadata(metadata);
   return context;
+}
+
+/** Reads the metadata header into the context. Throws invalid_request, with the header as param, for one that is not usable. */
+export function readMetadata(request: IncomingMessage): void {
+  const header = gatewayHeader(request, 'x-gateway-metadata', 'x-portkey-metadata');
+  if (header !== undefined) contextOf(request).metadata = parseMetadata(header);
 }
 
 /** The headers that every answer to the request has, errors too: names and values in turn. None without a context. */

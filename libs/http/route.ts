@@ -16,7 +16,12 @@ export type RouteRequest = {
   query?: ZodType;
   body?: ZodType | 'multipart' | 'json-bytes' | 'relayed';
   bodySchema?: ZodType;
-  /** Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document. */
+  /** A relayed body is a form, for the document. Otherwise it is JSON. */
+  isForm?: boolean;
+  /**
+   * Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document; `metadata` is read
+   * and checked only where it stands here.
+   */
   headers?: readonly string[];
   /** Overrides the application's `jsonBody.sizeBytesMax`. */
   bodySizeBytesMax?: number;

@@ -81,9 +81,15 @@ test('a config is stored, changed in versions that stay, and deleted', async () 
     data: [{ version: 1, config: { virtual_key: 'first' }, slug: 'life' }],
   });
   expect((await call('GET', '/configs/life/versions/1')).body).toMatchObject({ config: { virtual_key: 'first' } });
-  expect(await call('GET', '/configs/life/versions/3')).toMatchObject({
-    status: 404,
-    body: { error: { code: 'config_version_not_found' } },
+  for (const version of ['3', '2147483648', '99999999999', '9'.repeat(400)]) {
+    expect(await call('GET', `/configs/life/versions/${version}`)).toMatchObject({
+      status: 404,
+      body: { error: { code: 'config_version_not_found' } },
+    });
+  }
+  expect(await call('GET', `/configs/life/versions?after=${String(created['id'])}@99999999999`)).toMatchObject({
+    status: 400,
+    body: { error: { code: 'invalid_value', param: 'after' } },
   });
   const other = await createWorkspace(platform);
   expect((await call('GET', '/configs/life', undefined, other)).status).toBe(404);

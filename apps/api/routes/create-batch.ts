@@ -12,6 +12,8 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '../call-identity.ts';
 import { metadataOf } from '../call-metadata.ts';
 
+const headers = ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'];
+
 /**
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
  * content of the input file, also an unknown file id, only makes the batch fail later (openai-semantics.md 0.1).
@@ -36,7 +38,7 @@ export function createBatch({
     tag: 'Batches',
     scope: 'batches.write',
     responses: { 200: { description: 'The batch, with status `validating`.', schema: BatchObject } },
-    ...withInput({ body: CreateBatchRequest }, async ({ body }, request, response) => {
+    ...withInput({ body: CreateBatchRequest, headers }, async ({ body }, request, response) => {
       const caller = callerOf(request);
       requireScope(caller, scopeOf(body.endpoint));
       const file = await files.find(caller.workspaceId, body.input_file_id);

@@ -103,6 +103,8 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
       path: '/v1/moderations',
       operationId: 'createModeration',
       summary: '',
+      isForm: false,
+      answers: 'application/json',
     }),
   ].map((route) => ({
     ...route,

@@ -40,13 +40,18 @@ export type RelayOperation = {
   path: string;
   operationId: string;
   summary: string;
+  /** Its body is a form. */
+  isForm: boolean;
+  /** Of its answer. */
+  answers: string;
 };
 
 /**
  * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as
  * its model, are read. The credential comes from the headers, or from the `@virtual-key/model` of the body.
  */
-export function relayRoute(deps: RelayDeps, { area, method, path, operationId, summary }: RelayOperation): Route {
+export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
+  const { area, method, path, operationId, summary } = operation;
   return {
     method,
     path,
@@ -56,9 +61,10 @@ export function relayRoute(deps: RelayDeps, { area, method, path, operationId, s
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
     request: {
       ...(method === 'POST' ? { body: 'relayed' as const } : {}),
-      headers: ['virtual-key', 'provider', 'config', 'custom-host'],
+      isForm: operation.isForm,
+      headers: ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'],
     },
-    responses: { 200: { description: "The provider's answer, as it is." } },
+    responses: { 200: { description: "The provider's answer, as it is.", contentType: operation.answers } },
     handler: async (request, response) => {
       refuseWhenUnlogged(deps.requestLog);
       const providerPath = pathAtProvider(path, request);

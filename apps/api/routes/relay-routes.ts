@@ -2,6 +2,15 @@ import type { Route } from '#libs/http/route.ts';
 import type { RelayArea } from '#libs/providers/provider.ts';
 import { relayRoute, type RelayDeps, type RelayOperation } from './relay-call.ts';
 
+/** JSON in and out, but for forms, and for answers that are bytes. */
+const forms: ReadonlySet<string> = new Set([
+  '/images/edits',
+  '/images/variations',
+  '/audio/transcriptions',
+  '/audio/translations',
+]);
+const speech = '/audio/speech';
+
 type Row = [method: RelayOperation['method'], path: string, operationId: string, summary: string];
 
 // interface-and-providers.md 2, "Inference-side": every operation of these areas, and nothing else.
@@ -98,7 +107,15 @@ const areas: Readonly<Record<RelayArea, readonly Row[]>> = {
 export function relayRoutes(deps: RelayDeps): Route[] {
   return Object.entries(areas).flatMap(([area, rows]) =>
     rows.map(([method, path, operationId, summary]) =>
-      relayRoute(deps, { area: area as RelayArea, method, path: `/v1${path}`, operationId, summary }),
+      relayRoute(deps, {
+        area: area as RelayArea,
+        method,
+        path: `/v1${path}`,
+        operationId,
+        summary,
+        isForm: forms.has(path),
+        answers: path === speech ? 'application/octet-stream' : 'application/json',
+      }),
     ),
   );
 }
