@@ -122,7 +122,11 @@ export function startExchange(
         return;
       }
       phase = 'answering';
-      guarded(() => sink.head(status, headers, flow));
+      guarded(() => {
+        if (isNoStatus(status))
+          throw faults().invalid(`answered with the status ${status}, which is none of a provider's`);
+        sink.head(status, headers, flow);
+      });
     },
     onResponseData: (_controller, chunk) => {
       if (phase === 'answering') guarded(() => sink.data(chunk));
@@ -156,6 +160,9 @@ export function startExchange(
     handler,
   );
 }
+
+/** Beyond what HTTP has, or one of the gateway's own, which say that a guardrail was not passed. */
+const isNoStatus = (status: number): boolean => status > 599 || status === 246 || status === 446;
 
 function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {
   if (error instanceof GatewayError) return error;

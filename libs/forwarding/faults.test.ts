@@ -215,6 +215,11 @@ describe('an answer that is none', () => {
     expect(written).toBeLessThan(1_000);
   });
 
+  test.each([246, 446, 600, 999])('a status that is none of a provider’s (%i) is not passed on', async (status) => {
+    const outcome = await settle((reply) => reply.respond(status, '{"choices":[]}'));
+    expect(outcome).toMatchObject(failed('upstream_invalid_response'));
+  });
+
   test.each([301, 302, 303, 307, 308])('a redirect (%i) is not followed', async (status) => {
     const elsewhere = await startUpstream();
     const outcome = await settle((reply) => reply.respond(status, '', { location: elsewhere.url.href }));
