@@ -29,6 +29,16 @@ const routes = [
   }),
 ];
 
+test.each([
+  ['two Host headers', 'GET /v1/held HTTP/1.1\r\nHost: a\r\nhost: b\r\nConnection: close\r\n\r\n'],
+  ['HTTP/0.9', 'GET /v1/held HTTP/0.9\r\nHost: a\r\nConnection: close\r\n\r\n'],
+  ['no Host header', 'GET /v1/held HTTP/1.1\r\nConnection: close\r\n\r\n'],
+])('a request with %s is refused', async (_what, bytes) => {
+  const answer = await exchange(server.port, bytes);
+  expect(answer).toMatch(/^HTTP\/1\.1 400 /);
+  expect(answer).toContain('"type":"invalid_request_error"');
+});
+
 test('a client that uses the x-portkey- names of headers gets those of the answer by both names, and no other does', async () => {
   const told = { 'x-gateway-provider': 'openai', 'x-gateway-cache-status': 'HIT' };
   await using aliased = await serveForTest([

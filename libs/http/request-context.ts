@@ -65,14 +65,31 @@ export function openContext(request: IncomingMessage): RequestContext {
       `A request may have at most ${headersMax} headers.`,
     );
   }
+  if (request.httpVersionMajor !== 1) {
+    throw new GatewayError('invalid_request', 'malformed_request', 'HTTP/0.9 is not spoken here: use HTTP/1.1.');
+  }
   if (headers.host === undefined && request.httpVersion === '1.1') {
     throw new GatewayError('invalid_request', 'missing_host', 'The Host header is missing; HTTP/1.1 requires it.');
+  }
+  if (hasSecondHost(request.rawHeaders)) {
+    // Node takes the first, a proxy in front may have taken the last (RFC 9112 3.2).
+    throw new GatewayError('invalid_request', 'ambiguous_host', 'There are two Host headers: send one.');
   }
   context.spanId = tracingHeader(request, 'x-gateway-span-id', 'x-portkey-span-id');
   context.parentSpanId =
     tracingHeader(request, 'x-gateway-parent-span-id', 'x-portkey-parent-span-id') ?? traceparent?.spanId ?? null;
   context.spanName = tracingHeader(request, 'x-gateway-span-name', 'x-portkey-span-name');
   return context;
+}
+
+/** Asked for every request, so names are compared by their length first. */
+function hasSecondHost(rawHeaders: readonly string[]): boolean {
+  let count = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] as string;
+    if (name.length === 4 && name.toLowerCase() === 'host') count += 1;
+  }
+  return count > 1;
 }
 
 /** Reads the metadata header into the context. Throws invalid_request, with the header as param, for one that is not usable. */

@@ -103,6 +103,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(response.headers.get('content-length')).toBe('1000');
     expect(response.headers.get('content-type')).toBe('application/octet-stream');
     expect(response.headers.get('content-disposition')).toBe("attachment; filename*=UTF-8''bytes.jsonl");
+    expect(response.headers.get('x-content-type-options')).toBe('nosniff');
     expect(Buffer.from(await response.arrayBuffer()).equals(bytes)).toBe(true);
   });
 

@@ -31,6 +31,7 @@ export function retrieveFileContent({
       response.setHeader('content-length', String(file.bytes));
       // An attachment: a browser must not render what somebody uploaded.
       response.setHeader('content-disposition', `attachment; filename*=UTF-8''${encodeURIComponent(file.filename)}`);
+      response.setHeader('x-content-type-options', 'nosniff');
       try {
         await sendPieces(response, counted(content), stallTimeoutMs);
       } catch (error) {
