@@ -203,3 +203,13 @@ describe('parameters', () => {
     expect(encode({ response_format: { type: 'json_object' } }).dropped).toEqual(['response_format']);
   });
 });
+
+test.each(['..', '.', '', '../invoke', 'a/../b', 'a//b'])(
+  'a model %j that leads to another path is refused',
+  (model) => {
+    const call = translationCall({ model, messages: [{ role: 'user', content: 'Hi' }] });
+    const settings = { aws_region: 'us-east-1' };
+    const act = () => encodeChat(bedrock, call, upstreamAt('https://bedrock.example', { settings }));
+    expect(act).toThrow(expect.objectContaining({ kind: 'invalid_request', param: 'model' }));
+  },
+);

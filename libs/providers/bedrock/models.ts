@@ -1,3 +1,4 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { claudeModelOf, type ClaudeModel } from '../anthropic/models.ts';
 
 /** Claude, whose rules are known; null for all other models, and for an ARN that does not say which model it is. */
@@ -7,8 +8,13 @@ export const claudeOf = (id: string): ClaudeModel | null => (id.includes('claude
 export const isOpenAiModel = (id: string): boolean => /(^|\.)openai\./.test(id);
 
 /**
- * A model's id (or ARN, with its colons and slashes) as one path segment, escaped as AWS's own clients do it: the signature
- * is made over this very text.
+ * An id as one segment of a path; the slashes of an ARN are encoded. Throws invalid_request for one with dots between its
+ * slashes, which a server that decodes first would take for another path.
  */
-export const toPathSegment = (id: string): string =>
-  encodeURIComponent(id).replaceAll(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
+export function toPathSegment(id: string): string {
+  if (id.split('/').some((part) => /^\.{0,2}$/.test(part))) {
+    const message = `Invalid 'model': '${id.slice(0, 200)}' is no id of a model or ARN of Bedrock.`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'model' });
+  }
+  return encodeURIComponent(id).replaceAll(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
+}
