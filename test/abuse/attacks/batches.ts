@@ -83,7 +83,8 @@ export const batchAttacks: readonly Attack[] = [
   },
   {
     name: 'full-disk',
-    what: 'one tenant uploads to a disk of 2 GiB until it is refused, and then goes on trying',
+    what: 'one tenant, who may store 512 MiB, uploads to a disk of 2 GiB until it is refused, and then goes on trying',
+    environment: { SLUICE_STORED_MAX: '512MiB' },
     setUp: setUpSmallDisk,
     prepare: fillDisk,
     run: (scene) => repeat(scene, 1, 100, () => uploadUntilRefused(scene, uploadOf(1_024), 1)),
