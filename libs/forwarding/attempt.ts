@@ -112,7 +112,7 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
   startExchange(
     egress,
     input.outbound,
-    { timeouts, signal, faults, workspaceId },
+    { timeouts, signal, faults, workspaceId, isRepeatable: true },
     {
       resent,
       head: (code, received, over) => {

@@ -1,8 +1,13 @@
 import type { Dispatcher } from 'undici';
 import type { ReadPace } from './read-pace.ts';
 
-/** `workspaceId`: whose share of the connections the call takes; calls without one are one workspace together. */
-export type CallOptions = Dispatcher.DispatchOptions & { origin: string; workspaceId?: string | undefined };
+export type CallOptions = Dispatcher.DispatchOptions & {
+  origin: string;
+  /** Whose share of the connections the call takes; calls without one are one workspace together. */
+  workspaceId?: string | undefined;
+  /** Asking twice makes nothing twice, although the method is not GET: a call of a model. Default false. */
+  isRepeatable?: boolean | undefined;
+};
 
 type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError';
 /** undici's handler, with a place for all that is told. `onResent`: the request goes out once more, over another socket. */
@@ -59,6 +64,8 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
     this.handler.onResponseStart(controller, status, headers);
+    // Whoever has no room for the answer pauses it here: the pause is no time that was spent on reading.
+    this.connection.pace?.handedOn(0, controller.paused);
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -87,12 +94,14 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
    * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it was
    * lost at once, and not a byte was answered. RFC 9112 9.3.1 lets a client repeat what it knows was not processed, and
    * asks for more than an idempotent method to know that; a server that closes an idle socket has not read what comes
-   * after. What is left is a server that read the request and died within a second, as likely on a first request. Sent
-   * once more only, and never a body that is a stream.
+   * after. What is left is a server that read the request and died within a second, as likely on a first request. So what
+   * makes something at the provider (a file, a job, a thread) is never repeated here: whoever asks for it looks first
+   * whether it is there. Sent once more only, and never a body that is a stream.
    */
   #cameTooLate(error: Error): boolean {
-    const { body } = this.options;
+    const { body, method, isRepeatable } = this.options;
     return (
+      (isRepeatable === true || method === 'GET') &&
       this.#sentOnUsedAt !== 0 &&
       !this.#isResent &&
       'code' in error &&

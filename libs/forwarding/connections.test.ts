@@ -40,14 +40,20 @@ type Sent = { ended: Promise<number>; isStarted: () => boolean; abort: () => voi
 function send(
   egress: Egress,
   origin: string,
-  options: { path?: string; workspaceId?: string; body?: Readable | Buffer; headers?: string[] } = {},
+  options: {
+    path?: string;
+    workspaceId?: string;
+    body?: Readable | Buffer;
+    headers?: string[];
+    isRepeatable?: boolean;
+  } = {},
 ): Sent {
-  const { path = '/', workspaceId, body = null, headers = [] } = options;
+  const { path = '/', workspaceId, body = null, headers = [], isRepeatable } = options;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   promise.catch(() => {}); // looked at later, or not at all
   let controller: Dispatcher.DispatchController | undefined;
   let status = 0;
-  const call = { origin, path, method: body === null ? 'GET' : 'POST', headers, body, workspaceId };
+  const call = { origin, path, method: body === null ? 'GET' : 'POST', headers, body, workspaceId, isRepeatable };
   egress.dispatch(call, {
     onRequestStart: (started) => {
       controller = started;
@@ -123,6 +129,32 @@ describe('one workspace beside another', () => {
   });
 });
 
+test('an answer that is paused at its head comes on when it is resumed, however long that took', async () => {
+  const body = Buffer.alloc(2_000_000, 'x');
+  const { upstream, egress } = await start((reply) => reply.respond(200, body));
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  let bytes = 0;
+  egress.dispatch(
+    { origin: upstream.url.origin, path: '/', method: 'GET', headers: [] },
+    {
+      onRequestStart: () => {},
+      onResponseStart: (controller) => {
+        controller.pause();
+        setTimeout(() => controller.resume(), 2_500);
+      },
+      onResponseData: (_controller, chunk) => {
+        bytes += chunk.length;
+      },
+      onResponseEnd: () => resolve(0),
+      onResponseError: (_controller, error) => reject(error),
+    },
+  );
+  // Counted as reading, the pause would hold the rest of the answer back for ten times as long.
+  const late = setTimeout(() => reject(new Error('the rest of the answer was held back')), 10_000);
+  await promise.finally(() => clearTimeout(late));
+  expect(bytes).toBe(body.length);
+});
+
 describe('a provider that closes an idle socket just as a request is sent', () => {
   /** Answers the first request of a connection, and ends the connection at its second. */
   const closeSecond =
@@ -139,10 +171,19 @@ describe('a provider that closes an idle socket just as a request is sent', () =
     const { upstream, egress } = await start(closeSecond(close));
     for (let at = 0; at < 20; at += 1) {
       const body = Buffer.from('{}');
-      expect(await send(egress, upstream.url.origin, { body }).ended).toBe(200);
+      expect(await send(egress, upstream.url.origin, { body, isRepeatable: true }).ended).toBe(200);
       await setImmediate();
     }
     expect(egress.stats()).toMatchObject({ callsResent: 19, calls: 0 });
+  });
+
+  test('is not asked again for what would be made twice', async () => {
+    const { upstream, egress } = await start(closeSecond('reset'));
+    const body = Buffer.from('{}');
+    expect(await send(egress, upstream.url.origin, { body }).ended).toBe(200);
+    await setImmediate();
+    await expect(send(egress, upstream.url.origin, { body }).ended).rejects.toMatchObject({ code: lost });
+    expect(egress.stats()).toMatchObject({ callsResent: 0, calls: 0 });
   });
 
   test('the log has both attempts', async () => {

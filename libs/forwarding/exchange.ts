@@ -44,10 +44,17 @@ const interimAnswersMax = 200;
 export function startExchange(
   egress: Egress,
   outbound: OutboundRequest,
-  options: { timeouts: Timeouts; signal: AbortSignal; faults: () => Faults; workspaceId: string | undefined },
+  options: {
+    timeouts: Timeouts;
+    signal: AbortSignal;
+    faults: () => Faults;
+    workspaceId: string | undefined;
+    /** As of `CallOptions`. */
+    isRepeatable?: boolean;
+  },
   sink: Sink,
 ): void {
-  const { timeouts, signal, faults, workspaceId } = options;
+  const { timeouts, signal, faults, workspaceId, isRepeatable } = options;
   let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
   let controller: Dispatcher.DispatchController | null = null;
   let interimAnswers = 0;
@@ -150,6 +157,7 @@ export function startExchange(
     {
       origin: outbound.origin,
       workspaceId,
+      isRepeatable,
       path: outbound.path,
       method: outbound.method,
       headers: outbound.headers,
