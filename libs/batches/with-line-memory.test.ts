@@ -31,17 +31,28 @@ test('a line that calls holds its memory and a call, and after it what is left o
   expect(inFlight()).toEqual({ calls: 0, bytes: 0 });
 });
 
-test('a line that waits for memory keeps no call from others', async () => {
+test('a line that waits for a call keeps no memory from those that call', async () => {
   const { lineOf, inFlight } = setUp();
-  const first = lineOf('a');
-  await first.room.acquire(50 * mebibyte);
-  first.room.release(1, 0);
-  const waiting = lineOf('a').room.acquire(20 * mebibyte);
-  expect(await lineOf('b').room.acquire(mebibyte)).toBe(true);
-  expect(inFlight().calls).toBe(1);
-  first.lease.release();
+  const first = lineOf();
+  await first.room.acquire(5_000);
+  const waiting = lineOf().room.acquire(50 * mebibyte);
   await Promise.resolve();
-  void waiting;
+  expect(inFlight()).toEqual({ calls: 1, bytes: 5_000 });
+  first.lease.charge(50 * mebibyte); // its answer
+  first.room.release(1, 5_000);
+  first.lease.release();
+  expect(await waiting).toBe(true);
+});
+
+test('a line that is stopped while it waits for memory holds no call', async () => {
+  const { lineOf, inFlight } = setUp(2);
+  await lineOf().room.acquire(50 * mebibyte);
+  const stop = new AbortController();
+  const acquiring = lineOf().room.acquire(20 * mebibyte, { signal: stop.signal });
+  await Promise.resolve();
+  stop.abort();
+  expect(await acquiring).toBe(false);
+  expect(inFlight()).toEqual({ calls: 1, bytes: 50 * mebibyte });
 });
 
 test('a line that is stopped while it waits for a call holds nothing', async () => {
