@@ -88,6 +88,16 @@ test('one that waits for too long is told to try again, and one whose call is ov
   void first;
 });
 
+test('small leases go on beside the one that has more than the budget', async () => {
+  budget.open('a').charge(55 * mebibyte);
+  const oldest = budget.open('a');
+  const waiting = oldest.chargeWhenFree(60 * mebibyte, never);
+  await vi.advanceTimersByTimeAsync(1_000);
+  await waiting;
+  expect(held()).toBeGreaterThan(80);
+  for (let call = 0; call < 20; call += 1) budget.open('b').charge(10_000);
+});
+
 test('a reservation is used before more is asked for', async () => {
   const lease = budget.open('a');
   expect(await lease.reserve(20 * mebibyte, never)).toBe(true);

@@ -118,9 +118,11 @@ class Budget implements MemoryBudget {
     const own = lease.heldBytes + more;
     if (lease === this.#beyond) return own <= this.leaseBytesMax;
     const isSmall = own <= smallBytesMax;
-    const held = this.#heldBytes + more;
+    // What one lease holds beyond the budget keeps nobody out: calls that need next to nothing go on beside it.
+    const held = this.#heldBytes - (this.#beyond?.heldBytes ?? 0) + more;
     if (held > (isSmall ? this.bytesMax : this.bytesMax * largeShare)) return false;
-    return lease.account.heldBytes + more <= (isSmall ? smallShareOfFree : shareOfFree) * (this.bytesMax - held);
+    const ofAccount = lease.account.heldBytes - (this.#beyond?.account === lease.account ? this.#beyond.heldBytes : 0);
+    return ofAccount + more <= (isSmall ? smallShareOfFree : shareOfFree) * (this.bytesMax - held);
   }
 
   /** Counts a change of what a lease holds. */
