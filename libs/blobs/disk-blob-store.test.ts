@@ -136,7 +136,7 @@ test('what leaves a reserve is refused where there is less than that, and result
   const folder = await makeFolder();
   onTestFinished(() => rm(folder, { recursive: true }));
   const store = await createDiskBlobStore({ folder, reservedBytes: Number.MAX_SAFE_INTEGER });
-  const full = { kind: 'storage_full', code: 'insufficient_storage' };
+  const full = { kind: 'storage_full', code: 'storage_full' };
   await expect(store.put(Readable.from([Buffer.from('x')]), { leavesReserve: true })).rejects.toMatchObject(full);
   expect(await store.put(Readable.from([Buffer.from('x')]))).toMatchObject({ sizeBytes: 1 });
 });

@@ -126,7 +126,7 @@ async function assertFree(folder: string, reservedBytes: number): Promise<void> 
   if (bavail * bsize >= reservedBytes) return;
   const message =
     'The storage of this server is full but for what is kept for results: nothing was stored. Free space, or try again later.';
-  throw new GatewayError('storage_full', 'insufficient_storage', message);
+  throw new GatewayError('storage_full', 'storage_full', message);
 }
 
 async function readExactly(handle: FileHandle, offset: number, length: number): Promise<Buffer> {

@@ -64,5 +64,5 @@ test('a workspace whose files hold what they may stores no more, also not right 
 test('an upload that would take the space kept for results gets 507', async (context) => {
   const { client } = await setUp(context, { SLUICE_DISK_RESERVE: '1000000GiB' });
   const error = await errorOf(uploadInput(sdk, client, 'y'));
-  expect(error).toMatchObject({ status: 507, code: 'insufficient_storage' });
+  expect(error).toMatchObject({ status: 507, code: 'storage_full' });
 });

@@ -396,7 +396,8 @@ async function mountSmallDisk(): Promise<string | null> {
 test.skipIf(small === null)(
   'a full disk is 507, called once, and nothing is half there; with space again it works',
   async () => {
-    const full = await startPlatform({ worker: false, environment: { SLUICE_DATA_DIR: small ?? '' } });
+    const environment = { SLUICE_DATA_DIR: small ?? '', SLUICE_DISK_RESERVE: '0MiB' };
+    const full = await startPlatform({ worker: false, environment });
     try {
       for (const { OpenAI, toFile } of sdks) {
         const client = new OpenAI({ apiKey: full.adminKey, baseURL: full.baseUrl });

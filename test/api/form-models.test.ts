@@ -67,7 +67,7 @@ describe.each(sdks)('$name', (sdk) => {
       };
       return data[0];
     };
-    await eventually(logged, (row) => (row as { operation?: string }).operation === 'images');
+    await eventually(logged, (row) => (row as { operation?: string } | undefined)?.operation === 'images');
     expect(await logged()).toMatchObject({ model: 'gpt-image-1', virtual_key: 'scripted' });
   });
 
