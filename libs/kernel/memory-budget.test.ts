@@ -98,6 +98,17 @@ test('small leases go on beside the one that has more than the budget', async ()
   for (let call = 0; call < 20; call += 1) budget.open('b').charge(10_000);
 });
 
+test('a lease that is released while it waits takes the help of no later one', async () => {
+  budget.open('a').charge(55 * mebibyte);
+  const gone = budget.open('a');
+  const first = gone.chargeWhenFree(60 * mebibyte, never);
+  gone.release();
+  const second = budget.open('a').chargeWhenFree(60 * mebibyte, never);
+  await vi.advanceTimersByTimeAsync(2_000);
+  await Promise.all([first, second]);
+  expect(held()).toBe(115);
+});
+
 test('a reservation is used before more is asked for', async () => {
   const lease = budget.open('a');
   expect(await lease.reserve(20 * mebibyte, never)).toBe(true);

@@ -176,6 +176,8 @@ class Budget implements MemoryBudget {
       if (this.#beyond === null) {
         this.#beyond = oldest.lease;
         this.#start(oldest);
+        // It was released while it waited, and will never give anything back.
+        if (oldest.lease.heldBytes === 0) this.#beyond = null;
       }
       if (this.#waiters.size > 0) this.#watchOldest();
     }, this.#graceMs);
