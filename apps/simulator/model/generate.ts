@@ -26,6 +26,9 @@ export type GenerateRequest = {
   think?: boolean;
 };
 
+/** Whether instructions ask for a JSON object in words; a model without a JSON mode does as it is told. */
+export const asksForJson = (instructions: string): boolean => /\bJSON object and nothing else\b/i.test(instructions);
+
 /** How the model behaves, chosen by the model's name or by a fault. */
 export type Behaviour = {
   manner: 'write' | 'echo' | 'reflect';

@@ -121,6 +121,12 @@ test('structured output, stop sequences and refusals have their own marks', asyn
   });
 });
 
+test('instructions that ask for a JSON object and nothing else are followed', async () => {
+  const system = [{ type: 'text', text: 'Answer with a JSON object and nothing else.' }];
+  const { content } = await complete({ system });
+  expect(JSON.parse(content[0]?.text ?? '')).toMatchObject({ answer: expect.any(String) });
+});
+
 test('thoughts must come back as they were given', async () => {
   const fields = { thinking, max_tokens: 2000, tools: [weather], messages: [user('get_weather')] };
   const { content } = await complete(fields);

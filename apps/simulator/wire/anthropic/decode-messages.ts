@@ -1,5 +1,5 @@
 import type { Tool, ToolUse } from '../../model/choose-tools.ts';
-import type { GenerateRequest } from '../../model/generate.ts';
+import { asksForJson, type GenerateRequest } from '../../model/generate.ts';
 import { hashText } from '../../model/hash.ts';
 import { countTokens } from '../../model/tokens.ts';
 import { checkShape } from '../check-shape.ts';
@@ -64,7 +64,7 @@ function readRequest(received: Received, request: MessagesRequest, model: string
         'disable_parallel_tool_use' in request.tool_choice &&
         request.tool_choice.disable_parallel_tool_use
       ),
-      jsonSchema: request.output_config?.format?.schema,
+      jsonSchema: request.output_config?.format?.schema ?? (asksForJson(systemText(request)) ? null : undefined),
       think: request.thinking?.type === 'enabled' || request.thinking?.type === 'adaptive',
     },
   };
@@ -111,9 +111,11 @@ function lastUserText(turns: readonly Turn[]): string {
     : spoken.content.flatMap((block) => (block.type === 'text' ? [block.text] : [])).join('\n');
 }
 
+const systemText = ({ system }: MessagesRequest): string =>
+  typeof system === 'string' ? system : (system ?? []).map(({ text }) => text).join('\n');
+
 function promptTokens(request: MessagesRequest, turns: readonly Turn[]): number {
-  const system = request.system ?? '';
-  let tokens = countTokens(typeof system === 'string' ? system : system.map(({ text }) => text).join('\n'));
+  let tokens = countTokens(systemText(request));
   if (request.tools) tokens += countTokens(JSON.stringify(request.tools));
   for (const { content } of turns) {
     tokens += tokensPerMessage;

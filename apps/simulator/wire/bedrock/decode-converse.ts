@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Tool, ToolUse } from '../../model/choose-tools.ts';
-import type { GenerateRequest } from '../../model/generate.ts';
+import { asksForJson, type GenerateRequest } from '../../model/generate.ts';
 import { hashText } from '../../model/hash.ts';
 import { countTokens } from '../../model/tokens.ts';
 import { checkShape } from '../check-shape.ts';
@@ -38,7 +38,7 @@ export function decodeConverse(received: Received, model: string): GenerateReque
     tools,
     toolUse: readToolChoice(request, tools),
     parallelToolUse: true,
-    jsonSchema: schema === undefined ? undefined : parseSchema(schema),
+    jsonSchema: schema === undefined ? (asksForJson(systemText(request)) ? null : undefined) : parseSchema(schema),
     think: readThinking(request),
   };
 }
@@ -90,8 +90,11 @@ function lastUserText(messages: readonly ConverseMessage[]): string {
   return (spoken?.content ?? []).flatMap(({ text }) => text ?? []).join('\n');
 }
 
-function promptTokens({ messages, system, toolConfig }: ConverseRequest): number {
-  let tokens = countTokens((system ?? []).flatMap(({ text }) => text ?? []).join('\n'));
+const systemText = ({ system }: ConverseRequest): string => (system ?? []).flatMap(({ text }) => text ?? []).join('\n');
+
+function promptTokens(request: ConverseRequest): number {
+  const { messages, toolConfig } = request;
+  let tokens = countTokens(systemText(request));
   if (toolConfig !== undefined) tokens += countTokens(JSON.stringify(toolConfig));
   for (const { content } of messages) {
     tokens += tokensPerMessage;
