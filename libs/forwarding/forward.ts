@@ -5,6 +5,7 @@ import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { Provider } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { namesForHeader } from './answer-headers.ts';
+import { toStream } from './answer-whole.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
   defaultLimits,
@@ -108,7 +109,7 @@ export function createForwarder(deps: Deps): Forwarder {
     const attempts: Attempt[] = [];
     openCalls += 1;
     try {
-      const nextInput = prepareCall(parts, request, target, attempts);
+      const { nextInput, hold } = prepareCall(parts, request, target, attempts);
       const budget = policy && createRetryBudget(policy, random);
       for (;;) {
         const entered =
@@ -121,9 +122,11 @@ export function createForwarder(deps: Deps): Forwarder {
         } finally {
           if (pass !== undefined) leave(pass, outcome, errorCode);
         }
+        // Behind the circuit breaker: the provider has answered, only not what was asked for.
+        if (hold !== null) outcome = hold(outcome);
         const verdict = judge(outcome, errorCode, policy?.statuses);
         const waitMs = budget?.next(verdict, outcome, clock.now()) ?? null;
-        if (waitMs === null) return counted(outcome);
+        if (waitMs === null) return counted(hold !== null && request.stream ? toStream(outcome, request) : outcome);
         logger?.debug(
           { target: target.label, attempt: attempts.length, code: errorCode, wait_ms: waitMs },
           'call waits',

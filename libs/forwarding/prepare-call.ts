@@ -9,6 +9,7 @@ import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
+import { createHoldToJsonObject, type HoldToJsonObject } from './hold-to-json-object.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 
 type Deps = {
@@ -24,9 +25,15 @@ const noEdits = {};
 const modelsBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
+type PreparedCall = {
+  /** One attempt's request; a promise where something has to be fetched for it first (a token, an image). */
+  nextInput: () => AttemptInput | Promise<AttemptInput>;
+  /** What each outcome has to pass, of a call that asks for a JSON object in words; such a call is never streamed. */
+  hold: HoldToJsonObject | null;
+};
+
 /**
- * Makes a call ready to be sent, so far as that is the same for each of its attempts. What it returns makes one attempt's
- * request; that is a promise where something has to be fetched for it first (a token, an image).
+ * Makes a call ready to be sent, so far as that is the same for each of its attempts.
  * Throws everything that can be refused before a connection is opened: invalid_request, unsupported_operation, or
  * `shutting_down`.
  */
@@ -35,13 +42,16 @@ export function prepareCall(
   request: ForwardRequest,
   target: Target,
   attempts: readonly Attempt[],
-): () => AttemptInput | Promise<AttemptInput> {
+): PreparedCall {
   const { provider, translation } = findTranslation(providers, request, target);
   egress.check(target.baseUrl);
   const secrets = secretsOf(target);
   const faults = lazyFaultsOf(target.label, secrets);
   if (stopping.aborted) throw faults().stopping();
-  const call = toCall(request, target, provider);
+  const wanted = toCall(request, target, provider);
+  const isInWords = translation.asksForJsonInWords?.(wanted) === true;
+  const call: Call = isInWords ? { ...wanted, stream: false, includeUsage: false } : wanted;
+  const hold = isInWords ? createHoldToJsonObject(faults) : null;
   const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
   const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
   const { workspaceId } = target;
@@ -71,15 +81,16 @@ export function prepareCall(
     return authorize(provider, outbound, target, tools).then(() => input);
   };
   const urls = translation.resourcesOf?.(call);
-  if (!urls?.length) return () => encode(call);
+  if (!urls?.length) return { nextInput: () => encode(call), hold };
   let fetched: Promise<Call> | undefined;
-  return () => {
+  const nextInput = (): Promise<AttemptInput> => {
     fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId, memory }).then((resources) => ({
       ...call,
       resources,
     }));
     return fetched.then(encode);
   };
+  return { nextInput, hold };
 }
 
 function findTranslation(

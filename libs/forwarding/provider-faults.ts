@@ -41,6 +41,13 @@ function faultsOf(label: string, secrets: readonly string[]) {
       failed('upstream_unreachable', `${label} could not be reached${codeOf(cause)}.`, cause),
     connectionLost: (cause: unknown): GatewayError =>
       failed('upstream_connection_lost', `${label} closed the connection without an answer${codeOf(cause)}.`, cause),
+    /** A finished answer to a request for a JSON object that is none; `said` is shown as a sample is. */
+    jsonObjectNotMet: (said: string): GatewayError =>
+      failed(
+        'json_object_not_met',
+        `${label} has no JSON mode for this model. The model was told to answer with one JSON object and said something else: ` +
+          `send the request again, describe the object in a message, or use a model with a JSON mode.${sampleOf(said, secrets)}`,
+      ),
     /** An error that the provider put into its stream. */
     streamError: (told: ProviderError): GatewayError => {
       const { message, code, type, param } = scrubbed(told, secrets).error;

@@ -58,6 +58,8 @@ export function judge(outcome: Outcome, errorCode: string | null, statuses?: rea
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
     if (turnedAway.has(code)) return 'rate_limited';
+    // Another answer may be one, but each is paid for in full: only for callers whose own retries have its status.
+    if (code === 'json_object_not_met') return statuses?.includes(502) === true ? 'retryable' : 'final';
     return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
   }
   if (outcome.status < 400) return 'final';

@@ -163,7 +163,8 @@ function readToolChoice(choice: unknown): ToolChoice | undefined {
   return name === undefined ? undefined : { name };
 }
 
-function readResponseFormat(format: Json): ResponseFormat | undefined {
+/** `response_format` as the contract has checked it. */
+export function readResponseFormat(format: Json): ResponseFormat | undefined {
   const type = format['type'];
   if (type === 'text' || type === 'json_object') return { type };
   if (type !== 'json_schema') return undefined;

@@ -16,6 +16,8 @@ export type ProviderDescription = {
   /** Beside `key` and `custom_host`; a question mark behind those that may be left out. */
   settings: readonly string[];
   differences: readonly string[];
+  /** For some of its models, or for all: a JSON object without a schema is asked for in words. */
+  asksForJsonInWords: boolean;
 };
 
 const operationNames: readonly OwnOperation[] = ['chat', 'completions', 'embeddings', 'models'];
@@ -44,6 +46,7 @@ export function describeProvider(provider: Provider): ProviderDescription {
     address: place?.address || (provider.baseUrlOf({})?.href ?? null),
     settings: place?.settings ?? [],
     differences: provider.differences ?? [],
+    asksForJsonInWords: provider.operations.chat?.asksForJsonInWords !== undefined,
   };
 }
 
@@ -71,6 +74,7 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       code(settings),
     ]),
   );
+  const inWords = providers.flatMap(({ id, asksForJsonInWords }) => (asksForJsonInWords ? [id] : []));
   const differences = table(
     ['provider', 'what is changed'],
     providers
@@ -98,6 +102,26 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       'area, and such lines have retries and a config’s targets like all others.',
     ].join('\n'),
     areas,
+    '## JSON answers',
+    [
+      '`response_format` goes to the provider’s own JSON mode. There is none for `json_object`, an object of any shape, at',
+      `${code(inWords)} (of \`vertex\`: its Claude models). There the model is told to`,
+      'answer with a single JSON object and nothing else, behind all other instructions, and the answer is checked:',
+    ].join('\n'),
+    [
+      '- A finished answer must be a JSON object; white space and one Markdown fence around it are taken away. Any other ends',
+      '  the call with 502 `json_object_not_met` (a line of a batch: in the error file), and its tokens count as used. The',
+      '  `retry` of a config asks again where 502 is among its statuses, and a fallback goes on; nothing else does, since every',
+      '  attempt is paid for. No circuit breaker counts it.',
+      '- What passes as the model said it: an answer cut off by its limit of tokens, a refusal, and calls of tools.',
+      '- A stream is asked for whole and comes in one piece, so that none begins with prose.',
+    ].join('\n'),
+    [
+      '`json_schema` is always the provider’s own; models that have none for it refuse it (400). Without a `schema` it is',
+      '`json_object`. What a provider cannot combine (Gemini’s older models and Cohere: JSON mode and tools; Perplexity:',
+      '`json_object` at all) it refuses itself. Gemini’s JSON may be a list where no schema says otherwise. OpenAI and Azure want',
+      'the word “JSON” in a message, and Cohere’s models need it.',
+    ].join('\n'),
     '## Addresses and settings',
     'A `custom_host` replaces the base address, its folder included. Settings are members of a virtual key, beside its `key`;\n' +
       'those with a question mark may be left out. A setting of another provider is refused.',

@@ -92,8 +92,8 @@ function mentions({ body, edits }: Call, word: string): boolean {
   return Object.values(edits).some((value) => value?.includes(`"${word}"`) === true);
 }
 
-/** The raw value that will be sent for a member, edits included. */
-function written(call: Call, name: string): string | undefined {
+/** The raw value that will be sent for a member, edits included; undefined: there is none. The body is not parsed for it. */
+export function written(call: Call, name: string): string | undefined {
   if (name in call.edits) return call.edits[name];
   return mentions(call, name) ? memberValue(call.body, name)?.toString() : undefined;
 }

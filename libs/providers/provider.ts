@@ -98,6 +98,11 @@ export interface Translation {
    * unknown role), and `unsupported_parameter` where leaving it out would change the answer's shape (`n` above 1).
    */
   encode(call: Call, upstream: Upstream): OutboundRequest;
+  /**
+   * Whether the call wants a JSON object of any shape from a model that has no mode for it. `encode` then asks for one in
+   * words; the core calls without a stream, and takes no answer that is finished and none. Absent: never.
+   */
+  asksForJsonInWords?(call: Call): boolean;
   /** URLs (images of messages) whose bytes the request must hold, because the provider fetches none itself. */
   resourcesOf?(call: Call): readonly string[];
   /**

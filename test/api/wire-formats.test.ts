@@ -125,6 +125,26 @@ describe.each(wireKeys)('$provider', ({ provider, model, embeddings, prefix }) =
       expect(answer).toEqual({ city: expect.any(String), people: expect.any(Number) });
     });
 
+    test('a JSON object of any shape is the whole content, of streams too', async () => {
+      const asked = {
+        model: name,
+        messages: [...messages, { role: 'user' as const, content: 'Use JSON.' }],
+        response_format: { type: 'json_object' as const },
+      };
+      const { data, response } = await client.chat.completions.create(asked).withResponse();
+      const whole = data.choices[0]?.message.content ?? '';
+      expect(JSON.parse(whole)).toEqual({
+        answer: expect.any(String),
+        confidence: expect.any(Number),
+        items: expect.any(Array),
+      });
+      expect(response.headers.get('x-gateway-dropped-params')).toBeNull();
+      const stream = await client.chat.completions.create({ ...asked, stream: true });
+      let streamed = '';
+      for await (const chunk of stream) streamed += chunk.choices[0]?.delta.content ?? '';
+      expect(streamed).toBe(whole);
+    });
+
     test('a wrong model is an error of the SDK, with the provider named and its key not', async () => {
       const error: unknown = await client.chat.completions
         .create({ model: `@wire-${provider}/${prefix}sim-fault-400`, messages })

@@ -243,16 +243,40 @@ describe('parameters', () => {
     expect(encoded.dropped).toEqual(dropped);
   });
 
-  test('of the answer’s form become a schema, or are refused or told of', () => {
+  test('of the answer’s form become a schema, an instruction, or are refused', () => {
     const schema = { type: 'object', properties: {}, additionalProperties: false };
     const response_format = { type: 'json_schema', json_schema: { name: 'n', schema } };
     expect(encode({ response_format }).body['output_config']).toEqual({ format: { type: 'json_schema', schema } });
     expect(() => encode({ response_format, model: 'claude-3-haiku' })).toThrow(
       refusal('response_format', 'unsupported_parameter'),
     );
-    expect(encode({ response_format: { type: 'json_object' } }).dropped).toEqual(['response_format']);
-    expect(encode({ response_format: { type: 'text' } }).dropped).toEqual([]);
+    expect(encode({ response_format: { type: 'text' } }).body).not.toHaveProperty('system');
   });
+
+  test.each([{ type: 'json_object' }, { type: 'json_schema', json_schema: { name: 'n' } }])(
+    'of a JSON object of any shape are the last instruction: %j',
+    (response_format) => {
+      const messages = [
+        { role: 'system', content: 'Be brief.' },
+        user('hi'),
+        { role: 'developer', content: 'In French.' },
+      ];
+      for (const model of ['claude-opus-5', 'claude-3-haiku']) {
+        const { body, dropped } = encode({ model, messages, response_format });
+        expect(body['system']).toEqual([
+          { type: 'text', text: 'Be brief.' },
+          { type: 'text', text: 'In French.' },
+          { type: 'text', text: expect.stringMatching(/^Answer with a single JSON object and nothing else/) },
+        ]);
+        expect(body).not.toHaveProperty('output_config');
+        expect(dropped).toEqual([]);
+      }
+      const tools = [{ type: 'function', function: { name: 'look' } }];
+      const textOf = (more: object) => encode({ response_format, tools, ...more }).body['system'];
+      expect(textOf({})).toEqual([{ type: 'text', text: expect.stringMatching(/^Unless you call a tool: Answer/) }]);
+      expect(textOf({ tool_choice: 'none' })).toEqual([{ type: 'text', text: expect.stringMatching(/^Answer/) }]);
+    },
+  );
 
   test('of others: who asks, where to stop, which tier, and Anthropic’s own', () => {
     const { body, dropped } = encode({

@@ -1,5 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { assertPlainAnswer, droppedParams, readChatRequest, unsupported, type ChatRequest } from '../chat-request.ts';
+import { withJsonInWords } from '../json-in-words.ts';
 import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
 import type { Call } from '../provider.ts';
 import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
@@ -35,7 +36,7 @@ const taken = new Set([
  * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
  */
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
-  const request = readChatRequest(call.json());
+  const request = withJsonInWords(readChatRequest(call.json()));
   assertPlainAnswer(request, 'Claude');
   const model = claudeModelOf(request.model);
   const dropped = [...request.hints, ...droppedParams(request.body, taken)];
@@ -51,7 +52,7 @@ export function encodeClaudeBody(call: Call): { model: string; body: Record<stri
   const outputConfig = compact({
     ...toRecord(request.body['output_config']),
     effort: effort ?? toRecord(request.body['output_config'])['effort'],
-    format: encodeFormat(request, model, dropped) ?? toRecord(request.body['output_config'])['format'],
+    format: encodeFormat(request, model) ?? toRecord(request.body['output_config'])['format'],
   });
   const userId = request.user ?? textOf(request.body['safety_identifier']);
   const body = compact({
@@ -180,12 +181,9 @@ function encodeEffort(
   return model.adaptiveThinking && !forced ? { effort, adaptive: { type: 'adaptive' } } : { effort };
 }
 
-function encodeFormat({ responseFormat }: ChatRequest, model: ClaudeModel, dropped: string[]): Json | undefined {
-  if (responseFormat === undefined || responseFormat.type === 'text') return undefined;
-  if (responseFormat.type === 'json_object' || responseFormat.schema === undefined) {
-    dropped.push('response_format'); // there is no JSON without a schema
-    return undefined;
-  }
+/** There is no JSON without a schema: what has none is asked for in words. */
+function encodeFormat({ responseFormat }: ChatRequest, model: ClaudeModel): Json | undefined {
+  if (responseFormat?.type !== 'json_schema' || responseFormat.schema === undefined) return undefined;
   if (!model.structuredOutput) {
     throw unsupported('response_format', 'this Claude model cannot be held to a JSON schema; later ones can');
   }

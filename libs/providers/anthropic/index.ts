@@ -1,3 +1,4 @@
+import { wantsAnyJsonObject } from '../json-in-words.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { decodeClaudeMessage, decodeModels } from './decode.ts';
@@ -25,6 +26,7 @@ export const anthropic: Provider = {
   operations: {
     chat: {
       encode: encodeChat,
+      asksForJsonInWords: wantsAnyJsonObject,
       decode: decodeClaudeMessage,
       openStream: openClaudeStream,
       decodeError: decodeAnthropicError,

@@ -200,7 +200,23 @@ describe('parameters', () => {
     expect(() => encode({ response_format, model: 'anthropic.claude-3-haiku-20240307-v1:0' })).toThrow(
       refusal('response_format', 'unsupported_parameter'),
     );
-    expect(encode({ response_format: { type: 'json_object' } }).dropped).toEqual(['response_format']);
+  });
+
+  test('of a JSON object of any shape are the last instruction, whatever the model', () => {
+    const response_format = { type: 'json_object' };
+    for (const model of ['amazon.nova-pro-v1:0', 'anthropic.claude-3-haiku-20240307-v1:0']) {
+      const messages = [
+        { role: 'system', content: 'Be brief.' },
+        { role: 'user', content: 'Hi' },
+      ];
+      const { body, dropped } = encode({ model, messages, response_format });
+      expect(body['system']).toEqual([
+        { text: 'Be brief.' },
+        { text: expect.stringMatching(/^Answer with a single JSON object and nothing else/) },
+      ]);
+      expect(body).not.toHaveProperty('outputConfig');
+      expect(dropped).toEqual([]);
+    }
   });
 });
 

@@ -1,6 +1,7 @@
 import { encodeSampling, encodeThinking } from '../anthropic/encode.ts';
 import type { ClaudeModel } from '../anthropic/models.ts';
 import { assertPlainAnswer, droppedParams, readChatRequest, unsupported, type ChatRequest } from '../chat-request.ts';
+import { withJsonInWords } from '../json-in-words.ts';
 import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts';
 import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
@@ -44,7 +45,7 @@ const taken = new Set([
  * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
  */
 export function encodeConverseBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
-  const request = readChatRequest(call.json());
+  const request = withJsonInWords(readChatRequest(call.json()));
   assertPlainAnswer(request, 'Bedrock');
   const { model } = request;
   const claude = claudeOf(model);
@@ -80,7 +81,7 @@ export function encodeConverseBody(call: Call): { model: string; body: Record<st
     ),
     additionalModelRequestFields: unlessEmpty(fields),
   });
-  const format = encodeFormat(request, claude, dropped);
+  const format = encodeFormat(request, claude);
   if (format !== undefined) body['outputConfig'] = { ...toRecord(body['outputConfig']), textFormat: format };
   return { model, body, dropped };
 }
@@ -161,13 +162,9 @@ function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefin
   return undefined;
 }
 
-/** `outputConfig.textFormat` holds the schema as text. */
-function encodeFormat({ responseFormat: format }: ChatRequest, claude: ClaudeModel | null, dropped: string[]) {
-  if (format === undefined || format.type === 'text') return undefined;
-  if (format.type === 'json_object' || format.schema === undefined) {
-    dropped.push('response_format'); // there is no JSON without a schema
-    return undefined;
-  }
+/** `outputConfig.textFormat` holds the schema as text. There is no JSON without one: it is asked for in words. */
+function encodeFormat({ responseFormat: format }: ChatRequest, claude: ClaudeModel | null) {
+  if (format?.type !== 'json_schema' || format.schema === undefined) return undefined;
   if (claude && !claude.structuredOutput) {
     throw unsupported('response_format', 'this Claude model cannot be held to a JSON schema; later ones can');
   }

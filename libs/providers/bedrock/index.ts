@@ -1,4 +1,5 @@
 import { mediaUrls, readChatMessages } from '../chat-messages.ts';
+import { wantsAnyJsonObject } from '../json-in-words.ts';
 import type { Call, OutboundRequest, Provider, Settings, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { decodeConverse } from './decode.ts';
@@ -27,6 +28,7 @@ export const bedrock: Provider = {
         const { model, body, dropped } = encodeConverseBody(call);
         return requestOf(upstream, model, call.stream ? 'converse-stream' : 'converse', body, dropped);
       },
+      asksForJsonInWords: wantsAnyJsonObject,
       resourcesOf: (call: Call) => mediaUrls(readChatMessages(call.json()['messages'])),
       decode: decodeConverse,
       openStream: openConverseStream,

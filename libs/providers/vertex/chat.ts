@@ -8,6 +8,7 @@ import { encodeGeminiBody } from '../gemini/encode.ts';
 import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
 import { openGeminiStream } from '../gemini/stream.ts';
+import { wantsAnyJsonObject } from '../json-in-words.ts';
 import { toRecord } from '../json-value.ts';
 import { decodeOpenAiError, openAiCompatible } from '../openai-compatible.ts';
 import type { Call, OutboundRequest, ProviderError, StreamDecoder, Translation, Upstream } from '../provider.ts';
@@ -31,6 +32,7 @@ export const vertexChat: Translation = {
         return encodeOpenApi(call, upstream, model);
     }
   },
+  asksForJsonInWords: (call) => wantsAnyJsonObject(call) && publisherOf(call) === 'anthropic',
   resourcesOf: (call) => {
     switch (publisherOf(call)) {
       case 'google':

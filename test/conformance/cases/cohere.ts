@@ -401,6 +401,11 @@ export const cases: readonly ConformanceCase[] = [
         },
         body: { response_format: { type: 'json_object', json_schema: { type: 'object' } } },
       },
+      {
+        name: 'a JSON object of any shape',
+        request: { response_format: { type: 'json_object' } },
+        body: { response_format: { type: 'json_object' } },
+      },
     ],
     dropped: [
       { request: { logit_bias: { 1: 2 }, user: 'u' }, names: ['logit_bias', 'user'] },
