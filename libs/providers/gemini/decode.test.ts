@@ -234,3 +234,81 @@ describe('streams', () => {
     expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { prompt_tokens: 3 } });
   });
 });
+
+describe('calls whose arguments come in pieces', () => {
+  type CallDelta = { index: number; id?: string; type?: string; function: { name?: string; arguments: string } };
+  const begun = (name: string, more: object = {}) => ({ functionCall: { name, willContinue: true, ...more } });
+  const piece = (jsonPath: string, value: object, more: object = { willContinue: true }) => ({
+    functionCall: { partialArgs: [{ jsonPath, ...value }], ...more },
+  });
+  const ended = { functionCall: {} };
+  const told = (parts: readonly object[], finish?: string) => {
+    const events = parts.map((part) => ({ candidates: [candidate([part])] }));
+    const chunks = stream(finish ? [...events, { candidates: [candidate([{ text: '' }], finish)] }] : events);
+    const deltas = chunks.flatMap(({ choices }) => (choices[0]?.delta['tool_calls'] ?? []) as CallDelta[]);
+    const texts = deltas.reduce<string[]>((all, { index, function: { arguments: text } }) => {
+      all[index] = (all[index] ?? '') + text;
+      return all;
+    }, []);
+    return { deltas, texts, finishes: finishes(chunks) };
+  };
+
+  test('the first delta has id and name, the later ones text', () => {
+    const { deltas } = told(
+      [
+        begun('f', { id: 'x1' }),
+        piece('$.a', { stringValue: 'A', willContinue: true }),
+        piece('$.a', { stringValue: 'B' }),
+        ended,
+      ],
+      'STOP',
+    );
+    expect(deltas).toEqual([
+      { index: 0, id: 'x1', type: 'function', function: { name: 'f', arguments: '' } },
+      { index: 0, function: { arguments: '{"a":"A' } },
+      { index: 0, function: { arguments: 'B"' } },
+      { index: 0, function: { arguments: '}' } },
+    ]);
+  });
+
+  test('an id in every part tells which call it belongs to; a name alone begins the next call', () => {
+    const { texts } = told([
+      begun('f', { id: '1' }),
+      { functionCall: { id: '1', name: 'f', partialArgs: [{ jsonPath: '$.a', numberValue: 1 }], willContinue: true } },
+      begun('f'),
+      piece('$.b', { numberValue: 2 }, {}),
+      ended,
+    ]);
+    expect(texts).toEqual(['{"a":1}', '{"b":2}']);
+  });
+
+  test('an answer that ends with STOP ends its call; one cut off by its length leaves the call as it is', () => {
+    const parts = [begun('f'), piece('$.a', { stringValue: 'A', willContinue: true })];
+    expect(told(parts, 'STOP')).toMatchObject({ texts: ['{"a":"A"}'], finishes: [[0, 'tool_calls']] });
+    expect(told(parts, 'MAX_TOKENS')).toMatchObject({ texts: ['{"a":"A'], finishes: [[0, 'length']] });
+  });
+
+  test('arguments that come whole all the same are told at the end', () => {
+    expect(told([begun('f', { args: { a: 1 } }), ended]).texts).toEqual(['{"a":1}']);
+    expect(told([begun('f'), { functionCall: { args: { a: 1 } } }]).texts).toEqual(['{"a":1}']);
+  });
+
+  test('the deprecated form of calls gets its pieces, too', () => {
+    const call = callOf({ functions: [{ name: 'f' }] }, { stream: true });
+    const events = [begun('f'), piece('$.a', { stringValue: 'A' }), ended];
+    const chunks = stream(
+      events.map((part) => ({ candidates: [candidate([part])] })),
+      call,
+    );
+    expect(chunks.flatMap(({ choices }) => choices[0]?.delta['function_call'] ?? [])).toEqual([
+      { name: 'f', arguments: '' },
+      { arguments: '{"a":"A"' },
+      { arguments: '}' },
+    ]);
+  });
+
+  test('pieces that make no JSON end the stream with an error', () => {
+    const parts = [begun('f'), piece('$.a', { stringValue: 'A' }), piece('$.a', { stringValue: 'B' })];
+    expect(() => told(parts)).toThrow(failing(/make no JSON: a value comes again after its end/));
+  });
+});

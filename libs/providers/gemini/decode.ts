@@ -57,7 +57,7 @@ export function isFinished({ finishReason }: Json): boolean {
 }
 
 /** Counted as invalid, so that a policy that repeats calls repeats this one. */
-const unusable = (what: string): GatewayError =>
+export const unusable = (what: string): GatewayError =>
   new GatewayError('provider_failed', 'upstream_invalid_response', `The provider ${what}.`);
 
 /** The prompt with what tools of Google's put into it, the completion with its thoughts. null: nothing was told. */
@@ -98,13 +98,13 @@ export function toCalledTool(
   part: Extract<ReadPart, { kind: 'call' }>,
   { responseId, choice, position, strict }: { responseId: string; choice: number; position: number; strict: boolean },
 ): CalledTool {
-  const { id: ownId, name, arguments: written, signature } = part;
+  const { id: ownId, name, args, signature } = part;
   // Made of the answer's own id, so that a replay of the same answer gives the same call.
   const fallbackId = `call_${responseId.replaceAll(/[^A-Za-z0-9_-]/g, '')}_${choice}_${position}`;
   return {
     id: packCallId({ ownId, signature }, fallbackId),
     name,
-    arguments: written,
+    arguments: JSON.stringify(args ?? {}),
     ...(strict || signature === undefined ? {} : { extra: { thought_signature: signature } }),
   };
 }

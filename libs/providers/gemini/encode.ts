@@ -5,7 +5,7 @@ import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { toContents } from './contents.ts';
 import { bothSpellings, generationParams, pickNative, toGenerationConfig } from './generation-config.ts';
-import { toGeminiTools } from './tools.ts';
+import { argumentStreaming, toGeminiTools } from './tools.ts';
 
 /** Gemini's own parameters beside generationConfig, which pass under either spelling; `labels` are Vertex AI's only. */
 const native = ['safety_settings', 'cached_content', 'labels', 'model_armor_config'] as const;
@@ -13,6 +13,7 @@ const native = ['safety_settings', 'cached_content', 'labels', 'model_armor_conf
 const taken = new Set([
   ...bothSpellings(native),
   ...generationParams,
+  ...argumentStreaming,
   'tools',
   'tool_choice',
   'functions',
@@ -34,7 +35,7 @@ export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; d
   const body = compact({
     ...pickNative(request.body, native),
     ...toContents(request, call),
-    ...toGeminiTools(request, dropped),
+    ...toGeminiTools(request, call.stream, dropped),
     generationConfig: toGenerationConfig(request, call.strict, dropped),
   });
   return { body, dropped: [...new Set(dropped)] };

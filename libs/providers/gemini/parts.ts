@@ -3,7 +3,16 @@ import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 /** What one part of Gemini's content is to an OpenAI client. `signature` is the part's thought signature. */
 export type ReadPart =
   | { kind: 'text' | 'thought'; text: string; signature: string | undefined }
-  | { kind: 'call'; id: string | undefined; name: string; arguments: string; signature: string | undefined }
+  | {
+      kind: 'call';
+      id: string | undefined;
+      name: string;
+      args: unknown;
+      signature: string | undefined;
+      /** Of a stream, where arguments were asked for in pieces. */
+      partialArgs: readonly Json[];
+      willContinue: boolean;
+    }
   | { kind: 'image'; url: string; signature: string | undefined };
 
 /** The parts of a candidate. Those that have no place in an answer (code that Gemini ran itself) are left out. */
@@ -12,15 +21,17 @@ export function readParts(candidate: Json): ReadPart[] {
     const signature = textOf(part['thoughtSignature']);
     const { functionCall, inlineData } = part;
     if (functionCall !== undefined) {
-      const { id, name, args } = toRecord(functionCall);
+      const { id, name, args, partialArgs, willContinue } = toRecord(functionCall);
       const given = textOf(id);
       return [
         {
           kind: 'call',
           id: given === '' ? undefined : given,
           name: textOf(name) ?? '',
-          arguments: JSON.stringify(args ?? {}),
+          args,
           signature,
+          partialArgs: toRecords(partialArgs),
+          willContinue: willContinue === true,
         },
       ];
     }

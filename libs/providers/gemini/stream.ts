@@ -1,9 +1,25 @@
 import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat-chunks.ts';
 import { countOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
+import {
+  argumentsMemoryMax,
+  createArgumentsWriter,
+  type ArgumentsMemory,
+  type ArgumentsWriter,
+} from './arguments-writer.ts';
 import { blockedPrompt, countsOf, finishReasonOf, headOf, isFinished, toCalledTool, toLogprobs } from './decode.ts';
 import { decodeGoogleError } from './errors.ts';
-import { createBlockPieces, readParts } from './parts.ts';
+import { createBlockPieces, readParts, type ReadPart } from './parts.ts';
+
+type CallPart = Extract<ReadPart, { kind: 'call' }>;
+/** A call whose arguments come in pieces. `args` are those that came whole, if any did. */
+type OpenCall = {
+  position: number;
+  id: string | undefined;
+  writer: ArgumentsWriter;
+  args: unknown;
+  hasPieces: boolean;
+};
 
 type Candidate = {
   index: number;
@@ -11,6 +27,7 @@ type Candidate = {
   pieces: ReturnType<typeof createBlockPieces>;
   logprobs: Json[];
   calls: number;
+  openCall: OpenCall | null;
   hasContent: boolean;
   /** The reason that was written; another one is written when calls come behind a STOP. */
   finished: FinishReason | null;
@@ -28,6 +45,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
   let chunks: ChunkWriter | undefined;
   let responseId = '';
   let usageTold = '';
+  const memory: ArgumentsMemory = { left: argumentsMemoryMax };
 
   const begin = (response: Json): ChunkWriter => {
     if (chunks === undefined) {
@@ -47,6 +65,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
         pieces: createBlockPieces(),
         logprobs: [],
         calls: 0,
+        openCall: null,
         hasContent: false,
         finished: null,
       };
@@ -55,16 +74,50 @@ export function openGeminiStream(call: Call): StreamDecoder {
     return candidate;
   };
 
+  const endCall = (candidate: Candidate): string[] => {
+    const { openCall } = candidate;
+    if (openCall === null) return [];
+    candidate.openCall = null;
+    const { position, writer, args, hasPieces } = openCall;
+    return candidate.writer.toolArguments(position, hasPieces ? writer.end() : JSON.stringify(args ?? {}));
+  };
+
+  /**
+   * A call is whole in one part; or, where `streamFunctionCallArguments` was asked for, its first part has the name and
+   * later ones, without a name, go on with it until one does not say `willContinue`. A signature must be in the first part:
+   * it travels in the id, which is told with the name.
+   */
+  const writeCall = (candidate: Candidate, part: CallPart): string[] => {
+    const told: string[] = [];
+    const { openCall: open } = candidate;
+    const goesOn = open !== null && (part.name === '' || (part.id !== undefined && part.id === open.id));
+    if (!goesOn) {
+      told.push(...endCall(candidate));
+      // The end of a call that has ended already.
+      if (part.name === '' && part.args === undefined && part.partialArgs.length === 0) return told;
+      const position = candidate.calls;
+      candidate.calls += 1;
+      const called = toCalledTool(part, { responseId, choice: candidate.index, position, strict: call.strict });
+      const isWhole = !part.willContinue && part.partialArgs.length === 0;
+      told.push(...candidate.writer.toolCall(position, isWhole ? called : { ...called, arguments: '' }));
+      if (isWhole) return told;
+      const writer = createArgumentsWriter(memory);
+      candidate.openCall = { position, id: part.id, writer, args: undefined, hasPieces: false };
+    }
+    const { openCall } = candidate;
+    if (openCall === null) return told;
+    openCall.args ??= part.args;
+    openCall.hasPieces ||= part.partialArgs.length > 0;
+    const pieces = part.partialArgs.map((piece) => openCall.writer.add(piece)).join('');
+    told.push(...candidate.writer.toolArguments(openCall.position, pieces));
+    return part.willContinue ? told : [...told, ...endCall(candidate)];
+  };
+
   const writeParts = (candidate: Candidate, raw: Json): string[] =>
     readParts(raw).flatMap((part) => {
       const pieces = call.strict ? [] : candidate.pieces(part);
       const shown = pieces.length > 0 ? { content_blocks: pieces } : {};
-      if (part.kind === 'call') {
-        const position = candidate.calls;
-        candidate.calls += 1;
-        const called = toCalledTool(part, { responseId, choice: candidate.index, position, strict: call.strict });
-        return candidate.writer.toolCall(position, called);
-      }
+      if (part.kind === 'call') return writeCall(candidate, part);
       if (part.kind === 'text' && part.text !== '') {
         candidate.hasContent = true;
         return candidate.writer.delta({ content: part.text, ...shown });
@@ -82,7 +135,10 @@ export function openGeminiStream(call: Call): StreamDecoder {
     if (reason === finished) return [];
     candidate.finished = reason;
     candidate.logprobs = [];
-    return candidate.writer.finish(reason, logprobs.length > 0 ? { content: logprobs } : null);
+    // A call that was cut off (`length`) is left as far as it came, as OpenAI leaves it.
+    const ended = reason === 'tool_calls' ? endCall(candidate) : [];
+    candidate.openCall = null;
+    return [...ended, ...candidate.writer.finish(reason, logprobs.length > 0 ? { content: logprobs } : null)];
   };
 
   /** Also in the middle of an answer. */

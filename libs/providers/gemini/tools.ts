@@ -1,12 +1,20 @@
 import type { ChatRequest, Tool } from '../chat-request.ts';
 import { compact, toRecord, type Json } from '../json-value.ts';
+import { bothSpellings } from './generation-config.ts';
 import { toGeminiSchema } from './schema.ts';
+
+/** Asks for the arguments of calls in pieces, of models that can (Gemini 3 and later, on Vertex AI). */
+export const argumentStreaming: readonly string[] = bothSpellings(['stream_function_call_arguments']);
 
 /**
  * Tools as function declarations, and the choice among them. Keywords of parameters that were left out are named in
  * `dropped`, as is `strict` where the model is free not to call: only a call that it must make is bound to its schema.
  */
-export function toGeminiTools(request: ChatRequest, dropped: string[]): { tools?: Json[]; toolConfig?: Json } {
+export function toGeminiTools(
+  request: ChatRequest,
+  stream: boolean,
+  dropped: string[],
+): { tools?: Json[]; toolConfig?: Json } {
   const { tools, toolChoice } = request;
   const isForced = toolChoice === 'required' || typeof toolChoice === 'object';
   if (tools.length === 0) {
@@ -17,9 +25,15 @@ export function toGeminiTools(request: ChatRequest, dropped: string[]): { tools?
     if (tool.strict === true && !isForced) dropped.push(`${functionParam(request, tool)}.strict`);
     return declarationOf(tool, `${functionParam(request, tool)}.parameters`, dropped);
   });
+  // A call that is no stream is refused for it.
+  const inPieces = stream && argumentStreaming.some((name) => request.body[name] === true);
+  const functionCallingConfig = {
+    ...(toolChoice === undefined ? {} : modeOf(toolChoice)),
+    ...(inPieces ? { streamFunctionCallArguments: true } : {}),
+  };
   return {
     tools: [{ functionDeclarations }],
-    ...(toolChoice === undefined ? {} : { toolConfig: { functionCallingConfig: modeOf(toolChoice) } }),
+    ...(toolChoice === undefined && !inPieces ? {} : { toolConfig: { functionCallingConfig } }),
   };
 }
 

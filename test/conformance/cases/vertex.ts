@@ -1,9 +1,9 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { canary } from '#test/forwarding-rig.ts';
-import type { ConformanceCase, Conversation } from '../conformance-case.ts';
+import type { ConformanceCase, Conversation, RecordedAnswer } from '../conformance-case.ts';
 import { sseWire } from '../wires.ts';
 import { cases as anthropicCases } from './anthropic.ts';
-import { geminiAnswers } from './gemini.ts';
+import { candidate, geminiAnswers } from './gemini.ts';
 import { cases as openAiCases } from './openai.ts';
 
 // Whose dialect a model speaks is told by its name; each must hold what its maker's own service holds.
@@ -17,6 +17,39 @@ const privateKey = generateKeyPairSync('rsa', { modulusLength: 2_048 }).privateK
   type: 'pkcs8',
   format: 'pem',
 });
+
+const tools = ['weather', 'time'].map((name) => ({ type: 'function', function: { name } }));
+const callPiece = (path: string, value: Record<string, unknown>) => ({
+  functionCall: { partialArgs: [{ jsonPath: path, ...value }], willContinue: true },
+});
+
+// As cloud.google.com/vertex-ai/generative-ai/docs/multimodal/function-calling shows them: the first part names the function,
+// and an empty one ends the call.
+const callsInPieces: RecordedAnswer = {
+  name: 'parallel tool calls whose arguments come in pieces',
+  request: { tools, stream_function_call_arguments: true },
+  stream: {
+    lines: [
+      candidate([{ functionCall: { name: 'weather', willContinue: true }, thoughtSignature: 'EskgCsYgAb4=' }]),
+      candidate([callPiece('$.city', { stringValue: 'New ', willContinue: true })]),
+      candidate([callPiece('$.city', { stringValue: 'Delhi' }), callPiece('$.days[0].hours', { numberValue: 24 })]),
+      candidate([callPiece('$.days[1].hours', { numberValue: 6 }), callPiece('$.exact', { boolValue: true })]),
+      candidate([{ functionCall: {} }]),
+      candidate([{ functionCall: { name: 'time', willContinue: true } }]),
+      candidate([{ functionCall: {} }]),
+      candidate([{ text: '' }], 'STOP'),
+    ],
+  },
+  says: {
+    text: null,
+    toolCalls: [
+      { name: 'weather', arguments: { city: 'New Delhi', days: [{ hours: 24 }, { hours: 6 }], exact: true } },
+      { name: 'time', arguments: {} },
+    ],
+    finishReason: 'tool_calls',
+    usage: { prompt: 20, completion: 9, cached: 8, reasoning: 4 },
+  },
+};
 
 export const cases: readonly ConformanceCase[] = [
   {
@@ -40,7 +73,19 @@ export const cases: readonly ConformanceCase[] = [
     beside: ({ path }) => (path === '/token' ? { access_token: canary, expires_in: 3_599 } : undefined),
     wire: sseWire(),
     ...geminiAnswers,
+    answers: [...geminiAnswers.answers, callsInPieces],
     encodings: [
+      {
+        name: 'a stream whose arguments come in pieces',
+        request: { tools, tool_choice: 'auto', stream_function_call_arguments: true },
+        stream: true,
+        body: { toolConfig: { functionCallingConfig: { mode: 'AUTO', streamFunctionCallArguments: true } } },
+      },
+      {
+        name: 'no pieces for a whole answer, which would be refused',
+        request: { tools, streamFunctionCallArguments: true },
+        body: { toolConfig: undefined, streamFunctionCallArguments: undefined },
+      },
       {
         name: 'a whole answer',
         request: { labels: { team: 'a' } },

@@ -1,0 +1,71 @@
+import { textOf, type Json } from '../json-value.ts';
+
+/** A member's name, or an index of a list. */
+export type Step = string | number;
+
+/** One piece of a call's arguments: where it belongs, and a piece of a string or the JSON text of another value. */
+export type PartialArg = {
+  path: readonly [Step, ...Step[]];
+  /** null: it only ends what was said before. */
+  value: { isString: boolean; text: string } | null;
+  willContinue: boolean;
+};
+
+const depthMax = 100;
+// RFC 9535, 2.3: `.name`, `[0]`, `['name']`, `["name"]`. Names after a point are taken more widely than there, because
+// the names of properties are the client's (`$.first-name`).
+const segment = /\.([^.[\]]+)|\[(0|[1-9]\d{0,8})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]/suy;
+
+/**
+ * Reads an element of `functionCall.partialArgs` (cloud.google.com/vertex-ai, REST, PartialArg): `jsonPath`, one of
+ * `stringValue`, `numberValue`, `boolValue` and `nullValue`, and `willContinue`. null for what is none.
+ */
+export function readPartialArg(raw: Json): PartialArg | null {
+  const path = readPath(textOf(raw['jsonPath']) ?? '');
+  const value = readValue(raw);
+  if (path === null || value === undefined) return null;
+  return { path, value, willContinue: raw['willContinue'] === true };
+}
+
+function readPath(text: string): PartialArg['path'] | null {
+  if (!text.startsWith('$')) return null;
+  const steps: Step[] = [];
+  let at = 1;
+  while (at < text.length) {
+    segment.lastIndex = at;
+    const [whole, plain, index, single, double] = segment.exec(text) ?? [];
+    if (whole === undefined || steps.length === depthMax) return null;
+    const name = plain ?? unquote(single?.replaceAll(/\\'|"/g, (found) => (found === '"' ? '\\"' : "'")) ?? double);
+    if (index === undefined && name === null) return null;
+    steps.push(name ?? Number(index));
+    at += whole.length;
+  }
+  const [first, ...rest] = steps;
+  return first === undefined ? null : [first, ...rest];
+}
+
+/** The escapes of a quoted name are those of JSON. */
+function unquote(written: string | undefined): string | null {
+  if (written === undefined) return null;
+  try {
+    return textOf(JSON.parse(`"${written}"`)) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** undefined: there is one, which is no value. */
+function readValue(raw: Json): PartialArg['value'] | undefined {
+  const { stringValue, numberValue, boolValue } = raw;
+  if (stringValue !== undefined) {
+    return typeof stringValue === 'string' ? { isString: true, text: stringValue } : undefined;
+  }
+  if (numberValue !== undefined) {
+    return Number.isFinite(numberValue) ? { isString: false, text: JSON.stringify(numberValue) } : undefined;
+  }
+  if (boolValue !== undefined) {
+    return typeof boolValue === 'boolean' ? { isString: false, text: JSON.stringify(boolValue) } : undefined;
+  }
+  // Its value is null in protobuf's JSON, and its name NULL_VALUE in some clients' types.
+  return 'nullValue' in raw ? { isString: false, text: 'null' } : null;
+}
