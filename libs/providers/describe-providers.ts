@@ -90,6 +90,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       '  config edits, is changed in place.',
       '- **transformed**: request, answer, stream and errors are translated. Parameters that the provider cannot take are',
       '  named in `x-gateway-dropped-params`, or refused where that is asked for.',
+      '  Parameters of the provider’s own pass under their names: `stream_function_call_arguments: true` has Gemini 3 on',
+      '  `vertex` stream the arguments of tool calls piece by piece.',
       '- **cannot**: answered with 400 `unsupported_operation` before anything is sent.',
     ].join('\n'),
     operations,
