@@ -153,14 +153,23 @@ export const FineTuningJobListQuery = z
     after: cursor(),
     limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
     // The SDKs write null as nothing.
-    metadata: z.enum(['null', '']).optional(),
+    metadata: z
+      .enum(['null', ''])
+      .optional()
+      .describe(
+        'null: jobs without metadata. Jobs with certain pairs are found by metadata[key]=value, once for each.',
+      ),
   })
   .transform(({ after, limit, metadata: none, ...others }, context) => {
     const pairs: Record<string, string> = {};
     for (const [name, value] of Object.entries(others)) {
       const key = /^metadata\[(.*)\]$/s.exec(name)?.[1];
       if (key === undefined) continue;
-      if (typeof value === 'string' && isStorable(key) && isStorable(value)) pairs[key] = value;
+      if (key === '__proto__') {
+        const text = (param: () => string): string =>
+          `Invalid ${param()}: no key of metadata can be '__proto__'. Choose another key.`;
+        addBreach(context, { path: [name], code: 'invalid_value', text });
+      } else if (typeof value === 'string' && isStorable(key) && isStorable(value)) pairs[key] = value;
       else {
         addBreach(context, {
           path: ['metadata'],

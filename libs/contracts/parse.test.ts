@@ -7,6 +7,7 @@ import { ChatCompletionRequest } from './chat.ts';
 import { CompletionRequest } from './completions.ts';
 import { EmbeddingRequest } from './embeddings.ts';
 import { FileListQuery, FileUploadFields } from './files.ts';
+import { FineTuningJobListQuery } from './fine-tuning.ts';
 import { parseWith, refuseLostNames, tryParse } from './parse.ts';
 import { CreateVirtualKeyRequest, UpdateVirtualKeyRequest } from './virtual-keys.ts';
 
@@ -380,9 +381,9 @@ test.each(['gateway_options', 'portkey_options', 'provider_options'])('%s in any
   );
 });
 
-test('list queries read whole numbers, apply their defaults and ignore other members', () => {
+test('list queries read whole numbers and apply their defaults', () => {
   expect(parseWith(BatchListQuery, {})).toEqual({ limit: 20 });
-  expect(parseWith(BatchListQuery, { limit: '100', after: 'batch_1', x: 'y' })).toEqual({
+  expect(parseWith(BatchListQuery, { limit: '100', after: 'batch_1' })).toEqual({
     limit: 100,
     after: 'batch_1',
   });
@@ -392,6 +393,15 @@ test('list queries read whole numbers, apply their defaults and ignore other mem
   expect(refusal(BatchListQuery, { limit: 'many' })).toMatchObject({ code: 'invalid_type', param: 'limit' });
   expect(refusal(BatchListQuery, { limit: ['1', '2'] })).toMatchObject({ code: 'invalid_type', param: 'limit' });
   expect(refusal(FileListQuery, { order: 'up' })).toMatchObject({ code: 'invalid_value', param: 'order' });
+});
+
+test('filters of fine-tuning jobs are pairs, or no metadata at all', () => {
+  const filterOf = (query: object) => parseWith(FineTuningJobListQuery, query).metadata;
+  expect([filterOf({}), filterOf({ metadata: '' }), filterOf({ metadata: 'null' })]).toEqual([null, 'none', 'none']);
+  expect(filterOf({ 'metadata[a]': '1', 'metadata[constructor]': '2' })).toEqual({ a: '1', constructor: '2' });
+  const bad = { code: 'invalid_value', param: 'metadata[__proto__]' };
+  expect(refusal(FineTuningJobListQuery, { 'metadata[__proto__]': 'x' })).toMatchObject(bad);
+  expect(refusal(FineTuningJobListQuery, { 'metadata[a]': '\0' })).toMatchObject({ param: 'metadata' });
 });
 
 test('upload fields read the bracketed expiry as text', () => {

@@ -15,7 +15,7 @@ import { jsonBodyOf } from './json-body.ts';
 import { addLogFields, callerOf, contextOf, gatewayHeader } from './request-context.ts';
 import { withInput, type Route } from './route.ts';
 
-const ListQuery = z.strictObject({
+const ListQuery = z.object({
   limit: z.coerce.number().int().min(1).max(100).default(20),
   after: z.string().optional(),
 });
@@ -102,6 +102,25 @@ const routes: Route[] = [
     },
   }),
 ];
+
+routes.push(
+  testRoute({
+    method: 'GET',
+    path: '/v1/jobs',
+    scope: 'batches.read',
+    ...withInput(
+      { query: z.looseObject({ metadata: z.string().optional() }).transform((all) => ({ ...all })) },
+      ({ query }, _request, response) => void response.json(query),
+    ),
+  }),
+  testRoute({
+    method: 'GET',
+    path: '/v1/relayed',
+    scope: 'batches.read',
+    request: { query: 'relayed' },
+    handler: (request, response) => void response.json({ url: request.originalUrl }),
+  }),
+);
 
 let server: TestServer;
 beforeAll(async () => {
@@ -319,6 +338,50 @@ test('input that does not fit its schema is refused with OpenAI codes and the pa
   expect((await call('/v1/batches?limit=2&after=x')).body).toEqual({ limit: 2, after: 'x' });
   // A check of our own code that fails is a bug and not the caller's business.
   expect((await call('/v1/fail/zod')).error).toMatchObject({ param: null, code: 'internal_error' });
+});
+
+test.each([
+  ['/v1/batches?limt=2', 'limt', "'after'"],
+  ['/v1/batches?limit=2&Limit=3', 'Limit', "'limit'"],
+  ['/v1/batches?__proto__=x', '__proto__', "'limit'"],
+  ['/v1/batches?constructor=x', 'constructor', "'limit'"],
+  ['/v1/batches?limit[__proto__]=x', 'limit[__proto__]', "'limit'"],
+  ['/v1/batches?%5f%5fproto__=x', '__proto__', "'limit'"],
+  ['/v1/batches/batch_1?after=x', 'after', 'no query parameters'],
+  ['/v1/jobs?other=x', 'other', "'metadata'"],
+  ['/v1/jobs?other[a]=x', 'other[a]', "'metadata'"],
+  ['/v1/jobs?metadata[a=x', 'metadata[a', "'metadata[…]'"],
+])('%s names a parameter that is not known, and those that are', async (path, param, known) => {
+  const { status, error } = await call(path);
+  expect({ status, ...error }).toMatchObject({ status: 400, param, code: 'unknown_parameter' });
+  expect(error?.message).toContain(`'${param}'`);
+  expect(error?.message).toContain(known);
+});
+
+test.each(['/v1/batches?limit=1&limit=2', '/v1/batches?limit=1&api-version=a&limit=1'])(
+  '%s repeats a parameter that has one value',
+  async (path) => {
+    expect(await call(path)).toMatchObject({ status: 400, error: { param: 'limit', code: 'invalid_value' } });
+  },
+);
+
+test("the parameters of a route pass, Azure's api-version on every one, and all where the query is another's", async () => {
+  expect((await call('/v1/batches?limit=2&api-version=2024-10-21')).body).toEqual({ limit: 2 });
+  expect((await call('/v1/batches/batch_1?api-version=preview')).status).toBe(200);
+  expect((await call('/v1/jobs?metadata[a]=1&metadata[b]=2')).body).toEqual({ 'metadata[a]': '1', 'metadata[b]': '2' });
+  expect((await call('/v1/relayed?include[]=a&include[]=b&x=1&x=2')).body).toEqual({
+    url: '/v1/relayed?include[]=a&include[]=b&x=1&x=2',
+  });
+  // Whoever watches the process may have parameters of their own.
+  expect((await call('/v1/context?now=1')).status).toBe(200);
+});
+
+test('a parameter is judged after the key, and before the body is read', async () => {
+  expect((await call('/v1/batches?x=1', { headers: { authorization: 'Bearer wrong' } })).status).toBe(401);
+  const before = bodyReads;
+  const body = JSON.stringify({ input_file_id: 'f', endpoint: '/v1/embeddings' });
+  expect((await call('/v1/batches?x=1', { method: 'POST', body })).error).toMatchObject({ code: 'unknown_parameter' });
+  expect(bodyReads).toBe(before);
 });
 
 test('a POST without a body works where none is declared', async () => {

@@ -14,7 +14,7 @@ import { sendError } from './error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
 import { contextOf, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './require-scope.ts';
-import { checkRoutes, type Route } from './route.ts';
+import { checkRoutes, createQueryCheck, type Route } from './route.ts';
 
 export type HttpAppDeps = {
   routes: readonly Route[];
@@ -40,7 +40,7 @@ export type RequestEnd = { method: string; route: string; status: number; durati
 
 /**
  * The express application of a route table. Order per request: context (ids on the response), route, authentication,
- * scope, body, handler; every failure ends in `sendError`. Throws when the table is not fit to be served.
+ * scope, query, body, handler; every failure ends in `sendError`. Throws when the table is not fit to be served.
  */
 export function createHttpApp(deps: HttpAppDeps): Express {
   checkRoutes(deps.routes);
@@ -144,7 +144,11 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   const readsMetadata = route.request?.headers?.includes('metadata') === true;
   const readsJson = body !== undefined && body !== 'multipart' && body !== 'relayed';
 
+  const checkQuery = createQueryCheck(route);
+
   const proceed: RequestHandler = (request, response, next) => {
+    // To parse the query of every call would cost more than to look whether there is one.
+    if (checkQuery !== null && request.url.includes('?')) checkQuery(request.query);
     if (readsMetadata) readMetadata(request);
     if (body === undefined && hasBody(request)) discardBody(request);
     if (!readsJson) return handler(request, response, next);

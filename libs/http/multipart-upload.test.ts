@@ -140,6 +140,18 @@ test.each([
     'unknown_parameter',
   ],
   [
+    'a field with the name of a prototype',
+    form(['__proto__', 'x'], ['file', blob, 'a.jsonl'], ['purpose', 'batch']),
+    '__proto__',
+    'invalid_value',
+  ],
+  [
+    'a member with the name of a prototype',
+    form(['file', blob, 'a.jsonl'], ['purpose', 'batch'], ['expires_after[__proto__]', '1']),
+    'expires_after[__proto__]',
+    'invalid_value',
+  ],
+  [
     'a field twice',
     form(['purpose', 'batch'], ['file', blob, 'a.jsonl'], ['purpose', 'batch']),
     'purpose',

@@ -208,6 +208,10 @@ function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 're
   if (name === undefined || name === '' || name.length > nameLengthMax) {
     return `A field has no name, or one of more than ${nameLengthMax} characters.`;
   }
+  // Made a member of an object, it would be lost without a word.
+  if (/(?:^|\[)__proto__(?:\]|$)/.test(name)) {
+    return `Invalid field '${name.slice(0, 64)}': no field can have the name '__proto__'. Leave it out.`;
+  }
   if (flaw === 'cut') return `A field may have at most ${fieldSizeBytesMax} bytes.`;
   if (flaw === 'repeated') return `The field '${name.slice(0, 64)}' is there twice.`;
   return value.includes('\0') || !value.isWellFormed() ? 'A field holds U+0000 or is not valid text.' : null;

@@ -141,8 +141,8 @@ function pathParameter(name: string, params: ZodType | undefined, schemas: Json)
   return { name, in: 'path', required: true, schema: schema ?? { type: 'string' } };
 }
 
-function queryParameters(query: ZodType | undefined, schemas: Json): Json[] {
-  if (query === undefined) return [];
+function queryParameters(query: ZodType | 'relayed' | undefined, schemas: Json): Json[] {
+  if (query === undefined || query === 'relayed') return [];
   const schema = toSchema(query, 'input', schemas);
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   return Object.entries(propertiesOf(schema) ?? {}).map(([name, property]) => ({

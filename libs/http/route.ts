@@ -1,5 +1,5 @@
 import type { Request, RequestHandler, Response } from 'express';
-import type { ZodType, z } from 'zod';
+import { z, type ZodType } from 'zod';
 import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Scope } from './caller.ts';
@@ -8,12 +8,13 @@ import { jsonBodyOf } from './json-body.ts';
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
- * What a route takes. `body`: a zod schema or `json-bytes` make the application read a JSON body (`jsonBodyOf`);
+ * What a route takes. `query`: what is not in the schema is refused, and everything where there is none; a loose schema also
+ * takes `name[key]` of its own names; `relayed` leaves the query to the handler. `body`: a zod schema or `json-bytes` make the application read a JSON body (`jsonBodyOf`);
  * `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler, whatever its content type. `bodySchema` documents a body that is not checked by the table.
  */
 export type RouteRequest = {
   params?: ZodType;
-  query?: ZodType;
+  query?: ZodType | 'relayed';
   body?: ZodType | 'multipart' | 'json-bytes' | 'relayed';
   bodySchema?: ZodType;
   /** A relayed body is a form, for the document. Otherwise it is JSON. */
@@ -84,6 +85,44 @@ function refuseImpossibleIds({ params }: Request): void {
     const message = `Nothing has an id with the character U+0000, as the '${name}' of this request.`;
     throw new GatewayError('not_found', null, message, { param: name });
   }
+}
+
+/** Azure's clients put it on every call; nothing here depends on it. */
+const ignoredParameter = 'api-version';
+
+/**
+ * Makes the check of a route's query, which throws invalid_request for a parameter that the route does not take
+ * (`unknown_parameter`) or that comes twice. null: every query passes, as for routes without a key: those who watch the
+ * process may have parameters of their own.
+ */
+export function createQueryCheck({ scope, request }: Route): ((query: Request['query']) => void) | null {
+  const schema = request?.query;
+  if (scope === 'public' || schema === 'relayed') return null;
+  const { properties = {}, additionalProperties } =
+    schema === undefined ? {} : z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
+  const isLoose = typeof additionalProperties === 'object';
+  const names = new Set(Object.keys(properties));
+  const known = [...names, ...(isLoose ? [...names].map((name) => `${name}[…]`) : [])];
+  const takes =
+    known.length === 0 ? 'no query parameters' : `the query parameters ${known.map((name) => `'${name}'`).join(', ')}`;
+  const isKnown = (name: string): boolean => {
+    if (names.has(name) || name === ignoredParameter) return true;
+    const [, base = ''] = /^([^[]+)\[.*\]$/s.exec(name) ?? [];
+    return isLoose && names.has(base);
+  };
+  return (query) => {
+    for (const [name, value] of Object.entries(query)) {
+      const param = name.length > 100 ? `${name.slice(0, 100)}…` : name;
+      if (!isKnown(name)) {
+        const message = `Unknown parameter: '${param}'. This route takes ${takes}.`;
+        throw new GatewayError('invalid_request', 'unknown_parameter', message, { param });
+      }
+      if (Array.isArray(value)) {
+        const message = `The query parameter '${param}' is there more than once: give it once.`;
+        throw new GatewayError('invalid_request', 'invalid_value', message, { param });
+      }
+    }
+  };
 }
 
 const scopeShape = /^[a-z_]+\.(?:read|write)$/;

@@ -197,7 +197,9 @@ test.each(['/batches', '/api-keys', '/virtual-keys', '/logs'])(
       ['limit=101', 'limit', 'integer_above_max_value'],
       ['limit=abc', 'limit', 'invalid_type'],
       ['limit=1.5', 'limit', 'invalid_type'],
-      ['limit=1&limit=2', 'limit', 'invalid_type'],
+      ['limit=1&limit=2', 'limit', 'invalid_value'],
+      ['limit=1&lmit=2', 'lmit', 'unknown_parameter'],
+      ['__proto__=x', '__proto__', 'unknown_parameter'],
       ['after=unknown', 'after', 'invalid_value'],
       ['after=%00', 'after', 'invalid_value'],
       [`after=${'x'.repeat(201)}`, 'after', 'string_above_max_length'],
@@ -207,6 +209,51 @@ test.each(['/batches', '/api-keys', '/virtual-keys', '/logs'])(
     }
   },
 );
+
+test.each([
+  ['GET', '/files?purpose=batch&status=processed', 'status'],
+  ['GET', '/fine_tuning/jobs?metadata[a]=1&tag[b]=2', 'tag[b]'],
+  ['GET', '/models?provider=x', 'provider'],
+  ['GET', '/batches/batch_0?expand=x', 'expand'],
+  ['DELETE', '/files/file-0?force=true', 'force'],
+  ['POST', '/batches?dry_run=true', 'dry_run'],
+  ['POST', '/chat/completions?stream=true', 'stream'],
+])('%s %s names the parameter that is not known', async (method, route, param) => {
+  const { status, error } = await request(method, route);
+  expect({ status, ...error }).toMatchObject({ status: 400, code: 'unknown_parameter', param });
+  expect(error.message).toMatch(/^Unknown parameter: '[^']+'\. This route takes (no query parameters|the query)/);
+});
+
+test("what clients put on every call passes, and a provider's query is left to the provider", async () => {
+  for (const route of [
+    '/models?client_version=0.146.0',
+    '/batches?api-version=2024-10-21',
+    '/files?api-version=1&limit=1',
+  ]) {
+    const response = await fetch(platform.baseUrl + route, {
+      headers: { authorization: `Bearer ${platform.adminKey}` },
+    });
+    expect([route, response.status]).toEqual([route, 200]);
+  }
+  const body = { model: '@scripted/gpt-test', messages };
+  await postJson(platform, '/chat/completions?api-version=1', body);
+  expect(upstream.requests.at(-1)?.path).toMatch(/\/chat\/completions$/);
+  await postJson(platform, '/responses?include[]=a&include[]=b', { model: '@scripted/gpt-test', input: 'a' });
+  expect(upstream.requests.at(-1)?.path).toMatch(/\/responses\?include\[\]=a&include\[\]=b$/);
+});
+
+test('a part of a form with the name of a prototype is named', async () => {
+  const form = new FormData();
+  form.set('purpose', 'batch');
+  form.set('__proto__', 'x');
+  form.set('file', new Blob(['{}']), 'a.jsonl');
+  const headers = { authorization: `Bearer ${platform.adminKey}` };
+  const response = await fetch(`${platform.baseUrl}/files`, { method: 'POST', headers, body: form });
+  expect(await errorAnswer(response)).toMatchObject({
+    status: 400,
+    error: { param: '__proto__', code: 'invalid_value' },
+  });
+});
 
 test.each([
   ['GET', '/batches/batch_0'],

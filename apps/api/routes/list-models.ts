@@ -20,6 +20,9 @@ type Deps = {
 };
 type Model = z.output<typeof ModelObject>;
 
+/** Codex tells its version when it asks which models there are; the answer is the same for all. */
+const ModelQuery = z.object({ client_version: z.string().optional().describe('not read') });
+
 /** Model lists come within a second from whoever is well. */
 const listedWaitMs = 3_000;
 
@@ -35,7 +38,7 @@ export function listModels(deps: Deps): Route {
     summary: 'List the models of the providers that the key can use',
     tag: 'Models',
     scope: 'models.read',
-    request: { headers: ['virtual-key', 'provider', 'config', 'custom-host'] },
+    request: { query: ModelQuery, headers: ['virtual-key', 'provider', 'config', 'custom-host'] },
     responses: { 200: { description: 'The models.', schema: ModelList } },
     handler: async (request, response) => {
       response.json({ object: 'list', data: await modelsOf(deps, request, response) });

@@ -60,6 +60,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
     tag: area,
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
     request: {
+      query: 'relayed' as const,
       ...(method === 'POST' ? { body: 'relayed' as const } : {}),
       isForm: operation.isForm,
       headers: ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'],
