@@ -9,6 +9,7 @@ import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { createFiles, type Files } from '#libs/files/files.ts';
+import { createAnswerThreads } from '#libs/forwarding/answer-threads.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
@@ -107,8 +108,13 @@ export async function createPlatform(
     waitMsMax: config.SLUICE_PROVIDER_QUEUE_WAIT,
   });
   const sharedCircuits = createSharedCircuits({ db, circuits: traffic.circuits, clock: systemClock, logger });
+  const answerThreads = createAnswerThreads({
+    threads: config.SLUICE_CHECK_THREADS,
+    leaseBytesMax: memory.leaseBytesMax,
+  });
   const forwarder = createForwarder({
     traffic,
+    threads: answerThreads,
     egress,
     clock: systemClock,
     random: Math.random,
@@ -183,6 +189,7 @@ export async function createPlatform(
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
       { name: 'guardrail threads', stop: () => textJudge.stop() },
+      { name: 'answer threads', stop: () => answerThreads.stop() },
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,

@@ -47,7 +47,7 @@ test('an answer of more values than a call may ever have in memory is an error o
 
 test('an answer that is larger than a call may ever have is refused by its head', async () => {
   const outcome = await settle((reply) =>
-    reply.raw('HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 20000000\r\n\r\n{'),
+    reply.raw('HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 30000000\r\n\r\n{'),
   );
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_response_too_large' } });
   expect(held()).toBe(0);

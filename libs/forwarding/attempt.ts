@@ -1,23 +1,21 @@
-import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
+import type { AnswerThreads } from './answer-threads.ts';
 import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from './answer.ts';
 import { collectBody } from './collect-body.ts';
 import type { Egress } from './egress.ts';
-import { withBase64Vectors } from './embedding-format.ts';
 import { errorBody } from './error-body.ts';
 import { openEventStream, type EventStream } from './event-stream.ts';
 import { startExchange, type Flow } from './exchange.ts';
-import { jsonToPayloads } from './json-to-stream.ts';
 import type { Faults } from './provider-faults.ts';
-import { answerLists, partsOf, scanParts, type AnswerParts } from './read-answer.ts';
+import type { AnswerParts } from './read-answer.ts';
+import type { BodyRead } from './read-body.ts';
+import { readCollected } from './read-collected.ts';
 import { isHopeless } from './retry.ts';
 import { readRetryAfter } from './retry-after.ts';
-import { asRecord } from './usage.ts';
 
 export type AttemptInput = {
   egress: Egress;
@@ -33,6 +31,8 @@ export type AttemptInput = {
   workspaceId: string | undefined;
   /** To which the answer is charged while it is read; absent: nobody counts it. */
   memory: MemoryLease | undefined;
+  /** Where answers are read that would hold up other calls; absent: where they come. */
+  threads: AnswerThreads | undefined;
   /** Shared by all attempts of the call; not written here. */
   attempts: readonly Attempt[];
 };
@@ -58,8 +58,8 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
   const collected = collectBody({ memory, flow: () => flow, faults, bytesMax: limits.jsonBytesMax });
 
   const whole = (): void => {
-    const body = collected.take();
     if (status >= 400) {
+      const body = collected.take();
       collected.drop();
       return resolve(readError(input, status, headers, body));
     }
@@ -68,17 +68,9 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
       if (signal.aborted) reject(faults().callerLeft());
       else reject(error instanceof GatewayError ? error : faults().unreadable(error));
     };
-    if (isScanned(input, body)) return void scanBody(input, status, headers, body).then(resolve, failed);
-    const parseBytes = parseCost(input, body);
-    const read = (): void => {
-      try {
-        resolve(readBody(input, status, headers, body));
-      } finally {
-        memory?.give(parseBytes);
-      }
-    };
-    if (memory === undefined || memory.tryCharge(parseBytes)) return read();
-    memory.chargeWhenFree(parseBytes, signal).then(read).catch(failed);
+    const read = readCollected(input, status, collected);
+    if (read instanceof Promise) read.then((found) => resolve(toResult(input, status, headers, found))).catch(failed);
+    else resolve(toResult(input, status, headers, read));
   };
 
   const openStream = (over: Flow): EventStream => {
@@ -167,119 +159,32 @@ function headOf({ provider, attempts, secrets }: AttemptInput, status: number, h
   };
 }
 
-/** Smaller answers are parsed unmeasured: what they take passes in a moment, and their 2,048 levels fit on the stack. */
-const measuredBytesMin = 4_096;
-/** From this size on an answer that passes unchanged is not parsed. */
-const scannedBytesMin = 262_144;
-/** Beyond any real answer, and far from where recursion over the value would end. */
-const depthMax = 512;
-
-const isScanned = ({ call, translation }: AttemptInput, body: Buffer): boolean =>
-  body.length >= scannedBytesMin && translation.decode === undefined && !call.stream;
-
-/** What it takes to parse a successful body; throws `upstream_response_too_large` when the call may never have so much. */
-function parseCost(input: AttemptInput, body: Buffer): number {
-  if (body.length < measuredBytesMin) return 0;
-  const { memory, faults } = input;
-  const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
-  const limits = { depthMax, membersMax: Number.POSITIVE_INFINITY, valueBytesMax: freeBytes };
-  const { excess, textBytes, valueBytes } = measureJson(body, limits);
-  if (excess === 'depth') throw faults().invalid(`sent a body that is nested more than ${depthMax} levels deep`);
-  if (textBytes + valueBytes > freeBytes) throw faults().tooComplex(textBytes + valueBytes, freeBytes);
-  return textBytes + valueBytes;
-}
-
-/** A successful body: JSON of the shape that was asked for, or a stream made of it; throws `upstream_invalid_response`. */
-function readBody(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): AttemptResult {
-  const { call, translation, faults } = input;
-  if (bytes.length === 0) throw faults().invalid(`answered ${status} with an empty body`);
-  const parsed = parseJson(bytes);
-  if (parsed === undefined) throw notJson(input, status, bytes);
-  let parts = partsOf(call.operation, parsed);
-  if (parts.hasError) return asError(input, headers, translation.decodeError(status, bytes.toString()));
-  const decoded = translation.decode ? decodeBody(input, parsed) : parsed;
-  if (decoded !== parsed) parts = partsOf(call.operation, decoded);
-  if (call.stream) return asStream(input, status, headers, decoded, parts);
-  return pass(input, status, headers, decoded === parsed ? bytes : Buffer.from(JSON.stringify(decoded)), parts);
-}
-
-/** As `readBody`, of a large answer that passes unchanged. */
-async function scanBody(
-  input: AttemptInput,
-  status: number,
-  headers: IncomingHttpHeaders,
-  bytes: Buffer,
-): Promise<AttemptResult> {
-  const { call, limits, translation } = input;
-  const parts = await scanParts(call.operation, bytes, limits.errorBytesMax);
-  if (parts === null) throw notJson(input, status, bytes);
-  if (!parts.hasError) return pass(input, status, headers, bytes, parts);
-  return asError(input, headers, translation.decodeError(status, `{"error":${parts.error}}`));
-}
-
-const notJson = ({ faults }: AttemptInput, status: number, bytes: Buffer): GatewayError =>
-  faults().invalid(`answered ${status} with a body that is not JSON`, bytes);
-
-function pass(
-  input: AttemptInput,
-  status: number,
-  headers: IncomingHttpHeaders,
-  bytes: Buffer,
-  parts: AnswerParts,
-): AttemptResult {
-  if (!parts.hasList) throw withoutList(input, status, bytes);
-  const body = withBase64Vectors(input.call, bytes) ?? bytes;
-  const head = headOf(input, status, headers);
-  return {
-    answer: { ...head, ...toldBy(parts), kind: 'json', body, contentType: 'application/json' },
-    errorCode: null,
-  };
-}
-
-function asStream(
-  input: AttemptInput,
-  status: number,
-  headers: IncomingHttpHeaders,
-  value: unknown,
-  parts: AnswerParts,
-): AttemptResult {
-  const { call, faults } = input;
-  if (!parts.hasList) throw withoutList(input, status, JSON.stringify(value));
-  const payloads = jsonToPayloads(call.operation, asRecord(value), call.includeUsage);
-  if (payloads.length === 0) {
-    throw faults().invalid(`answered ${status} without a single choice`, JSON.stringify(value));
+function toResult(input: AttemptInput, status: number, headers: IncomingHttpHeaders, read: BodyRead): AttemptResult {
+  const { faults } = input;
+  switch (read.kind) {
+    case 'invalid':
+      throw faults().invalid(read.what, read.sample);
+    case 'failed':
+      throw faults().inAnswer(read.error);
+    case 'error':
+      return asError(input, headers, read.error);
+    case 'answer': {
+      const told = { ...headOf(input, status, headers), ...toldBy(read.parts) };
+      return { answer: { ...told, kind: 'json', body: read.bytes, contentType: 'application/json' }, errorCode: null };
+    }
+    case 'payloads': {
+      const done: StreamSummary = { ...toldBy(read.parts), complete: true, firstEventMs: 0, error: null };
+      const head = { ...headOf(input, status, headers), usage: null, model: null, finishReason: null };
+      const stream = { ...head, kind: 'stream' as const, events: once(read.payloads), done: Promise.resolve(done) };
+      return { answer: stream, errorCode: null };
+    }
   }
-  const done: StreamSummary = { ...toldBy(parts), complete: true, firstEventMs: 0, error: null };
-  const streamed = { usage: null, model: null, finishReason: null, kind: 'stream' as const };
-  const head = headOf(input, status, headers);
-  return { answer: { ...head, ...streamed, events: once(payloads), done: Promise.resolve(done) }, errorCode: null };
 }
 
 const toldBy = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
 
-const withoutList = ({ call, faults }: AttemptInput, status: number, sample: string | Buffer): GatewayError =>
-  faults().invalid(`answered ${status} with JSON that has no "${answerLists[call.operation]}" list`, sample);
-
-function decodeBody({ translation, call, faults }: AttemptInput, parsed: unknown): unknown {
-  try {
-    return translation.decode?.(parsed, call);
-  } catch (error) {
-    throw error instanceof GatewayError ? faults().inAnswer(error) : error;
-  }
-}
-
 async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {
   yield payloads;
-}
-
-/** The value, or undefined when the bytes are no JSON in UTF-8. */
-function parseJson(bytes: Buffer): unknown {
-  if (!isUtf8(bytes)) return undefined;
-  try {
-    return JSON.parse(bytes.toString());
-  } catch {
-    return undefined;
-  }
 }
 
 /** An error inside a 200, as a body or as the first event: given the status it names, else 502. */

@@ -8,7 +8,7 @@ import type { Call } from '#libs/providers/provider.ts';
  * MB. Throws GatewayError invalid_json as `scanElements`, and SyntaxError.
  */
 export function withBase64Vectors(call: Call, body: Buffer): Buffer | null {
-  if (call.operation !== 'embeddings' || !asksForBase64(call)) return null;
+  if (!asksForBase64(call)) return null;
   const list = memberValue(body, 'data');
   if (list?.[0] !== 0x5b) return null;
   const pieces: Buffer[] = [];
@@ -28,7 +28,9 @@ const openBracket = Buffer.from('[');
 const comma = Buffer.from(',');
 const closeBracket = Buffer.from(']');
 
-function asksForBase64({ body, edits }: Call): boolean {
+/** Whether the vectors of the answer are to be base64. */
+export function asksForBase64({ operation, body, edits }: Call): boolean {
+  if (operation !== 'embeddings') return false;
   const format =
     'encoding_format' in edits ? edits['encoding_format'] : memberValue(body, 'encoding_format')?.toString();
   return format === '"base64"';

@@ -5,6 +5,7 @@ import { sleep as realSleep } from '#libs/kernel/sleep.ts';
 import type { Provider } from '#libs/providers/provider.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { namesForHeader } from './answer-headers.ts';
+import type { AnswerThreads } from './answer-threads.ts';
 import { toStream } from './answer-whole.ts';
 import { attemptCall, type AttemptInput } from './attempt.ts';
 import {
@@ -32,6 +33,8 @@ type Deps = {
   limits?: Partial<Limits>;
   logger?: Logger;
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** Where answers are read that would hold up other calls. Absent: they are read where they come. */
+  threads?: AnswerThreads;
   /** Tests bring providers of their own. */
   providers?: (id: string) => Provider | undefined;
   /** Who may call when; of targets with a `credentialId`. Absent: everybody, always. */
@@ -64,11 +67,11 @@ const modelsTimeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, tot
 
 /** The one forwarding core, for live calls and batch lines alike. Without a policy a call is exactly one provider call. */
 export function createForwarder(deps: Deps): Forwarder {
-  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider, traffic } = deps;
+  const { egress, clock, random, logger, sleep = realSleep, providers = findProvider, traffic, threads } = deps;
   const limits: Limits = { ...defaultLimits, ...deps.limits };
   const relayLimits = { errorBytesMax: limits.errorBytesMax, bodyBytesMax: limits.streamBytesMax };
   const stopping = new AbortController();
-  const parts = { egress, clock, limits, providers, stopping: stopping.signal };
+  const parts = { egress, clock, limits, providers, threads, stopping: stopping.signal };
   let openCalls = 0;
   let openStreams = 0;
   let waitingRetries = 0;

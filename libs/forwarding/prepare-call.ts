@@ -7,6 +7,8 @@ import { defaultTimeouts, type Attempt, type ForwardRequest, type Limits, type T
 import type { AttemptInput } from './attempt.ts';
 import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
+import { editedBody } from './edited-body.ts';
+import type { AnswerThreads } from './answer-threads.ts';
 import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { createHoldToJsonObject, type HoldToJsonObject } from './hold-to-json-object.ts';
@@ -17,6 +19,7 @@ type Deps = {
   clock: Clock;
   limits: Limits;
   providers: (id: string) => Provider | undefined;
+  threads: AnswerThreads | undefined;
   /** Aborted when this process begins no more calls. */
   stopping: AbortSignal;
 };
@@ -38,7 +41,7 @@ type PreparedCall = {
  * `shutting_down`.
  */
 export function prepareCall(
-  { egress, clock, limits, providers, stopping }: Deps,
+  { egress, clock, limits, providers, threads, stopping }: Deps,
   request: ForwardRequest,
   target: Target,
   attempts: readonly Attempt[],
@@ -67,6 +70,7 @@ export function prepareCall(
     secrets,
     workspaceId,
     memory,
+    threads,
     attempts,
   };
   const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
@@ -148,13 +152,6 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
     strict: request.strict ?? true,
     resources: noResources,
     headers: pickHeaders(request.headers, provider.clientHeaders),
-    json: () => {
-      const members = new Map(Object.entries(request.parsed ?? (JSON.parse(body.toString()) as object)));
-      for (const [name, raw] of Object.entries(edits)) {
-        if (raw === undefined) members.delete(name);
-        else members.set(name, JSON.parse(raw));
-      }
-      return Object.fromEntries(members);
-    },
+    json: () => editedBody(body, edits, request.parsed),
   };
 }

@@ -30,6 +30,11 @@ function faultsOf(label: string, secrets: readonly string[]) {
         'upstream_response_too_large',
         `${label} sent a body of so many values that reading it takes ${bytes} bytes of memory or more, and ${limit} are there for it.`,
       ),
+    notRead: (ms: number): GatewayError =>
+      failed(
+        'upstream_response_too_large',
+        `${label} sent an answer that could not be read within ${ms} ms, or not in the memory that is there for one. Ask for a smaller one.`,
+      ),
     redirect: (status: number): GatewayError =>
       failed(
         'upstream_redirect',
@@ -54,7 +59,12 @@ function faultsOf(label: string, secrets: readonly string[]) {
       return new GatewayError('provider_failed', code ?? 'upstream_error', message, { type, param });
     },
     /** An error that a translation found in an answer: its text may be the provider's. */
-    inAnswer: ({ kind, code, message, param }: GatewayError): GatewayError =>
+    inAnswer: ({
+      kind,
+      code,
+      message,
+      param,
+    }: Pick<GatewayError, 'kind' | 'code' | 'message' | 'param'>): GatewayError =>
       new GatewayError(kind, code === null ? null : scrub(code, secrets, 200), scrub(message, secrets), { param }),
     connectTimeout: (ms: number): GatewayError =>
       timedOut('upstream_connect_timeout', `No connection to ${label} within ${ms} ms.`),

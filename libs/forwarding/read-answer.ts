@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { memberValue, scanElements, scanMembersInTurns } from '#libs/kernel/json-members.ts';
+import { memberValue, scanElements, scanMembers } from '#libs/kernel/json-members.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import type { Usage } from './answer.ts';
 import { asRecord, readFinishReason, readTokenUsage, readUsage } from './usage.ts';
@@ -44,15 +44,15 @@ export function partsOf(operation: Operation, value: unknown): AnswerParts {
  * times as much as values. The structure is checked, the inside of numbers and literals is not. Null when it is not an
  * object, or no JSON, or one of these members is larger than `memberBytesMax`. `error`: its own raw text.
  */
-export async function scanParts(
+export function scanParts(
   operation: Operation,
   bytes: Buffer,
   memberBytesMax: number,
-): Promise<(AnswerParts & { error: string | null }) | null> {
+): (AnswerParts & { error: string | null }) | null {
   if (!isUtf8(bytes)) return null;
   try {
     const values = new Map<string, Buffer>();
-    for (const { name, valueStart, valueEnd } of await scanMembersInTurns(bytes)) {
+    for (const { name, valueStart, valueEnd } of scanMembers(bytes)) {
       values.set(name, bytes.subarray(valueStart, valueEnd));
     }
     const textOf = (raw: Buffer | undefined): string | null => {

@@ -1,5 +1,6 @@
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
 import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/forwarding/answer.ts';
+import { editedBody } from '#libs/forwarding/edited-body.ts';
 import { asRecord } from '#libs/forwarding/usage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
@@ -164,22 +165,9 @@ function toSubject({ request, target, model, metadata }: Omit<GuardedCall, 'outp
     provider: target.provider,
     metadata,
     stream,
-    request: editedBody(request),
+    request: editedBody(request.body, request.edits, request.parsed),
     response: null,
     sizeBytes: request.body.length,
     signal,
   };
-}
-
-/** The body as the provider gets it. */
-function editedBody({ body, parsed, edits = {} }: ForwardRequest): Readonly<Record<string, unknown>> {
-  const given = parsed ?? (JSON.parse(body.toString()) as Record<string, unknown>);
-  const changes = Object.entries(edits);
-  if (changes.length === 0) return given;
-  const members = new Map(Object.entries(given));
-  for (const [name, raw] of changes) {
-    if (raw === undefined) members.delete(name);
-    else members.set(name, JSON.parse(raw));
-  }
-  return Object.fromEntries(members);
 }

@@ -39,3 +39,8 @@ export function countTransferred(sizeBytes: number): void {
   transferredBytes = 0;
   collect?.({ type: 'minor' });
 }
+
+/** Frees what is dead in this thread's heap now: after work that left much of it, and before perhaps a long rest. */
+export function collectGarbage(): void {
+  collect?.({ type: 'major' });
+}

@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises';
 import { GatewayError } from './errors.ts';
 import { endOfString } from './measure-json.ts';
 
@@ -33,24 +32,6 @@ const closeBracket = 0x5d;
  * not one object, and when it nests deeper than `depthMax` or has more than `membersMax` members.
  */
 export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimits): Member[] {
-  const steps = scanSteps(json, limits);
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-  }
-}
-
-/** As `scanMembers`, of a large text: after each MiB others have their turn. */
-export async function scanMembersInTurns(json: Uint8Array, limits: MemberLimits = defaultLimits): Promise<Member[]> {
-  const steps = scanSteps(json, limits);
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-    await setImmediate();
-  }
-}
-
-function* scanSteps(json: Uint8Array, limits: MemberLimits): Generator<undefined, Member[]> {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
   const members: Member[] = [];
   let at = skipSpace(bytes, 0);
@@ -64,11 +45,7 @@ function* scanSteps(json: Uint8Array, limits: MemberLimits): Generator<undefined
     at = skipSpace(bytes, nameEnd);
     if (bytes[at] !== colon) throw malformed(at, 'a colon was expected');
     const valueStart = skipSpace(bytes, at + 1);
-    let valueEnd: number | null;
-    if (isNested(bytes[valueStart])) {
-      const nested = beginNested(valueStart);
-      while ((valueEnd = skipSomeNested(bytes, nested, limits.depthMax)) === null) yield;
-    } else valueEnd = skipValue(bytes, valueStart, limits.depthMax);
+    const valueEnd = skipValue(bytes, valueStart, limits.depthMax);
     if (members.length >= limits.membersMax) throw malformed(nameStart, `more than ${limits.membersMax} members`);
     members.push({ name: readName(bytes, nameStart, nameEnd), nameStart, nameEnd, valueStart, valueEnd });
     at = skipSpace(bytes, valueEnd);
@@ -195,7 +172,7 @@ function skipString(bytes: Buffer, from: number): number {
 function skipValue(bytes: Buffer, from: number, depthMax: number): number {
   const first = bytes[from];
   if (first === quote) return skipString(bytes, from);
-  if (isNested(first)) return skipNested(bytes, from, depthMax);
+  if (first === openBrace || first === openBracket) return skipNested(bytes, from, depthMax);
   let at = from;
   while (at < bytes.length && isScalarByte(bytes[at] ?? 0)) at += 1;
   if (at === from) throw malformed(from, 'a value was expected');
@@ -214,29 +191,10 @@ function isScalarByte(byte: number): boolean {
   );
 }
 
-const isNested = (first: number | undefined): boolean => first === openBrace || first === openBracket;
-
 function skipNested(bytes: Buffer, from: number, depthMax: number): number {
-  const nested = beginNested(from);
-  for (;;) {
-    const end = skipSomeNested(bytes, nested, depthMax);
-    if (end !== null) return end;
-  }
-}
-
-type Nested = { from: number; at: number; depth: number; closers: number[] };
-
-const beginNested = (from: number): Nested => ({ from, at: from, depth: 0, closers: [] });
-
-const stepBytes = 1_048_576;
-
-/** Goes on through a nested value; its end when it was reached, null when there is more. */
-function skipSomeNested(bytes: Buffer, nested: Nested, depthMax: number): number | null {
-  const { length } = bytes;
-  const { from, closers } = nested;
-  const pauseAt = Math.min(length, nested.at + stepBytes);
-  let { at, depth } = nested;
-  for (; at < pauseAt; at += 1) {
+  const closers: number[] = [];
+  let depth = 0;
+  for (let at = from; at < bytes.length; at += 1) {
     const byte = bytes[at];
     if (byte === quote) {
       at = skipString(bytes, at) - 1;
@@ -250,10 +208,7 @@ function skipSomeNested(bytes: Buffer, nested: Nested, depthMax: number): number
       if (depth === 0) return at + 1;
     }
   }
-  if (at >= length) throw malformed(from, 'a bracket that opens here is never closed');
-  nested.at = at;
-  nested.depth = depth;
-  return null;
+  throw malformed(from, 'a bracket that opens here is never closed');
 }
 
 function readName(bytes: Buffer, start: number, end: number): string {

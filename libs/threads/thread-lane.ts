@@ -25,6 +25,8 @@ export type ThreadTask = {
   /** Whose task it is: those of different groups take turns. */
   group: string;
   signal?: AbortSignal;
+  /** Memory of the task that moves into the thread instead of being copied; here it is empty then. */
+  moved?: readonly ArrayBuffer[];
 };
 
 export type ThreadLane<Task, Result> = {
@@ -137,7 +139,7 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
   };
 
   return {
-    async run(task, { timeoutMs, group: name, signal }) {
+    async run(task, { timeoutMs, group: name, signal, moved = [] }) {
       signal?.throwIfAborted();
       const group = await acquire(name, signal);
       const deadline = new AbortController();
@@ -147,7 +149,7 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
         if (stopped) throw new Error('the threads are stopped');
         pool ??= start();
         const abort = signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, signal]);
-        return await pool.run(task, { signal: abort });
+        return await pool.run(task, { signal: abort, transferList: [...moved] });
       } catch (error) {
         signal?.throwIfAborted();
         if (stopped) throw error;

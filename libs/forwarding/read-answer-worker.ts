@@ -1,0 +1,75 @@
+import { setPriority } from 'node:os';
+import { isMainThread } from 'node:worker_threads';
+import { move, transferableSymbol, valueSymbol } from 'piscina';
+import { collectGarbage, limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
+import type { Call } from '#libs/providers/provider.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import { costToRead, readBody, type BodyCost, type BodyRead } from './read-body.ts';
+
+if (!isMainThread) {
+  // Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+  if (process.platform === 'linux') setPriority(0, 5);
+  limitHeapGrowth();
+}
+
+/** `blocks` are the pieces of the body in their order. */
+export type AnswerWork = { blocks: readonly Uint8Array[] } & (
+  | { step: 'measure'; bytesMax: number }
+  | ({ step: 'read' } & SentCall)
+);
+
+/** What it takes to read an answer. `request`: the JSON that was sent, without what was asked of the model. */
+export type SentCall = Pick<Call, 'operation' | 'stream' | 'includeUsage' | 'strict'> & {
+  provider: string;
+  request: string;
+  status: number;
+  memberBytesMax: number;
+};
+
+/** The body in one piece, and what it takes to read it; or what it says. */
+export type AnswerFound = { kind: 'measured'; bytes: Uint8Array; cost: BodyCost } | BodyRead;
+
+/** From this size on, what an answer leaves behind is not left to lie until the next one comes. */
+const collectedBytesMin = 1_048_576;
+
+/** Runs in a thread. The bytes of its result move out of the thread. */
+export default function readInThread(work: AnswerWork): unknown {
+  const { bytes, found } = doWork(work);
+  if (bytes >= collectedBytesMin) collectGarbage();
+  // Small ones lie in a pool of Node's, which stays here.
+  if (!('bytes' in found) || found.bytes.length <= Buffer.poolSize) return found;
+  return move({ [transferableSymbol]: [found.bytes.buffer], [valueSymbol]: found });
+}
+
+/** A function of its own, so that all it made is dead when it has returned. */
+function doWork(work: AnswerWork): { bytes: number; found: AnswerFound } {
+  const bytes = joined(work.blocks);
+  if (work.step === 'measure') {
+    return { bytes: bytes.length, found: { kind: 'measured', bytes, cost: costToRead(bytes, work) } };
+  }
+  const { status, memberBytesMax } = work;
+  const { provider, ...sent } = work;
+  const translation = findProvider(provider)?.operations[sent.operation];
+  if (!translation) throw new Error(`the provider ${provider} has no ${sent.operation} operation`);
+  return { bytes: bytes.length, found: readBody({ bytes, status, memberBytesMax, translation, call: toCall(sent) }) };
+}
+
+function toCall({ operation, stream, includeUsage, strict, request }: Omit<SentCall, 'provider'>): Call {
+  return {
+    operation,
+    stream,
+    includeUsage,
+    strict,
+    body: Buffer.from(request),
+    edits: {},
+    json: () => JSON.parse(request) as Readonly<Record<string, unknown>>,
+    resources: new Map(),
+    headers: {},
+  };
+}
+
+function joined(blocks: readonly Uint8Array[]): Buffer {
+  const [only] = blocks;
+  if (blocks.length === 1 && only) return Buffer.from(only.buffer, only.byteOffset, only.byteLength);
+  return Buffer.concat(blocks);
+}

@@ -1,0 +1,71 @@
+import type { AttemptInput } from './attempt.ts';
+import type { BodyCollector } from './collect-body.ts';
+import { costToRead, isParsed, largeBytesMin, readBody, tooDeep, type BodyRead } from './read-body.ts';
+
+/** Smaller answers are parsed unmeasured: what they take passes in a moment, and their 2,048 levels fit on the stack. */
+const measuredBytesMin = 4_096;
+/** Some 10 ms of parsing, translating and writing: beyond it a small body is read in a thread as well. */
+const workMax = 100_000;
+
+/**
+ * Reads the body of a success: where the call is when that is sure to be quick, else in a thread. What that takes is charged
+ * to the call meanwhile. Throws GatewayError, provider_failed for what cannot be read in memory or time.
+ */
+export function readCollected(
+  input: AttemptInput,
+  status: number,
+  collected: BodyCollector,
+): BodyRead | Promise<BodyRead> {
+  const { threads, call, translation, limits, memory, signal, faults } = input;
+  const sizeBytes = collected.sizeBytes();
+  if (threads !== undefined && sizeBytes >= largeBytesMin) {
+    return readElsewhere(input, status, collected, collected.takeBlocks());
+  }
+  const bytes = collected.take();
+  const body = { bytes, status, call, translation, memberBytesMax: limits.errorBytesMax };
+  if (sizeBytes < measuredBytesMin || !isParsed(body, sizeBytes)) return readBody(body);
+  const bytesMax = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
+  const cost = costToRead(bytes, threads === undefined ? { bytesMax } : { bytesMax, workMax });
+  if (cost.excess === 'depth') throw faults().invalid(tooDeep);
+  if (cost.excess === 'bytes') throw faults().tooComplex(cost.bytes, bytesMax);
+  if (cost.excess === 'work') return readElsewhere(input, status, collected, [copyOf(bytes)]);
+  const read = (): BodyRead => {
+    try {
+      return readBody(body);
+    } finally {
+      memory?.give(cost.bytes);
+    }
+  };
+  if (memory === undefined || memory.tryCharge(cost.bytes)) return read();
+  return memory.chargeWhenFree(cost.bytes, signal).then(read);
+}
+
+async function readElsewhere(
+  { threads, provider, call, translation, limits, memory, signal, faults, workspaceId }: AttemptInput,
+  status: number,
+  { sizeBytes, keep }: BodyCollector,
+  blocks: Uint8Array<ArrayBuffer>[],
+): Promise<BodyRead> {
+  if (threads === undefined) throw new Error('there are no threads to read an answer in');
+  return await threads.read({
+    provider,
+    call,
+    translation,
+    status,
+    memberBytesMax: limits.errorBytesMax,
+    blocks,
+    sizeBytes: sizeBytes(),
+    keep,
+    memory,
+    signal,
+    faults,
+    workspaceId,
+  });
+}
+
+/** Memory of its own, which can be moved. */
+function copyOf(bytes: Buffer): Uint8Array<ArrayBuffer> {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
+}
