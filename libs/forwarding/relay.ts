@@ -21,6 +21,8 @@ export type RelayRequest = RelayCall & {
   timeouts?: Partial<Timeouts>;
   /** To which the copy of the answer is charged that is read for its usage. */
   memory?: MemoryLease | undefined;
+  /** The provider had closed the idle socket: what only reads goes out once more, as another attempt. */
+  onResent?: () => void;
 };
 
 export type RelayAnswer = {
@@ -49,7 +51,7 @@ const bufferedBytesMax = 262_144;
 
 /**
  * Makes one call to a pass-through area of the target's provider; resolves when the answer's headers are there.
- * One attempt: a body that is a stream cannot be sent twice. Rejects with GatewayError as `forward` does; a provider's
+ * One attempt, but for `onResent`: a body that is a stream cannot be sent twice. Rejects with GatewayError as `forward` does; a provider's
  * error is an answer, in OpenAI's four keys and without any trace of the credential.
  */
 export async function relay(deps: Deps, request: RelayRequest, target: Target): Promise<RelayAnswer> {
@@ -74,8 +76,8 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
   await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
 
   const { promise, resolve, reject } = Promise.withResolvers<RelayAnswer>();
-  const startedAt = clock.now();
-  const start = performance.now();
+  let startedAt = clock.now();
+  let start = performance.now();
   const errorChunks: Buffer[] = [];
   let errorBytes = 0;
   let bodyBytes = 0;
@@ -135,6 +137,11 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
     outbound,
     { timeouts, signal, faults, workspaceId: target.workspaceId },
     {
+      resent: () => {
+        startedAt = clock.now();
+        start = performance.now();
+        request.onResent?.();
+      },
       head: (code, headersReceived, flow) => {
         status = code;
         received = headersReceived;

@@ -158,6 +158,21 @@ describe.each(sdks)('$name', (sdk) => {
 const used = { input_tokens: 11, output_tokens: 22, input_tokens_details: { cached_tokens: 5 } };
 const said = { id: 'resp_2', model: 'any-2026', usage: used };
 
+/** What the request log has of a call. */
+async function rowOf(response: Response): Promise<Record<string, unknown> | undefined> {
+  const requestId = response.headers.get('x-request-id');
+  return await eventually(
+    async () => {
+      const list = await fetch(`${platform.baseUrl}/logs?limit=20`, {
+        headers: { authorization: `Bearer ${platform.adminKey}` },
+      });
+      const { data } = (await list.json()) as { data: Record<string, unknown>[] };
+      return data.find((entry) => entry['request_id'] === requestId);
+    },
+    (entry) => entry !== undefined,
+  );
+}
+
 test.each([
   ['JSON', (reply: UpstreamReply) => reply.json(200, said)],
   [
@@ -173,19 +188,23 @@ test.each([
   upstream.script(script);
   const response = await postJson(platform, '/responses', { model: '@scripted/any', input: 'Hi' });
   await response.text();
-  const requestId = response.headers.get('x-request-id');
-  const row = await eventually(
-    async () => {
-      const list = await fetch(`${platform.baseUrl}/logs?limit=20`, {
-        headers: { authorization: `Bearer ${platform.adminKey}` },
-      });
-      const { data } = (await list.json()) as { data: Record<string, unknown>[] };
-      return data.find((entry) => entry['request_id'] === requestId);
-    },
-    (entry) => entry !== undefined,
-  );
+  const row = await rowOf(response);
   expect(row).toMatchObject({ operation: 'responses', model: 'any', response_model: 'any-2026', status: 200 });
   expect(row).toMatchObject({ usage: { input_tokens: 11, output_tokens: 22, cached_tokens: 5 } });
+});
+
+test('a call that goes out again, because the provider had closed its idle socket, is two attempts in the request log', async () => {
+  const seen = new Set<number>();
+  upstream.script((reply, { connection }) => {
+    if (seen.has(connection)) return reply.reset();
+    seen.add(connection);
+    reply.json(200, { id: 'thread_1' });
+  });
+  const headers = { authorization: `Bearer ${platform.adminKey}`, ...scriptedKey };
+  const read = async () => await rowOf(await fetch(`${platform.baseUrl}/threads/thread_1`, { headers }));
+  // The first may meet a socket of the tests before.
+  await read();
+  expect(await read()).toMatchObject({ status: 200, attempts: 2 });
 });
 
 test.each(['..', '%2e%2e', '..%2ffiles', 'a%2fb', 'a%5cb', 'a%00b', 'x'.repeat(300)])(

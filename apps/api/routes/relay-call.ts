@@ -125,6 +125,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
             model: resolved.model,
             signal,
             memory: context.memory ?? undefined,
+            onResent: () => (call.attempts = 2),
             ...sent,
           },
           resolved.target,
