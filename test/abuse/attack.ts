@@ -12,8 +12,6 @@ export type Attack = {
   secondsMin?: number;
   /** The victim's own key is for the provider that the attack uses, not for one of its own. */
   sharesProvider?: boolean;
-  /** The provider writes without end, as fast as it can. */
-  floods?: boolean;
   /** What has to be done before the victim is measured beside it; it may take minutes. */
   prepare?: (scene: Scene) => Promise<void>;
   /** Goes on until `scene.signal` aborts. What it meets on its way is told by `scene.tally`, never thrown. */

@@ -12,19 +12,27 @@ const figures = (p50Ms: number | null, p99Ms: number | null, failed = 0) => ({
 const alone = { live: figures(4, 10), batches: figures(600, 900) };
 const peaks = { api: 300 * 1_048_576, worker: 300 * 1_048_576 };
 const judged = (changes: Partial<Parameters<typeof judge>[0]>, withTimes = true) =>
-  judge({ alone, beside: alone, crashes: [], peaks, ...changes }, { withTimes });
+  judge({ alone, beside: alone, after: alone, crashes: [], peaks, ...changes }, { withTimes });
 
 test('a victim that fares as it does alone breaks nothing', () => {
   expect(judged({})).toEqual([]);
 });
 
-test('twice the time alone and the allowance are still within the measure, a little more is not', () => {
-  expect(judged({ beside: { live: figures(13, 40), batches: figures(1_450, 5_800) } })).toEqual([]);
-  expect(judged({ beside: { live: figures(13.5, 40.5), batches: figures(1_451, 5_801) } })).toEqual([
-    'live p50: 13.5 ms beside it, 4.0 ms alone',
-    'live p99: 40.5 ms beside it, 10.0 ms alone',
-    'batch p50: 1451.0 ms beside it, 600.0 ms alone',
-    'longest batch: 5801.0 ms beside it, 900.0 ms alone',
+test('twice the time alone is within the measure, or what the machine itself may add, and a little more is not', () => {
+  expect(judged({ beside: { live: figures(8, 25), batches: figures(1_200, 5_000) } })).toEqual([]);
+  expect(judged({ beside: { live: figures(8.5, 25.5), batches: figures(1_201, 5_001) } })).toEqual([
+    'live p50: 8.5 ms beside it, 4.0 ms alone',
+    'live p99: 25.5 ms beside it, 10.0 ms alone',
+    'batch p50: 1201.0 ms beside it, 600.0 ms alone',
+    'longest batch: 5001.0 ms beside it, 900.0 ms alone',
+  ]);
+});
+
+test('a victim that is still slow when the attack is over breaks the measure', () => {
+  const after = { live: figures(4, 26, 1), batches: alone.batches };
+  expect(judged({ after })).toEqual([
+    "1 of 100 of the victim's live failed after it: a call was cut off (1)",
+    'live p99: 26.0 ms after it, 10.0 ms alone',
   ]);
 });
 
@@ -42,6 +50,6 @@ test('failed calls, restarts and a gibibyte of memory break the measure whatever
   expect(judged({ beside, crashes, peaks: { api: 1_073_741_824, worker: 1 } }, false)).toEqual([
     'api ended: SIGABRT',
     'api took 1024 MB',
-    "3 of 100 of the victim's live failed: a call was cut off (3)",
+    "3 of 100 of the victim's live failed beside it: a call was cut off (3)",
   ]);
 });

@@ -25,6 +25,8 @@ export function formatReports(reports: readonly AttackReport[]): string {
     'failed',
     'restarts',
     'peak MB api/worker',
+    'busy cores api/worker',
+    'loop p99',
     '',
     'what came of the attack',
   ];
@@ -42,8 +44,21 @@ export function formatReports(reports: readonly AttackReport[]): string {
 
 function rowOf({ name, missing, figures, broken, tries }: AttackReport): string[] {
   if (figures === undefined)
-    return [name, '', '', '', '', '', '', '', missing === undefined ? 'FAIL' : 'skipped', missing ?? broken.join('; ')];
-  const { alone, beside, crashes, peaks, outcome } = figures;
+    return [
+      name,
+      '',
+      '',
+      '',
+      '',
+      '',
+      '',
+      '',
+      '',
+      '',
+      missing === undefined ? 'FAIL' : 'skipped',
+      missing ?? broken.join('; '),
+    ];
+  const { alone, beside, crashes, peaks, load, outcome } = figures;
   const failed = beside.live.failed + beside.batches.failed;
   const tried = tries > 1 ? ` (try ${tries})` : '';
   return [
@@ -55,6 +70,8 @@ function rowOf({ name, missing, figures, broken, tries }: AttackReport): string[
     `${failed} of ${beside.live.sent + beside.batches.sent}`,
     String(crashes.length),
     `${Math.round(peaks.api / mebibyte)} / ${Math.round(peaks.worker / mebibyte)}`,
+    `${load.api.toFixed(2)} / ${load.worker.toFixed(2)}`,
+    `${milliseconds(load.loopP99Ms)} ms`,
     `${broken.length === 0 ? 'pass' : 'FAIL'}${tried}`,
     outcome,
   ];

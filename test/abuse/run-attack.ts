@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { sleep } from '#libs/kernel/sleep.ts';
 import { createCleanup, type Cleanup } from '#test/bench/stack.ts';
 import type { BenchProcess } from '#test/bench/start-process.ts';
 import type { Attack } from './attack.ts';
@@ -15,8 +16,6 @@ export type Arena = {
   folder: string;
   memory: ReturnType<typeof findMemoryGroups>;
   provider: Provider;
-  /** The same program, but it leaves the processors to the others. */
-  flooder: Provider;
   /** Ends in `/v1`. */
   simulatorUrl: string;
   victim: Victim;
@@ -38,12 +37,18 @@ export type Sizes = {
 export type AttackFigures = {
   alone: VictimFigures;
   beside: VictimFigures;
+  /** Alone again: tells whether it was the attack that the victim met, or something that stayed. */
+  after: VictimFigures;
+  /** Processors that each kept busy beside the attack (1: one of them, all the time), and the p99 of the API's event loop. */
+  load: { api: number; worker: number; loopP99Ms: number };
   crashes: readonly string[];
   peaks: { api: number; worker: number };
   outcome: string;
 };
 
 const endMs = 15_000;
+/** What was under way when the attacker went may end. */
+const recoveryMs = 3_000;
 let attacks = 0;
 
 /**
@@ -56,8 +61,7 @@ export async function runAttack(
   sizes: Sizes,
   say: (text: string) => void,
 ): Promise<AttackFigures | { missing: string }> {
-  const { victim } = arena;
-  const provider = attack.floods === true ? arena.flooder : arena.provider;
+  const { victim, provider } = arena;
   attacks += 1;
   const folder = path.join(arena.folder, `${attacks}-${attack.name}`);
   const cleanup = createCleanup();
@@ -107,14 +111,20 @@ export async function runAttack(
     const attacking = attack.run(scene);
     // A mistake of the attack's own is told when the victim is done.
     attacking.catch(() => {});
+    const readLoad = await product.startLoad();
     const beside = await victim.measure({ ...order, seconds: Math.max(sizes.besideSeconds, attack.secondsMin ?? 0) });
+    const load = await readLoad();
     over.abort();
-    await Promise.race([attacking, new Promise((resolve) => setTimeout(resolve, endMs).unref())]);
+    await Promise.race([attacking, sleep(endMs)]);
     const outcome = await Promise.race([
       scene.outcome(),
       new Promise<string>((resolve) => setTimeout(resolve, endMs, 'the API does not tell').unref()),
     ]);
-    return { alone, beside, crashes: [...product.crashes()], peaks: product.peaks(), outcome };
+    say('victim alone again');
+    await Promise.race([scene.cancelBatches(), sleep(endMs)]);
+    await sleep(recoveryMs);
+    const after = await victim.measure({ ...order, seconds: sizes.aloneSeconds });
+    return { alone, beside, after, load, crashes: [...product.crashes()], peaks: product.peaks(), outcome };
   } finally {
     await cleanup.run();
   }

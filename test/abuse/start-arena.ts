@@ -6,6 +6,12 @@ import { findMemoryGroups } from './rig/memory-group.ts';
 import { startVictim } from './rig/victim.ts';
 import type { Arena } from './run-attack.ts';
 
+/**
+ * Of all that attacks. Elsewhere the attacker and his provider have processors of their own: here they get what the product,
+ * the victim and the victim's provider leave, so that what these lose to an attack is what the product loses.
+ */
+export const attackerPriority = 10;
+
 const hostileProvider = 'test/abuse/rig/hostile-provider-process.ts';
 
 /** Starts what all attacks of a run share, outside of the limits of memory: hostile provider, simulator and victim. */
@@ -20,18 +26,15 @@ export async function startArena(
     const [, url = ''] = await process.waitForLog(/"url":"(http:[^"]+)"/);
     return { process, url };
   };
-  const provider = await start('provider', hostileProvider, {});
-  const flooder = await start('flooder', hostileProvider, {});
-  // Elsewhere it would have processors of its own: here it must not take them from those that it attacks.
-  setPriority(flooder.process.pid, 10);
   const simulator = await start('simulator', 'apps/simulator/main.ts', { PORT: '0', LOG_LEVEL: 'info' });
   const victim = await startVictim(folder);
   cleanup.add(() => victim.stop());
+  const provider = await start('provider', hostileProvider, {});
+  setPriority(provider.process.pid, attackerPriority);
   return {
     folder,
     memory: findMemoryGroups(),
     provider,
-    flooder,
     simulatorUrl: `${simulator.url}/v1`,
     victim,
     createDatabase,

@@ -18,6 +18,7 @@ export type SluiceClient = {
   /** `endpoint`: chat completions unless said otherwise. */
   createBatch(inputFileId: string, endpoint?: string): Promise<BatchView>;
   retrieveBatch(id: string): Promise<BatchView>;
+  cancelBatch(id: string): Promise<BatchView>;
   /** Looks ten times a second until the batch is in a final state; `onLook` sees each answer. */
   waitForEnd(id: string, onLook: (batch: BatchView) => void): Promise<BatchView>;
   /** Reads the file and counts its lines. */
@@ -72,6 +73,7 @@ export function createSluiceClient(url: string, adminKey: string): SluiceClient 
     createBatch: (input_file_id, endpoint = '/v1/chat/completions') =>
       json('POST', '/v1/batches', { input_file_id, endpoint, completion_window: '24h' }),
     retrieveBatch,
+    cancelBatch: (id) => json('POST', `/v1/batches/${id}/cancel`),
     async waitForEnd(id, onLook) {
       for (;;) {
         const batch = await retrieveBatch(id);

@@ -7,13 +7,12 @@ function answersTo(
   name: string,
   what: string,
   behaviour: string,
-  options: { callers: number; stream?: boolean; floods?: boolean },
+  options: { callers: number; stream?: boolean },
 ): Attack {
-  const { callers, stream = false, floods = false } = options;
+  const { callers, stream = false } = options;
   return {
     name,
     what: `a provider answers ${what}; ${callers} callers ask for that again and again`,
-    floods,
     async run(scene) {
       const body = chatBody(await scene.model(behaviour), stream ? { stream } : {});
       await repeat(scene, callers, 100, () => scene.call({ body, patienceMs: 30_000 }));
@@ -68,17 +67,15 @@ export const answerAttacks: readonly Attack[] = [
       await Promise.all(callers);
     },
   },
-  answersTo('interim-answers', 'interim answers (103) without an end', 'interim', { callers: 4, floods: true }),
-  answersTo('endless-header', 'a header without an end', 'header', { callers: 8, floods: true }),
-  answersTo('endless-headers', 'headers without number', 'headers', { callers: 8, floods: true }),
+  answersTo('interim-answers', 'interim answers (103) without an end', 'interim', { callers: 4 }),
+  answersTo('endless-header', 'a header without an end', 'header', { callers: 8 }),
+  answersTo('endless-headers', 'headers without number', 'headers', { callers: 8 }),
   answersTo('tiny-events', 'a stream of small events without an end', 'events', {
     callers: 4,
     stream: true,
-    floods: true,
   }),
   answersTo('one-byte-chunks', 'a stream in chunks of a byte, all comments', 'comments', {
     callers: 4,
     stream: true,
-    floods: true,
   }),
 ];

@@ -12,6 +12,8 @@ type Options = Omit<Scene, 'tally' | 'call' | 'model' | 'upload' | 'createBatch'
 export type RunningScene = Scene & {
   /** What came of the attack: of its calls and batches. */
   outcome(): Promise<string>;
+  /** Never rejects: batches that have ended are left as they are. */
+  cancelBatches(): Promise<void>;
   close(): Promise<void>;
 };
 
@@ -107,6 +109,9 @@ export function createScene(options: Options): RunningScene {
       const parts = [...counts].map(([outcome, count]) => `${outcome}${count === 1 ? '' : ` ×${count}`}`);
       if (batches.length > 0) parts.push(await describeBatches(client, batches));
       return parts.join(', ');
+    },
+    async cancelBatches() {
+      for (const id of batches) await client.cancelBatch(id).catch(() => {});
     },
     close: () => agent.destroy(),
   };

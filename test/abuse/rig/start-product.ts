@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, rm } from 'node:fs/promises';
+import { getPriority } from 'node:os';
 import path from 'node:path';
 import type pg from 'pg';
 import { startOptions } from '#apps/platform/start-options.ts';
@@ -26,6 +27,8 @@ export type Product = {
   crashes(): readonly string[];
   /** The most resident memory that each had at any time, in bytes; of all its starts. */
   peaks(): { api: number; worker: number };
+  /** Begins to watch what API and worker do; what it resolves with tells what they did since (AttackFigures). */
+  startLoad(): Promise<() => Promise<{ api: number; worker: number; loopP99Ms: number }>>;
   stop(): Promise<void>;
 };
 
@@ -64,6 +67,7 @@ export async function startProduct(options: Options): Promise<Product> {
       PORT: String(ports.api),
       SLUICE_BOOTSTRAP_KEY: attackerKey,
       SLUICE_SIMULATOR_URL: options.victimProvider,
+      SLUICE_STOP_DELAY: '0ms',
       SLUICE_STOP_DEADLINE: '1s',
     },
     worker: { SLUICE_WORKER_PORT: String(ports.worker), SLUICE_DRAIN: '500ms' },
@@ -76,7 +80,7 @@ export async function startProduct(options: Options): Promise<Product> {
       name: app,
       program: `apps/${app}/main.ts`,
       flags: [...startOptions[app].flags, ...group.flags],
-      launcher: [...group.launcher, ...(app === 'api' ? options.apiLauncher : [])],
+      launcher: [...group.launcher, ...beforeAttackers(), ...(app === 'api' ? options.apiLauncher : [])],
       environment: { ...startOptions[app].environment, ...shared, ...own[app] },
       logFile: path.join(folder, `${app}.log`),
       onCrash: (name, how) => crashes.push(`${name} ended: ${how}${group.kills() > 0 ? ' (out of memory)' : ''}`),
@@ -109,11 +113,28 @@ export async function startProduct(options: Options): Promise<Product> {
     const moveVictim = (customHost: string) => storeSimulatorKey('PUT', url, victimKey, customHost);
     const [api, worker] = running as [(typeof running)[0], (typeof running)[0]];
     const peaks = () => ({ api: api.peak.bytes(), worker: worker.peak.bytes() });
-    return { url, attackerKey, victimKey, pool, moveVictim, crashes: () => crashes, peaks, stop };
+    const cpuSeconds = () => Promise.all(running.map(({ process }) => cpuSecondsOf(process.pid())));
+    const startLoad = async () => {
+      const startedMs = performance.now();
+      const [apiBefore = 0, workerBefore = 0] = await cpuSeconds();
+      await takeLoopP99Ms(url);
+      return async () => {
+        const [apiAfter = 0, workerAfter = 0] = await cpuSeconds();
+        const seconds = (performance.now() - startedMs) / 1_000;
+        const loopP99Ms = await takeLoopP99Ms(url);
+        return { api: (apiAfter - apiBefore) / seconds, worker: (workerAfter - workerBefore) / seconds, loopP99Ms };
+      };
+    };
+    return { url, startLoad, attackerKey, victimKey, pool, moveVictim, crashes: () => crashes, peaks, stop };
   } catch (error) {
     await stop();
     throw new Error(`the product does not start; its logs are in ${folder}: ${crashes.join('; ')}`, { cause: error });
   }
+}
+
+/** A child has its parent's priority, and that one may have given way already, because the attacker is in it (run.ts). */
+function beforeAttackers(): string[] {
+  return getPriority() === 0 ? [] : ['nice', '-n', String(-getPriority())];
 }
 
 /**
@@ -131,6 +152,21 @@ function watchPeak(pid: () => number | undefined): { bytes(): number; stop(): vo
     );
   }, sampleMs);
   return { bytes: () => peak, stop: () => clearInterval(timer) };
+}
+
+/** Of a process that has just ended, NaN. */
+async function cpuSecondsOf(pid: number | undefined): Promise<number> {
+  if (pid === undefined) return Number.NaN;
+  return await readUsage(pid).then(
+    (usage) => usage.cpuSeconds,
+    () => Number.NaN,
+  );
+}
+
+/** The p99 of the turns of the API's event loop since the last call; an idle loop has about 10 ms. NaN without an answer. */
+async function takeLoopP99Ms(url: string): Promise<number> {
+  const lag = /^nodejs_eventloop_lag_p99_seconds(?:\{[^}]*\})? (\S+)$/m.exec(await textOf(`${url}/metrics`))?.[1];
+  return Number(lag) * 1_000;
 }
 
 async function textOf(url: string): Promise<string> {
