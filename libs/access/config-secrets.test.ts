@@ -79,6 +79,20 @@ test('what stands in the place of a secret says which one it is', () => {
   });
 });
 
+test.each([
+  ' https://a.example/check?token=CANARY',
+  '\thttps://user:CANARY@a.example/check',
+  'https://a.example/a b?token=CANARY',
+  'https://a.example/check\n?token=CANARY',
+  'https://us er:CANARY@a.example/check',
+])('the secret of a webhook is taken out of %j, which is a URL however it is written', (webhookURL) => {
+  const loose = { input_guardrails: [{ webhook: { webhookURL } }] };
+  const { document, secrets } = splitSecrets(loose);
+  expect(JSON.stringify(document)).not.toContain('CANARY');
+  expect(joinSecrets(document, secrets)).toEqual(loose);
+  expect(joinSecrets(document, {})).toBeNull();
+});
+
 test('a config whose secrets are not there is not taken for a whole one', () => {
   const { document, secrets } = splitSecrets(config);
   for (const place of Object.keys(secrets)) {

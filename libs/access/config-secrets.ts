@@ -139,13 +139,16 @@ function collectParams(value: unknown, path: Path, found: Found[]): void {
     else if (typeof child !== 'string') collectParams(child, at, found);
     else if (secretName.test(String(name).toLowerCase().replaceAll(/[-_.]/g, ''))) {
       found.push(secret(at, child, redacted));
-    } else collectUrl(child, at, found);
+    } else if (looksLikeUrl.test(child)) collectUrl(child, at, found);
   }
 }
 
+/** A parameter may be a text that only begins with an address; of a webhook whatever can be called counts, blanks and all. */
+const looksLikeUrl = /^\s*https?:\/\/\S*[?@#]/i;
+
 /** The user and what is behind the path: tokens are passed in both. */
 function collectUrl(value: unknown, path: Path, found: Found[]): void {
-  if (typeof value !== 'string' || !/^https?:\/\/[^\s]*[?@#]/i.test(value) || !URL.canParse(value)) return;
+  if (typeof value !== 'string' || !URL.canParse(value)) return;
   const { origin, pathname, search, hash, username, password } = new URL(value);
   if (search + hash + username + password === '') return;
   found.push(secret(path, value, `${origin}${pathname}?${redacted}`));
