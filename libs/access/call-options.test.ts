@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
 import { compileConfig } from '#libs/routing/compile-config.ts';
-import { callOptionsOf, hasCallOptions, withOptions } from './call-options.ts';
+import { callOptionsOf, checkCacheFlags, hasCallOptions, withOptions } from './call-options.ts';
 
 const headers = {
   'x-gateway-request-timeout': '1500',
@@ -84,3 +84,20 @@ test.each(['x-gateway-retry-count', 'x-gateway-request-timeout', 'x-gateway-cach
     }
   },
 );
+
+test.each(['cache-force-refresh', 'debug'])('x-gateway-%s and its alias are true or false', (name) => {
+  const header = `x-gateway-${name}`;
+  for (const spelling of [header, `x-portkey-${name}`]) {
+    for (const value of ['true', 'false', '']) checkCacheFlags({ [spelling]: value });
+    for (const value of ['1', 'yes', 'TRUE', 'no', '0', 'off']) {
+      expect(() => checkCacheFlags({ [spelling]: value })).toThrow(
+        expect.objectContaining({
+          kind: 'invalid_request',
+          param: header,
+          message: `Invalid value: '${value}'. Supported values are: 'true' and 'false'.`,
+        }),
+      );
+    }
+  }
+  checkCacheFlags({});
+});

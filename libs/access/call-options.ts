@@ -48,6 +48,24 @@ export function hasCallOptions(headers: IncomingHttpHeaders): boolean {
 }
 
 /**
+ * Refuses values other than `true` and `false` of the headers that are read only where there is a cache: a caller who
+ * writes `1` to keep nothing of a call must not learn later that it was kept. Throws invalid_request.
+ */
+export function checkCacheFlags(headers: IncomingHttpHeaders): void {
+  if (
+    headers['x-gateway-cache-force-refresh'] === undefined &&
+    headers['x-gateway-debug'] === undefined &&
+    headers['x-portkey-cache-force-refresh'] === undefined &&
+    headers['x-portkey-debug'] === undefined
+  ) {
+    return;
+  }
+  const refresh = read(headers, 'x-gateway-cache-force-refresh', 'x-portkey-cache-force-refresh');
+  parse(flag, refresh, 'x-gateway-cache-force-refresh');
+  parse(flag, read(headers, 'x-gateway-debug', 'x-portkey-debug'), 'x-gateway-debug');
+}
+
+/**
  * The options in a call's headers; null when it has none. Throws invalid_request with the
  * header as param.
  */

@@ -25,6 +25,14 @@ const tracingHeaders: Record<string, string> = {
 
 const headerTexts: Record<string, string> = { metadata: 'JSON object of strings of at most 128 characters.' };
 
+/** Of headers that take nothing else. */
+const headerValues: Record<string, readonly string[]> = {
+  'strict-open-ai-compliance': ['true', 'false'],
+  cache: ['simple', 'true', 'false'],
+  'cache-force-refresh': ['true', 'false'],
+  debug: ['true', 'false'],
+};
+
 const errorStatuses = {
   public: ['4XX', '5XX'],
   protected: ['401', '403', '4XX', '5XX'],
@@ -159,7 +167,9 @@ function propertiesOf(schema: Json): Json | undefined {
 
 function headerParameter(name: string, description: string): Json {
   const text = `${description} The alias x-portkey-${name} is accepted.`.trim();
-  return { name: `x-gateway-${name}`, in: 'header', required: false, description: text, schema: { type: 'string' } };
+  const values = headerValues[name];
+  const schema = { type: 'string', ...(values === undefined ? {} : { enum: values }) };
+  return { name: `x-gateway-${name}`, in: 'header', required: false, description: text, schema };
 }
 
 /**

@@ -210,6 +210,23 @@ test.each(['/batches', '/api-keys', '/virtual-keys', '/logs'])(
   },
 );
 
+test.each(['strict-open-ai-compliance', 'cache-force-refresh', 'debug'])(
+  'a call whose header %s is neither true nor false is told so, with and without a cache',
+  async (name) => {
+    for (const header of [`x-gateway-${name}`, `x-portkey-${name}`]) {
+      for (const more of [{}, { 'x-gateway-cache': 'simple' }]) {
+        const body = { model: '@scripted/gpt-test', messages };
+        const { status, error } = await post('/chat/completions', body, { [header]: 'yes', ...more });
+        expect({ status, ...error }).toMatchObject({
+          status: 400,
+          param: `x-gateway-${name}`,
+          message: "Invalid value: 'yes'. Supported values are: 'true' and 'false'.",
+        });
+      }
+    }
+  },
+);
+
 test.each([
   ['GET', '/files?purpose=batch&status=processed', 'status'],
   ['GET', '/fine_tuning/jobs?metadata[a]=1&tag[b]=2', 'tag[b]'],

@@ -23,7 +23,7 @@ import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Operation, RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
-import { hasCallOptions } from '#libs/access/call-options.ts';
+import { checkCacheFlags, hasCallOptions } from '#libs/access/call-options.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
 import { planHeaders } from '#libs/routing/plan-headers.ts';
@@ -93,6 +93,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
+      checkCacheFlags(request.headers);
       const stream = body.stream === true;
       const hasPlan =
         credentials.config !== null ||
