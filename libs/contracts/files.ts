@@ -8,6 +8,16 @@ export const uploadPurposes = ['assistants', 'batch', 'fine-tune', 'vision', 'us
 export const filePurposes = [...uploadPurposes, 'assistants_output', 'batch_output', 'fine-tune-results'] as const;
 export type FilePurpose = (typeof filePurposes)[number];
 
+/** The parts of POST /files as SDKs write them, for the document; what is in them is checked as FileUploadFields. */
+export const FileUpload = z
+  .object({
+    file: z.string().meta({ format: 'binary', description: 'The content, with its filename.' }),
+    purpose: z.enum(uploadPurposes),
+    'expires_after[anchor]': expiresAfter().shape.anchor.optional(),
+    'expires_after[seconds]': expiresAfter().shape.seconds.optional(),
+  })
+  .meta({ id: 'FileUpload' });
+
 /**
  * The form fields of POST /files beside the file, each a text: `expires_after` is the object made from the bracketed names.
  */

@@ -35,7 +35,7 @@ const headerValues: Record<string, readonly string[]> = {
 
 const errorStatuses = {
   public: ['4XX', '5XX'],
-  protected: ['401', '403', '4XX', '5XX'],
+  protected: ['400', '401', '403', '4XX', '5XX'],
 } as const;
 
 /**

@@ -194,6 +194,29 @@ test('every operation but the public ones declares its scope and its errors', as
   }
 });
 
+test('the document says what an upload is made of, and which parameters a list takes', async () => {
+  const document = (await (await get('/openapi.json')).json()) as OpenApiDocument;
+  expect(document.paths['/v1/files']?.['post']?.['requestBody']).toEqual({
+    required: true,
+    content: { 'multipart/form-data': { schema: { $ref: '#/components/schemas/FileUpload' } } },
+  });
+  expect(document.components.schemas['FileUpload']).toMatchObject({
+    type: 'object',
+    required: ['file', 'purpose'],
+    properties: {
+      file: { type: 'string', format: 'binary' },
+      purpose: { type: 'string', enum: expect.arrayContaining(['batch', 'fine-tune']) },
+      'expires_after[anchor]': { type: 'string', const: 'created_at' },
+      'expires_after[seconds]': { type: 'integer', minimum: 3_600, maximum: 2_592_000 },
+    },
+  });
+  const list = document.paths['/v1/files']?.['get'];
+  const parameters = list?.['parameters'] as { name?: string; in?: string }[];
+  const queries = parameters.flatMap(({ name, in: place }) => (place === 'query' ? [name] : []));
+  expect(queries).toEqual(['purpose', 'order', 'after', 'limit']);
+  expect(list?.['responses']).toMatchObject({ 400: { $ref: '#/components/responses/Error' } });
+});
+
 test('after the stop nothing answers any more', async () => {
   const own = await startPlatform();
   const url = `${new URL(own.baseUrl).origin}/health/live`;

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { z } from 'zod';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
-import { FileObject, FileUploadFields } from '#libs/contracts/files.ts';
+import { FileObject, FileUpload, FileUploadFields } from '#libs/contracts/files.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import type { Files } from '#libs/files/files.ts';
 import { receiveUpload } from '#libs/http/multipart-upload.ts';
@@ -53,7 +53,7 @@ export function uploadFile({
     summary: 'Upload a file',
     tag: 'Files',
     scope: 'files.write',
-    request: { body: 'multipart' },
+    request: { body: 'multipart', bodySchema: FileUpload },
     responses: { 200: { description: 'The file.', schema: FileObject } },
     handler: async (request, response) => {
       const identity = callIdentityOf(request);
