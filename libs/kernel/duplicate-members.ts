@@ -35,7 +35,8 @@ export function findDuplicateMember(bytes: Buffer): (string | number)[] | null {
       case 0x22: {
         const end = endOfString(bytes, at);
         if (expectsName && inside?.names) {
-          const name = JSON.parse(bytes.toString('utf8', at, end + 1)) as string;
+          const raw = bytes.toString('utf8', at + 1, end);
+          const name = raw.includes('\\') ? (JSON.parse(`"${raw}"`) as string) : raw;
           inside.key = name;
           if (inside.names.has(name)) return open.map(({ key }) => key);
           inside.names.add(name);

@@ -2,7 +2,7 @@ import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
-import { measureJson } from './measure-json.ts';
+import { endOfString, measureJson } from './measure-json.ts';
 
 const wide = { depthMax: 1_000, membersMax: 10_000_000 };
 
@@ -31,6 +31,17 @@ test('depth, members and values are those of the parsed value, whatever its stri
       expect(look(depth, members)).toBe(null);
       expect(look(depth - 1, members)).toBe(depth === 0 ? null : 'depth');
       expect(look(depth, members - 1)).toBe(members === 0 ? null : 'members');
+    }),
+  );
+});
+
+test('a string ends at its first quote that is not escaped, however long it is and whatever was escaped before', () => {
+  const pieces = fc.array(fc.constantFrom('\\"', '\\\\', '\\n', 'x'.repeat(63), 'x'.repeat(200), '\\"'.repeat(80)));
+  fc.assert(
+    fc.property(pieces, pieces, (inside, after) => {
+      const string = `"${inside.join('')}"`;
+      expect(endOfString(Buffer.from(`[${string}${after.join('')}"`), 1)).toBe(string.length);
+      expect(endOfString(Buffer.from(`["${inside.join('')}`), 1)).toBe(string.length);
     }),
   );
 });

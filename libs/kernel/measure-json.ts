@@ -151,17 +151,20 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
 /** Index of the quote that ends the string that starts at `start`; the length of the bytes when none does. */
 export function endOfString(bytes: Buffer, start: number): number {
   const { length } = bytes;
-  const near = Math.min(length, start + nearBytes);
   let at = start + 1;
-  for (; at < near; at += 1) {
-    const byte = bytes[at];
-    if (byte === quoteByte) return at;
-    if (byte === backslash) at += 1;
-  }
-  for (let end = bytes.indexOf(quoteByte, at); end !== -1; end = bytes.indexOf(quoteByte, end + 1)) {
+  for (let nearMax = nearBytes; ; nearMax *= 2) {
+    const near = Math.min(length, at + nearMax);
+    for (; at < near; at += 1) {
+      const byte = bytes[at];
+      if (byte === quoteByte) return at;
+      if (byte === backslash) at += 1;
+    }
+    const end = bytes.indexOf(quoteByte, at);
+    if (end === -1) return length;
     let slashes = 0;
     while (end - 1 - slashes >= at && bytes[end - 1 - slashes] === backslash) slashes += 1;
     if (slashes % 2 === 0) return end;
+    // A string with one escaped quote may have millions: a search for each of them would take ten times as long.
+    at = end + 1;
   }
-  return length;
 }
