@@ -23,6 +23,7 @@ import { registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
 import { createKeyGuard } from './guard-keys.ts';
+import { createLargeBodies } from './large-bodies.ts';
 import { createRoutes } from './routes.ts';
 
 export type ApiProcess = {
@@ -60,7 +61,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const { SLUICE_OPERATIONS_PORT: operationsPort, SLUICE_OPERATIONS_HOST: operationsHost = config.HOST } = config;
   const checkReadiness = createReadinessCheck({ db, snapshot, phase: () => phase });
   const uploadRate = { ...defaultUploadRate, bytesPerSecondMin: config.SLUICE_UPLOAD_RATE_MIN };
-  const jsonBody: JsonBodyLimits = { ...defaultJsonBodyLimits, sizeBytesMax: config.SLUICE_BODY_MAX, memory };
+  const largeBodies = createLargeBodies({ threads: config.SLUICE_CHECK_THREADS });
+  const jsonBody: JsonBodyLimits = {
+    ...defaultJsonBodyLimits,
+    sizeBytesMax: config.SLUICE_BODY_MAX,
+    memory,
+    largeBodies,
+  };
   const routes = createRoutes({
     db,
     clock: platform.databaseClock,
@@ -168,6 +175,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     platform.queuePart,
     platform.outlastingOutages(firstKey),
     keys.refusals,
+    { name: 'body threads', stop: () => largeBodies.stop() },
     calls,
   ];
   return { parts, platform, refusals: keys.refusals, url };

@@ -56,7 +56,7 @@ export type ForwardRequest = {
   /** The client's own JSON, already checked; empty for `models`. */
   body: Buffer;
   /** The body as the caller parsed it, for adapters that translate it; parsed here when one needs it and it is absent. */
-  parsed?: Readonly<Record<string, unknown>>;
+  parsed?: Readonly<Record<string, unknown>> | undefined;
   /** Top-level members to set (raw JSON) or remove on the way out: a config's overrides and defaults. */
   edits?: MemberEdits;
   model: string | null;

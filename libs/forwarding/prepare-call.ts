@@ -139,6 +139,7 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
 
 function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
   const { operation, body, stream, includeUsage } = request;
+  let { parsed } = request;
   const renamed = target.model !== undefined && target.model !== request.model;
   const edits: MemberEdits = renamed
     ? { ...request.edits, model: JSON.stringify(target.model) }
@@ -152,6 +153,9 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
     strict: request.strict ?? true,
     resources: noResources,
     headers: pickHeaders(request.headers, provider.clientHeaders),
-    json: () => editedBody(body, edits, request.parsed),
+    json: () => {
+      parsed ??= JSON.parse(body.toString()) as Readonly<Record<string, unknown>>;
+      return editedBody(body, edits, parsed);
+    },
   };
 }

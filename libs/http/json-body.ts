@@ -1,28 +1,27 @@
-import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { duplicateBreach } from '#libs/contracts/body-rules.ts';
-import { describeBreach } from '#libs/contracts/describe-issue.ts';
-import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
-import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { abortWhenClientLeaves } from './client-signal.ts';
 import { hasBody } from './drain-request.ts';
-import { jsonErrorOffset } from './json-scan.ts';
+import {
+  LargeJsonBody,
+  type BodyHead,
+  type LargeBodies,
+  type LargeBodyFindings,
+  type LargeBodyTask,
+} from './large-body.ts';
+import { parseJsonBytes, type JsonTextLimits } from './parse-json-bytes.ts';
 import { contextOf } from './request-context.ts';
 
-export type JsonBodyLimits = {
+export type JsonBodyLimits = JsonTextLimits & {
   sizeBytesMax: number;
-  /** Nesting of objects and arrays. */
-  depthMax: number;
-  /** Members of all objects together: a million tiny keys cost far more memory than their bytes. */
-  membersMax: number;
-  /** What it may take to parse and check a body, while all other calls wait; see `measureJson`. */
-  workMax: number;
   /** From the first look at the body to its last byte: a client that drips is cut off. */
   timeoutMs: number;
   /** Shared by all requests of the process. Absent: unbounded. */
   memory?: MemoryBudget;
+  /** Where large bodies are parsed and checked. Absent: where all others are. */
+  largeBodies?: LargeBodies;
 };
 
 /** Defaults: 10 MiB holds a conversation with images; 64 levels, 100,000 members, 300,000 token ids or 16,000 messages are beyond any real request. */
@@ -34,8 +33,15 @@ export const defaultJsonBodyLimits: JsonBodyLimits = {
   timeoutMs: 30_000,
 };
 
-/** A JSON body: the bytes as they came, and what they say, parsed once. */
-export type JsonBody = { readonly bytes: Buffer; readonly value: unknown };
+/** A JSON body: the bytes as they came, and what they say. */
+export type JsonBody = {
+  readonly bytes: Buffer;
+  /** A large body is parsed when its value is first asked for, which takes up to some 40 ms, and parsed once. */
+  readonly value: unknown;
+  readonly head: BodyHead;
+  /** The contract of its route was checked already. */
+  readonly isChecked: boolean;
+};
 
 /** Charged at once: nearly all bodies are smaller, and come in one piece. */
 const smallBytesMax = 65_536;
@@ -51,15 +57,17 @@ export function jsonBodyOf(request: IncomingMessage): JsonBody {
 }
 
 /**
- * Reads and parses a JSON body; afterwards `jsonBodyOf` and `request.body` have it.
+ * Reads a JSON body and parses it; afterwards `jsonBodyOf` has it. `contract`: what a large body is checked by as well.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
  * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a member given twice, too slow,
- * cut off; unavailable when the process has no memory for it now.
+ * cut off; unavailable when the process has no memory or no thread for it now; of a large body also what its contract
+ * refuses.
  */
 export async function readJsonBody(
-  request: IncomingMessage & { body?: unknown },
+  request: IncomingMessage,
   response: ServerResponse,
   limits: JsonBodyLimits,
+  contract: string | null = null,
 ): Promise<void> {
   checkHeaders(request, limits);
   // It left while its key was looked up: no event will tell of its end any more.
@@ -67,10 +75,41 @@ export async function readJsonBody(
   const context = contextOf(request);
   const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
   context.memory = lease;
-  const bytes = await readBytes(request, response, limits, lease);
-  const body = { bytes, value: parseJson(bytes, limits, lease) };
-  (request as Carrier)[bodyKey] = body;
-  request.body = body.value;
+  const pieces = await readPieces(request, response, limits, lease);
+  const [first] = pieces;
+  const { largeBodies } = limits;
+  // A piece is no larger than what is read from a socket at once.
+  if (pieces.length > 1 && largeBodies !== undefined && sizeOf(pieces) > largeBodies.sizeBytesMin) {
+    const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { pieces, contract });
+    (request as Carrier)[bodyKey] = new LargeJsonBody(judged, contract !== null);
+    return;
+  }
+  const bytes = pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces);
+  const value = parseJsonBytes(bytes, limits, lease);
+  const head = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
+  (request as Carrier)[bodyKey] = { bytes, value, head, isChecked: false };
+}
+
+const sizeOf = (pieces: readonly Buffer[]): number => pieces.reduce((sum, { length }) => sum + length, 0);
+
+async function judgeLarge(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { depthMax, membersMax, workMax, largeBodies }: JsonBodyLimits & { largeBodies: LargeBodies },
+  lease: MemoryLease | null,
+  { pieces, contract }: Pick<LargeBodyTask, 'pieces' | 'contract'>,
+): Promise<LargeBodyFindings> {
+  const workspaceId = contextOf(request).caller?.workspaceId ?? null;
+  const usedBytes = lease?.usedBytes ?? 0;
+  const leaseBytesMax = lease?.leaseBytesMax ?? Number.POSITIVE_INFINITY;
+  const task = { pieces, limits: { depthMax, membersMax, workMax }, contract, usedBytes, leaseBytesMax };
+  const { signal } = abortWhenClientLeaves(response);
+  const judging = largeBodies.judge(task, { workspaceId, signal });
+  const judged = await judging.catch((error: unknown) => {
+    throw signal.aborted ? clientGone() : error;
+  });
+  lease?.charge(judged.usedBytes - usedBytes);
+  return judged;
 }
 
 const jsonContentType = /^application\/json[\t ]*(?:;[\t ]*charset[\t ]*=[\t ]*"?utf-?8"?[\t ]*)?;?$/i;
@@ -108,12 +147,12 @@ function bodyTooLarge(sizeBytesMax: number): GatewayError {
   return new GatewayError('payload_too_large', 'request_too_large', message);
 }
 
-function readBytes(
+function readPieces(
   request: IncomingMessage,
   response: ServerResponse,
   limits: JsonBodyLimits,
   lease: MemoryLease | null,
-): Promise<Buffer> {
+): Promise<Buffer[]> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let sizeBytes = 0;
@@ -124,8 +163,10 @@ function readBytes(
     const settle = (error: unknown): void => {
       clearTimeout(timer);
       request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
-      if (error === null) resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks));
-      else reject(error);
+      if (error !== null) return reject(error);
+      // Most bodies are of one piece, and leave no others behind.
+      if (chunks.length > 1) countTransferred(sizeBytes);
+      resolve(chunks);
     };
     const take = (chunk: Buffer): void => {
       sizeBytes += chunk.length;
@@ -138,8 +179,6 @@ function readBytes(
         }
         heldBytes = sizeBytes;
       }
-      // Most bodies are of one piece, and leave no others behind.
-      if (chunks.length > 0) countTransferred(chunk.length);
       chunks.push(chunk);
     };
     const finish = (): void => settle(null);
@@ -156,78 +195,4 @@ function readBytes(
 /** The client left before it had sent everything; nobody reads this answer, but it is counted as a refusal. */
 export function clientGone(): GatewayError {
   return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
-}
-
-/** Bytes to a JSON value, charged to the lease; throws as `readJsonBody` does. */
-function parseJson(bytes: Buffer, limits: JsonBodyLimits, lease: MemoryLease | null): unknown {
-  if (!isUtf8(bytes)) {
-    throw new GatewayError('invalid_request', 'invalid_utf8', 'The request body is not valid UTF-8.');
-  }
-  const { excess, members, textBytes, valueBytes } = measureJson(bytes, limits);
-  if (excess === 'depth') {
-    const message = `The request body is nested more than ${limits.depthMax} levels deep.`;
-    throw new GatewayError('invalid_request', 'json_too_deep', message);
-  }
-  if (excess === 'members') {
-    const message = `The objects of the request body have more than ${limits.membersMax} members.`;
-    throw new GatewayError('invalid_request', 'json_too_many_members', message);
-  }
-  if (excess === 'work') {
-    const message =
-      'The request body holds too many values: about 300,000 numbers, 45,000 members or 16,000 messages are the most that ' +
-      'is accepted. Send fewer, or several requests.';
-    throw new GatewayError('invalid_request', 'json_too_complex', message);
-  }
-  if (lease !== null) {
-    const wholeBytes = lease.usedBytes + textBytes + valueBytes;
-    if (wholeBytes > lease.leaseBytesMax) throw tooComplex(wholeBytes, lease.leaseBytesMax);
-    lease.charge(textBytes + valueBytes);
-  }
-  let value: unknown;
-  try {
-    value = JSON.parse(bytes.toString('utf8'));
-  } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error;
-    throw malformed(bytes);
-  } finally {
-    lease?.give(textBytes);
-  }
-  if (countMembers(value) < members) throw duplicated(bytes);
-  return value;
-}
-
-function duplicated(bytes: Buffer): GatewayError {
-  const { code, message, param } = describeBreach(duplicateBreach(findDuplicateMember(bytes) ?? []));
-  return new GatewayError('invalid_request', code, message, { param });
-}
-
-function tooComplex(wholeBytes: number, bytesMax: number): GatewayError {
-  const message =
-    `The request body holds so many values that it would take ${wholeBytes} bytes of memory: at most ${bytesMax} are ` +
-    'there for one request. Send fewer values, or several requests.';
-  return new GatewayError('payload_too_large', 'request_too_complex', message);
-}
-
-const placedBytesMax = 262_144;
-
-const byteOrderMark = Buffer.from('\uFEFF');
-
-// V8's own message quotes the body and often has no position.
-function malformed(bytes: Buffer): GatewayError {
-  if (bytes.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
-    const message = 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.';
-    return new GatewayError('invalid_request', 'invalid_json', message);
-  }
-  // To find the place takes a hundred times as long as to parse a text.
-  if (bytes.length > placedBytesMax) {
-    const message = `The request body is not valid JSON. It is too long (${bytes.length} bytes) to say where.`;
-    return new GatewayError('invalid_request', 'invalid_json', message);
-  }
-  const offset = jsonErrorOffset(bytes);
-  const before = bytes.subarray(0, offset);
-  const line = before.toString('latin1').split('\n').length;
-  const column = before.subarray(before.lastIndexOf(0x0a) + 1).toString('utf8').length + 1;
-  const what = offset >= bytes.length ? 'it ends too early' : 'an unexpected character';
-  const message = `The request body is not valid JSON: ${what} at byte ${offset} (line ${line}, column ${column}).`;
-  return new GatewayError('invalid_request', 'invalid_json', message);
 }

@@ -17,6 +17,8 @@ export type RouteRequest = {
   query?: ZodType | 'relayed';
   body?: ZodType | 'multipart' | 'json-bytes' | 'relayed';
   bodySchema?: ZodType;
+  /** By which the threads check a large body; of others, the handler does it. */
+  contract?: string;
   /** A relayed body is a form, for the document. Otherwise it is JSON. */
   isForm?: boolean;
   /**

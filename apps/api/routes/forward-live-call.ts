@@ -85,11 +85,11 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
   return {
     method: 'POST',
     ...route,
-    request: { body: 'json-bytes', bodySchema: schema, headers },
+    request: { body: 'json-bytes', bodySchema: schema, contract: route.path, headers },
     handler: async (request, response) => {
-      const { value } = jsonBodyOf(request);
-      requireGoodBody(value);
-      const body = value as LiveBody;
+      const json = jsonBodyOf(request);
+      if (!json.isChecked) requireGoodBody(json.value);
+      const body = json.head as LiveBody;
       refuseWhenUnlogged(deps.requestLog);
       const { workspaceId, defaults } = callerOf(request);
       const credentials = credentialsOf(request.headers);
@@ -110,7 +110,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
             credentials,
             metadata: metadataOf(request),
             pathname: route.path,
-            request: toForward(operation, request, body, controller.signal),
+            request: toForward(operation, request, body, controller.signal, json.value),
           });
           const { target, model, leaf, attempts, outcome } = run;
           const call: Call = {
@@ -141,7 +141,9 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
         isRecorded: false,
       };
       const controller = abortWhenClientLeaves(response);
-      const outcome = await deps.forward(toForward(operation, request, body, controller.signal), target);
+      // The value of a large body is made when an adapter needs it; most send the bytes.
+      const parsed = json.isChecked ? undefined : json.value;
+      const outcome = await deps.forward(toForward(operation, request, body, controller.signal, parsed), target);
       return answer(deps, request, response, call, outcome, controller, {
         // As for a call with a config, which may also have been tried again, elsewhere, or not at all.
         'x-gateway-provider': target.provider,
@@ -156,12 +158,12 @@ function toForward(
   request: Request,
   body: LiveBody,
   signal: AbortSignal,
+  parsed: unknown,
 ): ForwardRequest {
-  const { bytes, value } = jsonBodyOf(request);
   return {
     operation,
-    body: bytes,
-    parsed: value as Record<string, unknown>,
+    body: jsonBodyOf(request).bytes,
+    parsed: parsed as Record<string, unknown> | undefined,
     model: body.model,
     stream: body.stream === true,
     includeUsage: body.stream_options?.include_usage === true,

@@ -49,10 +49,11 @@ export async function readRelayBody(
   if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
     await readJsonBody(request, response, limits.jsonBody);
     const body = jsonBodyOf(request);
-    const model = modelOf(body);
+    const { model: named, stream } = body.head ?? {};
+    const model = typeof named === 'string' ? named : null;
     return {
       model,
-      asksForStream: memberOf(body, 'stream') === true,
+      asksForStream: stream === true,
       isStreamed: false,
       send: (sent) => jsonOf(body, sent === model ? null : sent),
     };
@@ -74,15 +75,6 @@ export async function readRelayBody(
       };
     },
   };
-}
-
-function memberOf({ value }: JsonBody, name: string): unknown {
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
-}
-
-function modelOf(body: JsonBody): string | null {
-  const model = memberOf(body, 'model');
-  return typeof model === 'string' ? model : null;
 }
 
 const jsonOf = ({ bytes }: JsonBody, model: string | null): SentBody => ({

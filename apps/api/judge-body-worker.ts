@@ -1,0 +1,62 @@
+import { setPriority } from 'node:os';
+import { isMainThread } from 'node:worker_threads';
+import { move, transferableSymbol, valueSymbol } from 'piscina';
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
+import { headNames, type BodyHead, type LargeBodyFindings, type LargeBodyTask } from '#libs/http/large-body.ts';
+import { parseJsonBytes } from '#libs/http/parse-json-bytes.ts';
+import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
+import { createBodyCheck } from '#libs/validation/check-body.ts';
+
+// Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+if (process.platform === 'linux' && !isMainThread) setPriority(0, 5);
+
+export type LargeBodyRefusal = {
+  refusal: { kind: ErrorKind; code: string | null; message: string; param: string | null };
+};
+
+/** Runs in a thread: what `readJsonBody` does with a small body, and the check of its contract. */
+export default function judgeInThread({ pieces, ...task }: LargeBodyTask): unknown {
+  const bytes = joined(pieces);
+  try {
+    const found = judge(bytes, task);
+    return move({ [transferableSymbol]: [bytes.buffer], [valueSymbol]: found });
+  } catch (error) {
+    free(bytes);
+    if (!(error instanceof GatewayError)) throw error;
+    const { kind, code, message, param } = error;
+    return { refusal: { kind, code, message, param } } satisfies LargeBodyRefusal;
+  }
+}
+
+function judge(bytes: Buffer, { limits, contract, usedBytes, leaseBytesMax }: Omit<LargeBodyTask, 'pieces'>) {
+  // Charged where the request is: here it is only counted. What threads hold at once is bounded by their number.
+  const lease = {
+    usedBytes,
+    leaseBytesMax,
+    charge: (more: number): void => void (lease.usedBytes += more),
+    give: (less: number): void => void (lease.usedBytes -= less),
+  };
+  const value = parseJsonBytes(bytes, limits, lease);
+  if (contract !== null) createBodyCheck(contract as BatchEndpoint)(value);
+  return { bytes, head: headOf(value), usedBytes: lease.usedBytes } satisfies LargeBodyFindings;
+}
+
+function headOf(value: unknown): BodyHead {
+  if (typeof value !== 'object' || value === null) return null;
+  const members = headNames.filter((name) => Object.hasOwn(value, name));
+  return Object.fromEntries(members.map((name) => [name, (value as Record<string, unknown>)[name]]));
+}
+
+/** The pieces as one, and nothing left of them: the garbage collector of a thread that waits has no reason to look. */
+function joined(pieces: readonly Uint8Array[]): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(pieces.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+    free(piece);
+  }
+  return bytes;
+}
+
+const free = ({ buffer }: Uint8Array): void => void (buffer as ArrayBuffer).transfer(0);

@@ -1,0 +1,54 @@
+import type { LargeBodies, LargeBodyFindings, LargeBodyTask } from '#libs/http/large-body.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
+import type { LargeBodyRefusal } from './judge-body-worker.ts';
+
+/** Below it, the worst body takes some 30 ms; a chat of ten thousand words has 60 KiB. */
+const sizeBytesMin = 262_144;
+
+// The worst body takes a tenth of a second: for the start of a thread on a busy machine.
+const timeoutMs = 10_000;
+
+// Beside them the budget of memory bounds those that wait.
+const waitingMax = { ofGroup: 32, ofAll: 256 };
+
+/** The threads that parse and check large bodies, so that none of them holds up the calls of others. */
+export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'>): LargeBodies & {
+  stop: () => Promise<void>;
+} {
+  const lane = createThreadLane<LargeBodyTask, LargeBodyFindings | LargeBodyRefusal>({
+    module: new URL('./judge-body-worker.ts', import.meta.url),
+    threads,
+    threadMemoryMb: 256,
+    // To start one takes a third of a second, which calls with images would notice.
+    idleTimeoutMs: 600_000,
+    waitingMax,
+  });
+  return {
+    sizeBytesMin,
+    async judge(task, { workspaceId, signal }) {
+      const pieces = task.pieces.map(alone);
+      const moved = pieces.map(({ buffer }) => buffer);
+      const found = await lane.run({ ...task, pieces }, { timeoutMs, group: workspaceId ?? '', signal, moved });
+      if (found === null) throw unjudged();
+      if (!('refusal' in found)) return { ...found, bytes: Buffer.from(found.bytes.buffer) };
+      const { kind, code, message, param } = found.refusal;
+      throw new GatewayError(kind, code, message, { param });
+    },
+    stop: () => lane.stop(),
+  };
+}
+
+/** A piece with memory of its own, which can move: Node has small ones share theirs. */
+function alone(piece: Buffer): Buffer<ArrayBuffer> {
+  const { buffer, length } = piece;
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === length) return piece as Buffer<ArrayBuffer>;
+  const copy = Buffer.allocUnsafeSlow(length);
+  copy.set(piece);
+  return copy;
+}
+
+const unjudged = (): GatewayError =>
+  new GatewayError('unavailable', 'server_overloaded', 'The body could not be checked in time. Try again shortly.', {
+    retryAfterMs: 1_000,
+  });
