@@ -303,6 +303,22 @@ test('a body with too many members is refused', async () => {
   expect((await send('{"a":{"b":1},"c":{"d":1}}')).status).toBe(400);
 });
 
+test('settings may have less in them than conversations, because their schemas tell the first problem last', async () => {
+  const members = (count: number): string =>
+    JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${index}`, 1])));
+  await using large = await serveForTest(routes);
+  const send = async (path: string, body: string) => {
+    const headers = { authorization: 'Bearer all', 'content-type': 'application/json' };
+    const answer = await fetch(large.url + path, { method: 'POST', body, headers });
+    return [answer.status, ((await answer.json()) as { error?: { code: string } }).error?.code];
+  };
+  expect(await send('/v1/batches', members(10_001))).toEqual([400, 'json_too_many_members']);
+  expect(await send(chat, members(10_001))).toEqual([200, undefined]);
+  const long = JSON.stringify('x'.repeat(1_100_000));
+  expect(await send('/v1/batches', long)).toEqual([413, 'request_too_large']);
+  expect(await send(chat, long)).toEqual([200, undefined]);
+});
+
 test('input that does not fit its schema is refused with OpenAI codes and the param', async () => {
   const errorOf = async (body: unknown) => (await post('/v1/batches', JSON.stringify(body))).error;
   const endpoint = '/v1/embeddings';
