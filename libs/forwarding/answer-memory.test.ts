@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
-import { chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
-import type { UpstreamScript } from '#test/upstream.ts';
-import type { ForwardRequest, JsonAnswer, Outcome } from './answer.ts';
+import { chatRequest, completion, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
+import { streamOf, type UpstreamScript } from '#test/upstream.ts';
+import type { ForwardRequest, JsonAnswer, Outcome, StreamAnswer } from './answer.ts';
 
 const mebibyte = 1_048_576;
 const json = { 'content-type': 'application/json' };
@@ -134,6 +134,22 @@ test('an event of a stream that grows past what the call may have ends the strea
   );
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'server_overloaded' } });
   expect(held()).toBe(0);
+});
+
+test('an event of so many values that it would hold up other calls ends the stream, and one long text does not', async () => {
+  const eventOf = (x: string): UpstreamScript => {
+    const payload = JSON.stringify({
+      id: 'c',
+      choices: [{ index: 0, delta: { content: 'a' }, finish_reason: 'stop' }],
+    });
+    return streamOf([`${payload.slice(0, -1)},"x":${x}}`]);
+  };
+  const dense = await settle(eventOf(`[${'{},'.repeat(60_000)}{}]`), { stream: true });
+  expect(dense).toMatchObject({ kind: 'failed', error: { code: 'upstream_response_too_large' } });
+  expect(rig.upstream.requests).toHaveLength(1);
+  await rig.stop();
+  const text = await settle(eventOf(JSON.stringify('word '.repeat(200_000))), { stream: true });
+  expect((await readStream(text as StreamAnswer)).summary).toMatchObject({ complete: true });
 });
 
 test('an answer that passes is not read for its usage where there is no memory for a copy of it', async () => {

@@ -26,8 +26,10 @@ type Options = {
 const countedBytesMin = 65_536;
 /** A text takes two bytes a character when one of them is wide. */
 const charCopies = 2;
-/** As of whole answers (attempt.ts). */
+/** As of whole answers (read-body.ts). */
 const depthMax = 512;
+/** Some 30 ms of parsing, as of requests: events come in order, so that none of them is read in a thread. */
+const workMax = 320_000;
 
 /** How a stream may end that has said everything. */
 const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
@@ -157,8 +159,9 @@ export function openEventStream(options: Options): EventStream {
 
   /** What it takes to read a large event as JSON; throws when the call may never have so much. */
   const parseCost = (data: string): number => {
-    const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY };
+    const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY, workMax };
     const { excess, textBytes, valueBytes } = measureJson(Buffer.from(data), limit);
+    if (excess === 'work') throw faults().tooManyValues();
     if (excess !== null) throw faults().invalid(`sent an event that is nested more than ${depthMax} levels deep`);
     const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
     if (textBytes + valueBytes > freeBytes) throw faults().tooComplex(textBytes + valueBytes, freeBytes);

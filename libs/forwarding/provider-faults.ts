@@ -30,6 +30,11 @@ function faultsOf(label: string, secrets: readonly string[]) {
         'upstream_response_too_large',
         `${label} sent a body of so many values that reading it takes ${bytes} bytes of memory or more, and ${limit} are there for it.`,
       ),
+    tooManyValues: (): GatewayError =>
+      failed(
+        'upstream_response_too_large',
+        `${label} sent an event of so many values that reading it would hold up other calls. Ask for it without a stream.`,
+      ),
     notRead: (ms: number): GatewayError =>
       failed(
         'upstream_response_too_large',
