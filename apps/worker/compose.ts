@@ -5,7 +5,7 @@ import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue } from '#libs/batches/batch-queues.ts';
 import { closeBatch } from '#libs/batches/close-batch.ts';
 import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
-import { createSmallFinisher } from '#libs/batches/finish-small.ts';
+import { createFinishSmall } from '#libs/batches/finish-small.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
@@ -98,7 +98,6 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     onValidated: () => dispatcher.wake(),
     logger,
   });
-  const smallFinisher = createSmallFinisher({ finalise: (id, signal) => batchFiles.finalise(id, signal), logger });
   const runner = createChunkRunner({
     db,
     eventLog,
@@ -115,7 +114,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     isCrowded: () => chunkWorker?.isCrowded() === true || room.inFlight().waiting > 0,
     isLogFull: () => requestLog.isFull(),
     inputBlob,
-    onSmallDone: (batchId) => smallFinisher.finish(batchId),
+    finishSmall: createFinishSmall({ finalise: (batch, signal) => batchFiles.finalise(batch, signal), logger }),
     onChunkDone: () => dispatcher.wake(),
     logger,
   });
@@ -191,7 +190,6 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       waits,
       platform.queuePart,
       dispatcher,
-      smallFinisher,
       createHousekeeping({ db, queue, logger }),
       jobs,
       platform.outlastingOutages({

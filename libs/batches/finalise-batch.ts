@@ -9,7 +9,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { splitChunk } from '#libs/validation/json-lines.ts';
 import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { dropFinaliseJob } from './finish-small.ts';
+import { dropRemains } from './finish-small.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 
@@ -37,9 +37,9 @@ const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
  * a result as `batch_cancelled` or `batch_expired`, and then, in one transaction, the files and the terminal event.
  * Running twice is harmless: the transaction decides who won, and the loser's blobs are swept.
  */
-export async function finaliseBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
-  const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
-  if (!batch || batch.status !== 'finalizing') return batch;
+export async function finaliseBatch(deps: Deps, batch: BatchRow, signal: AbortSignal): Promise<BatchRow> {
+  if (batch.status !== 'finalizing') return batch;
+  const batchId = batch.id;
   const files = { output: createResultFile(deps.blobs), error: createResultFile(deps.blobs) };
   try {
     await writeLines(deps, batch, files, signal);
@@ -229,14 +229,7 @@ async function finish(
       await deps.recordFile(unit, { id, filename, blob, expiresAfterSeconds: batch.output_expires_after_seconds });
     }
     const after = await unit.append(batchModel, batch.id, events);
-    // Of a batch that expired, chunks may be out with a worker that has not noticed yet.
-    await unit.tx
-      .updateTable('batch_chunk')
-      .set({ state: 'done' })
-      .where('batch_id', '=', batch.id)
-      .where('state', '<>', 'done')
-      .execute();
-    await dropFinaliseJob(unit.tx, batch.id);
+    await dropRemains(unit.tx, batch.id);
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
   });

@@ -1,20 +1,19 @@
 import { sql, type Transaction } from 'kysely';
 import { v5 as uuidv5 } from 'uuid';
 import type { Database } from '#libs/database/schema.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from './batch-model.ts';
 import { finaliseQueue, smallLane } from './batch-queues.ts';
+import { createSlots } from './slots.ts';
 
 const jobNamespace = 'b7a0a1f0-3f0e-5d0b-8a35-5d1f54a8e6c1';
 /** Lines of a batch that is finished where its last line was settled: its files take a moment to write. */
 const smallLinesMax = 1_000;
 // The job is for a worker that is gone meanwhile, or that could not write the files.
 const jobDelayMs = 15_000;
-/** Batches whose files are written at once, and those that wait for it; of more, the job comes. */
-const finishedAtOnce = 4;
-const waitingMax = 256;
+/** Batches whose files are written at once: each has a page of them in memory. */
+const finishedAtOnce = 8;
 
 const jobIdOf = (batchId: string): string => uuidv5(batchId, jobNamespace);
 
@@ -34,49 +33,38 @@ export async function enqueueFinalise(
   await queue.enqueue(tx, finaliseQueue, { batch_id: batch.id }, { id: jobIdOf(batch.id), ...small, ...later });
 }
 
-/** Deletes that job, in the transaction that ends the batch, unless it is what ends it. */
-export async function dropFinaliseJob(tx: Transaction<Database>, batchId: string): Promise<void> {
+/**
+ * Leaves nothing of an ended batch behind, in the transaction that ends it: its job, unless that is what ends it, and chunks
+ * that are out with a worker that has not noticed yet.
+ */
+export async function dropRemains(tx: Transaction<Database>, batchId: string): Promise<void> {
   await sql`
-    delete from pgboss.job
-    where name = ${finaliseQueue.name} and id = ${jobIdOf(batchId)}::uuid and state = 'created'`.execute(tx);
+    with dropped as (
+      delete from pgboss.job
+      where name = ${finaliseQueue.name} and id = ${jobIdOf(batchId)}::uuid and state = 'created'
+    )
+    update batch_chunk set state = 'done' where batch_id = ${batchId} and state <> 'done'`.execute(tx);
 }
 
-export type SmallFinisher = Part & {
-  /** Finishes the batch soon; what fails, or is too much, is left to the job. */
-  finish(batchId: string): void;
-};
+/**
+ * Finishes a batch where its last line was settled; what fails is left to the job. Never rejects. The settle waits for it,
+ * and so does its chunk's place: no more are settled than are finished.
+ */
+export type FinishSmall = (batch: BatchRow, signal: AbortSignal) => Promise<void>;
 
-/** Finishes small batches right after their last line was settled: 50 a second do not fit through a queue of jobs. */
-export function createSmallFinisher(deps: {
-  finalise: (batchId: string, signal: AbortSignal) => Promise<void>;
+export function createFinishSmall(deps: {
+  finalise: (batch: BatchRow, signal: AbortSignal) => Promise<void>;
   logger: Logger;
-}): SmallFinisher {
-  const stopping = new AbortController();
-  const waiting: string[] = [];
-  const running = new Set<Promise<void>>();
-
-  async function work(): Promise<void> {
-    for (let id = waiting.shift(); id !== undefined && !stopping.signal.aborted; id = waiting.shift()) {
-      try {
-        await deps.finalise(id, stopping.signal);
-      } catch (error) {
-        if (!stopping.signal.aborted) deps.logger.warn({ err: error, batch_id: id }, 'batch is finished later');
-      }
+}): FinishSmall {
+  const room = createSlots({ callsMax: finishedAtOnce, bytesMax: Number.POSITIVE_INFINITY });
+  return async (batch, signal) => {
+    if (!(await room.acquire(0, { signal }))) return;
+    try {
+      await deps.finalise(batch, signal);
+    } catch (error) {
+      if (!signal.aborted) deps.logger.warn({ err: error, batch_id: batch.id }, 'batch is finished later');
+    } finally {
+      room.release(1, 0);
     }
-  }
-
-  return {
-    name: 'small batches',
-    finish(batchId) {
-      if (waiting.length >= waitingMax || stopping.signal.aborted) return;
-      waiting.push(batchId);
-      if (running.size >= finishedAtOnce) return;
-      const worker = work().finally(() => running.delete(worker));
-      running.add(worker);
-    },
-    async stop() {
-      stopping.abort();
-      await Promise.all(running);
-    },
   };
 }

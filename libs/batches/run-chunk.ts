@@ -15,6 +15,7 @@ import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
 import { putOffChunk } from './put-off-chunk.ts';
 import { isRedelivered, takeUpRedelivered, type ChunkRow } from './redelivery.ts';
+import type { FinishSmall } from './finish-small.ts';
 import type { LineWaits } from './line-waits.ts';
 import { runLines } from './run-lines.ts';
 import { prepareSettling } from './settle-group.ts';
@@ -52,8 +53,7 @@ type Deps = {
   isLogFull: () => boolean;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
   inputBlob: (batch: BatchRow) => Promise<string>;
-  /** The last line of a small batch was settled. */
-  onSmallDone: (batchId: string) => void;
+  finishSmall: FinishSmall;
   /** A chunk is done: the dispatcher may release another. */
   onChunkDone: () => void;
   logger: Logger;
@@ -109,7 +109,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
           await withRoom(deps, room, found, claim, async () => {
             const ready = await whenDatabaseAnswers(() => prepare(deps, job, found), waiting);
             if (ready.action === 'drop') return;
-            if (ready.action === 'stop') return await closeChunk(claim, job.payload.chunk);
+            if (ready.action === 'stop') return await closeChunk(claim, found.chunk);
             const call = async (): Promise<void> => {
               isCalling = true;
               await runReady(deps, { ...ready, ...claim });
@@ -183,6 +183,7 @@ async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | 
     .executeTakeFirst();
   if (batch && chunk && chunk.state !== 'done') return { batch, chunk };
   deps.logger.warn({ batch_id: batchId, chunk: number }, 'chunk job without work is dropped');
+  await deps.queue.complete(deps.db, chunkQueue, job);
   return null;
 }
 
@@ -198,7 +199,7 @@ async function withRoom(
   claim: Claim,
   work: () => Promise<void>,
 ): Promise<void> {
-  if (batch.status !== 'in_progress') return await closeChunk(claim, chunk.chunk);
+  if (batch.status !== 'in_progress') return await closeChunk(claim, chunk);
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const stop = AbortSignal.any([leftInProgress, claim.draining, claim.job.signal]);
   let hasRoom: boolean;
@@ -215,7 +216,7 @@ async function withRoom(
     }
   }
   if (claim.job.signal.aborted) return;
-  if (leftInProgress.aborted) await closeChunk(claim, chunk.chunk);
+  if (leftInProgress.aborted) await closeChunk(claim, chunk);
   else await handBack(deps, claim);
 }
 
@@ -255,11 +256,14 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
     await putOffChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
     const until = new Date(end.resumeAtMs).toISOString();
     deps.logger.info({ batch_id: batch.id, chunk: chunk.chunk, until }, 'chunk is put off: all of its lines wait');
-  } else await closeChunk(run, chunk.chunk);
+  } else await closeChunk(run, chunk);
 }
 
-async function closeChunk({ job, settler }: Pick<Claim, 'job' | 'settler'>, chunk: number): Promise<void> {
-  const outcome = await settler.close({ chunk, job });
+async function closeChunk(
+  { job, settler }: Pick<Claim, 'job' | 'settler'>,
+  { chunk, line_count: lines }: ChunkRow,
+): Promise<void> {
+  const outcome = await settler.close({ chunk, lines, job });
   if (outcome === 'incomplete') throw new Error(`chunk ${chunk} of ${job.payload.batch_id} has lines without a result`);
 }
 

@@ -6,7 +6,7 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { chunkQueue } from './batch-queues.ts';
-import { enqueueFinalise, isSmall } from './finish-small.ts';
+import { enqueueFinalise, isSmall, type FinishSmall } from './finish-small.ts';
 import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
 import { resultsRoot } from './results-root.ts';
 
@@ -25,11 +25,13 @@ export type SettleDeps = {
   eventLog: EventLog;
   queue: JobQueue;
   logger: Logger;
-  /** The last line of a small batch has its result: this process finishes it. */
-  onSmallDone: (batchId: string) => void;
+  finishSmall: FinishSmall;
+  /** Aborts when the process is out of time. */
+  signal: AbortSignal;
 };
 
-export type ChunkClaim = { chunk: number; job: { id: string; retryCount: number } };
+/** `lines`: how many the chunk had when it was claimed. */
+export type ChunkClaim = { chunk: number; lines: number; job: { id: string; retryCount: number } };
 
 /**
  * `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. `incomplete`: lines of
@@ -39,8 +41,8 @@ export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
 
 /**
  * One short transaction under the stream's lock: inserts the results that are new, closes the chunks, and appends what
- * the database says it inserted. The transaction that brings the last result also ends the taking of results; of a small
- * batch, `onSmallDone` is told then.
+ * the database says it inserted. The transaction that brings the last result also ends the taking of results; a
+ * small batch is finished right after it.
  */
 export async function settleGroup(
   deps: SettleDeps,
@@ -50,20 +52,20 @@ export async function settleGroup(
 ): Promise<CloseOutcome[]> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' } };
   const sorted = firstOfEachLine(group);
-  const { outcomes, isDone } = await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+  const { outcomes, done } = await deps.eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
     const batch = await unit.load(batchModel, id);
     if (!batch || !takesResults(batch)) {
       if (group.length > 0)
         deps.logger.warn({ batch_id: id, lines: group.length, status: batch?.status }, 'results came too late');
       for (const { job } of claims) await deps.queue.complete(unit.tx, chunkQueue, job);
-      return { outcomes: claims.map(() => 'refused' as const), isDone: false };
+      return { outcomes: claims.map(() => 'refused' as const), done: null };
     }
     const inserted = await insertResults(unit.tx, batch, sorted);
-    const outcomes = await closeChunks(deps.queue, unit.tx, batch, claims);
+    const outcomes = await closeChunks(deps.queue, unit.tx, { batch, inserted }, claims);
     const after = await decideAndAppend(deps.queue, unit, batch, inserted);
-    return { outcomes, isDone: after.status === 'finalizing' && isSmall(after) };
+    return { outcomes, done: after.status === 'finalizing' && isSmall(after) ? after : null };
   });
-  if (isDone) deps.onSmallDone(id);
+  if (done) await deps.finishSmall(done, deps.signal);
   return outcomes;
 }
 
@@ -114,13 +116,15 @@ async function insertResults(
 async function closeChunks(
   queue: JobQueue,
   tx: Transaction<Database>,
-  batch: BatchRow,
+  { batch, inserted }: { batch: BatchRow; inserted: readonly LineResult[] },
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
   const outcomes: CloseOutcome[] = [];
-  for (const { chunk, job } of claims) {
-    // A cancelled batch leaves lines undone; its last event counts them.
-    if (batch.status === 'in_progress' && (await countUnsettled(tx, batch, chunk)) > 0) {
+  for (const { chunk, lines, job } of claims) {
+    // A cancelled batch leaves lines undone; its last event counts them. A chunk whose lines all got their rows just now,
+    // as a small batch's do, need not be counted.
+    const isWhole = inserted.filter((result) => result.chunk === chunk).length === lines;
+    if (batch.status === 'in_progress' && !isWhole && (await countUnsettled(tx, batch, chunk)) > 0) {
       outcomes.push('incomplete');
       continue;
     }

@@ -27,10 +27,7 @@ type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; re
  * the database says it inserted, never from the worker's memory. While the database is away the results wait here,
  * bounded by the worker's slots.
  */
-export function createSettler(
-  deps: SettleDeps & { signal: AbortSignal },
-  batch: { id: string; workspaceId: string },
-): Settler {
+export function createSettler(deps: SettleDeps, batch: { id: string; workspaceId: string }): Settler {
   let results: LineResult[] = [];
   let bytes = 0;
   /** Results taken so far, and of these the ones that are committed or given up. */
@@ -125,7 +122,7 @@ export function createSettler(
  * results are paid for and must not be lost to an outage.
  */
 async function settleUntilDone(
-  deps: SettleDeps & { signal: AbortSignal },
+  deps: SettleDeps,
   batch: { id: string; workspaceId: string },
   group: readonly LineResult[],
   claims: readonly ChunkClaim[],

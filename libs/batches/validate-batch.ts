@@ -15,6 +15,8 @@ import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { releaseOrder } from './dispatch-chunks.ts';
 
+const longReadMs = 1_000;
+
 type VirtualKey = { id: string; slug: string; provider: string };
 
 type Deps = {
@@ -74,8 +76,9 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     'batch validated',
   );
   if (!result.valid) return await fail(deps, batch, result.errors);
-  // Deleted while it was being read: OpenAI fails such a batch, and afterwards the deletion only unlinks.
-  if (!(await deps.findInput(batch.workspace_id, batch.input_file_id)))
+  // Deleted while it was being read: OpenAI fails such a batch, and afterwards the deletion only unlinks. (Of a small file,
+  // nobody can tell the one from the other.)
+  if (durationMs >= longReadMs && !(await deps.findInput(batch.workspace_id, batch.input_file_id)))
     return await fail(deps, batch, [missingInput(batch.input_file_id)]);
   return await startRunning(deps, batch, result);
 }

@@ -48,18 +48,21 @@ export type JobQueue = Part & {
   ): Promise<void>;
   /**
    * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
+   * `claimedAtOnce`: so many jobs are claimed, run side by side and completed together by each of these, and done again
+   * together when a handler throws; for short jobs that may be repeated. Default 1.
    * `outlastOutages`: one that fails because the database is away is begun anew under the same claim until it answers,
    * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated. `priorities`: only jobs
    * of these.
    */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
-    options: { concurrency: number; outlastOutages?: boolean; priorities?: Priorities },
+    options: { concurrency: number; claimedAtOnce?: number; outlastOutages?: boolean; priorities?: Priorities },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /**
    * As `work`, of a queue whose jobs are enqueued with a `group`: `concurrency` at a time in this process, of one group
-   * at most `concurrencyOfGroup`. Jobs without a group count only among all. For queues with a heartbeat of 10 s.
+   * at most `concurrencyOfGroup`. Jobs without a group count only among all. For queues with a heartbeat of 10 s. The
+   * handler completes its job, or gives it back, itself; where it throws, the job is done again.
    */
   workInGroups<Payload extends object>(
     queue: QueueDefinition<Payload>,
@@ -137,7 +140,7 @@ export function createJobQueue(deps: {
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
     },
-    async work(queue, { concurrency, outlastOutages = false, priorities = {} }, handler) {
+    async work(queue, { concurrency, claimedAtOnce = 1, outlastOutages = false, priorities = {} }, handler) {
       const outlasting: typeof handler = async (job) => {
         await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
       };
@@ -163,7 +166,12 @@ export function createJobQueue(deps: {
         };
       // Of the queue itself only its cached options are read here; the polling outlasts outages by itself.
       for (let index = 0; index < concurrency; index += 1)
-        await startWorker(boss, queue, priorities, logged(outlastOutages ? outlasting : handler));
+        await startWorker(
+          boss,
+          queue,
+          { ...priorities, batchSize: claimedAtOnce },
+          logged(outlastOutages ? outlasting : handler),
+        );
     },
     workInGroups(queue, limits, handler) {
       const worker = startGroupWorker({ boss, logger, onError: logError }, queue, limits, handler);
@@ -259,32 +267,35 @@ async function outlastOutage(
 }
 
 /**
- * One pg-boss worker. It fetches again at once after a job (pg-boss waits for its poll interval when the batch size
- * is 1), and waits for a NOTIFY or its poll only when the queue was empty.
+ * One pg-boss worker. It fetches again at once after its jobs (pg-boss waits for its poll interval when it got as many as
+ * it asked for, or fewer), and waits for a NOTIFY or its poll only when the queue was empty.
  */
 async function startWorker<Payload extends object>(
   boss: PgBoss,
   queue: QueueDefinition<Payload>,
-  priorities: Priorities,
+  claims: Priorities & { batchSize: number },
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
 ): Promise<void> {
   const workerId = await boss.work(
     queue.name,
     // A job that the monitor takes from a dead worker, or that waited to be tried again, is told by no NOTIFY.
-    { ...priorities, batchSize: 1, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
+    { ...claims, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
     async (jobs: Job<Payload>[]) => {
-      for (const job of jobs) {
-        try {
-          await handler({
-            id: job.id,
-            payload: queue.payload.parse(job.data),
-            signal: job.signal,
-            retryCount: job.retryCount,
-          });
-        } finally {
-          boss.notifyWorker(workerId);
-        }
+      try {
+        await allSettled(
+          jobs.map(async ({ id, data, signal, retryCount }) => {
+            await handler({ id, payload: queue.payload.parse(data), signal, retryCount });
+          }),
+        );
+      } finally {
+        boss.notifyWorker(workerId);
       }
     },
   );
+}
+
+/** Rejects with the first error, but only when all of them have ended: no handler outlives its claim. */
+async function allSettled(work: readonly Promise<void>[]): Promise<void> {
+  const failed = (await Promise.allSettled(work)).find((result) => result.status === 'rejected');
+  if (failed) throw failed.reason;
 }

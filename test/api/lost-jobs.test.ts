@@ -33,7 +33,7 @@ test(
     const eventLog = createEventLog(database.db);
     const id = await createRunningBatch(database, { eventLog }, { lines: 1 });
     await settleGroup(
-      { eventLog, queue, logger, onSmallDone: () => {} },
+      { eventLog, queue, logger, finishSmall: () => Promise.resolve(), signal: new AbortController().signal },
       { id, workspaceId: 'ws_1' },
       [lineResult(id, 1)],
       [],

@@ -14,10 +14,11 @@ import type { Platform } from '../../platform/compose.ts';
 import type { WorkerConfig } from '../config.ts';
 
 // Input files that are checked, and batches whose result files are written. Those of millions of lines take minutes; small
-// ones have places of their own, and mostly wait for the database.
+// ones have places of their own, and mostly wait for the database: several share the statements that claim and complete
+// their jobs.
 const lanes = [
   { concurrency: 2, priorities: { maxPriority: smallLane - 1 } },
-  { concurrency: 4, priorities: { minPriority: smallLane } },
+  { concurrency: 3, claimedAtOnce: 4, priorities: { minPriority: smallLane } },
 ];
 
 type Deps = {
@@ -33,8 +34,8 @@ type Deps = {
 };
 
 export type BatchFileJobs = {
-  /** Ends a batch that takes no more results. */
-  finalise(batchId: string, signal: AbortSignal): Promise<void>;
+  /** Ends a batch that takes no more results; of any other, does nothing. */
+  finalise(batch: BatchRow, signal: AbortSignal): Promise<void>;
   /** Begins to work on the queues; `stopping` ends what is under way. */
   work(stopping: AbortSignal): Promise<void>;
 };
@@ -79,8 +80,8 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
     if (batch?.status === 'in_progress') deps.onValidated();
   }
 
-  async function finalise(batchId: string, signal: AbortSignal): Promise<void> {
-    const batch = await finaliseBatch(
+  async function finalise(batch: BatchRow, signal: AbortSignal): Promise<void> {
+    const after = await finaliseBatch(
       {
         db,
         eventLog,
@@ -92,11 +93,11 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
           await files.record(unit, id, { purpose: 'batch_output', ...file });
         },
       },
-      batchId,
+      batch,
       signal,
     );
-    if (!batch || !isTerminal(batch.status)) return;
-    const { id, status, completed, failed } = batch;
+    if (!isTerminal(after.status)) return;
+    const { id, status, completed, failed } = after;
     logger.info({ batch_id: id, status, completed, failed }, 'batch ended');
   }
 
@@ -114,7 +115,10 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
         }
       };
       await workOn(validateQueue, validate);
-      await workOn(finaliseQueue, finalise);
+      await workOn(finaliseQueue, async (batchId, signal) => {
+        const batch = await db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
+        if (batch) await finalise(batch, signal);
+      });
     },
   };
 }

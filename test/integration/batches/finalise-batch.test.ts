@@ -65,7 +65,7 @@ async function finalise(id: string, input = 'unused'): Promise<Map<string, Store
       releaseTarget: () => Promise.resolve(),
       logger: silent,
     },
-    id,
+    await readBatch(database, id),
     new AbortController().signal,
   );
   return files;

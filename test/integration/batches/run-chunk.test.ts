@@ -77,7 +77,7 @@ function setUp(
     waits: { begin: () => () => {} },
     isCrowded: () => false,
     isLogFull: () => false,
-    onSmallDone: () => {},
+    finishSmall: () => Promise.resolve(),
     async callLine({ line, signal, place }) {
       called.push(line);
       await call(line, signal, place);
@@ -118,6 +118,15 @@ test('every line is called once, settled, and its room given back', async () => 
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
   expect(slots.inFlight()).toEqual(nothingInFlight);
+});
+
+test('a job whose chunk has nothing to do is ended', async () => {
+  const { runner, called } = setUp(() => Promise.resolve());
+  const { id, claim } = await createChunk();
+  await database.db.updateTable('batch_chunk').set({ state: 'done' }).where('batch_id', '=', id).execute();
+  await runner.run(jobOf(id, claim));
+  expect(called).toEqual([]);
+  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
 });
 
 test('a call that throws inside the gateway is an error line, and the others are answered', async () => {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { afterEach, expect, test, vi } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
+import type { FinishSmall } from '#libs/batches/finish-small.ts';
 import { resultsRoot } from '#libs/batches/results-root.ts';
 import { createSettler, type Settler } from '#libs/batches/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -22,8 +23,8 @@ const database = useTestDatabase({ lockTimeoutMs: 200 });
 const engine = useBatchEngine(database);
 const ending = new AbortController();
 
-function settlerOf(id: string, logger = silent): Settler {
-  const deps = { ...engine, logger, signal: ending.signal, onSmallDone: () => {} };
+function settlerOf(id: string, logger = silent, finishSmall: FinishSmall = () => Promise.resolve()): Settler {
+  const deps = { ...engine, logger, signal: ending.signal, finishSmall };
   return createSettler(deps, { id, workspaceId: 'ws_1' });
 }
 
@@ -87,7 +88,7 @@ test('results wait for as long as a process that hangs holds the lock of their b
     const claim = await claimChunk(database, engine, id, 0);
     settler.add(lineResult(id, 1));
     settler.add(lineResult(id, 2));
-    const closed = settler.close({ chunk: 0, job: claim });
+    const closed = settler.close({ chunk: 0, lines: 2, job: claim });
     await vi.waitFor(() => expect(waiting).toHaveBeenCalled(), { timeout: 10_000 });
     await hanging.query('select pg_advisory_unlock(hashtextextended($1, 0))', [id]);
     expect(await closed).toBe('closed');
@@ -98,16 +99,33 @@ test('results wait for as long as a process that hangs holds the lock of their b
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'finalizing' });
 });
 
+test('a small batch whose last line is settled is finished before its chunk gives up its place', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 2 });
+  const order: string[] = [];
+  const settler = settlerOf(id, silent, async (batch) => {
+    const { status, completed } = await readBatch(database, batch.id);
+    order.push(`finish ${status} ${completed}`);
+    expect(batch).toEqual(await readBatch(database, id));
+    order.push('finished');
+  });
+  const claim = await claimChunk(database, engine, id, 0);
+  settler.add(lineResult(id, 1));
+  settler.add(lineResult(id, 2));
+  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('closed');
+  order.push('closed');
+  expect(order).toEqual(['finish finalizing 2', 'finished', 'closed']);
+});
+
 test('a chunk with a line that has no row is not closed while its batch runs', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
   const settler = settlerOf(id);
   const claim = await claimChunk(database, engine, id, 0);
   settler.add(lineResult(id, 1));
-  expect(await settler.close({ chunk: 0, job: claim })).toBe('incomplete');
+  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('incomplete');
   expect((await readChunks(database, id))[0]?.state).toBe('released');
   expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(true);
   settler.add(lineResult(id, 2));
-  expect(await settler.close({ chunk: 0, job: claim })).toBe('closed');
+  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('closed');
   expect((await readChunks(database, id))[0]?.state).toBe('done');
 });
 
@@ -120,7 +138,7 @@ test('what Postgres refuses of one group keeps the chunk open and the memory fre
   settler.add(refused);
   await settler.flush();
   expect(refused.released).toBe(1);
-  expect(await settler.close({ chunk: 0, job: claim })).toBe('incomplete');
+  expect(await settler.close({ chunk: 0, lines: 1, job: claim })).toBe('incomplete');
   expect(await storedData(id)).toEqual([]);
 });
 
@@ -132,10 +150,10 @@ test('a claim that was lost keeps its results and closes nothing', async () => {
   const second = await claimChunk(database, engine, id, 0);
   settler.add(lineResult(id, 1));
   settler.add(lineResult(id, 2));
-  expect(await settler.close({ chunk: 0, job: claim })).toBe('claim_lost');
+  expect(await settler.close({ chunk: 0, lines: 2, job: claim })).toBe('claim_lost');
   expect(await readBatch(database, id)).toMatchObject({ completed: 2 });
   expect((await readChunks(database, id))[0]?.state).toBe('released');
-  expect(await settler.close({ chunk: 0, job: second })).toBe('closed');
+  expect(await settler.close({ chunk: 0, lines: 2, job: second })).toBe('closed');
 });
 
 test('the last open chunk of a cancelled batch ends it with what is done', async () => {
@@ -144,9 +162,9 @@ test('the last open chunk of a cancelled batch ends it with what is done', async
   const claims = [await claimChunk(database, engine, id, 0), await claimChunk(database, engine, id, 1)] as const;
   settler.add(lineResult(id, 1));
   await requestCancel(engine, id);
-  expect(await settler.close({ chunk: 0, job: claims[0] })).toBe('closed');
+  expect(await settler.close({ chunk: 0, lines: 2, job: claims[0] })).toBe('closed');
   expect(await readBatch(database, id)).toMatchObject({ status: 'cancelling', completed: 1 });
-  expect(await settler.close({ chunk: 1, job: claims[1] })).toBe('closed');
+  expect(await settler.close({ chunk: 1, lines: 2, job: claims[1] })).toBe('closed');
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
 });
 
@@ -157,7 +175,7 @@ test('after the end of a batch no result is taken, and its memory is free', asyn
   await settler.flush();
   const late = lineResult(id, 1, { text: 'late' });
   settler.add(late);
-  expect(await settler.close({ chunk: 0, job: { id: randomUUID(), retryCount: 0 } })).toBe('refused');
+  expect(await settler.close({ chunk: 0, lines: 1, job: { id: randomUUID(), retryCount: 0 } })).toBe('refused');
   expect(late.released).toBe(1);
   const { rows } = await sql<{ jobs: number }>`
     select count(*)::int as jobs from pgboss.job

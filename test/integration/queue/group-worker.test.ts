@@ -37,10 +37,11 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
     poolSizeMax: 2,
   }));
   await own.start?.();
-  const worker = own.workInGroups(definition, limits, (job) => {
+  const worker = own.workInGroups(definition, limits, async (job) => {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     held.push({ job, name: job.payload.name, finish: resolve, fail: reject });
-    return promise;
+    await promise;
+    await own.complete(database.db, definition, job);
   });
   const enqueue = async (group: string | null, names: string[], priority = 0): Promise<void> => {
     for (const each of names) {

@@ -95,6 +95,26 @@ test.concurrent('a claim is held until it is given back, and a lost one affects 
   expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
 });
 
+test.concurrent('jobs that are claimed together run side by side, and where one fails, all are done again', async (context) => {
+  const definition = queueOf('together');
+  const queue = await startQueue(context, [definition]);
+  await database.db.transaction().execute(async (tx) => {
+    for (const n of [1, 2, 3]) await queue.enqueue(tx, definition, { n });
+  });
+  const begun: string[] = [];
+  const all = Promise.withResolvers<void>();
+  const succeeded = Promise.withResolvers<void>();
+  await queue.work(definition, { concurrency: 1, claimedAtOnce: 3 }, async ({ payload: { n }, retryCount }) => {
+    begun.push(`${n}/${retryCount}`);
+    if (begun.length === 3) all.resolve();
+    if (begun.length === 6) succeeded.resolve();
+    await all.promise;
+    if (n === 2 && retryCount === 0) throw new Error('a bug of ours');
+  });
+  await succeeded.promise;
+  expect(begun.toSorted()).toEqual(['1/0', '1/1', '2/0', '2/1', '3/0', '3/1']);
+});
+
 test.concurrent('a stop waits for a handler as long as it may, and then fails its job, which is done again', async () => {
   const definition = queueOf('stopped');
   const queue = createJobQueue({
