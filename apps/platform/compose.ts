@@ -1,3 +1,4 @@
+import path from 'node:path';
 import type { Kysely } from 'kysely';
 import type { Pool } from 'pg';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -140,6 +141,10 @@ export async function createPlatform(
     logger,
     clock: systemClock,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
+    disk:
+      config.SLUICE_REQUEST_LOG_DISK === 0
+        ? undefined
+        : { folder: path.join(blobFolder(config), 'request-log'), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
   });
   const access = createAccess({
     db,

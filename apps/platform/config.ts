@@ -63,8 +63,16 @@ export const platformFields = {
    * reading large answers. As many as cores less one, and two at least, because one workspace never has all of them.
    */
   SLUICE_CHECK_THREADS: wholeNumber(Math.max(2, availableParallelism() - 1), { min: 1, max: 64 }),
-  /** Rows that may wait while the database is away, before new calls are refused instead of going unlogged. */
+  /**
+   * Rows that may wait in memory, before new calls are refused instead of going unlogged: while the database is away those
+   * for which the disk has no room.
+   */
   SLUICE_REQUEST_LOG_QUEUE: wholeNumber(20_000, { min: 100, max: 1_000_000 }),
+  /**
+   * Rows that wait on the disk while the database is away, about half a kilobyte each: 15 minutes, which is as long as live
+   * calls go on without it, at 1,000 calls a second. 0: none do.
+   */
+  SLUICE_REQUEST_LOG_DISK: byteSize('512MiB', { minBytes: 0, maxBytes: 1_099_511_627_776 }),
   /**
    * What bodies, parsed values, answers under way, lines and results may take together in one process. Beyond it new calls
    * get 503, answers wait in their sockets, and lines wait to be called.

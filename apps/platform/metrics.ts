@@ -34,7 +34,12 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Calls sent once more because the provider had closed their idle connection, since the start.',
     () => egress.stats().callsResent,
   );
-  gauge('sluice_request_log_waiting_rows', 'Rows of the request log in memory.', () => requestLog.stats().waitingRows);
+  gauge(
+    'sluice_request_log_waiting_rows',
+    'Rows of the request log that are not in the database.',
+    () => requestLog.stats().waitingRows,
+  );
+  gauge('sluice_request_log_kept_rows', 'Of those, the rows that wait on the disk.', () => requestLog.stats().keptRows);
   gauge(
     'sluice_request_log_lost_rows',
     'Rows of the request log that were given up, since the start.',

@@ -8,8 +8,8 @@ import type { SealedRows } from './sealed-rows.ts';
 export type GroupWriter = {
   /**
    * Writes a group, however long the database is away; resolves with how many of its rows were lost, each of them
-   * logged. Never rejects. After `givenUp` it waits for nothing: one try, and none when the database is away.
-   * `isBehind` is for `copyRows`.
+   * logged. Never rejects. After `givenUp` it waits for nothing: one try, and none when the database is away; `isAway`
+   * then tells that rows were left. `isBehind` is for `copyRows`.
    */
   write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number>;
   /** Makes the partition of a day, once in this process. Rejects when that fails. */
@@ -29,10 +29,14 @@ export function createGroupWriter(deps: {
   /** For every later one: passes over rows that are there, because the reply to a COMMIT may have been lost. */
   insertRows: WriteRows;
   ensurePartition: (day: string) => Promise<void>;
+  /** Whether the group is on the disk as well: then what is given up is not lost. */
+  isKept?: () => boolean;
+  /** Told whenever the database did not take rows, which then wait. */
+  onAway?: () => void;
   logger: Logger;
   retryDelayMs: number;
 }): GroupWriter {
-  const { copyRows, insertRows, ensurePartition, logger, retryDelayMs } = deps;
+  const { copyRows, insertRows, ensurePartition, isKept, onAway, logger, retryDelayMs } = deps;
   const preparedDays = new Set<string>();
   const cleaned = new WeakSet<LogRow>();
   let isAway = false;
@@ -67,7 +71,7 @@ export function createGroupWriter(deps: {
 
   async function finish(work: Work, givenUp: AbortSignal): Promise<number> {
     for (let tries = 0; ; tries += 1) {
-      if (givenUp.aborted && isAway) return giveUp(work.rows());
+      if (givenUp.aborted && isAway) return isKept?.() === true ? 0 : tellLost(work.rows(), logger);
       try {
         await unlessGivenUp(writeOnce(work, tries === 0), givenUp);
         if (isAway) logger.info('request log is written again');
@@ -82,6 +86,7 @@ export function createGroupWriter(deps: {
           continue;
         }
         isAway = true;
+        onAway?.();
         logger.warn({ err: error, rows: work.rows().length, tries: tries + 1 }, 'request log waits for the database');
         await sleep(Math.min(retryDelayMs * 2 ** tries, retryDelayMs * delayGrowthMax), givenUp);
       }
@@ -105,13 +110,6 @@ export function createGroupWriter(deps: {
     cleaned.add(clean);
     logger.warn({ err: error, ...identityOf(first) }, 'request log row refused as it is; writing it cleaned');
     return await insert([clean], givenUp);
-  }
-
-  function giveUp(rows: readonly LogRow[]): number {
-    const range = { from: rows[0]?.sequence, to: rows.at(-1)?.sequence };
-    const ids = rows.map((row) => row.request_id);
-    logger.error({ rows: rows.length, sequence: range, request_ids: ids }, 'request log rows lost at the end');
-    return rows.length;
   }
 
   return { write, prepareDay, isAway: () => isAway };
@@ -149,4 +147,12 @@ async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise
   } finally {
     givenUp.removeEventListener('abort', onAbort);
   }
+}
+
+/** Logs which rows are lost, and returns how many. */
+export function tellLost(rows: readonly LogRow[], logger: Logger): number {
+  const range = { from: rows[0]?.sequence, to: rows.at(-1)?.sequence };
+  const ids = rows.map((row) => row.request_id);
+  logger.error({ rows: rows.length, sequence: range, request_ids: ids }, 'request log rows lost at the end');
+  return rows.length;
 }

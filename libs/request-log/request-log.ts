@@ -5,14 +5,17 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { adoptRows } from './adopt-rows.ts';
 import { createCopyRows, type CopyRows } from './copy-rows.ts';
-import { createGroupWriter } from './group-writer.ts';
+import { createGroupWriter, tellLost } from './group-writer.ts';
 import { createInsertRows, type WriteRows } from './insert-rows.ts';
 import { boundEntry, entrySizeBytes, type LogRow, type RequestLogEntry } from './log-entry.ts';
 import { newLogUuid, utcDay } from './log-id.ts';
 import { ensureLogPartition, nextDay } from './log-partitions.ts';
-import { sealRows, type SealedRows } from './sealed-rows.ts';
+import { createRowFile } from './row-file.ts';
 import { createProcessRecord, createWriteProcess, type WriteProcess } from './process-record.ts';
+import { createWaitingRows } from './waiting-rows.ts';
 
 export type RequestLog = Part & {
   /** Of this process, in each of its rows. */
@@ -27,8 +30,11 @@ export type RequestLog = Part & {
 };
 
 export type RequestLogStats = {
-  /** Rows in memory: waiting, or on their way. */
+  /** Rows that are not in the database: in memory or on the disk, waiting or on their way. */
   waitingRows: number;
+  /** Of them, those that are on the disk. */
+  keptRows: number;
+  /** Memory that they take. */
   waitingBytes: number;
   writtenRows: number;
   /** Rows that Postgres refused, or that `stop` had to give up. Each was logged. */
@@ -44,6 +50,11 @@ export type RequestLogDeps = {
   pool: Pool;
   logger: Logger;
   clock: Clock;
+  /**
+   * Where rows wait on the disk while the database is away, so that they outlast a kill of the process, up to `bytesMax`.
+   * Other processes that write to the same database may have the same folder. Default: they wait in memory only.
+   */
+  disk?: { folder: string; bytesMax: number } | undefined;
   /** Rows in memory at most before `isFull`. Default 20,000: four seconds of 5,000 rows/s, some 20 MB. */
   queueRowsMax?: number;
   /** The same for their memory, where metadata is large. Default 64 MiB. */
@@ -72,40 +83,47 @@ export type RequestLogDeps = {
   writeProcess?: WriteProcess;
 };
 
-// As objects rows live for a few milliseconds under full load, and are as many as one write to Postgres takes well.
-const sealedRowsMax = 64;
-
 const partitionCheckMs = 3_600_000;
+/** How often rows go to the disk while they have to. */
+const keepMs = 250;
+/** How often it looks for what ended processes left on the disk. */
+const adoptMs = 60_000;
 
 /**
  * The writer of the request log, one per process. Entries are written after the answer in groups, one write at a time,
  * in the order of `sequence`, which counts from 1 without a gap: a gap among a process's rows is a loss. What is missing
  * at the end shows in `request_log_process`, where the process says how far it is (`sluice logs --check` reads both).
  *
- * While the database is away the rows wait here, and when `queueRowsMax` do, `isFull` tells the process to begin no
- * new call. A row that Postgres refuses does not keep its group out: it is written cleaned, or logged without bodies.
+ * While the database is away the rows wait on the disk, or here where that is full; when `queueRowsMax` wait here, `isFull`
+ * tells the process to begin no new call. A row that Postgres refuses does not keep its group out: it is written cleaned, or logged without bodies.
  */
 export function createRequestLog(deps: RequestLogDeps): RequestLog {
   const { app, db, logger, clock, queueRowsMax = 20_000, queueBytesMax = 64 * 1_048_576 } = deps;
   const { groupRowsMin = 64, groupWaitMs = 250, groupIntervalMs = 50, groupRowsMax = 512 } = deps;
   const { stopDeadlineMs = 10_000 } = deps;
   const processId = uuidv7();
+  const givenUp = new AbortController();
+  const waiting = createWaitingRows({
+    processId,
+    groupRowsMax,
+    file: deps.disk === undefined ? null : createRowFile({ ...deps.disk, processId, logger }),
+    readFailed: (error, rows) => {
+      lostRows += rows;
+      logger.error({ err: error, rows }, 'rows of the request log cannot be read back from the disk, they are lost');
+    },
+  });
+  const ensurePartition = deps.ensurePartition ?? ((day: string) => ensureLogPartition(db, day));
+  const retryDelayMs = deps.retryDelayMs ?? 100;
   const writer = createGroupWriter({
     copyRows: deps.copyRows ?? createCopyRows(deps.pool),
     insertRows: deps.insertRows ?? createInsertRows(db, processId),
-    ensurePartition: deps.ensurePartition ?? ((day) => ensureLogPartition(db, day)),
+    ensurePartition,
+    isKept: () => waiting.isGroupKept(),
+    onAway: () => startKeeping(),
     logger,
-    retryDelayMs: deps.retryDelayMs ?? 100,
+    retryDelayMs,
   });
 
-  /** What waits, oldest first: the sealed rows, then the open ones. */
-  let sealed: SealedRows[] = [];
-  let open: LogRow[] = [];
-  let openBytes = 0;
-  let waitingRows = 0;
-  let inFlightRows = 0;
-  /** Of all rows that are not written yet. */
-  let waitingBytes = 0;
   let sequence = 0;
   let lostRows = 0;
   let timer: NodeJS.Timeout | undefined;
@@ -113,13 +131,12 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   let pause: NodeJS.Timeout | undefined;
   let writing: Promise<void> | undefined;
   let stopping: Promise<void> | undefined;
-  const givenUp = new AbortController();
   const processRecord = createProcessRecord({
     writeProcess: deps.writeProcess ?? createWriteProcess(db, { id: processId, app, startedAtMs: clock.now() }),
     // Rows are written in the order of their sequence: what is not in memory any more is the beginning.
     state: () => ({
       lastSequence: sequence,
-      writtenSequence: sequence - waitingRows - inFlightRows,
+      writtenSequence: sequence - waiting.unwrittenRows(),
       lostRows,
     }),
     logger,
@@ -139,45 +156,71 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     });
   };
   const schedule = (): void => {
-    if (writing || waitingRows === 0) return;
-    if (waitingRows >= (pause ? groupRowsMax : groupRowsMin)) start();
+    const rows = waiting.waitingRows();
+    if (writing || rows === 0 || isLeft()) return;
+    if (rows >= (pause ? groupRowsMax : groupRowsMin)) start();
     else timer ??= setTimeout(start, groupWaitMs);
   };
 
-  const seal = (): void => {
-    if (open.length === 0) return;
-    const rows = sealRows(open, processId, openBytes);
-    waitingBytes += rows.sizeBytes - openBytes;
-    sealed.push(rows);
-    open = [];
-    openBytes = 0;
-  };
-
-  /** What is written next: whole seals, up to the bound of a group, but at least one. */
-  const takeGroup = (): SealedRows[] => {
-    seal();
-    let rows = 0;
-    const end = sealed.findIndex(({ count }) => (rows += count) > groupRowsMax);
-    return sealed.splice(0, end === -1 ? sealed.length : Math.max(1, end));
-  };
-
   async function writeGroup(): Promise<void> {
-    const group = takeGroup();
-    inFlightRows = group.reduce((sum, { count }) => sum + count, 0);
-    waitingRows -= inFlightRows;
-    lostRows += await writer.write(group, waitingRows > 0, givenUp.signal);
-    inFlightRows = 0;
-    for (const { sizeBytes } of group) waitingBytes -= sizeBytes;
+    const taken = waiting.take();
+    const group = taken instanceof Promise ? await taken : taken;
+    if (group === null) return;
+    lostRows += await writer.write(group, waiting.waitingRows() > 0, givenUp.signal);
+    const ending = isLeft() ? undefined : waiting.done();
+    if (ending !== undefined) await ending;
   }
+
+  /** Given up, and on the disk, for another process to write. */
+  const isLeft = (): boolean => givenUp.signal.aborted && writer.isAway() && waiting.isGroupKept();
 
   async function flush(): Promise<void> {
     const last = sequence;
-    const isWritten = (): boolean => inFlightRows === 0 && sequence - waitingRows >= last;
-    while (!isWritten()) {
+    while (sequence - waiting.unwrittenRows() < last && !isLeft()) {
       start();
       await writing;
     }
   }
+
+  /** Rows go to the disk from when the database is away, or behind, until it is not. */
+  let keeping: Promise<void> | undefined;
+  const isKeeping = (): boolean => writer.isAway() || waiting.memory().rows > queueRowsMax / 2;
+  const startKeeping = (): void => {
+    if (deps.disk === undefined) return;
+    keeping ??= keep().finally(() => (keeping = undefined));
+  };
+  const keep = async (): Promise<void> => {
+    while (isKeeping() && !givenUp.signal.aborted) {
+      await waiting.keep();
+      await sleep(keepMs, givenUp.signal);
+    }
+  };
+
+  /** Nothing more is waited for: what is not on the disk by then is lost. */
+  const giveUp = async (): Promise<void> => {
+    await waiting.keep();
+    givenUp.abort();
+  };
+
+  let adopting: Promise<void> | undefined;
+  const stopped = new AbortController();
+  const adopt = async (folder: string): Promise<void> => {
+    try {
+      await adoptRows({ folder, processId, db, ensurePartition, nowMs: clock.now(), logger, givenUp: stopped.signal });
+    } catch (error) {
+      logger.warn({ err: error }, 'rows of the request log that ended processes left on the disk not written');
+    }
+  };
+  let adoptTimer: NodeJS.Timeout | undefined;
+  const startAdopting = (): void => {
+    const { disk } = deps;
+    if (disk === undefined) return;
+    const next = (): void => {
+      adopting ??= adopt(disk.folder).finally(() => (adopting = undefined));
+    };
+    adoptTimer = setInterval(next, adoptMs).unref();
+    next();
+  };
 
   let partitionTimer: NodeJS.Timeout | undefined;
   const prepareDays = async (): Promise<void> => {
@@ -195,17 +238,27 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     processId,
     async start() {
       partitionTimer ??= setInterval(() => void prepareDays(), partitionCheckMs).unref();
+      startAdopting();
       await Promise.all([prepareDays(), processRecord.start()]);
     },
     stop() {
       stopping ??= (async () => {
         clearInterval(partitionTimer);
-        const deadline = setTimeout(() => givenUp.abort(), stopDeadlineMs);
+        clearInterval(adoptTimer);
+        stopped.abort();
+        const deadline = setTimeout(() => void giveUp(), stopDeadlineMs);
         await flush();
+        if (isLeft()) {
+          const lost = waiting.inMemory();
+          if (lost.length > 0) lostRows += tellLost(lost, logger);
+          logger.warn({ rows: waiting.keptRows() }, 'request log rows left on the disk, for the next process to write');
+        }
+        await waiting.leave();
         // A process that was stopped before it began has no end to tell of.
         if (partitionTimer !== undefined || sequence > 0) await processRecord.finish(givenUp.signal);
         clearTimeout(deadline);
         givenUp.abort();
+        await adopting;
         clearTimeout(timer);
         clearTimeout(pause);
       })();
@@ -214,22 +267,22 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     record(entry) {
       sequence += 1;
       const bounded = boundEntry(entry);
-      const sizeBytes = entrySizeBytes(bounded);
-      waitingBytes += sizeBytes;
-      openBytes += sizeBytes;
-      waitingRows += 1;
       const recordedAtMs = clock.now();
-      open.push(toRow(bounded, sequence, recordedAtMs));
-      if (open.length === sealedRowsMax) seal();
+      waiting.add(toRow(bounded, sequence, recordedAtMs), entrySizeBytes(bounded));
       processRecord.note(sequence, recordedAtMs);
+      if (waiting.memory().rows > queueRowsMax / 2) startKeeping();
       schedule();
     },
-    isFull: () => waitingRows + inFlightRows >= queueRowsMax || waitingBytes >= queueBytesMax,
+    isFull: () => {
+      const { rows, bytes } = waiting.memory();
+      return rows >= queueRowsMax || bytes >= queueBytesMax;
+    },
     flush,
     stats: () => ({
-      waitingRows: waitingRows + inFlightRows,
-      waitingBytes,
-      writtenRows: sequence - waitingRows - inFlightRows - lostRows,
+      waitingRows: waiting.unwrittenRows(),
+      keptRows: waiting.keptRows(),
+      waitingBytes: waiting.memory().bytes,
+      writtenRows: sequence - waiting.unwrittenRows() - lostRows,
       lostRows,
       isAway: writer.isAway(),
     }),

@@ -30,6 +30,19 @@ export function sealRows(rows: readonly LogRow[], processId: string, openBytes: 
   };
 }
 
+/** Rows that were sealed before, by this process or another, from their `copyData`. */
+export function unsealRows(copyData: Buffer): SealedRows {
+  const lines = copyData.toString('utf8', headBytes).split('\n').slice(0, -1);
+  return {
+    count: lines.length,
+    sizeBytes: copyData.length,
+    // The first column after the process.
+    days: [...new Set(lines.map((line) => line.split('\t', 2)[1] ?? ''))],
+    copyData,
+    rows: () => decodeRows(copyData.toString('utf8', headBytes)),
+  };
+}
+
 const headBytes = 5;
 
 function toCopyData(rows: readonly LogRow[], processId: string): Buffer | null {

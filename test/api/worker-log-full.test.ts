@@ -16,8 +16,8 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-// README: SLUICE_REQUEST_LOG_QUEUE, "rows of the request log that may wait for the database before new calls are refused".
-// The API keeps to it; a worker asks nobody before it begins a line.
+// README: SLUICE_REQUEST_LOG_QUEUE, rows of the request log that wait in memory, before new calls are refused. The API keeps
+// to it; a worker asks nobody before it begins a line.
 test(
   'a worker begins no more lines while the queue of the request log is full',
   { timeout: 90_000 },
@@ -25,7 +25,11 @@ test(
     const platform = await startPlatform({ worker: false });
     onTestFinished(() => platform.stop());
     const port = await freePort();
-    await platform.startWorker({ SLUICE_REQUEST_LOG_QUEUE: '100', SLUICE_WORKER_PORT: String(port) });
+    await platform.startWorker({
+      SLUICE_REQUEST_LOG_QUEUE: '100',
+      SLUICE_REQUEST_LOG_DISK: '0',
+      SLUICE_WORKER_PORT: String(port),
+    });
     // What CREATE INDEX on the log, or any other maintenance of it, takes: readers go on, writers wait.
     const over = Promise.withResolvers<void>();
     const isLocked = Promise.withResolvers<void>();

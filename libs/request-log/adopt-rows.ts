@@ -1,0 +1,117 @@
+import { open, readdir, stat, unlink, type FileHandle } from 'node:fs/promises';
+import path from 'node:path';
+import { crc32 } from 'node:zlib';
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createGroupWriter } from './group-writer.ts';
+import { createInsertRows } from './insert-rows.ts';
+import { frameHeadBytes, messageHeadBytes, rowFileSuffix } from './row-file.ts';
+import { unsealRows, type SealedRows } from './sealed-rows.ts';
+
+/** A process that keeps rows on the disk touches its file several times a second. */
+const abandonedAfterMs = 60_000;
+/** The first wait for a database that is away. */
+const retryDelayMs = 1_000;
+/** No seal is larger: 64 rows with all the metadata that a call may have. */
+const messageBytesMax = 16 * 1_048_576;
+
+const fileName = /^([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.rows$/;
+
+/**
+ * Writes the rows that processes left on the disk when they were killed, or stopped without a database, and removes their
+ * files. Several processes may do it at once: rows that are there already are passed over. Rejects when the folder cannot
+ * be read; a missing one has no files. After `givenUp` it leaves the rest.
+ */
+export async function adoptRows(options: {
+  folder: string;
+  /** Whose own file is left alone. */
+  processId: string;
+  db: Kysely<Database>;
+  ensurePartition: (day: string) => Promise<void>;
+  /** In epoch milliseconds. */
+  nowMs: number;
+  logger: Logger;
+  givenUp: AbortSignal;
+}): Promise<void> {
+  const { folder, db, ensurePartition, nowMs, logger, givenUp } = options;
+  for (const name of await namesIn(folder)) {
+    const processId = fileName.exec(name)?.[1];
+    const file = path.join(folder, name);
+    if (processId === undefined || processId === options.processId || !(await isAbandoned(file, nowMs))) continue;
+    const insertRows = createInsertRows(db, processId);
+    const writer = createGroupWriter({
+      // Some may be there: the process was killed between writing them and forgetting them.
+      copyRows: (group) => insertRows(group.flatMap((seals) => seals.rows())),
+      insertRows,
+      ensurePartition,
+      isKept: () => true,
+      logger,
+      retryDelayMs,
+    });
+    let rows = 0;
+    let lostRows = 0;
+    for await (const seals of sealsIn(file)) {
+      lostRows += await writer.write([seals], false, givenUp);
+      if (givenUp.aborted) return;
+      rows += seals.count;
+    }
+    await unlink(file).catch(() => {}); // another process did the same
+    logger.info({ process_id: processId, rows, lost_rows: lostRows }, 'request log rows of an ended process written');
+  }
+}
+
+async function namesIn(folder: string): Promise<string[]> {
+  try {
+    return (await readdir(folder)).filter((name) => name.endsWith(rowFileSuffix));
+  } catch (error) {
+    if (isMissing(error)) return [];
+    throw error;
+  }
+}
+
+async function isAbandoned(file: string, nowMs: number): Promise<boolean> {
+  try {
+    return (await stat(file)).mtimeMs < nowMs - abandonedAfterMs;
+  } catch (error) {
+    if (isMissing(error)) return false;
+    throw error;
+  }
+}
+
+/** The seals of a file, up to the first that is not whole: a crash ended there. */
+async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
+  const handle = await open(file, 'r').catch((error: unknown) => {
+    if (isMissing(error)) return null;
+    throw error;
+  });
+  if (handle === null) return;
+  try {
+    for (let at = 0; ;) {
+      const head = await readExactly(handle, at, frameHeadBytes + messageHeadBytes);
+      if (head === null) return;
+      // The length counts itself, but not the letter before it.
+      const sizeBytes = 1 + head.readUInt32BE(frameHeadBytes + 1);
+      if (sizeBytes < messageHeadBytes || sizeBytes > messageBytesMax) return;
+      const message = await readExactly(handle, at + frameHeadBytes, sizeBytes);
+      if (message === null || crc32(message) !== head.readUInt32BE(0)) return;
+      yield unsealRows(message);
+      at += frameHeadBytes + sizeBytes;
+    }
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Null when the file ends before. */
+async function readExactly(handle: FileHandle, at: number, sizeBytes: number): Promise<Buffer | null> {
+  const bytes = Buffer.allocUnsafe(sizeBytes);
+  for (let filled = 0; filled < sizeBytes;) {
+    const { bytesRead } = await handle.read(bytes, filled, sizeBytes - filled, at + filled);
+    if (bytesRead === 0) return null;
+    filled += bytesRead;
+  }
+  return bytes;
+}
+
+const isMissing = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === 'ENOENT';

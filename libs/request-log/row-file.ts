@@ -1,0 +1,141 @@
+import { constants, mkdirSync } from 'node:fs';
+import { open, unlink, type FileHandle } from 'node:fs/promises';
+import path from 'node:path';
+import { crc32 } from 'node:zlib';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { unsealRows, type SealedRows } from './sealed-rows.ts';
+
+/**
+ * Rows that wait on the disk, oldest first. A frame of the file is the CRC-32 of a CopyData message and the message, which
+ * says its own length: what a crash cut off, or left as zeros, is known by that.
+ */
+export type RowFile = {
+  /** Of rows that were appended and not dropped. */
+  rows(): number;
+  /**
+   * Appends some of these, in order, and resolves with how many when they are on the disk: 0 when there is no room. Never
+   * rejects: a disk that refuses is logged, once until it takes rows again, and counts as one without room.
+   */
+  append(seals: readonly SealedRows[]): Promise<number>;
+  /** The oldest, up to `rowsMax` rows but at least one seal. Rejects when the disk does not give them back. */
+  first(rowsMax: number): Promise<SealedRows[]>;
+  /** Forgets the oldest `seals`; the file goes with the last. */
+  drop(seals: number): Promise<void>;
+  /** Tells other processes that this one still has it (adopt-rows.ts). */
+  touch(): Promise<void>;
+  /** Leaves what is in it to another process. */
+  close(): Promise<void>;
+};
+
+type Frame = { at: number; sizeBytes: number; rows: number };
+
+export const rowFileSuffix = '.rows';
+export const frameHeadBytes = 4;
+/** Of a CopyData message: its letter, and its length without that. */
+export const messageHeadBytes = 5;
+
+/** So much is written at once. */
+const pieceBytes = 4_194_304;
+
+/** The file of one process in `folder`, which is made; nothing is opened before rows are appended. */
+export function createRowFile(options: {
+  folder: string;
+  processId: string;
+  bytesMax: number;
+  logger: Logger;
+}): RowFile {
+  const { folder, processId, bytesMax, logger } = options;
+  const file = path.join(folder, `${processId}${rowFileSuffix}`);
+  let handle: FileHandle | undefined;
+  let frames: Frame[] = [];
+  let rows = 0;
+  let endAt = 0;
+  let isRefused = false;
+
+  const openFile = async (): Promise<FileHandle> => {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const opened = await open(file, constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC, 0o600);
+    // The name has to outlast a power failure, too.
+    const parent = await open(folder, 'r');
+    await parent.sync().finally(() => parent.close());
+    return opened;
+  };
+
+  /** Those of the seals that have room, as frames with their bytes. */
+  const fit = (seals: readonly SealedRows[]): { added: Frame[]; pieces: Buffer[] } => {
+    const added: Frame[] = [];
+    const pieces: Buffer[] = [];
+    let at = endAt;
+    for (const { copyData, count } of seals) {
+      // What cannot be written as text is cleaned on its way into the database.
+      if (copyData === null || at + frameHeadBytes + copyData.length > bytesMax || at - endAt >= pieceBytes) break;
+      const head = Buffer.allocUnsafe(frameHeadBytes);
+      head.writeUInt32BE(crc32(copyData));
+      pieces.push(head, copyData);
+      added.push({ at, sizeBytes: frameHeadBytes + copyData.length, rows: count });
+      at += frameHeadBytes + copyData.length;
+    }
+    return { added, pieces };
+  };
+
+  return {
+    rows: () => rows,
+    async append(seals) {
+      const { added, pieces } = fit(seals);
+      if (added.length === 0) return 0;
+      try {
+        handle ??= await openFile();
+        const bytes = Buffer.concat(pieces);
+        for (let written = 0; written < bytes.length;) {
+          written += (await handle.write(bytes, written, bytes.length - written, endAt + written)).bytesWritten;
+        }
+        await handle.datasync();
+        endAt += bytes.length;
+      } catch (error) {
+        if (!isRefused) logger.error({ err: error }, 'rows of the request log cannot be kept on the disk');
+        isRefused = true;
+        return 0;
+      }
+      isRefused = false;
+      frames.push(...added);
+      for (const frame of added) rows += frame.rows;
+      return added.length;
+    },
+    async first(rowsMax) {
+      let count = 0;
+      const end = frames.findIndex((frame) => (count += frame.rows) > rowsMax);
+      const taken = frames.slice(0, end === -1 ? frames.length : Math.max(1, end));
+      const [head] = taken;
+      if (head === undefined || handle === undefined) return [];
+      const bytes = Buffer.allocUnsafeSlow(taken.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0));
+      for (let filled = 0; filled < bytes.length;) {
+        const { bytesRead } = await handle.read(bytes, filled, bytes.length - filled, head.at + filled);
+        if (bytesRead === 0)
+          throw new Error(`the file of waiting rows is shorter than what was written to it: ${file}`);
+        filled += bytesRead;
+      }
+      return taken.map(({ at, sizeBytes }) => {
+        const start = at - head.at;
+        return unsealRows(bytes.subarray(start + frameHeadBytes, start + sizeBytes));
+      });
+    },
+    async drop(seals) {
+      for (const frame of frames.slice(0, seals)) rows -= frame.rows;
+      frames = frames.slice(seals);
+      if (frames.length > 0) return;
+      const empty = handle;
+      handle = undefined;
+      endAt = 0;
+      await empty?.close();
+      await unlink(file).catch(() => {}); // another process may have been faster (adopt-rows.ts)
+    },
+    async touch() {
+      const now = new Date();
+      await handle?.utimes(now, now).catch(() => {});
+    },
+    async close() {
+      await handle?.close();
+      handle = undefined;
+    },
+  };
+}

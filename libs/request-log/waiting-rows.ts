@@ -1,0 +1,162 @@
+import type { LogRow } from './log-entry.ts';
+import type { RowFile } from './row-file.ts';
+import { sealRows, type SealedRows } from './sealed-rows.ts';
+
+/** What is being written to the database. */
+type Group = { seals: readonly SealedRows[]; rows: number; bytes: number; isOnDisk: boolean };
+
+/** Rows on their way to the database, oldest first: the group that is being written, those on disk, those in memory. */
+export type WaitingRows = {
+  add(row: LogRow, sizeBytes: number): void;
+  /** Takes the next group, of whole seals; it stays counted until `done`. Null when nothing waits. One at a time. */
+  take(): readonly SealedRows[] | null | Promise<readonly SealedRows[] | null>;
+  /** The group is written, or lost. */
+  done(): void | Promise<void>;
+  /** Moves what is in memory to the disk, as far as it has room, the group that is being written first. */
+  keep(): Promise<void>;
+  /** Leaves what is on the disk to another process. */
+  leave(): Promise<void>;
+  /** Whether the group that is being written is on the disk. */
+  isGroupKept(): boolean;
+  /** Rows of no group, wherever they wait. */
+  waitingRows(): number;
+  /** All rows that are not written. */
+  unwrittenRows(): number;
+  /** Those of them that are on the disk. */
+  keptRows(): number;
+  /** What rows in memory, those of the group among them, take; and how many they are. */
+  memory(): { rows: number; bytes: number };
+  /** The rows that are in memory only and in no group. */
+  inMemory(): LogRow[];
+};
+
+// As objects rows live for a few milliseconds under full load, and are as many as one write to Postgres takes well.
+const sealedRowsMax = 64;
+
+/** `file` is null where no rows are kept on the disk. `readFailed` is told when the disk does not give rows back: they are lost. */
+export function createWaitingRows(options: {
+  processId: string;
+  /** Of one group; a group holds at least one seal. */
+  groupRowsMax: number;
+  file: RowFile | null;
+  readFailed: (error: unknown, rows: number) => void;
+}): WaitingRows {
+  const { processId, groupRowsMax, file, readFailed } = options;
+  let sealed: SealedRows[] = [];
+  let open: LogRow[] = [];
+  let openBytes = 0;
+  let memoryRows = 0;
+  let memoryBytes = 0;
+  let group: Group | null = null;
+  let last: Promise<unknown> = Promise.resolve();
+  let steps = 0;
+
+  /** One step at a time: what is moved to the disk must not be taken meanwhile. None of them rejects. */
+  const inTurn = <T>(step: () => Promise<T>): Promise<T> => {
+    steps += 1;
+    const done = last.then(step).finally(() => (steps -= 1));
+    last = done;
+    return done;
+  };
+  /** As it nearly always is; then nothing is waited for. */
+  const isInMemoryOnly = (): boolean => steps === 0 && (file === null || file.rows() === 0);
+
+  const seal = (): void => {
+    if (open.length === 0) return;
+    const rows = sealRows(open, processId, openBytes);
+    memoryBytes += rows.sizeBytes - openBytes;
+    sealed.push(rows);
+    open = [];
+    openBytes = 0;
+  };
+
+  const leaveMemory = (count: number): SealedRows[] => {
+    const left = sealed.splice(0, count);
+    for (const { count: rows, sizeBytes } of left) {
+      memoryRows -= rows;
+      memoryBytes -= sizeBytes;
+    }
+    return left;
+  };
+
+  const takeFromMemory = (): SealedRows[] => {
+    seal();
+    let rows = 0;
+    const end = sealed.findIndex(({ count }) => (rows += count) > groupRowsMax);
+    return leaveMemory(end === -1 ? sealed.length : Math.max(1, end));
+  };
+
+  const takeFromDisk = async (from: RowFile): Promise<SealedRows[] | null> => {
+    try {
+      return await from.first(groupRowsMax);
+    } catch (error) {
+      const before = from.rows();
+      await from.drop(1);
+      readFailed(error, before - from.rows());
+      return null;
+    }
+  };
+
+  const begin = (seals: SealedRows[] | null, isOnDisk: boolean): SealedRows[] | null => {
+    if (seals === null || seals.length === 0) return null;
+    const rows = seals.reduce((sum, { count }) => sum + count, 0);
+    const bytes = seals.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    group = { seals, rows, bytes, isOnDisk };
+    return seals;
+  };
+
+  const appendAll = async (to: RowFile, seals: readonly SealedRows[]): Promise<number> => {
+    for (let kept = 0; ;) {
+      const added = await to.append(seals.slice(kept));
+      kept += added;
+      if (added === 0 || kept === seals.length) return kept;
+    }
+  };
+
+  return {
+    add(row, sizeBytes) {
+      memoryBytes += sizeBytes;
+      openBytes += sizeBytes;
+      memoryRows += 1;
+      open.push(row);
+      if (open.length === sealedRowsMax) seal();
+    },
+    take: () =>
+      isInMemoryOnly()
+        ? begin(takeFromMemory(), false)
+        : inTurn(async () => {
+            const isOnDisk = file !== null && file.rows() > 0;
+            return begin(isOnDisk ? await takeFromDisk(file) : takeFromMemory(), isOnDisk);
+          }),
+    done: () => {
+      if (isInMemoryOnly()) return void (group = null);
+      return inTurn(async () => {
+        const ended = group;
+        group = null;
+        if (file === null || ended?.isOnDisk !== true) return;
+        await file.drop(ended.seals.length);
+        await file.touch();
+      });
+    },
+    keep: () =>
+      inTurn(async () => {
+        if (file === null) return;
+        if (group !== null && !group.isOnDisk) {
+          // Nothing is on the disk then; and half a group there would be counted twice.
+          const kept = await appendAll(file, group.seals);
+          if (kept < group.seals.length) return await file.drop(kept);
+          group.isOnDisk = true;
+        }
+        seal();
+        leaveMemory(await appendAll(file, [...sealed]));
+        await file.touch();
+      }),
+    leave: () => inTurn(async () => await file?.close()),
+    isGroupKept: () => group?.isOnDisk === true,
+    waitingRows: () => memoryRows + (file?.rows() ?? 0) - (group?.isOnDisk === true ? group.rows : 0),
+    unwrittenRows: () => memoryRows + (file?.rows() ?? 0) + (group === null || group.isOnDisk ? 0 : group.rows),
+    keptRows: () => file?.rows() ?? 0,
+    memory: () => ({ rows: memoryRows + (group?.rows ?? 0), bytes: memoryBytes + (group?.bytes ?? 0) }),
+    inMemory: () => [...sealed.flatMap((seals) => seals.rows()), ...open],
+  };
+}
