@@ -223,6 +223,14 @@ describe('what a tenant may write', () => {
 });
 
 describe('what would take too long', () => {
+  test('a format whose expression explodes is stopped, and does not pass', async () => {
+    const check = { jsonSchema: { schema: { properties: { link: { format: 'url' } } } } };
+    const text = JSON.stringify({ link: `http://${'a'.repeat(200)}!` });
+    const { results } = await guardrails.evaluate(GuardrailList.parse([check]), subject(text));
+    expect(results[0]).toMatchObject({ verdict: false, checks: [{ data: { code: 'guardrail_timeout' } }] });
+    expect(await verdictOf(check, subject('{"link":"http://example.com"}'))).toBe(true);
+  });
+
   const slow = { regexMatch: { rule: 'a[ab]{900}\\d', not: true } };
   // No stretch of it comes twice, so that nothing an engine remembers of one helps with the next.
   let seed = 1;

@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest';
+import { GuardrailList } from '#libs/contracts/guardrails.ts';
+import { isQuick } from './is-quick.ts';
+import type { TextWork } from './judge-texts.ts';
+import { isTextCheck } from './text-checks.ts';
+
+function workOf(checks: object, text: string): TextWork {
+  const [guardrail] = GuardrailList.parse([checks]);
+  return {
+    checks: (guardrail?.checks ?? []).filter(isTextCheck),
+    texts: { said: [text], measured: [text], hasUnreadable: false },
+  };
+}
+
+test('ordinary checks of a short text are quick', () => {
+  expect(isQuick(workOf({ contains: { words: ['a'] }, jsonSchema: { schema: { type: 'object' } } }, 'hello'))).toBe(
+    true,
+  );
+});
+
+test.each(['url', 'email', 'uri'])('a schema with the format %s is not, however short the text', (format) => {
+  const schema = { type: 'object', properties: { link: { format } } };
+  expect(isQuick(workOf({ jsonSchema: { schema } }, '{"link":"http://a"}'))).toBe(false);
+});
+
+test('an expression is not whose text between \\Q and \\E hides what it repeats', () => {
+  const rule = `\\Q[\\E${'(?:a?){100}'.repeat(50)}`;
+  expect(isQuick(workOf({ regexMatch: { rule } }, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'))).toBe(false);
+});
