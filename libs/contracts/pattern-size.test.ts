@@ -13,6 +13,9 @@ test.each([
   ['\\{9\\}', 3],
   ['\\p{L}{3}', 103],
   ['[^\\pL\\pN]', 201],
+  ['\\Q[(\\Ea{3}', 5],
+  ['\\Qab\\E{3}', 4],
+  ['a\\Q[{9}', 5],
 ])('%s has a size of about %i', (rule, size) => {
   expect(patternSize(rule)).toBe(size);
 });
@@ -26,6 +29,7 @@ test.each([
   ['an expression that explodes elsewhere', '^(a+)+$'],
   ['an address', '(?i)[a-z]+@[a-z]+\\.com'],
   ['alternatives', `${'a|'.repeat(499)}b`],
+  ['repetitions after a bracket that is quoted', `\\Q[\\E${'(?:a?){100}'.repeat(50)}`],
   ['operators', '(?:x*y+z?){50}'],
 ])('RE2 makes no program of %s that is three times as large', (_what, rule) => {
   expect(RE2JS.compile(rule).programSize()).toBeLessThan(3 * patternSize(rule) + 10);

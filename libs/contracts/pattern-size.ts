@@ -13,7 +13,14 @@ export function patternSize(rule: string): number {
   };
   for (let at = 0; at < rule.length; at += 1) {
     const character = rule[at];
-    if (character === '\\') {
+    if (rule.startsWith('\\Q', at)) {
+      // Up to \E, or to the end, every character is itself.
+      const end = rule.indexOf('\\E', at + 2);
+      const literal = rule.slice(at + 2, end === -1 ? rule.length : end);
+      add(literal.length);
+      last = Math.min(1, literal.length);
+      at += literal.length + (end === -1 ? 1 : 3);
+    } else if (character === '\\') {
       add(1);
       at += 1;
       const [name] = /^[pP]\{[^}]*\}/.exec(rule.slice(at, at + classNameMax)) ?? [];
