@@ -4,6 +4,7 @@ import type { JsonAnswer, Outcome, StreamAnswer, Target } from '#libs/forwarding
 import { createEgress } from '#libs/forwarding/egress.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { chatRequest, completion } from '#test/forwarding-rig.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';
 import { createGuardrails } from './guardrails.ts';
@@ -158,4 +159,29 @@ test('an answer that nests too deeply for a webhook is a failure that tells what
     attempts: [attempt],
     lostAnswer: { usage: { inputTokens: 1, outputTokens: 2 } },
   });
+});
+
+test('what is held for a guardrail beside the call is what its bodies take as values', async () => {
+  const sizes: number[] = [];
+  const watching = {
+    ...guardrails,
+    evaluate: (...given: Parameters<typeof guardrails.evaluate>) => {
+      sizes.push(given[1].sizeBytes);
+      return guardrails.evaluate(...given);
+    },
+  };
+  const memory = createMemoryBudget(100_000_000).open('ws_test');
+  memory.charge(4_000_000); // a body of 200 kB, parsed
+  const dense = Buffer.from(JSON.stringify({ ...completion, x: Array.from({ length: 50_000 }, () => ({})) }));
+  await guardCall(watching, {
+    input: GuardrailList.parse([{ contains: { words: ['a'] } }]),
+    output: GuardrailList.parse([{ contains: { words: ['a'] } }]),
+    request: { ...chatRequest(), memory },
+    target: { provider: 'openai' } as Target,
+    model: 'gpt-test',
+    metadata: null,
+    make: async () => answer('', { body: dense }),
+  });
+  expect(sizes[0]).toBe(4_000_000);
+  expect(sizes[1]).toBeGreaterThan(4_000_000 + 50_000 * 64);
 });

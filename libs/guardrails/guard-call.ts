@@ -93,7 +93,8 @@ async function evaluateOutput(
   // It may be an answer that was passed on without being parsed. Given back with all of the call's memory.
   memory?.charge(parseBytes);
   const response = { status, body: asRecord(JSON.parse(body.toString())) };
-  return guardrails.evaluate(output, { ...subject, response, sizeBytes: subject.sizeBytes + body.length });
+  const sizeBytes = Math.max(subject.sizeBytes + body.length, memory?.usedBytes ?? 0);
+  return guardrails.evaluate(output, { ...subject, response, sizeBytes });
 }
 
 /** What it takes to look at an answer as a value. Throws when the call may never have so much, or it is nested too deeply. */
@@ -167,7 +168,8 @@ function toSubject({ request, target, model, metadata }: Omit<GuardedCall, 'outp
     stream,
     request: editedBody(request.body, request.edits, request.parsed),
     response: null,
-    sizeBytes: request.body.length,
+    // Its value may take many times its bytes, and outlives the call's memory where a guardrail runs beside the call.
+    sizeBytes: Math.max(request.body.length, request.memory?.usedBytes ?? 0),
     signal,
   };
 }

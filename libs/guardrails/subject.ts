@@ -14,7 +14,7 @@ export type GuardrailSubject = {
   request: Readonly<Record<string, unknown>>;
   /** null before the call. */
   response: { status: number; body: Readonly<Record<string, unknown>> } | null;
-  /** Of both bodies together: what is held while a guardrail that runs beside the call looks at them. */
+  /** Of both bodies and their values together: what is held while a guardrail that runs beside the call looks at them. */
   sizeBytes: number;
   signal: AbortSignal;
 };
