@@ -18,6 +18,7 @@ import type { RetryPolicy } from '#libs/forwarding/retry.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { sweepCircuits } from '#libs/resilience/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/response-cache/stored-answers.ts';
@@ -40,7 +41,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
-  const room = createSlots({ callsMax: Number.POSITIVE_INFINITY, bytesMax: config.SLUICE_IN_FLIGHT_MAX });
+  const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
   const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
   const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
   let chunkWorker: ReturnType<JobQueue['workInGroups']> | undefined;
@@ -65,7 +66,16 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     return file.blob;
   };
   const { SLUICE_WORKER_PORT: port, HOST: host } = config;
-  const operations = createWorkerOperations({ platform, slots, room, waits, logger, port, host });
+  const operations = createWorkerOperations({
+    platform,
+    slots,
+    ranges,
+    chunksActive: () => runner.active(),
+    waits,
+    logger,
+    port,
+    host,
+  });
   const policy = (batch: BatchRow): RetryPolicy => ({
     attemptsMax: config.SLUICE_LINE_ATTEMPTS,
     baseDelayMs: config.SLUICE_RETRY_BASE,
@@ -108,10 +118,10 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     memory,
     memoryWaitMsMax: timeouts.totalMs,
     answerSizes: createAnswerSizes(),
-    room,
+    ranges,
     callLine,
     waits,
-    isCrowded: () => chunkWorker?.isCrowded() === true || room.inFlight().waiting > 0,
+    isCrowded: () => chunkWorker?.isCrowded() === true || ranges.stats().waiting > 0,
     isLogFull: () => requestLog.isFull(),
     inputBlob,
     finishSmall: createFinishSmall({ finalise: (batch, signal) => batchFiles.finalise(batch, signal), logger }),

@@ -11,7 +11,10 @@ export const WorkerConfig = z.object({
   HOST: z.string().default('127.0.0.1'),
   /** Calls to providers in flight in this process. */
   SLUICE_CALLS_MAX: wholeNumber(128, { min: 1, max: 10_000 }),
-  /** Bytes of the ranges of input files that this process works on; lines and answers are bounded by SLUICE_MEMORY_MAX. */
+  /**
+   * Bytes of the ranges of input files that this process works on, shared by workspaces as SLUICE_MEMORY_MAX is, which
+   * bounds lines and answers; one range may come beyond it.
+   */
   SLUICE_IN_FLIGHT_MAX: byteSize('64MiB', { minBytes: 65_536, maxBytes: 8 * 1_073_741_824 }),
   /** Chunks of one batch that this process works on at once. */
   SLUICE_CHUNKS_MAX: wholeNumber(4, { min: 1, max: 256 }),

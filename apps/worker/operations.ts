@@ -4,6 +4,7 @@ import type { Slots } from '#libs/batches/slots.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import type { Platform } from '../platform/compose.ts';
 import { registerPlatformMetrics } from '../platform/metrics.ts';
@@ -22,14 +23,15 @@ export type WorkerOperations = {
 export function createWorkerOperations(deps: {
   platform: Platform;
   slots: Slots;
-  /** Room for the ranges of chunks. */
-  room: Slots;
+  /** Of the ranges of chunks. */
+  ranges: MemoryBudget;
+  chunksActive: () => number;
   waits: Pick<LineWaits, 'counts'>;
   logger: Logger;
   port: number | undefined;
   host: string;
 }): WorkerOperations {
-  const { platform, slots, room, waits, logger, port, host } = deps;
+  const { platform, slots, ranges, chunksActive, waits, logger, port, host } = deps;
   const metrics = createMetrics();
   const registers = [metrics.registry];
   registerPlatformMetrics(metrics.registry, platform);
@@ -55,10 +57,9 @@ export function createWorkerOperations(deps: {
     labelNames: ['what'],
     registers,
     collect() {
-      const { calls, bytes, waiting: waitingChunks } = room.inFlight();
-      for (const [what, value] of Object.entries({ active: calls, bytes, waiting: waitingChunks })) {
+      const { heldBytes: bytes, waiting: waitingChunks } = ranges.stats();
+      for (const [what, value] of Object.entries({ active: chunksActive(), bytes, waiting: waitingChunks }))
         chunks.set({ what }, value);
-      }
     },
   });
   const waiting: Gauge = new Gauge({

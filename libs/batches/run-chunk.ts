@@ -4,7 +4,7 @@ import { isTransient } from '#libs/database/database-error.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { smallBytesMax, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
@@ -20,7 +20,7 @@ import type { LineWaits } from './line-waits.ts';
 import { runLines } from './run-lines.ts';
 import { prepareSettling } from './settle-group.ts';
 import { createSettler, type Settler } from './settle-results.ts';
-import { createSlots, type Slots } from './slots.ts';
+import { createSlots, type Room, type Slots } from './slots.ts';
 
 export type ChunkRunner = {
   /** The handler of queue `batch-chunk`. Throws, after a pause, when the chunk has to be tried again. */
@@ -30,6 +30,8 @@ export type ChunkRunner = {
    * is settled, and the unfinished chunks are given back for immediate redelivery.
    */
   drain(graceMs: number): void;
+  /** Chunks that are worked on, not those that wait for room. */
+  active(): number;
 };
 
 type Deps = {
@@ -45,7 +47,7 @@ type Deps = {
   memoryWaitMsMax: number;
   answerSizes: AnswerSizes;
   /** Of the ranges of input files that are worked on. */
-  room: Slots;
+  ranges: MemoryBudget;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
   /** Other chunks need the room that those of this process have. */
@@ -64,6 +66,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
   const { db, logger } = deps;
   const draining = new AbortController();
   const abandoned = new AbortController();
+  let active = 0;
   const settlers = new Map<string, { settler: Settler; users: number }>();
   // One of the lines that may end this process is called at a time, so that it is known which one did (redelivery.ts).
   const suspects = createSlots({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
@@ -90,7 +93,17 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
     }
   }
 
+  async function countActive(work: () => Promise<void>): Promise<void> {
+    active += 1;
+    try {
+      await work();
+    } finally {
+      active -= 1;
+    }
+  }
+
   return {
+    active: () => active,
     drain(graceMs) {
       draining.abort();
       setTimeout(() => abandoned.abort(), graceMs).unref();
@@ -105,8 +118,8 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
         const { batch } = found;
         await useSettler(batch, async (settler) => {
           const claim: Claim = { job, settler, draining: draining.signal, abandon: abandoned.signal };
-          const room = { slots: deps.room, bytes: found.chunk.byte_length };
-          await withRoom(deps, room, found, claim, async () => {
+          const room = roomForRange(deps.ranges.open(batch.workspace_id));
+          const work = async (): Promise<void> => {
             const ready = await whenDatabaseAnswers(() => prepare(deps, job, found), waiting);
             if (ready.action === 'drop') return;
             if (ready.action === 'stop') return await closeChunk(claim, found.chunk);
@@ -115,11 +128,12 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
               await runReady(deps, { ...ready, ...claim });
             };
             if (!ready.isSuspect) return await call();
-            await withRoom(deps, { slots: suspects, bytes: 0 }, found, claim, async () => {
+            await withRoom(deps, { room: suspects, bytes: 0 }, found, claim, async () => {
               await whenDatabaseAnswers(() => markHandedBack(db, job.payload, false), waiting);
               await call();
             });
-          });
+          };
+          await withRoom(deps, { room, bytes: found.chunk.byte_length }, found, claim, () => countActive(work));
         });
         deps.onChunkDone();
       } catch (error) {
@@ -188,13 +202,26 @@ async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | 
 }
 
 /**
+ * The room of one chunk's range, by workspace: the ranges of a batch whose provider hangs stay for as long as its calls,
+ * and must not keep out the others. Small ones of the same workspace do not wait behind large ones either.
+ */
+const roomForRange = (lease: MemoryLease): Room => ({
+  async acquire(bytes, { signal = never } = {}) {
+    return (bytes <= smallBytesMax && lease.tryCharge(bytes)) || (await lease.reserve(bytes, signal));
+  },
+  release: () => lease.release(),
+});
+
+const never = new AbortController().signal;
+
+/**
  * Works on a chunk when there is room: in memory for its range, or among the suspects. The claim is kept meanwhile; a
  * cancel, a lost claim or a drain ends the wait. Who has room never waits for more of it, so that it comes back to the
  * others.
  */
 async function withRoom(
   deps: Deps,
-  { slots, bytes }: { slots: Slots; bytes: number },
+  { room, bytes }: { room: Room; bytes: number },
   { batch, chunk }: Found,
   claim: Claim,
   work: () => Promise<void>,
@@ -204,7 +231,7 @@ async function withRoom(
   const stop = AbortSignal.any([leftInProgress, claim.draining, claim.job.signal]);
   let hasRoom: boolean;
   try {
-    hasRoom = await slots.acquire(bytes, { signal: stop });
+    hasRoom = await room.acquire(bytes, { signal: stop });
   } finally {
     unwatch();
   }
@@ -212,7 +239,7 @@ async function withRoom(
     try {
       return await work();
     } finally {
-      slots.release(1, bytes);
+      room.release(1, bytes);
     }
   }
   if (claim.job.signal.aborted) return;

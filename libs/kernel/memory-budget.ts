@@ -49,7 +49,7 @@ export type MemoryLease = {
  */
 const shareOfFree = 3;
 const smallShareOfFree = 7;
-const smallBytesMax = 65_536;
+export const smallBytesMax = 65_536;
 const largeShare = 7 / 8;
 
 const liveWaitMsMax = 30_000;

@@ -142,6 +142,23 @@ test('a batch of ten lines completes beside 20 whose providers hang, and 60 of o
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
 }, 180_000);
 
+test('a batch of ten lines completes beside one whose provider hangs and whose lines take all room for ranges', async (context) => {
+  const environment = { SLUICE_CALLS_MAX: '128', SLUICE_IN_FLIGHT_MAX: '1MiB' };
+  const { client, platform } = await setUp(context, { environment });
+  const long = { model: '@simulator/sim-fault-hang', user: 'u'.repeat(100_000) };
+  await createBatch(
+    sdk,
+    client,
+    Array.from({ length: 40 }, (_value, index) => chatLine(`t${index}`, long)),
+  );
+  await eventually(
+    () => callsOf(platform),
+    (calls) => calls >= 4,
+  );
+  const other = await createBatch(sdk, client, linesOf('sim-echo', 10));
+  expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
+}, 120_000);
+
 test('a worker that is stopped leaves its waiting lines at once, and another one does them', async (context) => {
   const { platform, client } = await setUp(context, { worker: false });
   const worker = await platform.startWorker({ SLUICE_DRAIN: '1h' });

@@ -58,7 +58,7 @@ const answer: Awaited<ReturnType<CallLine>> = {
 function setUp(
   call: (line: number, signal: AbortSignal, place: Pick<LinePlace, 'aside'>) => Promise<unknown>,
   callsMax = 10,
-  room = createSlots({ callsMax: 100, bytesMax: 1_048_576 }),
+  ranges = createMemoryBudget(1_048_576),
 ): Setup {
   const slots = createSlots({ callsMax, bytesMax: 1_048_576 });
   const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
@@ -73,7 +73,7 @@ function setUp(
     memory: createMemoryBudget(16_777_216),
     memoryWaitMsMax: 60_000,
     answerSizes: createAnswerSizes(),
-    room,
+    ranges,
     waits: { begin: () => () => {} },
     isCrowded: () => false,
     isLogFull: () => false,
@@ -346,29 +346,31 @@ test('a lost claim ends the lines that wait', async () => {
 });
 
 test('a chunk waits for room in memory, reads nothing before, and a drain ends that wait', async () => {
-  const room = createSlots({ callsMax: 100, bytesMax: inputBytes });
-  const { runner, called } = setUp(() => Promise.resolve(), 10, room);
+  // Of the same workspace, and never beyond the budget.
+  const ranges = createMemoryBudget(1_000, { graceMs: 3_600_000 });
+  const other = ranges.open('ws_1');
+  other.charge(875);
+  const { runner, called } = setUp(() => Promise.resolve(), 10, ranges);
   const { id, claim } = await createChunk();
-  await room.acquire(1);
   const run = runner.run(jobOf(id, claim));
   await eventually(
-    () => Promise.resolve(room.inFlight()),
+    () => Promise.resolve(ranges.stats()),
     ({ waiting }) => waiting === 1,
   );
   expect(called).toEqual([]);
   runner.drain(3_600_000);
   await run;
-  expect(room.inFlight()).toEqual({ calls: 1, bytes: 1, waiting: 0 });
+  expect(ranges.stats()).toMatchObject({ heldBytes: 875, waiting: 0 });
   expect(await readChunks(database, id)).toMatchObject([{ state: 'released', handed_back: true }]);
 
-  const next = setUp(() => Promise.resolve(), 10, room);
+  const next = setUp(() => Promise.resolve(), 10, ranges);
   const again = next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
   await eventually(
-    () => Promise.resolve(room.inFlight()),
+    () => Promise.resolve(ranges.stats()),
     ({ waiting }) => waiting === 1,
   );
-  room.release(1, 1);
+  other.release();
   await again;
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
-  expect(room.inFlight()).toEqual(nothingInFlight);
+  expect(ranges.stats()).toMatchObject({ heldBytes: 0, waiting: 0 });
 });
