@@ -201,7 +201,7 @@ describe('a JSON object of a model that has no mode for it', () => {
   });
 
   test('is looked for no further than any model writes', async () => {
-    const outcome = await ask(says(`{"city":"${'a'.repeat(3_000_000)}"}`));
+    const outcome = await ask(says(`{"city":"${'a'.repeat(1_100_000)}"}`));
     expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_response_too_large' } });
     expect(outcome).toMatchObject({ lostAnswer: { usage } });
   });

@@ -7,10 +7,10 @@ import { addUsage, asRecord } from './usage.ts';
 export type HoldToJsonObject = (outcome: Outcome) => Outcome;
 
 /**
- * No model writes so much: 128,000 tokens are about half a MiB. It bounds what looking at an answer takes, which happens
- * at once and is dropped before anything else is done: some 40 MB at worst, and a few ms.
+ * No model writes so much: 128,000 tokens are about half a MiB. It bounds what looking at an answer takes, which is dropped
+ * before anything else is done: 2 ms for what models write, some 40 ms and 20 MB for the worst that fits.
  */
-const bodyBytesMax = 2_097_152;
+const bodyBytesMax = 1_048_576;
 
 /**
  * Checks the whole answers of one call that was asked for a JSON object in words alone. Such an answer goes on with the

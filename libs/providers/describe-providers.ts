@@ -111,8 +111,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       'answer with a single JSON object and nothing else, behind all other instructions, and the answer is checked:',
     ].join('\n'),
     [
-      '- A finished answer must be a JSON object; white space and one Markdown fence around it are taken away. Any other ends',
-      '  the call with 502 `json_object_not_met` (a line of a batch: in the error file), and its tokens count as used. The',
+      '- A finished answer must be a JSON object (1 MiB at most); white space and one Markdown fence around it are taken away.',
+      '  Any other ends the call with 502 `json_object_not_met` (a line of a batch: in the error file); its tokens count. The',
       '  `retry` of a config asks again where 502 is among its statuses, and a fallback goes on; nothing else does, since every',
       '  attempt is paid for. No circuit breaker counts it.',
       '- What passes as the model said it: an answer cut off by its limit of tokens, a refusal, and calls of tools.',
