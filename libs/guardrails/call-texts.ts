@@ -7,7 +7,8 @@ type Body = Readonly<Record<string, unknown>>;
  * What the checks of one phase read; a check passes when it passes on each text. `said`: where words and patterns are
  * looked for. `measured`: what counts, JSON and URLs are judged on. An input is measured by its last message, as the ancestor does; what is
  * looked for is looked for in all that the model reads as one text, because a text that is forbidden works as well from an
- * earlier message, from the words of the system, or from the description of a tool. An output has one text for each choice,
+ * earlier message, from the words of the system, or from a tool: its description, the names
+ * of its properties, the values that they may have. An output has one text for each choice,
  * the arguments of its tool calls among what is said.
  */
 export type CallTexts = {
@@ -22,13 +23,13 @@ const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false };
 /** The texts of a request's body. The depth of the body must be bounded. */
 export function inputTexts(operation: Operation, body: Body): CallTexts {
   if (operation === 'chat') {
-    const { messages, tools, functions } = body;
-    return conversationTexts(listOf(messages).map(asRecord), [], [tools, functions]);
+    const { messages, tools, functions, response_format: format } = body;
+    return conversationTexts(listOf(messages).map(asRecord), [], [tools, functions, format]);
   }
   if (operation === 'responses') {
-    const { input, instructions, tools, prompt } = body;
+    const { input, instructions, tools, prompt, text } = body;
     const before = itemsOf(instructions).flatMap(saidIn);
-    return conversationTexts(itemsOf(input), before, [tools, asRecord(prompt)['variables']]);
+    return conversationTexts(itemsOf(input), before, [tools, asRecord(prompt)['variables'], asRecord(text)['format']]);
   }
   const input = operation === 'completions' || operation === 'images' ? body['prompt'] : body['input'];
   if (input === undefined || input === null) return noTexts;
@@ -95,11 +96,31 @@ function textOfContent(content: unknown): string {
     .join('\n');
 }
 
-/** Every text inside a value, however deep; but the names of types are the specification's words, not the caller's. */
+// Names and types of OpenAI's tools and of JSON Schema, which every caller uses: a word that is one of them is not the
+// caller's, wherever it stands.
+const wordsOf = (text: string): ReadonlySet<string> => new Set(text.split(/\s+/));
+const specifiedNames = wordsOf(
+  `type function custom name description parameters strict format json_schema schema title properties required items
+  prefixItems enum const default examples nullable anyOf oneOf allOf not if then else additionalProperties
+  patternProperties propertyNames minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern
+  minItems maxItems uniqueItems contains minProperties maxProperties additionalItems $ref $defs definitions $schema $id
+  $anchor $comment deprecated readOnly writeOnly text image_url file_id syntax definition grammar`,
+);
+const specifiedTypes = wordsOf(
+  `object array string number integer boolean null function custom grammar text json_object json_schema input_text
+  input_image input_file web_search web_search_preview file_search code_interpreter image_generation mcp local_shell
+  computer_use_preview`,
+);
+
+/** Every text inside a value, however deep, and the names of its members; but not the words of the specification. */
 function textsIn(value: unknown): string[] {
   if (typeof value === 'string') return [value];
+  if (Array.isArray(value)) return value.flatMap(textsIn);
   if (typeof value !== 'object' || value === null) return [];
-  return Object.entries(value).flatMap(([name, member]) => (name === 'type' ? [] : textsIn(member)));
+  return Object.entries(value).flatMap(([name, member]) => [
+    ...(specifiedNames.has(name) ? [] : [name]),
+    ...(name === 'type' ? textsIn(member).filter((text) => !specifiedTypes.has(text)) : textsIn(member)),
+  ]);
 }
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);

@@ -107,6 +107,19 @@ describe('local checks', () => {
     ['what a tool gave', asked({ role: 'tool', tool_call_id: 'c', content: 'Apple' })],
     ['the description of a tool', tool({ name: 'f', description: 'Apple' })],
     ['the description of a parameter', tool({ parameters: { properties: { a: { description: 'Apple' } } } })],
+    ['the name of a property', tool({ parameters: { properties: { Apple: { type: 'string' } } } })],
+    ['a property of the name type', tool({ parameters: { properties: { type: { description: 'Apple' } } } })],
+    ['a type that there is none of', tool({ parameters: { properties: { a: { type: 'Apple' } } } })],
+    ['one of several types', tool({ parameters: { properties: { a: { type: ['string', 'Apple'] } } } })],
+    ['a value that a parameter may have', tool({ parameters: { properties: { a: { enum: ['x', 'Apple'] } } } })],
+    ['a value that a parameter has', tool({ parameters: { properties: { a: { const: 'Apple', default: 'x' } } } })],
+    ['a name inside of a default', tool({ parameters: { properties: { a: { default: { Apple: 1 } } } } })],
+    ['a property that must be there', tool({ parameters: { required: ['Apple'] } })],
+    ['a schema of a name of its own', tool({ parameters: { $defs: { Apple: {} } } })],
+    [
+      'the schema of the answer',
+      { messages: [goOn], response_format: { type: 'json_schema', json_schema: { schema: { title: 'Apple' } } } },
+    ],
     ['the description of a function', { messages: [goOn], functions: [{ name: 'f', description: 'Apple' }] }],
   ])('forbidden words are found in %s', async (_where, request) => {
     expect(await verdictOf(noApples, subject('', { request: request as GuardrailSubject['request'] }))).toBe(false);
@@ -119,6 +132,11 @@ describe('local checks', () => {
     ['the arguments of a call', { input: [{ type: 'function_call', name: 'f', arguments: '"Apple"' }, goOn] }],
     ['what a tool gave', { input: [{ type: 'function_call_output', call_id: 'c', output: 'Apple' }, goOn] }],
     ['a definition of a tool', { input: 'go on', tools: [{ type: 'function', name: 'f', description: 'Apple' }] }],
+    [
+      'a property of a tool',
+      { input: 'go on', tools: [{ type: 'function', parameters: { properties: { Apple: {} } } }] },
+    ],
+    ['the schema of the answer', { input: 'go on', text: { format: { type: 'json_schema', description: 'Apple' } } }],
     ['a variable of a prompt', { prompt: { id: 'p', variables: { fruit: 'Apple' } } }],
   ])('of /v1/responses, forbidden words are found in %s', async (_where, request) => {
     const on = { operation: 'responses' as const, request: request as GuardrailSubject['request'] };
@@ -126,9 +144,26 @@ describe('local checks', () => {
   });
 
   test('words of the specification are no words of the caller', async () => {
-    const check = { contains: { words: ['function', 'object', 'user'], operator: 'none' } };
-    const definition = { name: 'f', parameters: { type: 'object', properties: {} } };
-    expect(await verdictOf(check, subject('', { request: tool(definition) }))).toBe(true);
+    const words = [
+      'function',
+      'object',
+      'user',
+      'properties',
+      'type',
+      'description',
+      'string',
+      'json_schema',
+      'strict',
+    ];
+    const check = { contains: { words, operator: 'none' } };
+    const definition = {
+      name: 'f',
+      strict: true,
+      parameters: { type: 'object', properties: { a: { type: ['string', 'null'], description: '' } } },
+    };
+    const format = { type: 'json_schema', json_schema: { name: 'x', strict: true, schema: { type: 'object' } } };
+    const request = { ...tool(definition), response_format: format };
+    expect(await verdictOf(check, subject('', { request }))).toBe(true);
   });
 
   test('forbidden words are found in the arguments of the calls of an answer', async () => {
