@@ -14,6 +14,7 @@ import { createAnswerThreads } from '#libs/forwarding/answer-threads.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { createForwarder, type Forwarder } from '#libs/forwarding/forward.ts';
+import { createAnswerTexts } from '#libs/guardrails/answer-texts.ts';
 import { createGuardrails, type Guardrails } from '#libs/guardrails/guardrails.ts';
 import { createTextJudge, type TextJudge } from '#libs/guardrails/text-judge.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
@@ -127,7 +128,8 @@ export async function createPlatform(
     // A worker's lines are bounded where they are called, and rather wait.
     ...(app.role === 'sender' ? { waitingMax: checksWaitingMax } : {}),
   });
-  const guardrails = createGuardrails({ egress, clock: systemClock, logger, textJudge });
+  const answerTexts = createAnswerTexts({ threads: config.SLUICE_CHECK_THREADS });
+  const guardrails = createGuardrails({ egress, clock: systemClock, logger, textJudge, answerTexts });
   const responseCache = createResponseCache({
     stored: createStoredAnswers(db),
     clock: databaseClock,
@@ -194,6 +196,7 @@ export async function createPlatform(
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
       { name: 'guardrail threads', stop: () => textJudge.stop() },
+      { name: 'guarded answer threads', stop: () => answerTexts.stop() },
       { name: 'answer threads', stop: () => answerThreads.stop() },
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },

@@ -68,3 +68,13 @@ test.each([400, 446, 503])('an answer of status %i stays what it is', (status) =
   const refused = answer({ status });
   expect(toStream(refused, request)).toBe(refused);
 });
+
+test('an answer of a great many values becomes no stream, and what it cost is told', () => {
+  const dense = answer({}, { x: Array.from({ length: 60_000 }, () => ({})) });
+  expect(toStream(dense, request)).toMatchObject({
+    kind: 'failed',
+    error: { code: 'upstream_response_too_large' },
+    attempts: dense.attempts,
+    lostAnswer: { usage },
+  });
+});

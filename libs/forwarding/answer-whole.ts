@@ -1,4 +1,6 @@
 import type { ForwardRequest, Outcome, StreamSummary } from './answer.ts';
+import { tooManyValues } from './provider-faults.ts';
+import { costToRead, eventWorkMax } from './read-body.ts';
 import { jsonToPayloads } from './json-to-stream.ts';
 import { asRecord } from './usage.ts';
 
@@ -8,10 +10,16 @@ export function askWhole(request: ForwardRequest): ForwardRequest {
   return { ...request, stream: false, includeUsage: false, edits };
 }
 
-/** The answer to `askWhole` as the stream that was asked for; errors and failures stay as they are. */
+/**
+ * The answer to `askWhole` as the stream that was asked for; errors and failures stay as they are. One of a great many values
+ * is a failure, as an event of them would be.
+ */
 export function toStream(outcome: Outcome, { operation, includeUsage }: ForwardRequest): Outcome {
   if (outcome.kind !== 'json' || outcome.status < 200 || outcome.status > 299) return outcome;
   const { body, contentType: _json, usage, model, finishReason, attempts, ...head } = outcome;
+  if (costToRead(body, { bytesMax: Number.POSITIVE_INFINITY, workMax: eventWorkMax }).excess !== null) {
+    return { kind: 'failed', error: tooManyValues('The provider'), attempts, lostAnswer: outcome };
+  }
   // What guardrails say is in no stream.
   const { hook_results: _results, ...value } = asRecord(JSON.parse(body.toString()));
   const payloads = jsonToPayloads(operation, value, includeUsage);

@@ -6,6 +6,7 @@ import type { Limits, StreamAnswer, StreamSummary } from './answer.ts';
 import type { Flow } from './exchange.ts';
 import { createPayloadQueue } from './payload-queue.ts';
 import type { Faults } from './provider-faults.ts';
+import { eventWorkMax } from './read-body.ts';
 import { openSseFraming } from './sse-framing.ts';
 import { createStreamMeter } from './stream-meter.ts';
 
@@ -28,8 +29,6 @@ const countedBytesMin = 65_536;
 const charCopies = 2;
 /** As of whole answers (read-body.ts). */
 const depthMax = 512;
-/** Some 30 ms of parsing, as of requests: events come in order, so that none of them is read in a thread. */
-const workMax = 320_000;
 
 /** How a stream may end that has said everything. */
 const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
@@ -159,7 +158,7 @@ export function openEventStream(options: Options): EventStream {
 
   /** What it takes to read a large event as JSON; throws when the call may never have so much. */
   const parseCost = (data: string): number => {
-    const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY, workMax };
+    const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY, workMax: eventWorkMax };
     const { excess, textBytes, valueBytes } = measureJson(Buffer.from(data), limit);
     if (excess === 'work') throw faults().tooManyValues();
     if (excess !== null) throw faults().invalid(`sent an event that is nested more than ${depthMax} levels deep`);

@@ -30,11 +30,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
         'upstream_response_too_large',
         `${label} sent a body of so many values that reading it takes ${bytes} bytes of memory or more, and ${limit} are there for it.`,
       ),
-    tooManyValues: (): GatewayError =>
-      failed(
-        'upstream_response_too_large',
-        `${label} sent an event of so many values that reading it would hold up other calls. Ask for it without a stream.`,
-      ),
+    tooManyValues: (): GatewayError => tooManyValues(label),
     notRead: (ms: number): GatewayError =>
       failed(
         'upstream_response_too_large',
@@ -97,4 +93,10 @@ function faultsOf(label: string, secrets: readonly string[]) {
 function codeOf(cause: unknown): string {
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : undefined;
   return typeof code === 'string' && /^[A-Z0-9_]{1,40}$/.test(code) ? ` (${code})` : '';
+}
+
+/** An event, or an answer that is to become one, that no thread reads, because events come in order. */
+export function tooManyValues(label: string): GatewayError {
+  const message = `${label} sent an event of so many values that reading it would hold up other calls. Ask for it without a stream.`;
+  return new GatewayError('provider_failed', 'upstream_response_too_large', message);
 }

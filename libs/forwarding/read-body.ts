@@ -32,6 +32,10 @@ export type BodyRead =
 
 /** From this size on a body is read in a thread, and one that passes unchanged is not parsed. */
 export const largeBytesMin = 262_144;
+/** Some 10 ms of parsing, translating and writing: what takes more is done in a thread, however small the body. */
+export const quickWorkMax = 100_000;
+/** Some 30 ms of parsing, as of requests: events come in order, so that none of them is read in a thread. */
+export const eventWorkMax = 320_000;
 /** Enough for the sample that an error may show. */
 const sampleBytes = 4_096;
 /** Beyond any real answer, and far from where recursion over the value would end. */

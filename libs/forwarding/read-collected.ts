@@ -1,11 +1,9 @@
 import type { AttemptInput } from './attempt.ts';
 import type { BodyCollector } from './collect-body.ts';
-import { costToRead, isParsed, largeBytesMin, readBody, tooDeep, type BodyRead } from './read-body.ts';
+import { costToRead, isParsed, largeBytesMin, quickWorkMax, readBody, tooDeep, type BodyRead } from './read-body.ts';
 
 /** Smaller answers are parsed unmeasured: what they take passes in a moment, and their 2,048 levels fit on the stack. */
 const measuredBytesMin = 4_096;
-/** Some 10 ms of parsing, translating and writing: beyond it a small body is read in a thread as well. */
-const workMax = 100_000;
 
 /**
  * Reads the body of a success: where the call is when that is sure to be quick, else in a thread. What that takes is charged
@@ -25,7 +23,7 @@ export function readCollected(
   const body = { bytes, status, call, translation, memberBytesMax: limits.errorBytesMax };
   if (sizeBytes < measuredBytesMin || !isParsed(body, sizeBytes)) return readBody(body);
   const bytesMax = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
-  const cost = costToRead(bytes, threads === undefined ? { bytesMax } : { bytesMax, workMax });
+  const cost = costToRead(bytes, threads === undefined ? { bytesMax } : { bytesMax, workMax: quickWorkMax });
   if (cost.excess === 'depth') throw faults().invalid(tooDeep);
   if (cost.excess === 'bytes') throw faults().tooComplex(cost.bytes, bytesMax);
   if (cost.excess === 'work') return readElsewhere(input, status, collected, [copyOf(bytes)]);

@@ -18,7 +18,7 @@ export type CallTexts = {
   hasUnreadable: boolean;
 };
 
-const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false };
+export const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false };
 
 /** The texts of a request's body. The depth of the body must be bounded. */
 export function inputTexts(operation: Operation, body: Body): CallTexts {

@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { GuardrailList } from '#libs/contracts/guardrails.ts';
 import type { JsonAnswer, Outcome, StreamAnswer, Target } from '#libs/forwarding/answer.ts';
 import { createEgress } from '#libs/forwarding/egress.ts';
@@ -8,14 +8,16 @@ import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { chatRequest, completion } from '#test/forwarding-rig.ts';
 import { guardCall, type GuardedCall } from './guard-call.ts';
 import { createGuardrails } from './guardrails.ts';
+import { createAnswerTexts } from './answer-texts.ts';
 import { createTextJudge } from './text-judge.ts';
 
 const egress = createEgress({ allow: parseEgressAllow('') });
 afterAll(() => egress.stop());
 const logger = createLogger({ name: 'test', level: 'silent' });
 const textJudge = createTextJudge({ threads: 1 });
-afterAll(() => textJudge.stop());
-const guardrails = createGuardrails({ egress, clock: { now: () => 0 }, logger, textJudge });
+const answerTexts = createAnswerTexts({ threads: 1 });
+afterAll(() => Promise.all([textJudge.stop(), answerTexts.stop()]));
+const guardrails = createGuardrails({ egress, clock: { now: () => 0 }, logger, textJudge, answerTexts });
 
 const attempt = { startedAt: 0, durationMs: 1, status: 200, errorCode: null };
 const answer = (content: string, more: Partial<JsonAnswer> = {}): JsonAnswer => ({
@@ -184,4 +186,41 @@ test('what is held for a guardrail beside the call is what its bodies take as va
   });
   expect(sizes[0]).toBe(4_000_000);
   expect(sizes[1]).toBeGreaterThan(4_000_000 + 50_000 * 64);
+});
+
+describe('a large answer', () => {
+  const large = (choice: object): JsonAnswer => {
+    const body = { ...completion, choices: [{ index: 0, message: { role: 'assistant', content: 'fine' }, ...choice }] };
+    return answer('', { body: Buffer.from(JSON.stringify(body)) });
+  };
+  const said = (content: string) => ({ message: { role: 'assistant', content } });
+
+  test('is judged by what it says, wherever that stands', async () => {
+    const good = large(said('good '.repeat(100_000)));
+    expect((await guard({ output: [denyBad] }, [good])).outcome).toMatchObject({ status: 200, body: good.body });
+    expect(await guard({ output: [denyBad] }, [large(said(`${'good '.repeat(100_000)}bad`))])).toMatchObject({
+      status: 446,
+    });
+  });
+
+  test('of very many values is judged, and counts in the memory of its call', async () => {
+    const memory = createMemoryBudget(400_000_000).open('a');
+    const request = { ...chatRequest(), memory };
+    const dense = large({ logprobs: { content: Array.from({ length: 200_000 }, () => ({})) } });
+    expect(await guard({ output: [denyBad] }, [dense], { request })).toMatchObject({ status: 200 });
+    expect(memory.usedBytes).toBeGreaterThan(200_000 * 64);
+    const wide = large({ logprobs: { content: Array.from({ length: 3_000_000 }, () => ({})) } });
+    const { outcome } = await guard({ output: [denyBad] }, [wide], { request });
+    expect(outcome).toMatchObject({
+      kind: 'failed',
+      error: { code: 'upstream_response_too_large' },
+      lostAnswer: { usage: { outputTokens: 2 } },
+    });
+  });
+
+  test('without texts passes checks of texts, whatever its size', async () => {
+    const body = Buffer.concat([Buffer.from('{"data":['), Buffer.alloc(20_000_000, '1,'), Buffer.from('1]}')]);
+    const request = chatRequest({ operation: 'embeddings' });
+    expect(await guard({ output: [denyBad] }, [answer('', { body })], { request })).toMatchObject({ status: 200 });
+  });
 });

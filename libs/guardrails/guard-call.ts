@@ -1,9 +1,7 @@
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
 import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/forwarding/answer.ts';
 import { editedBody } from '#libs/forwarding/edited-body.ts';
-import { asRecord } from '#libs/forwarding/usage.ts';
-import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
-import { measureJson } from '#libs/kernel/measure-json.ts';
+import { asGatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
@@ -24,9 +22,6 @@ export type GuardedCall = {
   /** `isRepeat`: the answer before was not good enough, so one that was kept is not either. */
   make: (isRepeat: boolean) => Promise<Outcome>;
 };
-
-/** As of answers that are parsed where they come (forwarding's attempt.ts): what webhooks are sent is made by recursion. */
-const depthMax = 512;
 
 const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
 
@@ -89,25 +84,10 @@ async function evaluateOutput(
   { status, body }: JsonAnswer,
   memory: MemoryLease | undefined,
 ): Promise<GuardrailVerdict> {
-  const parseBytes = parseCost(body, memory);
-  // It may be an answer that was passed on without being parsed. Given back with all of the call's memory.
-  memory?.charge(parseBytes);
-  const response = { status, body: asRecord(JSON.parse(body.toString())) };
+  const texts = await guardrails.textsOf(subject.operation, body, { ...subject, memory });
+  const response = { status, body, texts };
   const sizeBytes = Math.max(subject.sizeBytes + body.length, memory?.usedBytes ?? 0);
   return guardrails.evaluate(output, { ...subject, response, sizeBytes });
-}
-
-/** What it takes to look at an answer as a value. Throws when the call may never have so much, or it is nested too deeply. */
-function parseCost(body: Buffer, memory: MemoryLease | undefined): number {
-  const { excess, textBytes, valueBytes } = measureJson(body, { depthMax, membersMax: Number.POSITIVE_INFINITY });
-  if (excess !== null) {
-    const message = `The provider's answer nests deeper than ${depthMax} levels, so that no guardrail can judge it.`;
-    throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
-  }
-  const parseBytes = textBytes + valueBytes;
-  if (memory === undefined || memory.usedBytes + parseBytes <= memory.leaseBytesMax) return parseBytes;
-  const message = "The provider's answer is too large for its guardrails to be checked: ask for a shorter one.";
-  throw new GatewayError('provider_failed', 'upstream_response_too_large', message);
 }
 
 function withVerdicts(

@@ -2,10 +2,13 @@ import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { GuardrailList } from '#libs/contracts/guardrails.ts';
 import { createEgress, type Egress } from '#libs/forwarding/egress.ts';
 import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
+import type { Operation } from '#libs/providers/provider.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { hang, startUpstream, type Upstream } from '#test/upstream.ts';
 import { createGuardrails, prepareGuardrails, type Guardrails } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
+import { createAnswerTexts } from './answer-texts.ts';
+import { outputTexts } from './call-texts.ts';
 import { createTextJudge } from './text-judge.ts';
 
 const logger = createLogger({ name: 'test', level: 'silent' });
@@ -13,7 +16,8 @@ let upstream: Upstream;
 let egress: Egress;
 let guardrails: Guardrails;
 const textJudge = createTextJudge({ threads: 1 });
-afterAll(() => textJudge.stop());
+const answerTexts = createAnswerTexts({ threads: 1 });
+afterAll(() => Promise.all([textJudge.stop(), answerTexts.stop()]));
 
 beforeEach(async () => {
   upstream = await startUpstream((reply) => reply.json(200, { verdict: true }));
@@ -23,6 +27,7 @@ beforeEach(async () => {
     clock: { now: () => 0 },
     logger,
     textJudge,
+    answerTexts,
   });
 });
 afterEach(async () => {
@@ -44,11 +49,14 @@ const subject = (text: string, more: Partial<GuardrailSubject> = {}): GuardrailS
   ...more,
 });
 
+const responseOf = (body: object, operation: Operation = 'chat'): GuardrailSubject['response'] => ({
+  status: 200,
+  body: Buffer.from(JSON.stringify(body)),
+  texts: outputTexts(operation, body as Record<string, unknown>),
+});
+
 const answered = (...contents: string[]): Partial<GuardrailSubject> => ({
-  response: {
-    status: 200,
-    body: { choices: contents.map((content) => ({ message: { role: 'assistant', content } })) },
-  },
+  response: responseOf({ choices: contents.map((content) => ({ message: { role: 'assistant', content } })) }),
 });
 
 /** The verdict of one check on a subject. */
@@ -167,13 +175,13 @@ describe('local checks', () => {
   });
 
   test('forbidden words are found in the arguments of the calls of an answer', async () => {
-    const chat = (message: object) => ({ response: { status: 200, body: { choices: [{ message }] } } });
+    const chat = (message: object) => ({ response: responseOf({ choices: [{ message }] }) });
     const calls = { content: null, tool_calls: [{ function: { name: 'f', arguments: '{"a":"Apple"}' } }] };
     expect(await verdictOf(noApples, subject('', chat(calls)))).toBe(false);
     expect(await verdictOf(noApples, subject('', chat({ content: 'pear' })))).toBe(true);
     const responses = (...output: object[]) => ({
       operation: 'responses' as const,
-      response: { status: 200, body: { output } },
+      response: responseOf({ output }, 'responses'),
     });
     const said = { type: 'message', content: [{ type: 'output_text', text: 'Apple' }] };
     expect(await verdictOf(noApples, subject('', responses(said)))).toBe(false);
@@ -207,7 +215,7 @@ describe('local checks', () => {
     expect(await verdictOf(check, subject('', { operation: 'completions', request: { prompt: [[1, 2]] } }))).toBe(
       false,
     );
-    const embedding = { operation: 'embeddings' as const, response: { status: 200, body: { data: [] } } };
+    const embedding = { operation: 'embeddings' as const, response: responseOf({ data: [] }, 'embeddings') };
     expect(await verdictOf(check, subject('', embedding))).toBe(true);
   });
 });
@@ -356,7 +364,14 @@ describe('webhooks', () => {
 
   test('webhooks that hang wait together for as long as one call may, whatever each may', async () => {
     upstream.script(hang);
-    const hurried = createGuardrails({ egress, clock: { now: () => 0 }, logger, textJudge, webhooksMs: 50 });
+    const hurried = createGuardrails({
+      egress,
+      clock: { now: () => 0 },
+      logger,
+      textJudge,
+      answerTexts,
+      webhooksMs: 50,
+    });
     const check = { webhook: { webhookURL: upstream.url.href, timeout: 30_000, failOnError: true } };
     const { results } = await hurried.evaluate(GuardrailList.parse([check, check, check]), subject('hello'));
     expect(results.map(({ verdict }) => verdict)).toEqual([false, false, false]);

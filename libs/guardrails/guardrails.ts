@@ -2,7 +2,8 @@ import type { Guardrail, GuardrailCheck } from '#libs/contracts/guardrails.ts';
 import type { Egress } from '#libs/forwarding/egress.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { inputTexts, outputTexts, type CallTexts } from './call-texts.ts';
+import type { AnswerTexts } from './answer-texts.ts';
+import { inputTexts, type CallTexts } from './call-texts.ts';
 import type { Judged, TextWork } from './judge-texts.ts';
 import { checkRequest } from './request-checks.ts';
 import type { GuardrailSubject } from './subject.ts';
@@ -56,6 +57,8 @@ export type Guardrails = {
    * `prepareGuardrails`.
    */
   evaluate: (guardrails: readonly Guardrail[], subject: GuardrailSubject) => Promise<GuardrailVerdict>;
+  /** What a whole answer says, for the guardrails of the output; see `AnswerTexts`. */
+  textsOf: AnswerTexts['read'];
   /** Resolves when no `async` guardrail runs any more. */
   settled: () => Promise<void>;
 };
@@ -83,10 +86,11 @@ export function createGuardrails(deps: {
   clock: Clock;
   logger: Logger;
   textJudge: Pick<TextJudge, 'judge'>;
+  answerTexts: Pick<AnswerTexts, 'read'>;
   /** What the webhooks of one phase of a call may take together. Default 60 s. */
   webhooksMs?: number;
 }): Guardrails {
-  const { egress, clock, logger, textJudge, webhooksMs = webhooksMsDefault } = deps;
+  const { egress, clock, logger, textJudge, answerTexts, webhooksMs = webhooksMsDefault } = deps;
   const running = new Set<Promise<void>>();
   let runningBytes = 0;
 
@@ -180,6 +184,7 @@ export function createGuardrails(deps: {
   };
 
   return {
+    textsOf: answerTexts.read,
     settled: async () => {
       await Promise.all(running);
     },
@@ -202,7 +207,7 @@ type Texts = () => CallTexts;
 
 function lazyTexts({ operation, request, response }: GuardrailSubject): Texts {
   let texts: CallTexts | undefined;
-  return () => (texts ??= response === null ? inputTexts(operation, request) : outputTexts(operation, response.body));
+  return () => (texts ??= response === null ? inputTexts(operation, request) : response.texts);
 }
 
 function webhookTexts({ operation, request, response }: GuardrailSubject, texts: CallTexts) {

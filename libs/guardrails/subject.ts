@@ -1,4 +1,5 @@
 import type { Operation } from '#libs/providers/provider.ts';
+import type { CallTexts } from './call-texts.ts';
 
 /** What guardrails look at: a call before it is made, and its whole answer after it. */
 export type GuardrailSubject = {
@@ -12,8 +13,8 @@ export type GuardrailSubject = {
   stream: boolean;
   /** The body that the provider gets: overrides and defaults applied. */
   request: Readonly<Record<string, unknown>>;
-  /** null before the call. */
-  response: { status: number; body: Readonly<Record<string, unknown>> } | null;
+  /** null before the call. `body` is its JSON as it came, which may be too large to be parsed here. */
+  response: { status: number; body: Buffer; texts: CallTexts } | null;
   /** Of both bodies and their values together: what is held while a guardrail that runs beside the call looks at them. */
   sizeBytes: number;
   signal: AbortSignal;

@@ -71,7 +71,7 @@ export async function askWebhook(
           'sluice',
           ...Object.entries(headers).flat(),
         ],
-        body: Buffer.from(JSON.stringify(payloadOf(subject, texts))),
+        body: payloadOf(subject, texts),
       },
       { egress, timeouts, signal, workspaceId, faults: lazyFaultsOf('The webhook', []), bytesMax: answerBytesMax },
     );
@@ -88,14 +88,15 @@ export async function askWebhook(
   }
 }
 
-function payloadOf(subject: GuardrailSubject, texts: { request: string; response: string }): object {
+/** The call as JSON. An answer is put in as its own bytes: it may be too large to be written anew here. */
+function payloadOf(subject: GuardrailSubject, texts: { request: string; response: string }): Buffer {
   const { response, stream, provider, operation, metadata, request } = subject;
-  return {
+  const rest = JSON.stringify({ provider, requestType: operation, metadata: metadata ?? {} }).slice(1);
+  const before = JSON.stringify({
     eventType: response === null ? 'beforeRequestHook' : 'afterRequestHook',
     request: { json: request, text: texts.request, isStreamingRequest: stream },
-    response: response && { json: response.body, text: texts.response, statusCode: response.status },
-    provider,
-    requestType: operation,
-    metadata: metadata ?? {},
-  };
+  }).slice(0, -1);
+  if (response === null) return Buffer.from(`${before},"response":null,${rest}`);
+  const after = JSON.stringify({ text: texts.response, statusCode: response.status }).slice(1);
+  return Buffer.concat([Buffer.from(`${before},"response":{"json":`), response.body, Buffer.from(`,${after},${rest}`)]);
 }
