@@ -9,7 +9,7 @@ export const WorkerConfig = z.object({
   /** Where /health and /metrics of the worker answer; 0 picks a free port, absent serves none. */
   SLUICE_WORKER_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
   HOST: z.string().default('127.0.0.1'),
-  /** Calls to providers in flight in this process. */
+  /** Calls to providers in flight in this process; a workspace that has none may begin one beyond it, up to as many again. */
   SLUICE_CALLS_MAX: wholeNumber(128, { min: 1, max: 10_000 }),
   /**
    * Bytes of the ranges of input files that this process works on, shared by workspaces as SLUICE_MEMORY_MAX is, which

@@ -8,7 +8,7 @@ function setUp() {
   const shares = createCallShares(callsMax);
   let calls = 0;
   const begin = (...groups: string[]): boolean => {
-    if (calls >= callsMax || !shares.mayBegin(groups, calls)) return false;
+    if (!shares.mayBegin(groups, calls)) return false;
     shares.begin(groups);
     calls += 1;
     return true;
@@ -22,66 +22,115 @@ function setUp() {
     shares.end(groups, isAnswered);
     calls -= 1;
   };
-  return { fill, begin, end };
+  /** As many calls as there are at once after so many answers, when each lets as many begin as may. */
+  const grow = (answers: number, ...groups: string[]): number => {
+    let running = fill(...groups);
+    for (let answer = 0; answer < answers && running > 0; answer += 1) {
+      end(true, ...groups);
+      running += fill(...groups) - 1;
+    }
+    return running;
+  };
+  return { fill, begin, end, grow };
 }
 
 test.each([
   { hanging: 20, leave: 8 },
   { hanging: 30, leave: 1 },
 ])('$hanging groups that hang leave calls to another one, which grows with its answers', ({ hanging, leave }) => {
-  const { fill, end } = setUp();
-  for (let group = 0; group < hanging; group += 1) expect(fill(`hangs-${group}`)).toBeGreaterThan(0);
-  let running = fill('healthy');
-  expect(running).toBeGreaterThan(0);
-  for (let answer = 0; answer < 20; answer += 1) {
-    end(true, 'healthy');
-    running += fill('healthy') - 1;
-  }
-  expect(running).toBeGreaterThanOrEqual(leave);
+  const { fill, grow } = setUp();
+  for (let place = 0; place < hanging; place += 1) expect(fill('ws', `hangs-${place}`)).toBeGreaterThan(0);
+  expect(grow(20, 'ws', 'healthy')).toBeGreaterThanOrEqual(leave);
 });
 
-test('one group whose calls are answered has seven eighths of all', () => {
-  const { fill, end } = setUp();
-  let running = fill('a');
-  expect(running).toBeLessThanOrEqual(14);
-  for (let answer = 0; answer < 100; answer += 1) {
-    end(true, 'a');
-    running += fill('a') - 1;
+test('however many places of one workspace hang, another workspace has calls, which grow with its answers', () => {
+  const { fill, grow } = setUp();
+  for (let place = 0; place < 200; place += 1) fill('ws', `hangs-${place}`);
+  expect(grow(20, 'another', 'healthy')).toBeGreaterThanOrEqual(4);
+});
+
+test('a workspace that has answers, and places that hang beside, leaves calls to another one', () => {
+  const { fill, grow } = setUp();
+  for (let place = 0; place < 60; place += 1) {
+    fill('ws', `hangs-${place}`);
+    grow(20, 'ws', 'healthy');
   }
-  expect(running).toBe(112);
+  expect(grow(20, 'another', 'elsewhere')).toBeGreaterThanOrEqual(4);
+});
+
+test('where the calls of a hundred workspaces hang, the next one still has one, and then another', () => {
+  const { fill, begin, end } = setUp();
+  for (let workspace = 0; workspace < 100; workspace += 1) {
+    expect(fill(`ws-${workspace}`, `hangs-${workspace}`)).toBeGreaterThan(0);
+  }
+  for (let line = 0; line < 10; line += 1) {
+    expect(begin('healthy', 'place')).toBe(true);
+    end(true, 'healthy', 'place');
+  }
+});
+
+test('what workspaces begin beyond the limit is bounded', () => {
+  const { fill } = setUp();
+  let running = 0;
+  for (let workspace = 0; workspace < 1_000; workspace += 1) running += fill(`ws-${workspace}`, `place-${workspace}`);
+  expect(running).toBe(2 * callsMax);
+});
+
+test('one batch whose calls are answered has seven eighths of all', () => {
+  expect(setUp().fill('ws', 'place', 'a')).toBeLessThanOrEqual(14);
+  expect(setUp().grow(100, 'ws', 'place', 'a')).toBe(112);
+});
+
+test('a workspace of ten batches and one of a single batch have about as many calls each', () => {
+  const { begin, end } = setUp();
+  const batches = [
+    ...Array.from({ length: 10 }, (_value, batch) => ['many', `place-${batch}`, `batch-${batch}`]),
+    ['one', 'place', 'batch'],
+  ].map((groups) => ({ groups, running: 0 }));
+  for (let round = 0; round < 500; round += 1) {
+    for (const batch of batches) {
+      if (batch.running > 0) end(true, ...batch.groups);
+      batch.running = Math.max(0, batch.running - 1);
+    }
+    // They take turns.
+    for (let begun = true; begun;) {
+      begun = false;
+      for (const batch of batches) {
+        if (!begin(...batch.groups)) continue;
+        batch.running += 1;
+        begun = true;
+      }
+    }
+  }
+  const callsOf = (workspace: string): number =>
+    batches.filter(({ groups }) => groups[0] === workspace).reduce((sum, { running }) => sum + running, 0);
+  expect(callsOf('many') + callsOf('one')).toBeGreaterThan(110);
+  expect(callsOf('one')).toBeGreaterThan(40);
 });
 
 test('a group whose calls end without an answer gets no more than it began with', () => {
   const { fill, end } = setUp();
-  const first = fill('fails');
+  const fails = ['ws', 'place', 'fails'];
+  const first = fill(...fails);
   for (let failure = 0; failure < 100; failure += 1) {
-    end(false, 'fails');
-    expect(fill('fails')).toBe(1);
+    end(false, ...fails);
+    expect(fill(...fails)).toBe(1);
   }
   expect(first).toBeLessThanOrEqual(14);
 });
 
-test('a group that has all it may when its provider begins to hang leaves several calls to another one', () => {
-  const { fill, end } = setUp();
-  let running = fill('a');
-  while (running < 112) {
-    end(true, 'a');
-    running += fill('a') - 1;
-  }
-  let others = fill('b');
-  for (let answer = 0; answer < 20; answer += 1) {
-    end(true, 'b');
-    others += fill('b') - 1;
-  }
-  expect(others).toBe(8);
-  expect(fill('c')).toBeGreaterThan(0);
+test('a place that has all it may when its provider begins to hang leaves calls to others and to other workspaces', () => {
+  const { grow } = setUp();
+  expect(grow(100, 'ws', 'a')).toBe(112);
+  expect(grow(20, 'ws', 'b')).toBe(8);
+  expect(grow(20, 'another', 'c')).toBe(4);
 });
 
 test('many batches of one credential that hang have no more than one of them', () => {
-  const one = setUp().fill('batch-0', 'place');
+  const one = setUp().fill('ws', 'place', 'batch-0');
   const { begin, fill } = setUp();
   let begun = 0;
-  for (let batch = 0; batch < 60; batch += 1) begun += fill(`batch-${batch}`, 'place');
+  for (let batch = 0; batch < 60; batch += 1) begun += fill('ws', 'place', `batch-${batch}`);
   expect(begun).toBe(one);
-  expect(begin('another', 'elsewhere')).toBe(true);
+  expect(begin('ws', 'elsewhere', 'another')).toBe(true);
 });

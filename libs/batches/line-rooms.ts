@@ -5,15 +5,15 @@ import { modelOf, replacedModel } from './call-line.ts';
 import type { Room, Slots } from './slots.ts';
 
 /**
- * The room for each line of a batch, among the calls of its batch and among those that go where it goes: many batches of
- * one credential and model that hang are one group. What is known of that before a line is read is its workspace, the
+ * The room for each line of a batch, among the calls of its workspace, those that go where it goes, and those of its batch:
+ * many batches of one credential and model that hang are one group. What is known of that before a line is read is its workspace, the
  * batch's target (of a config: which one), and the model. (A secret that came with the batch is stored for each anew, and
  * says nothing.)
  */
 export function createLineRooms(slots: Pick<Slots, 'of'>, batch: BatchRow): (line: Buffer) => Room {
   const target = JSON.stringify(batch.target, (name, value: unknown) => (name === 'secret_id' ? undefined : value));
   const place = createHash('sha256').update(`${batch.workspace_id}\n${target}`).digest('base64');
-  const roomOf = (model: string | null): Room => slots.of(batch.id, `${place} ${model ?? ''}`);
+  const roomOf = (model: string | null): Room => slots.of(batch.workspace_id, `${place} ${model ?? ''}`, batch.id);
   const model = replacedModel(batch) ?? batch.model;
   if (model !== null) {
     const room = roomOf(model);

@@ -107,31 +107,46 @@ test('whatever is acquired and given back, the limits hold, the order is kept, a
 test('calls of one group leave some to others, and one that is given back goes to another', async () => {
   const slots = createSlots({ callsMax: 16, bytesMax: 1_000 });
   const enter = async (group: string, count: number): Promise<number> => {
-    const all = await Promise.all(Array.from({ length: count }, () => admitted(slots.of(group, 'place').acquire(1))));
+    const all = await Promise.all(
+      Array.from({ length: count }, () => admitted(slots.of('ws', 'place', group).acquire(1))),
+    );
     return all.filter(Boolean).length;
   };
   // Not answered yet, of whichever batch they are.
   expect(await enter('a', 20)).toBe(2);
   expect(await enter('b', 20)).toBe(0);
-  slots.of('a', 'place').release(1, 1, true);
+  slots.of('ws', 'place', 'a').release(1, 1, true);
   expect(slots.inFlight()).toMatchObject({ calls: 3 });
-  expect(await admitted(slots.of('b', 'elsewhere').acquire(1))).toBe(true);
+  expect(await admitted(slots.of('ws', 'elsewhere', 'b').acquire(1))).toBe(true);
+});
+
+test('a workspace that has no call may begin one where others have taken all, and no second one', async () => {
+  const slots = createSlots({ callsMax: 2, bytesMax: 100 });
+  expect(await admitted(slots.of('ws', 'a').acquire(1))).toBe(true);
+  expect(await admitted(slots.of('ws', 'b').acquire(1))).toBe(true);
+  expect(await admitted(slots.of('ws', 'c').acquire(1))).toBe(false);
+  const other = slots.of('another', 'a');
+  expect(await admitted(other.acquire(1))).toBe(true);
+  const second = other.acquire(1);
+  expect(await admitted(second)).toBe(false);
+  other.release(1, 1, true);
+  expect(await admitted(second)).toBe(true);
 });
 
 test('groups take turns, and the lines of one keep their order', async () => {
   const slots = createSlots({ callsMax: 1, bytesMax: 100 });
-  await slots.acquire(1);
+  await slots.of('ws').acquire(1);
   const order: string[] = [];
   const all = ['a1', 'a2', 'a3', 'b1', 'c1', 'c2'].map((name) =>
     slots
-      .of(name.slice(0, 1))
+      .of('ws', name.slice(0, 1))
       .acquire(1)
       .then(() => {
         order.push(name);
-        slots.of(name.slice(0, 1)).release(1, 1);
+        slots.of('ws', name.slice(0, 1)).release(1, 1);
       }),
   );
-  slots.release(1, 1);
+  slots.of('ws').release(1, 1);
   await Promise.all(all);
   expect(order).toEqual(['a1', 'b1', 'c1', 'a2', 'c2', 'a3']);
 });
@@ -150,7 +165,7 @@ test('of whatever groups the lines are, all get in in the end, and no group alon
         let started = 0;
         for (const line of lines) {
           void slots
-            .of(line.group)
+            .of('ws', line.group)
             .acquire(line.size)
             .then(() => {
               started += 1;
@@ -168,7 +183,7 @@ test('of whatever groups the lines are, all get in in the end, and no group alon
           expect(groups.size > 1 || calls <= Math.ceil((callsMax * 7) / 8)).toBe(true);
           if (calls === 0) break;
           const [line] = running.splice((choices.next().value ?? 0) % running.length, 1);
-          if (line) slots.of(line.group).release(1, line.size);
+          if (line) slots.of('ws', line.group).release(1, line.size);
         }
         expect(started).toBe(lines.length);
         expect(slots.inFlight()).toEqual({ calls: 0, bytes: 0, waiting: 0 });

@@ -8,9 +8,9 @@ import { createCallShares } from './call-shares.ts';
  */
 export type Slots = Room & {
   /**
-   * The same room for calls that belong together in one way or in several (their batch, where they go): each of these
-   * groups leaves some to others (call-shares.ts), because a provider that hangs holds the calls of its batches until
-   * they time out, and no other batch should wait for that.
+   * The same room for calls that belong together: by workspace, by where they go, and by batch, in this order. Each of
+   * these groups leaves some to others (call-shares.ts), because a provider that hangs holds the calls of its batches
+   * until they time out, and no other batch should wait for that.
    */
   of(...groups: string[]): Room;
   inFlight(): { calls: number; bytes: number; waiting: number };
@@ -42,7 +42,7 @@ export function createSlots(limits: { callsMax: number; bytesMax: number }): Slo
   let row = 0;
 
   const fits = (size: number): boolean => bytes + size <= limits.bytesMax || (calls === 0 && bytes === 0);
-  const mayCall = (groups: readonly string[]): boolean => calls < limits.callsMax && shares.mayBegin(groups, calls);
+  const mayCall = (groups: readonly string[]): boolean => shares.mayBegin(groups, calls);
   const begin = (groups: readonly string[], size: number): void => {
     calls += 1;
     bytes += size;

@@ -3,6 +3,7 @@ import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, createBatch, ended, resultsOf } from './batch-kit.ts';
 import { storeVirtualKey } from './scripted-provider.ts';
+import { createWorkspace } from './second-workspace.ts';
 import { sdks, type Client, type Sdk } from './sdk.ts';
 
 const sdk = sdks[0] as Sdk;
@@ -135,7 +136,7 @@ test('a batch of ten lines completes beside 20 whose providers hang, and 60 of o
   );
   await eventually(
     () => callsOf(platform),
-    (calls) => calls > 100,
+    (calls) => calls > hanging.length,
     { timeoutMs: 30_000 },
   );
   const other = await createBatch(sdk, client, linesOf('sim-echo', 10));
@@ -158,6 +159,30 @@ test('a batch of ten lines completes beside one whose provider hangs and whose l
   const other = await createBatch(sdk, client, linesOf('sim-echo', 10));
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
 }, 120_000);
+
+test('beside 60 credentials of one workspace that all hang, a batch of another workspace completes', async (context) => {
+  const { client, platform } = await setUp(context, { environment: { SLUICE_CALLS_MAX: '32' } });
+  const other = new sdk.OpenAI({ apiKey: await createWorkspace(platform), baseURL: platform.baseUrl });
+  const host = { provider: 'openai-compatible', key: 'sk-other', custom_host: platform.simulatorUrl };
+  await other.post('/virtual-keys', { body: { name: 'own', slug: 'own', ...host } });
+  const hanging = Array.from({ length: 60 }, (_value, index) => `hangs-${index}`);
+  for (const key of hanging) {
+    await storeVirtualKey(platform, key, platform.simulatorUrl);
+    const lines = Array.from({ length: 4 }, (_value, index) =>
+      chatLine(`t${index}`, { model: `@${key}/sim-fault-hang` }),
+    );
+    await createBatch(sdk, client, lines);
+  }
+  // They have all that one workspace may have.
+  await eventually(
+    () => callsOf(platform),
+    (calls) => calls >= 30,
+    { timeoutMs: 60_000 },
+  );
+  const own = Array.from({ length: 10 }, (_value, index) => chatLine(`o${index}`, { model: '@own/sim-echo' }));
+  const batch = await createBatch(sdk, other, own);
+  expect(await ended(other, batch, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
+}, 180_000);
 
 test('a worker that is stopped leaves its waiting lines at once, and another one does them', async (context) => {
   const { platform, client } = await setUp(context, { worker: false });
