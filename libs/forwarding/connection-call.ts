@@ -63,6 +63,7 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   }
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
+    if (status >= 200) this.connection.pace?.headRead();
     this.handler.onResponseStart(controller, status, headers);
     // Whoever has no room for the answer pauses it here: the pause is no time that was spent on reading.
     this.connection.pace?.handedOn(0, controller.paused);

@@ -28,12 +28,15 @@ type Reading = { pace: ReadPace; bytes: () => number; turns: () => number };
 function startReading(
   workspaceId: string,
   costMs: number,
-  options: { onPiece?: (pace: ReadPace, bytes: number) => void } = {},
+  options: { onPiece?: (pace: ReadPace, bytes: number) => void; isHead?: boolean } = {},
 ): Reading {
-  const socket = new Readable({ highWaterMark: pieceBytes, read: () => void socket.push(Buffer.alloc(pieceBytes)) });
+  // As of a network, a piece is never there at once.
+  const more = (): void => void (socket.destroyed || socket.push(Buffer.alloc(pieceBytes)));
+  const socket = new Readable({ highWaterMark: pieceBytes, read: () => process.nextTick(more) });
   sockets.push(socket);
   const pace = paces.pace(socket as Socket);
   pace.startCall(workspaceId);
+  if (options.isHead !== true) pace.headRead();
   let bytes = 0;
   let turns = 0;
   socket.on('readable', () => {
@@ -97,6 +100,35 @@ describe('a flood', () => {
       await someTurns(3);
     }
     expect((read() - burst) * floodCostMs).toBeLessThan(1_300);
+  });
+
+  test('takes no more of a turn of the event loop over many sockets than over one', async () => {
+    let turn = 0;
+    const spentIn = new Map<number, number>();
+    const onPiece = (_pace: ReadPace, bytes: number): void => {
+      spentIn.set(turn, (spentIn.get(turn) ?? 0) + bytes * floodCostMs);
+    };
+    const floods = Array.from({ length: 6 }, () => startReading('ws', floodCostMs, { onPiece }));
+    // The first piece of each is read before anything is known of it.
+    await someTurns(2);
+    spentIn.clear();
+    for (; turn < 40; turn += 1) await nextTurn();
+    expect(floods.every(({ bytes }) => bytes() > pieceBytes)).toBe(true);
+    const spent = [...spentIn.values()];
+    expect(spent.reduce((sum, each) => sum + each, 0)).toBeGreaterThan(20);
+    expect(Math.max(...spent)).toBeLessThan(4);
+  });
+
+  test('of headers is read in small pieces from its first byte, until the head is there', async () => {
+    const sizes: number[] = [];
+    const onPiece = (pace: ReadPace, bytes: number): void => {
+      sizes.push(bytes);
+      if (sizes.length === 3) pace.headRead();
+    };
+    startReading('ws', 1e-6, { isHead: true, onPiece });
+    await someTurns(1);
+    expect(sizes.slice(0, 3)).toEqual([4_096, 4_096, 4_096]);
+    expect(sizes[3]).toBeGreaterThanOrEqual(pieceBytes - 3 * 4_096);
   });
 
   test('holds up nobody else: not the same workspace’s ordinary answers, and not the next call of its socket', async () => {

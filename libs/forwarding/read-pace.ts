@@ -10,15 +10,25 @@ const byteMs = 5e-6;
 const turnMsMax = 2;
 /** What is read at once for a workspace that is in excess; otherwise all that is there, 64 KiB. */
 const sliceBytes = 8_192;
+/** The same until the head of an answer is there: 64 KiB of the shortest headers take 50 ms, these a few. */
+const headSliceBytes = 4_096;
 const lanesMax = 1_000;
 
-/** What the sockets of one workspace have taken beyond measure. */
-type Lane = { paidAtMs: number };
+/** What the sockets of one workspace have taken beyond measure. In excess they share a turn of the event loop, too. */
+type Lane = {
+  paidAtMs: number;
+  turnMs: number;
+  /** Those that wait for a turn with time left, in order. */
+  waiting: (() => void)[];
+  isTurnDue: boolean;
+};
 
 /** Keeps reading one socket from taking the main thread for itself. */
 export type ReadPace = {
   /** The socket's next call is one of this workspace; nothing that was before holds it up. */
   startCall: (workspaceId: string) => void;
+  /** The head of the answer is there, not only of an interim one. */
+  headRead: () => void;
   /** A piece of a body was handed on; `isPaused`: its reader asked for no more. */
   handedOn: (bytes: number, isPaused: boolean) => void;
   /** The answer is whole. What its receiver does with it, between these two, is no cost of reading. */
@@ -48,10 +58,25 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
     let lane = lanes.get(workspaceId);
     if (lane === undefined) {
       if (lanes.size >= lanesMax) for (const [id, { paidAtMs }] of lanes) if (paidAtMs <= now()) lanes.delete(id);
-      lane = { paidAtMs: 0 };
+      lane = { paidAtMs: 0, turnMs: 0, waiting: [], isTurnDue: false };
       lanes.set(workspaceId, lane);
     }
     return lane;
+  };
+
+  const startTurn = (lane: Lane): void => {
+    lane.isTurnDue = false;
+    lane.turnMs = 0;
+    while (lane.turnMs < turnMsMax) {
+      const next = lane.waiting.shift();
+      if (next === undefined) return;
+      next();
+    }
+    if (lane.waiting.length > 0) callTurn(lane);
+  };
+  const callTurn = (lane: Lane): void => {
+    if (!lane.isTurnDue) setImmediate(startTurn, lane);
+    lane.isTurnDue = true;
   };
 
   return {
@@ -63,6 +88,7 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
       let since = 0;
       let bodyBytes = 0;
       let turnMs = 0;
+      let isHeadRead = false;
       /** An answer ended within a piece, and not because its socket closed. */
       let isReadingOn = false;
       let isHeld = false;
@@ -90,9 +116,18 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
             return;
           }
         }
-        if (turnMs < turnMsMax) return;
+        if (lane !== undefined && lane.paidAtMs > at) {
+          lane.turnMs += spentMs;
+          if (lane.turnMs >= turnMsMax) holdForTurn(lane);
+        } else if (turnMs >= turnMsMax) {
+          isHeld = true;
+          setImmediate(release);
+        }
+      };
+      const holdForTurn = (over: Lane): void => {
         isHeld = true;
-        setImmediate(release);
+        over.waiting.push(release);
+        callTurn(over);
       };
 
       socket.read = (size?: number): Buffer | null => {
@@ -100,8 +135,15 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
         const at = now();
         if (since !== 0) settle(at);
         if (isHeld) return null;
+        // Another socket of the workspace may have been the first.
+        if (lane === undefined && lanes.size > 0) lane = lanes.get(workspace);
         const isInExcess = lane !== undefined && lane.paidAtMs > at;
-        const piece = isInExcess && socket.readableLength > sliceBytes ? readNow(sliceBytes) : readNow(size);
+        if (isInExcess && lane !== undefined && lane.turnMs >= turnMsMax) {
+          holdForTurn(lane);
+          return null;
+        }
+        const sizeMax = isHeadRead ? (isInExcess ? sliceBytes : Number.POSITIVE_INFINITY) : headSliceBytes;
+        const piece = socket.readableLength >= sizeMax ? readNow(sizeMax) : readNow(size);
         if (piece !== null) since = at;
         return piece;
       };
@@ -112,9 +154,13 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
           lane = lanes.get(workspaceId);
           since = 0;
           turnMs = 0;
+          isHeadRead = false;
           if (!isHeld) return;
           clearTimeout(timer);
           release();
+        },
+        headRead: () => {
+          isHeadRead = true;
         },
         handedOn: (bytes, isPaused) => {
           bodyBytes += bytes;
