@@ -10,8 +10,19 @@ export type CallOptions = Dispatcher.DispatchOptions & {
 };
 
 type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError';
-/** undici's handler, with a place for all that is told. `onResent`: the request goes out once more, over another socket. */
-export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & { onResent?: () => void };
+/** A call whose socket is not open yet. */
+export type ConnectingCall = {
+  /** Gives up the call and the socket; the error comes by `onResponseError`. Once the socket is open it does nothing. */
+  abort: (error: Error) => void;
+};
+/**
+ * undici's handler, with a place for all that is told. `onConnecting`: the call waits for a new socket. `onResent`: the
+ * request goes out once more, over another socket.
+ */
+export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & {
+  onConnecting?: (call: ConnectingCall) => void;
+  onResent?: () => void;
+};
 
 /** What carries a call. */
 type Carrier = {
@@ -28,6 +39,8 @@ const lostCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET',
 type Owner<Connection extends Carrier> = {
   /** The call is over, well or not. */
   ended: (call: Call<Connection>, isAnswered: boolean) => void;
+  /** Ends the socket that is being opened for the call. */
+  giveUp: (call: Call<Connection>, error: Error) => void;
   /** Sends the call over a new socket; false when that is not possible. */
   resend: (call: Call<Connection>) => boolean;
 };
@@ -36,7 +49,7 @@ type Owner<Connection extends Carrier> = {
  * One call on its socket: passes on what undici tells, and sees what became of the socket. A class, because one is made for
  * every call and its methods are not.
  */
-export class Call<Connection extends Carrier> implements Dispatcher.DispatchHandler {
+export class Call<Connection extends Carrier> implements Dispatcher.DispatchHandler, ConnectingCall {
   readonly #owner: Owner<Connection>;
   readonly options: CallOptions;
   readonly handler: CallHandler;
@@ -50,6 +63,10 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
     this.options = options;
     this.handler = handler;
     this.connection = connection;
+  }
+
+  abort(error: Error): void {
+    this.#owner.giveUp(this, error);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController, context: unknown): void {

@@ -4,9 +4,12 @@ import type { Dispatcher } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
 import { chatRequest, completion, startForwardingRig } from '#test/forwarding-rig.ts';
 import { hang, startUpstream, waitUntil, type Upstream, type UpstreamScript } from '#test/upstream.ts';
+import { defaultTimeouts } from './answer.ts';
 import { createEgress, type Egress } from './egress.ts';
 import { parseEgressAllow } from './egress-allow.ts';
+import { startExchange } from './exchange.ts';
 import type { Lookup } from './name-lookup.ts';
+import { lazyFaultsOf } from './provider-faults.ts';
 
 const cleanups: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -35,7 +38,7 @@ async function start(
   return { upstream, egress };
 }
 
-type Sent = { ended: Promise<number>; isStarted: () => boolean; abort: () => void };
+type Sent = { ended: Promise<number>; isStarted: () => boolean; isConnecting: () => boolean; abort: () => void };
 
 function send(
   egress: Egress,
@@ -51,12 +54,18 @@ function send(
   const { path = '/', workspaceId, body = null, headers = [], isRepeatable } = options;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   promise.catch(() => {}); // looked at later, or not at all
-  let controller: Dispatcher.DispatchController | undefined;
+  let controller: Pick<Dispatcher.DispatchController, 'abort'> | undefined;
+  let isConnecting = false;
   let status = 0;
   const call = { origin, path, method: body === null ? 'GET' : 'POST', headers, body, workspaceId, isRepeatable };
   egress.dispatch(call, {
+    onConnecting: (connecting) => {
+      controller = connecting;
+      isConnecting = true;
+    },
     onRequestStart: (started) => {
       controller = started;
+      isConnecting = false;
     },
     onResponseStart: (_controller, code) => {
       status = code;
@@ -67,7 +76,8 @@ function send(
   });
   return {
     ended: promise,
-    isStarted: () => controller !== undefined,
+    isStarted: () => controller !== undefined && !isConnecting,
+    isConnecting: () => isConnecting,
     abort: () => controller?.abort(new Error('left')),
   };
 }
@@ -115,6 +125,44 @@ describe('one workspace beside another', () => {
     await waitUntil(() => egress.stats().calls === 5);
     expect(await send(egress, upstream.url.origin, { workspaceId: 'ws_a' }).ended).toBe(200);
     expect(egress.stats().callsRefused).toBe(1);
+  });
+
+  test('a call whose caller leaves while its socket is being opened gives its place back at once', async () => {
+    const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8'), lookup: () => {}, callsMax: 8 });
+    cleanups.push(() => egress.stop());
+    for (let wave = 0; wave < 3; wave += 1) {
+      const calls = Array.from({ length: 6 }, (_, at) => send(egress, `http://h${at}.example`));
+      await waitUntil(() => calls.every(({ isConnecting }) => isConnecting()));
+      for (const call of calls) call.abort();
+      for (const call of calls) await expect(call.ended).rejects.toThrow('left');
+      expect(egress.stats()).toMatchObject({ calls: 0, origins: 0, callsRefused: 0 });
+    }
+  });
+
+  test.each(['leaves', 'has waited long enough'])('so does one whose caller %s', async (why) => {
+    const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8'), lookup: () => {} });
+    cleanups.push(() => egress.stop());
+    const left = new AbortController();
+    const failure = new Promise<Error>((resolve) => {
+      const connectMs = why === 'leaves' ? 60_000 : 20;
+      startExchange(
+        egress,
+        { origin: 'http://h.example', path: '/', method: 'GET', headers: [], body: null },
+        {
+          timeouts: { ...defaultTimeouts, connectMs },
+          signal: left.signal,
+          faults: lazyFaultsOf('h', []),
+          workspaceId: 'ws',
+        },
+        { head: () => {}, data: () => {}, end: () => {}, fail: resolve },
+      );
+    });
+    if (why === 'leaves') {
+      await waitUntil(() => egress.stats().calls === 1);
+      left.abort();
+    }
+    expect(await failure).toMatchObject({ code: why === 'leaves' ? 'call_aborted' : 'upstream_connect_timeout' });
+    await waitUntil(() => egress.stats().calls === 0);
   });
 
   test('what never became a connection holds no place', async () => {

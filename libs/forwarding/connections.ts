@@ -22,7 +22,10 @@ export type Connections = {
   stop: () => Promise<void>;
 };
 
-type Connector = (workspaceId: string) => buildConnector.connector;
+/** Returns what ends the attempt with an error, as long as it has not come to its end. */
+type Connector = (
+  workspaceId: string,
+) => (...args: Parameters<buildConnector.connector>) => ((error: Error) => void) | undefined;
 
 /** The sockets of one origin. It lives as long as one of them does. */
 type Pool = { origin: string; url: URL; connector: Connector; all: Set<Connection>; idle: Connection[] };
@@ -34,6 +37,8 @@ type Connection = {
   /** `ending`: its call is over, and undici has not let go of it yet. */
   state: 'busy' | 'ending' | 'idle' | 'gone';
   isOpen: boolean;
+  /** While it is being opened. */
+  giveUp: ((error: Error) => void) | undefined;
   answered: number;
   pace: ReadPace | null;
   workspaceId: string;
@@ -66,18 +71,29 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
     }
     const connect = pool.connector(workspaceId);
     const client = new Client(pool.url, {
-      connect: (options, callback) =>
-        connect(options, (error, socket) => {
+      connect: (options, callback) => {
+        made.giveUp = connect(options, (error, socket) => {
+          made.giveUp = undefined;
           if (error) return callback(error, null);
           made.pace = paces.pace(socket);
           made.pace.startCall(made.workspaceId);
           callback(null, socket);
-        }),
+        });
+      },
       keepAliveTimeout: keepAliveMs,
       maxHeaderSize: maxHeaderBytes,
       allowH2: false,
     });
-    const made: Connection = { client, pool, state: 'busy', isOpen: false, answered: 0, pace: null, workspaceId };
+    const made: Connection = {
+      client,
+      pool,
+      state: 'busy',
+      isOpen: false,
+      giveUp: undefined,
+      answered: 0,
+      pace: null,
+      workspaceId,
+    };
     client.on('connect', () => {
       made.isOpen = true;
       made.answered = 0;
@@ -133,6 +149,7 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
   const send = (connection: Connection, call: Call<Connection>): void => {
     call.connection = connection;
     connection.client.dispatch(call.options, call);
+    if (connection.giveUp !== undefined) call.handler.onConnecting?.(call);
     // undici did not take the request (a header that HTTP does not allow), or gave it up before it was written.
     if (connection.state === 'ending') settle(connection);
   };
@@ -160,7 +177,13 @@ export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs 
     return true;
   };
 
-  const owner = { ended, resend };
+  /** Told by a call whose caller has left: nobody waits for the rest of what may take ten seconds. */
+  const giveUp = ({ connection }: Call<Connection>, error: Error): void => {
+    if (connection.giveUp === undefined || connection.state === 'gone') return;
+    connection.giveUp(error);
+  };
+
+  const owner = { ended, resend, giveUp };
 
   return {
     dispatch: (options, handler) => {

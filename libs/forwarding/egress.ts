@@ -1,4 +1,4 @@
-import { isIP, type LookupFunction, type Socket } from 'node:net';
+import { isIP, Socket, type LookupFunction } from 'node:net';
 import { buildConnector } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { together } from '#libs/kernel/together.ts';
@@ -134,7 +134,7 @@ export function createEgress({
     };
 
   /** Makes what opens the sockets of one origin, for one workspace or another. */
-  const connectorOf = (origin: URL): ((workspaceId: string) => buildConnector.connector) => {
+  const connectorOf: Parameters<typeof createConnections>[0]['connectorOf'] = (origin) => {
     const port = portOf(origin);
     const excepted = allow.allowsHost(origin.hostname, port);
     // Who opens the next socket. Node looks a name up at once when it is told to connect.
@@ -148,10 +148,11 @@ export function createEgress({
       // Node does not look up a literal, so the hook above never sees one.
       if (!excepted && isIP(options.hostname) !== 0 && !allowed(options.hostname, port)) {
         queueMicrotask(() => callback(refuse(origin.host), null));
-        return;
+        return undefined;
       }
       opener.workspaceId = workspaceId;
-      connect(options, (error, socket) => {
+      // undici's connector returns the socket, although its type does not say so.
+      const opening: unknown = connect(options, (error, socket) => {
         if (error) return callback(error, null);
         if (!excepted && !allowed(socket.remoteAddress ?? '', port)) {
           socket.destroy();
@@ -160,6 +161,7 @@ export function createEgress({
         count(socket);
         callback(null, socket);
       });
+      return opening instanceof Socket ? (error) => void opening.destroy(error) : undefined;
     };
   };
 

@@ -3,7 +3,7 @@ import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
 import type { Timeouts } from './answer.ts';
-import type { CallHandler } from './connection-call.ts';
+import type { CallHandler, ConnectingCall } from './connection-call.ts';
 import type { Egress } from './egress.ts';
 import type { Faults } from './provider-faults.ts';
 
@@ -57,6 +57,7 @@ export function startExchange(
   const { timeouts, signal, faults, workspaceId, isRepeatable } = options;
   let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
   let controller: Dispatcher.DispatchController | null = null;
+  let connecting: ConnectingCall | null = null;
   let interimAnswers = 0;
 
   const close = (): void => {
@@ -73,7 +74,8 @@ export function startExchange(
   };
   const abort = (error: GatewayError): void => {
     fail(error);
-    controller?.abort(error);
+    if (controller === null) connecting?.abort(error);
+    else controller.abort(error);
   };
   const onAbort = (): void => abort(faults().callerLeft());
 
@@ -110,6 +112,10 @@ export function startExchange(
   };
 
   const handler = {
+    onConnecting: (call) => {
+      connecting = call;
+      if (phase === 'closed') call.abort(faults().callerLeft());
+    },
     onRequestStart: (started) => {
       if (phase === 'closed') return started.abort(faults().callerLeft());
       controller = started;
