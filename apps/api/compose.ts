@@ -124,7 +124,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     jsonBody,
     cors: config.SLUICE_CORS_ORIGINS,
   });
-  const server = createHttpServer(app);
+  const server = createHttpServer(app, { stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT });
   const operations = createOperationsListener({
     title: 'Sluice API',
     metrics,

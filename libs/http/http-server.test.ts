@@ -1,7 +1,8 @@
 import { once } from 'node:events';
-import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
+import { sleep } from '#libs/kernel/sleep.ts';
 import { createHttpServer } from './http-server.ts';
 import { exchange, serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
 
@@ -247,4 +248,35 @@ test('after answers out of order, exactly the responses still open are told that
   const stopped = own.stop(5_000);
   expect([await answer('/d'), await answer('/c')]).toEqual(['close', 'close']);
   await stopped;
+});
+
+test.each([
+  ['a large answer', (response: ServerResponse) => response.end('x'.repeat(40_000_000))],
+  [
+    'the last words of a stream',
+    async (response: ServerResponse) => {
+      // Until the kernel takes no more for a client that does not read.
+      while (response.writableLength === 0) {
+        response.write('x'.repeat(100_000));
+        await sleep(1);
+      }
+      response.end('data: [DONE]\n\n');
+    },
+  ],
+])('a client that does not take the rest of %s is cut off, and what it held is free', async (_what, answer) => {
+  let isClosed = false;
+  const own = createHttpServer(
+    (_request, response) => {
+      response.on('close', () => (isClosed = true));
+      void answer(response);
+    },
+    { stallTimeoutMs: 200 },
+  );
+  const { port } = await own.listen({ port: 0, host: '127.0.0.1' });
+  onTestFinished(() => own.stop(0));
+  const client = connect(port, '127.0.0.1').pause();
+  client.on('error', () => {});
+  onTestFinished(() => void client.destroy());
+  client.write('GET / HTTP/1.1\r\nHost: test\r\n\r\n');
+  await vi.waitFor(() => expect(isClosed).toBe(true), { timeout: 5_000 });
 });

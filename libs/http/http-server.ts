@@ -11,6 +11,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { rawErrorResponse } from './error-response.ts';
 import { answerHeadersOf, newRequestId, usesAliases } from './request-context.ts';
+import { stallTimeoutMsDefault } from './send-pieces.ts';
 
 export type HttpServerLimits = {
   /** A client that drips its headers is cut off after this. */
@@ -21,6 +22,8 @@ export type HttpServerLimits = {
   keepAliveTimeoutMs: number;
   headerSizeBytesMax: number;
   connectionsMax: number;
+  /** A client that does not take the rest of an answer within this is cut off: its connection holds what the call held. */
+  stallTimeoutMs: number;
   /** How often the two timeouts above are looked at. */
   timeoutCheckIntervalMs: number;
 };
@@ -31,6 +34,7 @@ export const defaultHttpServerLimits: HttpServerLimits = {
   keepAliveTimeoutMs: 75_000,
   headerSizeBytesMax: 16_384,
   connectionsMax: 10_000,
+  stallTimeoutMs: stallTimeoutMsDefault,
   timeoutCheckIntervalMs: 2_000,
 };
 
@@ -69,10 +73,23 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   });
   const inFlight = createInFlight();
   let stopping: Promise<void> | null = null;
-  const serve = (request: IncomingMessage, response: ServerResponse): void => {
+  const begin = (request: IncomingMessage, response: ServerResponse): void => {
+    if (response.destroyed) return;
     inFlight.add(response);
     if (stopping !== null) response.setHeader('connection', 'close');
     app(request, response);
+  };
+  const serve = (request: IncomingMessage, response: ServerResponse): void => {
+    // Node gives a response its socket when the one before has left. Requests that come earlier would all be worked on at
+    // once, thousands of one piece of 64 KiB, and their answers kept for a client that may read none of them.
+    if (response.socket !== null) begin(request, response);
+    else if (countPipelined(request.socket, 1) > pipelinedMax) request.socket.destroy();
+    else {
+      response.once('socket', () => {
+        countPipelined(request.socket, -1);
+        process.nextTick(begin, request, response);
+      });
+    }
   };
   server.on('request', serve);
   // Not answered here: the body readers send "100 Continue" when the caller may send at all.
@@ -85,8 +102,10 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     else socket.end(rawErrorResponse(error, newRequestId()), () => socket.destroy());
   });
 
+  const untaken = setInterval(cutStalled(inFlight.responses, limits.stallTimeoutMs), limits.stallTimeoutMs / 2).unref();
+
   const stop = async (deadlineMs: number, servedMs: number): Promise<void> => {
-    if (!server.listening) return;
+    if (!server.listening) return clearInterval(untaken);
     for (const response of inFlight.responses) if (!response.headersSent) response.setHeader('connection', 'close');
     // A connection that is idle now may get a request at any moment, which would be lost if it were closed: its client
     // is told with the answer. What is still idle at the end has had nothing to do in all that time.
@@ -101,6 +120,7 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     await closed;
     clearInterval(sweep);
     clearTimeout(deadline);
+    clearInterval(untaken);
   };
 
   return {
@@ -114,6 +134,26 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
         });
       }),
     stop: (deadlineMs, servedMs = 0) => (stopping ??= stop(deadlineMs, servedMs)),
+  };
+}
+
+/** Clients that send requests ahead are old and rare, and none has more than a few. */
+const pipelinedMax = 64;
+const pipelinedKey = Symbol('pipelined');
+
+/** How many requests of a connection wait for their turn, after a change. */
+function countPipelined(socket: Socket & { [pipelinedKey]?: number }, change: number): number {
+  return (socket[pipelinedKey] = (socket[pipelinedKey] ?? 0) + change);
+}
+
+/** A look at the responses that have ended: those that a client has not taken since `stallTimeoutMs` ago are cut off. */
+function cutStalled(responses: readonly ServerResponse[], stallTimeoutMs: number): () => void {
+  let endedAt = new Map<ServerResponse, number>();
+  return () => {
+    const now = performance.now();
+    const ended = responses.filter(({ writableEnded }) => writableEnded);
+    endedAt = new Map(ended.map((response) => [response, endedAt.get(response) ?? now]));
+    for (const [response, at] of endedAt) if (now - at >= stallTimeoutMs) response.destroy();
   };
 }
 

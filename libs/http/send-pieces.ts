@@ -7,8 +7,8 @@ export const pieceBytes = 262_144;
 export const stallTimeoutMsDefault = 60_000;
 
 /**
- * Writes pieces as they come, and ends the response after the last. A client that does not take what was written within
- * `stallTimeoutMs` is cut off, and nothing more is asked of the source. Resolves with whether all was written and the response
+ * Writes pieces as they come, and ends the response after the last (the rest is watched by the server). A client that does
+ * not take what was written within `stallTimeoutMs` is cut off, and nothing more is asked of the source. Resolves with whether all was written and the response
  * ended; rejects as the source does, with the response still open.
  */
 export async function sendPieces(
@@ -24,15 +24,7 @@ export async function sendPieces(
   }
   if (response.destroyed) return false;
   response.end();
-  cutWhenStalled(response, stallTimeoutMs);
   return true;
-}
-
-/** Cuts a client off that does not take the rest of an ended response within the time. */
-export function cutWhenStalled(response: ServerResponse, stallTimeoutMs: number): void {
-  if (response.writableLength === 0) return;
-  const timer = setTimeout(() => response.destroy(), stallTimeoutMs);
-  response.once('close', () => clearTimeout(timer));
 }
 
 /** Resolves true when the client has taken what was written; false when it left, or did not within the time. */
