@@ -57,9 +57,12 @@ export async function transactOnce<Body extends object>(
   const key = identity.idempotencyKey ?? identity.requestId;
   // Locks, not streams: twins meet on the key they share, or without one on the body.
   const lock = [workspaceId, keyId, route, identity.idempotencyKey ?? fingerprint].join('\u001f');
+  // No event tells that a retry was given an answer: when the reply to that COMMIT is lost, the transaction runs again.
+  let given: string | null = null;
   try {
     return await eventLog.transact({ ...command, streams: [...command.streams, `call:${lock}`] }, async (unit) => {
-      const earlier = await recall(unit, identity);
+      const earlier = await recall(unit, identity, given);
+      given = earlier?.idempotency_key ?? null;
       if (earlier) return { status: earlier.status, body: earlier.body as Body, replayed: true };
       const { status, body } = await work(unit);
       await unit.tx
@@ -89,7 +92,12 @@ export async function transactOnce<Body extends object>(
   }
 }
 
-async function recall(unit: UnitOfWork, identity: CallIdentity): Promise<{ status: number; body: object } | undefined> {
+/** `given`: the key of the answer that this very call had found before its transaction had to run again. */
+async function recall(
+  unit: UnitOfWork,
+  identity: CallIdentity,
+  given: string | null,
+): Promise<{ status: number; body: object; idempotency_key: string } | undefined> {
   const { workspaceId, keyId, route, idempotencyKey, fingerprint } = identity;
   const retryCount = Math.min(identity.retryCount, retriesMax);
   if (idempotencyKey === null && retryCount === 0) return undefined;
@@ -104,7 +112,7 @@ async function recall(unit: UnitOfWork, identity: CallIdentity): Promise<{ statu
       ? query
           .where('fingerprint', '=', fingerprint)
           .where('recorded_at', '>=', new Date(unit.now.getTime() - sinceFirstTryMs(identity)))
-          .where('retry_count', '<', retryCount)
+          .where((of) => of.or([of('retry_count', '<', retryCount), of('idempotency_key', '=', given)]))
           .orderBy('recorded_at', 'desc')
           .limit(1)
       : query.where('idempotency_key', '=', idempotencyKey);

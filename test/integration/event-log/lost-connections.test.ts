@@ -85,6 +85,30 @@ describe('a COMMIT whose reply is lost', () => {
     expect(await versions('batch_twice')).toEqual([]);
   });
 
+  test('of a retry without a key too, which is given the answer of its first try', async () => {
+    const create = (id: string, retryCount: number) => {
+      const identity: CallIdentity = {
+        workspaceId: 'ws_1',
+        keyId: 'key_1',
+        route: 'POST /v1/batches',
+        idempotencyKey: null,
+        retryCount,
+        tryMsMax: 600_000,
+        requestId: `req_${id}`,
+        fingerprint: 'without a key',
+      };
+      return transactOnce(eventLog, identity, commandOn(id), async (unit) => {
+        await unit.append(batchModel, id, [batchCreated()]);
+        return { status: 200, body: { id } };
+      });
+    };
+    await create('batch_first', 0);
+    proxy.loseNext('reply');
+    expect(await create('batch_retry', 1)).toEqual({ status: 200, body: { id: 'batch_first' }, replayed: true });
+    expect(proxy.lost()).toBe(1);
+    expect(await versions('batch_retry')).toEqual([]);
+  });
+
   test('again and again, while others write to the same stream, loses and doubles nothing', async () => {
     await createBatches(eventLog, ['batch_storm']);
     const writers = Array.from({ length: 3 }, async (_, writer) => {
