@@ -90,7 +90,23 @@ test('what could not be written while the database was away is written when it i
 
 test('ever new refusals take a bounded place, and those that had none are counted', async () => {
   const { log, written } = setUp();
-  for (let index = 0; index < 5_010; index += 1) log.note({ ...refusal, keyId: `key_${index}` });
+  for (let index = 0; index < 5_010; index += 1) {
+    log.note({ ...refusal, workspaceId: `ws_${index % 20}`, keyId: `key_${index}` });
+  }
   await log.flush();
   expect([written.length, log.dropped()]).toEqual([5_000, 10]);
+});
+
+test('ever new refusals of one workspace leave place to those of another, and have it again later', async () => {
+  const { log, written, state } = setUp();
+  for (let index = 0; index < 5_000; index += 1) log.note({ ...refusal, keyId: `key_${index}` });
+  log.note({ ...refusal, workspaceId: 'ws_2', keyId: 'other' });
+  await log.flush();
+  expect(written.map(({ stream }) => stream)).toContain('other');
+  expect([written.length, log.dropped()]).toEqual([501, 4_500]);
+  state.nowMs += 60_000;
+  await log.flush();
+  log.note({ ...refusal, keyId: 'later' });
+  await log.flush();
+  expect(written.map(({ stream }) => stream)).toContain('later');
 });

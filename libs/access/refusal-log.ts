@@ -47,6 +47,8 @@ type Entry = {
 // otherwise fill the log of everybody.
 const windowMs = 60_000;
 const entriesMax = 5_000;
+// Nor must one workspace, with ever new keys, take the places of all.
+const entriesOfWorkspaceMax = 500;
 const addressesMax = 10;
 
 /**
@@ -56,10 +58,18 @@ const addressesMax = 10;
  */
 export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps): RefusalLog {
   const entries = new Map<string, Entry>();
+  /** How many of them each workspace has. */
+  const taken = new Map<string, number>();
   let dropped = 0;
   let timer: NodeJS.Timeout | undefined;
   let flushed: Promise<void> = Promise.resolve();
   let flushes = 0;
+
+  const take = (workspaceId: string, change: 1 | -1): void => {
+    const places = (taken.get(workspaceId) ?? 0) + change;
+    if (places === 0) taken.delete(workspaceId);
+    else taken.set(workspaceId, places);
+  };
 
   const write = async (entry: Entry): Promise<boolean> => {
     const { first, count, firstAt, lastAt, addresses } = entry;
@@ -96,7 +106,10 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
   const flushDue = async (all: boolean): Promise<void> => {
     for (const [key, entry] of entries) {
       if (!all && now() < entry.dueAt) continue;
-      if (entry.count === 0) entries.delete(key);
+      if (entry.count === 0) {
+        entries.delete(key);
+        take(entry.first.workspaceId, -1);
+      }
       // The database is away: the others can wait as well.
       else if (!(await write(entry))) return;
     }
@@ -128,12 +141,13 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
       const at = now();
       let entry = entries.get(key);
       if (entry === undefined) {
-        if (entries.size >= entriesMax) {
+        if (entries.size >= entriesMax || (taken.get(refusal.workspaceId) ?? 0) >= entriesOfWorkspaceMax) {
           dropped += 1;
           return;
         }
         entry = { first: refusal, count: 0, firstAt: at, lastAt: at, addresses: new Set(), dueAt: at };
         entries.set(key, entry);
+        take(refusal.workspaceId, 1);
       }
       if (entry.count === 0) {
         entry.first = refusal;
