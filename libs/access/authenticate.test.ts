@@ -31,6 +31,7 @@ function setUp() {
     slow: () => {
       if (state.attemptsLeft === 0) throw new GatewayError('rate_limited', 'too_many_failed_attempts', 'slow down');
       state.attemptsLeft -= 1;
+      return () => void (state.attemptsLeft += 1);
     },
     onFailure: (failure) => failures.push(failure),
     snapshot: {
@@ -163,6 +164,17 @@ test('a well-formed key that the snapshot lacks is looked up once, then known to
     await refusalOf(() => authenticate({ headers: { authorization: `Bearer ${never}` } }));
   }
   expect(state.refreshes).toBe(2);
+});
+
+test('a key that this process did not know yet is no failed attempt', async () => {
+  const { authenticate, add, state } = setUp();
+  state.attemptsLeft = 2;
+  for (let made = 0; made < 5; made += 1) {
+    const late = createGatewayKey().reveal();
+    state.refresh = async () => add(late);
+    expect(await authenticate({ headers: { authorization: `Bearer ${late}` } })).toMatchObject({ workspaceId: 'ws_1' });
+  }
+  expect(state.attemptsLeft).toBe(2);
 });
 
 test('what is no key of ours never causes a look into the database', async () => {

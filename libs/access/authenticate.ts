@@ -12,8 +12,11 @@ export type AuthenticationFailure = 'missing_key' | 'wrong_key' | 'slowed';
 type Deps<Request> = {
   snapshot: Pick<AccessSnapshot, 'findApiKey' | 'assertFresh' | 'refresh' | 'absent'>;
   clock: Clock;
-  /** Called for each request with a key that is not known, before anything is looked up for it. Throws to refuse it. */
-  slow?: (request: Request) => void;
+  /**
+   * Called for each request with a key that is not known, before anything is looked up for it. Throws to refuse it; what it
+   * returns is called when the key turns out to be right.
+   */
+  slow?: (request: Request) => () => void;
   onFailure?: (failure: AuthenticationFailure) => void;
 };
 
@@ -62,16 +65,16 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     return wrongKey();
   };
 
-  const slowDown = (request: Request): void => {
+  const slowDown = (request: Request): (() => void) | undefined => {
     try {
-      slow?.(request);
+      return slow?.(request);
     } catch (error) {
       onFailure?.('slowed');
       throw error;
     }
   };
 
-  const findAgain = async (token: string): Promise<Caller> => {
+  const findAgain = async (token: string, forgive: (() => void) | undefined): Promise<Caller> => {
     const digest = digestOf(token);
     if (snapshot.absent.has(digest)) throw refused();
     try {
@@ -83,7 +86,10 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
       });
     }
     const caller = find(token);
-    if (caller) return caller;
+    if (caller) {
+      forgive?.();
+      return caller;
+    }
     snapshot.absent.add(digest);
     throw refused();
   };
@@ -98,10 +104,10 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     snapshot.assertFresh();
     const caller = token.length > tokenLengthMax ? null : find(token);
     if (caller) return caller;
-    slowDown(request);
+    const forgive = slowDown(request);
     // What is no key of ours is not looked up: a key that the operator chose (SLUICE_BOOTSTRAP_KEY) comes by polling.
     if (!isWellFormedGatewayKey(token)) throw refused();
-    return findAgain(token);
+    return findAgain(token, forgive);
   };
 }
 

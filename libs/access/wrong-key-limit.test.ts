@@ -51,6 +51,12 @@ test.each([
   expect(groupOf(address)).toBe(group);
 });
 
+test('an attempt with a key that was right after all is given back', () => {
+  const { take, takes } = setUp(2);
+  for (let made = 0; made < 5; made += 1) take('192.0.2.1')();
+  expect(takes('192.0.2.1', 5)).toBe(2);
+});
+
 test('0 slows nobody', () => {
   expect(setUp(0).takes('192.0.2.1', 10_000)).toBe(10_000);
 });

@@ -3,8 +3,11 @@ import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 export type WrongKeyLimit = {
-  /** Takes one attempt from the address. Throws rate_limited `too_many_failed_attempts` when it has none left. */
-  take: (address: string) => void;
+  /**
+   * Takes one attempt from the address, and returns what gives it back, for a key that was right after all. Throws
+   * rate_limited `too_many_failed_attempts` when it has none left.
+   */
+  take: (address: string) => () => void;
 };
 
 type Bucket = { left: number; atMs: number };
@@ -22,7 +25,7 @@ export function createWrongKeyLimit(perMinute: number, now: () => number): Wrong
   const perMs = perMinute / 60_000;
   return {
     take(address) {
-      if (perMinute === 0) return;
+      if (perMinute === 0) return () => {};
       const key = groupOf(address);
       const atMs = now();
       const bucket = buckets.get(key) ?? { left: perMinute, atMs };
@@ -31,6 +34,7 @@ export function createWrongKeyLimit(perMinute: number, now: () => number): Wrong
       buckets.set(key, bucket);
       if (bucket.left < 1) throw tooMany((1 - bucket.left) / perMs);
       bucket.left -= 1;
+      return () => void (bucket.left += 1);
     },
   };
 }
