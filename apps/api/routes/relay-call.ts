@@ -16,15 +16,10 @@ import { sendPieces } from '#libs/http/send-pieces.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea } from '#libs/providers/provider.ts';
 import { metadataOf } from '../call-metadata.ts';
-import {
-  answer as answerCall,
-  type Call,
-  type LiveDeps,
-  record,
-  refuseWhenUnlogged,
-  withRetryAdvice,
-} from './forward-live-call.ts';
+import { answerCall, withRetryAdvice } from './answer-call.ts';
+import type { LiveDeps } from './forward-live-call.ts';
 import { judgeRelayed } from './guard-relayed.ts';
+import { recordCall, refuseWhenUnlogged, type Call } from './record-call.ts';
 import { readRelayBody, type RelayBodyLimits } from './relay-body.ts';
 
 export type RelayDeps = LiveDeps &
@@ -211,7 +206,7 @@ async function sendRelayed(
 }
 
 function recordFailure(deps: RelayDeps, request: Request, call: Call, error: unknown, left: boolean): void {
-  record(deps, request, call, {
+  recordCall(deps, request, call, {
     status: left ? 499 : statusOf(error),
     errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
     attempts: 1,
@@ -228,7 +223,7 @@ async function recordAnswer(
   const { usage, model, error } = await answer.done;
   const isBroken = error !== null;
   const isWhole = response.writableEnded;
-  record(deps, request, call, {
+  recordCall(deps, request, call, {
     status: isWhole ? answer.status : isBroken && error.code !== 'call_aborted' ? 502 : 499,
     errorCode: isWhole
       ? answer.status >= 400
