@@ -24,10 +24,9 @@ import {
   type ConfigRow,
   type ConfigVersionRow,
 } from './config-model.ts';
-import { joinSecrets, redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
+import { readDocument, storeDocumentSecrets } from './config-document.ts';
+import { joinSecrets, redactSecrets } from './config-secrets.ts';
 import { listPage, type PageRequest } from './list-page.ts';
-import { parseConfigText, readConfig } from './read-config.ts';
-import { refuseUnstorable } from './refuse-unstorable.ts';
 import { SecretUnreadableError, type SecretOwner, type Secrets } from './secrets.ts';
 import { slugCandidates } from './virtual-key-input.ts';
 
@@ -75,13 +74,6 @@ export function createConfigs(deps: Deps): Configs {
     return row;
   };
 
-  /** Encrypts what of a config nobody may read; returns the rest, which the log keeps. Only the newest version has any. */
-  const storeSecrets = async (unit: UnitOfWork, owner: SecretOwner, document: Document): Promise<Document> => {
-    const { document: open, secrets: members } = splitSecrets(document);
-    if (Object.keys(members).length > 0) await secrets.store(unit, owner, members);
-    return open;
-  };
-
   /** null when its secrets cannot be read: then it is never the one that is stored again. */
   const wholeOf = async (unit: UnitOfWork, row: ConfigRow): Promise<Document | null> => {
     try {
@@ -100,13 +92,18 @@ export function createConfigs(deps: Deps): Configs {
 
     async create(call, metadata, request) {
       const { workspaceId } = call;
-      const document = readDocument(deps, request.config);
+      const document = readDocument(request.config, 'config', deps.checkDestination);
       const id = newId('config_');
       const random = randomBytes(4).toString('hex');
       const command = { workspaceId, streams: [slugLock(workspaceId), id], metadata };
       const result = await transactOnce<ConfigObject>(eventLog, call, command, async (unit) => {
         const slug = await freeSlug(unit, workspaceId, request, random);
-        const open = await storeSecrets(unit, { workspaceId, ownerId: configVersionId(id, 1) }, document);
+        const open = await storeDocumentSecrets(
+          secrets,
+          unit,
+          { workspaceId, ownerId: configVersionId(id, 1) },
+          document,
+        );
         const data = { slug, name: request.name, config: open, config_version: 1 };
         const row = await appendVersion(unit, id, { type: 'config.created', data });
         await announceAccessChange(unit);
@@ -117,13 +114,14 @@ export function createConfigs(deps: Deps): Configs {
     },
 
     update(workspaceId, name, metadata, request) {
-      const document = request.config === undefined ? null : readDocument(deps, request.config);
+      const document =
+        request.config === undefined ? null : readDocument(request.config, 'config', deps.checkDestination);
       return change(workspaceId, name, metadata, async (unit, row) => {
         const renamed = request.name !== undefined && request.name !== row.name ? { name: request.name } : {};
         if (document !== null && !isDeepStrictEqual(document, await wholeOf(unit, row))) {
           await secrets.removeOwned(unit, ownerOf(row));
           const config_version = row.config_version + 1;
-          const open = await storeSecrets(unit, ownerOf({ ...row, config_version }), document);
+          const open = await storeDocumentSecrets(secrets, unit, ownerOf({ ...row, config_version }), document);
           const data = { ...renamed, config: open, config_version };
           return await appendVersion(unit, row.id, { type: 'config.updated', data });
         }
@@ -203,16 +201,6 @@ async function appendVersion(unit: UnitOfWork, id: string, event: ConfigEvent): 
     })
     .execute();
   return row;
-}
-
-/** The config as its author wrote it, judged whole. */
-function readDocument({ checkDestination }: Deps, given: CreateConfigRequest['config']): Document {
-  const document = typeof given === 'string' ? parseConfigText(given, 'config') : given;
-  readConfig(document, 'config', checkDestination);
-  refuseCredentials(document as Document, 'config');
-  refuseUnstorable(document, 'config');
-  // As the log gives it back: no undefined members, no prototypes.
-  return JSON.parse(JSON.stringify(document)) as Document;
 }
 
 const ownerOf = (row: Pick<ConfigRow, 'id' | 'workspace_id' | 'config_version'>): SecretOwner => ({

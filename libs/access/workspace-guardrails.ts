@@ -7,9 +7,8 @@ import { addGuardrails, type AddedGuardrails } from '#libs/routing/add-guardrail
 import type { Plan } from '#libs/routing/plan.ts';
 import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { redactSecrets, refuseCredentials, splitSecrets } from './config-secrets.ts';
-import { readConfig } from './read-config.ts';
-import { refuseUnstorable } from './refuse-unstorable.ts';
+import { readDocument, storeDocumentSecrets } from './config-document.ts';
+import { redactSecrets } from './config-secrets.ts';
 import type { Secrets } from './secrets.ts';
 import { workspaceModel, type GuardrailDocument } from './workspace-model.ts';
 
@@ -43,17 +42,14 @@ export function createWorkspaceGuardrails(deps: Deps): WorkspaceGuardrails {
     },
     async set(workspaceId, metadata, document) {
       // The lists are those of a config, and so are their rules.
-      readConfig(document, 'guardrails', checkDestination);
-      refuseCredentials(document, 'guardrails');
-      refuseUnstorable(document, 'guardrails');
-      const split = splitSecrets(JSON.parse(JSON.stringify(document)) as Record<string, unknown>);
-      const data = split.document as GuardrailDocument;
-      await eventLog.transact({ workspaceId, streams: [workspaceId], metadata }, async (unit) => {
+      const judged = readDocument(document, 'guardrails', checkDestination);
+      const data = await eventLog.transact({ workspaceId, streams: [workspaceId], metadata }, async (unit) => {
         const owner = { workspaceId, ownerId: workspaceId };
         await secrets.removeOwned(unit, owner);
-        if (Object.keys(split.secrets).length > 0) await secrets.store(unit, owner, split.secrets);
-        await unit.append(workspaceModel, workspaceId, [{ type: 'workspace.guardrails_set', data }]);
+        const open = (await storeDocumentSecrets(secrets, unit, owner, judged)) as GuardrailDocument;
+        await unit.append(workspaceModel, workspaceId, [{ type: 'workspace.guardrails_set', data: open }]);
         await announceAccessChange(unit);
+        return open;
       });
       await snapshot.catchUp();
       return data;
