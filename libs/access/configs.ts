@@ -9,13 +9,12 @@ import type {
 } from '#libs/contracts/configs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { announceAccessChange } from './access-change.ts';
-import type { AccessSnapshot } from './access-snapshot.ts';
 import { createChangeLiving } from './change-living.ts';
 import {
   configModel,
@@ -24,22 +23,11 @@ import {
   type ConfigRow,
   type ConfigVersionRow,
 } from './config-model.ts';
-import { readDocument, storeDocumentSecrets } from './config-document.ts';
+import { readDocument, storeDocumentSecrets, type Document, type DocumentDeps } from './config-document.ts';
 import { joinSecrets, redactSecrets } from './config-secrets.ts';
 import { listPage, type PageRequest } from './list-page.ts';
-import { SecretUnreadableError, type SecretOwner, type Secrets } from './secrets.ts';
+import { SecretUnreadableError, type SecretOwner } from './secrets.ts';
 import { slugCandidates } from './virtual-key-input.ts';
-
-type Document = Record<string, unknown>;
-
-type Deps = {
-  db: Kysely<Database>;
-  eventLog: EventLog;
-  secrets: Secrets;
-  snapshot: Pick<AccessSnapshot, 'catchUp'>;
-  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
-  checkDestination: (url: URL) => void;
-};
 
 export type Configs = {
   /** Throws invalid_request (the config, a credential in it) and conflict (`slug_taken`). A repeat gets the first answer. */
@@ -65,7 +53,7 @@ export type Configs = {
 /** What the column holds. */
 const versionMax = 2 ** 31 - 1;
 
-export function createConfigs(deps: Deps): Configs {
+export function createConfigs(deps: DocumentDeps): Configs {
   const { db, eventLog, secrets, snapshot } = deps;
 
   const get = async (workspaceId: string, name: string): Promise<ConfigRow> => {

@@ -1,25 +1,12 @@
-import type { Kysely } from 'kysely';
-import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { addGuardrails, type AddedGuardrails } from '#libs/routing/add-guardrails.ts';
 import type { Plan } from '#libs/routing/plan.ts';
 import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { readDocument, storeDocumentSecrets } from './config-document.ts';
+import { readDocument, storeDocumentSecrets, type DocumentDeps } from './config-document.ts';
 import { redactSecrets } from './config-secrets.ts';
-import type { Secrets } from './secrets.ts';
 import { workspaceModel, type GuardrailDocument } from './workspace-model.ts';
-
-type Deps = {
-  db: Kysely<Database>;
-  eventLog: EventLog;
-  secrets: Secrets;
-  snapshot: Pick<AccessSnapshot, 'catchUp'>;
-  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
-  checkDestination: (url: URL) => void;
-};
 
 export type WorkspaceGuardrails = {
   /** Without their secrets; empty lists for none. */
@@ -33,7 +20,7 @@ export type WorkspaceGuardrails = {
 
 const none: GuardrailDocument = { input_guardrails: [], output_guardrails: [] };
 
-export function createWorkspaceGuardrails(deps: Deps): WorkspaceGuardrails {
+export function createWorkspaceGuardrails(deps: DocumentDeps): WorkspaceGuardrails {
   const { db, eventLog, secrets, snapshot, checkDestination } = deps;
   return {
     async get(workspaceId) {
