@@ -45,7 +45,7 @@ export function createBoundedRead<Value>(
         reading = undefined;
         over.abort();
       });
-    // One wait for all who ask: those who come late do not wait anew for what hangs.
+    // One wait for all who ask: those who come late do not wait again for what hangs.
     const late = delay(waitMs, undefined, { signal: over.signal, ref: false }).catch(() => {});
     waiting = Promise.race([reading, late]);
   };

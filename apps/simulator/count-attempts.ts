@@ -3,7 +3,7 @@ import { mixHash } from './model/hash.ts';
 
 /**
  * Decides, call by call, whether a fault strikes. Counts the calls of each prompt for the occasions that need it;
- * of more than `promptsMax` prompts the oldest are forgotten and begin anew.
+ * of more than `promptsMax` prompts the oldest are forgotten and begin again.
  */
 export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
   const calls = new Map<number, number>();
@@ -28,7 +28,7 @@ export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
           return attempt <= occasion.attempts ? attempt : undefined;
         }
         case 'flaky': {
-          // Odd calls are drawn anew from prompt and number; an even one succeeds, whatever the one before it did.
+          // Odd calls are drawn again from prompt and number; an even one succeeds, whatever the one before it did.
           const attempt = count(prompt);
           return attempt % 2 === 1 && draw(prompt, attempt) < occasion.percent ? attempt : undefined;
         }

@@ -11,7 +11,7 @@ export type Supervised = {
   /** The process that runs now has said that all of it is started (libs/kernel/lifecycle.ts). */
   hasStarted(): boolean;
   start(): void;
-  /** Ends the process, in order if it manages within `withinMs`, and starts it anew, with a fresh environment. */
+  /** Ends the process, in order if it manages within `withinMs`, and starts it again, with a fresh environment. */
   restart(withinMs: number): Promise<void>;
   /**
    * SIGTERM, SIGKILL after the deadline. True when the process ended in order: with exit code 0, or by the SIGTERM itself,
@@ -50,7 +50,7 @@ const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
 
 /**
  * Keeps one child process running: started again 100 ms after it ends, then after 200 ms and so on up to 5 s; 30 s of
- * life start the count anew. The child gets an IPC channel, by whose end it notices that this process was killed
+ * life start the count again. The child gets an IPC channel, by whose end it notices that this process was killed
  * (libs/kernel/lifecycle.ts), and a session of its own, so that Ctrl-C reaches this process only and the order of the
  * stop is ours.
  */

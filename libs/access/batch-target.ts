@@ -65,7 +65,7 @@ export type BatchTargets = {
    */
   store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, choice: BatchChoice): Promise<BatchTarget>;
   /**
-   * Where an attempt of a line goes, judged anew for each: a rotated key is used, a deleted or expired one is refused.
+   * Where an attempt of a line goes, judged again for each: a rotated key is used, a deleted or expired one is refused.
    * A line's `@slug/model` wins over the batch's target. Throws GatewayError, which is the line's error: codes
    * `virtual_key_deleted`, `virtual_key_expired`, `virtual_key_not_found`, `missing_credentials`; `unavailable` passes.
    * Of a batch with a config: where its calls go that have no target of their own.

@@ -19,7 +19,7 @@ export type CallOptions = {
   cacheMaxAgeSeconds: number | null;
 };
 
-// Presence alone means nothing: the ancestor took "false" for a yes.
+// Presence alone means nothing: Portkey took "false" for a yes.
 const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
 const Timeout = integerText({ min: 1, max: configLimits.timeoutMsMax });
 const RetryCount = integerText({ min: 0, max: 5 });

@@ -85,7 +85,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
       first_at: new Date(firstAt).toISOString(),
       last_at: new Date(lastAt).toISOString(),
     };
-    // Whoever is refused meanwhile is counted anew, and nobody twice.
+    // Whoever is refused meanwhile is counted again, and nobody twice.
     entry.count = 0;
     entry.addresses = new Set();
     try {

@@ -31,7 +31,7 @@ export type Secrets = {
   /** Decrypts a row that was already read. Throws SecretUnreadableError. */
   open(row: SealedSecret): SecretMembers;
   /**
-   * Encrypts a row anew, under a new data key that the newest master key wraps. False: the row is gone or was changed
+   * Encrypts a row again, under a new data key that the newest master key wraps. False: the row is gone or was changed
    * meanwhile, and stays as it is. Throws SecretUnreadableError.
    */
   rewrap(db: Kysely<Database>, row: SealedSecret): Promise<boolean>;

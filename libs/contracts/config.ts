@@ -10,7 +10,7 @@ import { addBreach, decimal, integer, text } from './scalars.ts';
 import { virtualKeySecretNames, virtualKeySettingNames } from './virtual-keys.ts';
 
 // The config object: interface-and-providers.md 3. Strict at every level: a member that nobody reads is a mistake of
-// whoever wrote it (the ancestor ignored a misspelt flag for years).
+// whoever wrote it (Portkey ignored a misspelt flag for years).
 
 /** Bounds of what one call may make the gateway look through. */
 export const configLimits = {
@@ -129,7 +129,7 @@ const clientsChoice = (path: string[]) => ({
   text: (name: () => string) => `Invalid ${name()}: a config cannot change this parameter; the caller chooses it.`,
 });
 
-/** Shorter names of three settings, which the ancestor's configs use. */
+/** Shorter names of three settings, which Portkey's configs use. */
 export const settingAliases = {
   resource_name: 'azure_resource_name',
   deployment_id: 'azure_deployment_id',

@@ -71,7 +71,7 @@ test.each([
   expect(problemOf(guardrail).param).toBe(param);
 });
 
-test("the ancestor's request types are ours", () => {
+test("Portkey's request types are ours", () => {
   const guardrail = GuardrailInput.parse({ allowedRequestTypes: { allowedTypes: ['chatComplete', 'embeddings'] } });
   expect(guardrail.checks[0]?.parameters).toMatchObject({ allowedTypes: ['chat', 'embeddings'] });
 });

@@ -32,7 +32,7 @@ const count = () => integer({ min: 0, max: 1_000_000_000 }).optional();
 
 type CountRange = { min: number | undefined; max: number | undefined; not: boolean };
 
-/** A range under the ancestor's own names, or as `min` and `max`; at least one bound, in order. */
+/** A range under Portkey's own names, or as `min` and `max`; at least one bound, in order. */
 const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
   const [minName, maxName] = [`min${noun}`, `max${noun}`] as const;
   return z
@@ -59,7 +59,7 @@ const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
     });
 };
 
-/** Names of request types: ours, and the ancestor's. */
+/** Names of request types: ours, and Portkey's. */
 const requestTypes = { complete: 'completions', chatComplete: 'chat', embed: 'embeddings' } as const;
 const requestType = z
   .enum(['chat', 'completions', 'embeddings', 'responses', 'complete', 'chatComplete', 'embed'])
@@ -86,7 +86,7 @@ const checks = {
   characterCount: countOf('Characters'),
   jsonSchema: z.strictObject({ schema: anyObject(), not }),
   jsonKeys: z.strictObject({ keys: words(), operator: anyAllNone.default('any') }),
-  /** `onlyDNS` of the ancestor is accepted and has no effect: a URL is judged by its syntax, nothing is resolved. */
+  /** `onlyDNS` of Portkey is accepted and has no effect: a URL is judged by its syntax, nothing is resolved. */
   validUrls: z.strictObject({ onlyDNS: z.boolean().optional(), not }),
   modelWhitelist: z.strictObject({ models: words(), not }),
   requiredMetadataKeys: z.strictObject({ metadataKeys: words(), operator: anyAllNone.default('all') }),
@@ -100,7 +100,7 @@ const checks = {
     headers: z.union([headers, z.string().max(16_384).transform(parseHeaders).pipe(headers)]).default({}),
     timeout: integer({ min: 1, max: guardrailLimits.webhookTimeoutMsMax }).default(3_000),
     /**
-     * What a webhook that does not answer means: true, the check failed; false, it passed. The ancestor's default is
+     * What a webhook that does not answer means: true, the check failed; false, it passed. Portkey's default is
      * false: whoever can make the webhook fail (a body that it cannot read, a flood of calls) would have gone around it.
      */
     failOnError: z.boolean().default(true),
@@ -123,7 +123,7 @@ export type Guardrail = {
   deny: boolean;
   /** Evaluated beside the call; decides nothing. */
   async: boolean;
-  /** The ancestor's feedback, repeated in the results. */
+  /** Portkey's feedback, repeated in the results. */
   onSuccess: Feedback | null;
   onFail: Feedback | null;
   checks: readonly GuardrailCheck[];
@@ -217,7 +217,7 @@ export const GuardrailInput = z
 /** `input_guardrails`, `output_guardrails`, `before_request_hooks` and `after_request_hooks` of a config. */
 export const GuardrailList = z.array(GuardrailInput).max(guardrailLimits.guardrailsMax);
 
-/** Header names and values as JSON text, the ancestor's form. What is no JSON object fails the schema behind it. */
+/** Header names and values as JSON text, Portkey's form. What is no JSON object fails the schema behind it. */
 function parseHeaders(json: string): unknown {
   try {
     return JSON.parse(json);

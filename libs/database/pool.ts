@@ -40,7 +40,7 @@ export type PoolOptions = {
 /**
  * A connection pool that survives its server: a killed Postgres, a terminated session or a network that swallows
  * packets fail the queries in flight (see database-error.ts) and are logged, but never end the process, and the next
- * query connects anew. Values are read as value-types.ts says; sessions run in UTC under the time limits of the options.
+ * query connects again. Values are read as value-types.ts says; sessions run in UTC under the time limits of the options.
  *
  * The limits are set by a statement on each new connection, not as startup parameters: PgBouncer refuses those, and
  * PostgreSQL 15 and 16 refuse to start a session with a setting they do not know.

@@ -24,7 +24,7 @@ export type DatabaseWait = {
   /** The first part that needs the database: started when the database answers and is fit to be used. */
   readonly part: Part;
   /**
-   * The part with a start that is begun anew while the database is away. Only for a start that may be repeated after it
+   * The part with a start that is begun again while the database is away. Only for a start that may be repeated after it
    * failed half-way.
    */
   readonly outlasting: (part: Part) => Part;

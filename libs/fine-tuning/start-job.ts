@@ -22,7 +22,7 @@ export type TuningWork = {
   eventLog: EventLog;
   queue: JobQueue;
   logger: Logger;
-  /** Judges the job's target anew, so that a rotated key is used. Throws GatewayError. */
+  /** Judges the job's target again, so that a rotated key is used. Throws GatewayError. */
   connect: (job: FineTuningJobRow, signal: AbortSignal) => Promise<TuningProvider>;
   releaseTarget: (unit: UnitOfWork, target: BatchTarget) => Promise<void>;
   /** The wait after `before`; `changed`: something was new, so more may be soon. Spread by chance. */

@@ -5,7 +5,7 @@ type Body = Readonly<Record<string, unknown>>;
 
 /**
  * What the checks of one phase read; a check passes when it passes on each text. `said`: where words and patterns are
- * looked for. `measured`: what counts, JSON and URLs are judged on. An input is measured by its last message, as the ancestor does; what is
+ * looked for. `measured`: what counts, JSON and URLs are judged on. An input is measured by its last message, as Portkey does; what is
  * looked for is looked for in all that the model reads as one text, because a text that is forbidden works as well from an
  * earlier message, from the words of the system, or from a tool: its description, the names
  * of its properties, the values that they may have. An output has one text for each choice,

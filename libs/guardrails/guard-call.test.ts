@@ -72,7 +72,7 @@ async function guard(
 const never = { contains: { words: ['never said'] } };
 const denyBad = { contains: { words: ['bad'], operator: 'none' }, deny: true };
 
-test('a denied input is answered with 446, in the shape of the ancestor, and no call is made', async () => {
+test('a denied input is answered with 446, in the shape of Portkey, and no call is made', async () => {
   const { status, body, made, outcome } = await guard({ input: [{ ...never, deny: true }] });
   expect([status, made, outcome.attempts]).toEqual([446, [], []]);
   expect(body).toMatchObject({

@@ -19,7 +19,7 @@ type CheckResult = {
   created_at: string;
 };
 
-/** One guardrail's result, as `hook_results` shows it (the ancestor's shape). */
+/** One guardrail's result, as `hook_results` shows it (Portkey's shape). */
 export type HookResult = {
   type: 'guardrail';
   id: string;

@@ -77,7 +77,7 @@ export function checkText(check: TextCheck, text: string): Finding {
       const { not } = check.parameters;
       const urls = urlsOf(text);
       const invalid = urls.filter((url) => !isPublicUrl(url)).length;
-      // As with the ancestor, a text without a URL has no valid ones.
+      // As with Portkey, a text without a URL has no valid ones.
       const valid = urls.length > 0 && invalid === 0;
       return { verdict: valid !== not, data: { not, urls: urls.length, invalid } };
     }

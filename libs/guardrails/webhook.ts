@@ -40,7 +40,7 @@ export function prepareWebhook(egress: Pick<Egress, 'check'>, { parameters }: We
 }
 
 /**
- * Asks a webhook: POST of the call, in the ancestor's shape, through the one egress, without redirects. The answer is
+ * Asks a webhook: POST of the call, in Portkey's shape, through the one egress, without redirects. The answer is
  * `{"verdict": boolean, "data"?: any}` with a status of 200 to 299; anything else is an error, and `failOnError` says
  * what that means. Never rejects, unless the caller left (`call_aborted`).
  */
@@ -88,7 +88,7 @@ export async function askWebhook(
   }
 }
 
-/** The call as JSON. An answer is put in as its own bytes: it may be too large to be written anew here. */
+/** The call as JSON. An answer is put in as its own bytes: it may be too large to be written again here. */
 function payloadOf(subject: GuardrailSubject, texts: { request: string; response: string }): Buffer {
   const { response, stream, provider, operation, metadata, request } = subject;
   const rest = JSON.stringify({ provider, requestType: operation, metadata: metadata ?? {} }).slice(1);

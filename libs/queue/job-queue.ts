@@ -50,7 +50,7 @@ export type JobQueue = Part & {
    * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
    * `claimedAtOnce`: so many jobs are claimed, run side by side and completed together by each of these, and done again
    * together when a handler throws; for short jobs that may be repeated. Default 1.
-   * `outlastOutages`: one that fails because the database is away is begun anew under the same claim until it answers,
+   * `outlastOutages`: one that fails because the database is away is begun again under the same claim until it answers,
    * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated. `priorities`: only jobs
    * of these.
    */

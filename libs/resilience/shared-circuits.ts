@@ -31,7 +31,7 @@ export type CircuitRow = {
 
 // Open ones at a time; a table that grows past it is a sign of something else.
 const rowsMax = 1_000;
-// A circuit that nobody has asked about for so long is forgotten: the next caller probes anew.
+// A circuit that nobody has asked about for so long is forgotten: the next caller probes again.
 const forgetAfterSeconds = 3_600;
 
 type Pending = { known: KnownCircuit; open: { untilMs: number; failures: number } | null };

@@ -228,7 +228,7 @@ describe('a circuit', () => {
     expect(await refusalOf()).toBeUndefined();
   });
 
-  test('a success in between begins the count anew; what says nothing about the provider does not', async () => {
+  test('a success in between begins the count again; what says nothing about the provider does not', async () => {
     await fail(2);
     await make(answer(400), { breaker });
     await fail(2);

@@ -17,7 +17,7 @@ const namespaceLengthMax = 128;
 
 /**
  * How a call under this policy (the config's, or that of `x-gateway-cache`) uses the cache, by its headers:
- * `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`; each may be spelt `x-portkey-…`. Throws invalid_request.
+ * `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`; each may be written `x-portkey-…`. Throws invalid_request.
  */
 export function cacheOptionsOf(policy: CachePolicy, headers: Headers): CacheOptions {
   const namespace = read(headers, 'cache-namespace') ?? '';

@@ -173,7 +173,7 @@ describe('how long', () => {
     expect(await status()).toBe('MISS');
   });
 
-  test('a refresh makes the call anew and keeps its answer', async () => {
+  test('a refresh makes the call again and keeps its answer', async () => {
     await ask();
     const [refreshed] = await ask({ options: { refresh: true } });
     const [hit, answer] = await ask();

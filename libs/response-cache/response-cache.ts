@@ -42,7 +42,7 @@ export type ResponseCache = {
   stop: () => Promise<void>;
 };
 
-/** What areas answer may be a thing at the provider (a stored response) or large (images): it is made anew each time. */
+/** What areas answer may be a thing at the provider (a stored response) or large (images): it is made again each time. */
 const kept: ReadonlySet<Operation> = new Set<Operation>(['chat', 'completions', 'embeddings']);
 
 /** Beside its body: key, head and the entry's own objects. */

@@ -94,7 +94,7 @@ test('defaults fill gaps, overrides replace, drops come last', () => {
   ).toEqual({ edits: { seed: '2', user: undefined }, model: null });
 });
 
-test('a drop inside a member writes that member anew and touches no other', () => {
+test('a drop inside a member writes that member again and touches no other', () => {
   expect(edit({ drop_params: ['tools[*].function.strict', 'model.x', 'tools[5]'] }).edits).toEqual({
     tools: '[{"function":{"name":"a"}},{"function":{"name":"b"}}]',
   });

@@ -4,7 +4,7 @@ import type { Leaf } from './plan.ts';
 
 /**
  * What a leaf changes of a body, as edits of its top-level members: defaults where the body says nothing, then overrides,
- * then what is dropped. Members that none of them touches keep their bytes; one that is changed inside is written anew.
+ * then what is dropped. Members that none of them touches keep their bytes; one that is changed inside is written again.
  * `model` is not among the edits: it is the model that the leaf asks for, null when it leaves the caller's. Pure.
  */
 export function editParams(

@@ -173,7 +173,7 @@ test('a sticky caller stays, other callers spread by weight, and a lost target m
   expect(users.filter((_, index) => before[index] !== 'a' && after[index] !== before[index])).toEqual([]);
 });
 
-test('with a ttl a caller is drawn anew in each period, and without the fields the draw is by chance', async () => {
+test('with a ttl a caller is drawn again in each period, and without the fields the draw is by chance', async () => {
   const config = {
     strategy: { mode: 'loadbalance', sticky: { hash_fields: ['metadata.user'], ttl: 10 } },
     targets: ['a', 'b'].map((name) => ({ name, virtual_key: name })),

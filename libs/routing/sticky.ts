@@ -6,7 +6,7 @@ import type { PlanCall, Sticky, WeightedOption } from './plan.ts';
  * word between them, and a target that comes or goes moves only the callers that it takes or had. null when the call has
  * none of the fields: then there is nobody to be loyal to.
  *
- * With a `ttl` the choice is drawn anew in each period, which begins at another moment for each caller.
+ * With a `ttl` the choice is drawn again in each period, which begins at another moment for each caller.
  */
 export function chooseSticky(
   options: readonly WeightedOption[],

@@ -47,7 +47,7 @@ export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<Ch
   };
 
   /**
-   * Starts a thread anew with a line that harms nobody, so that the time of the next line is not spent on that, and
+   * Starts a thread again with a line that harms nobody, so that the time of the next line is not spent on that, and
    * tells a file that kills threads from threads that cannot work at all.
    */
   const revive = async (): Promise<void> => {

@@ -7,7 +7,7 @@ const beyond = 8;
 
 /**
  * The UTF-16 units that `readUnits` read last. To ask a text for its units one by one costs several times as much: V8
- * looks anew, for each of them, at how the text is kept.
+ * looks again, for each of them, at how the text is kept.
  */
 export const units = new Uint16Array(unitsMax + beyond);
 

@@ -16,7 +16,7 @@ import { chooseServerUser } from './server-user.ts';
 // As root the server runs as another user. When that user cannot reach <dataDir> (a project below /root, mode 0700),
 // the data directory is made in <outsideDir>/postgres-<random> instead, and cluster.json says where: opening root's home
 // to everybody is not ours to do, and a path made from the project's name would bring an old database back to life
-// after somebody deleted the data directory to start anew.
+// after somebody deleted the data directory to start again.
 
 const ClusterFile = z.object({
   /** Absolute path of the folder that holds `data/`, when it is not the one of this file. */
