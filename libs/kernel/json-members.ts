@@ -154,12 +154,14 @@ function valueOf(json: Uint8Array, { valueStart, valueEnd }: Member): Buffer {
 }
 
 function skipSpace(bytes: Buffer, from: number): number {
+  const { length } = bytes;
   let at = from;
-  for (;;) {
+  // Not a byte beyond the end: to read one makes the whole loop three times as slow.
+  for (; at < length; at += 1) {
     const byte = bytes[at];
-    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return at;
-    at += 1;
+    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) break;
   }
+  return at;
 }
 
 /** From the opening quote to the byte after the closing one. */
