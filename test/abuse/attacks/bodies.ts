@@ -81,6 +81,22 @@ export const bodyAttacks: readonly Attack[] = [
   dearBody('bad-messages', '99,000 messages that are none', (model) =>
     JSON.stringify({ model, messages: Array.from({ length: 99_000 }, () => ({ role: 'nobody' })) }),
   ),
+  dearBody('escaped-quotes', 'a good message of 10 MiB of escaped quotes', (model) =>
+    JSON.stringify({ model, messages: [{ role: 'user', content: '"'.repeat(sizeBytes / 2 - 512) }] }),
+  ),
+  dearBody('many-messages', 'a good conversation of 15,900 messages, 9 MiB', (model) =>
+    JSON.stringify({
+      model,
+      messages: Array.from({ length: 15_900 }, (_, index) => ({
+        role: 'user',
+        content: `${index} `.padEnd(560, 'so '),
+      })),
+    }),
+  ),
+  dearBody('many-names', '45,000 members with names of their own, 9 MiB', (model) => {
+    const names = Array.from({ length: 44_900 }, (_, index) => [`${'n'.repeat(190)}${index}`, index]);
+    return JSON.stringify({ model, messages: [{ role: 'user', content: 'Hi.' }], x: Object.fromEntries(names) });
+  }),
   slowSenders('slow-uploads', 'upload a file', uploadHead, {
     path: '/v1/files',
     headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
