@@ -59,8 +59,8 @@ export const platformFields = {
   /** Answers of the response cache in the memory of one process; some ten thousand usual ones. */
   SLUICE_CACHE_MEMORY: byteSize('64MiB', { minBytes: 65_536, maxBytes: 64 * 1_073_741_824 }),
   /**
-   * Threads in which one process does what would hold up other calls: as many for tenants' guardrails and conditions as for
-   * reading large answers. As many as cores less one, and two at least, because one workspace never has all of them.
+   * Threads in which one process does what would hold up other calls: as many for tenants' guardrails and conditions, for
+   * large bodies and for large answers. As many as cores less one, and two at least, because one workspace never has all of them.
    */
   SLUICE_CHECK_THREADS: wholeNumber(Math.max(2, availableParallelism() - 1), { min: 1, max: 64 }),
   /**
