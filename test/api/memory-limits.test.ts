@@ -120,8 +120,11 @@ test('answers of small objects end no process, and other calls go on beside them
   );
   await callWhile(api.url, attack);
   const answers = await attack;
-  for (const { status, text } of answers.slice(0, 6)) {
-    expect({ status, text }).toEqual({ status: 502, text: expect.stringContaining('upstream_response_too_large') });
+  // What asks for a stream has to be parsed for it; the others pass, one after the other.
+  for (const [index, { status, text }] of answers.slice(0, 6).entries()) {
+    if (index % 2 === 1) expect([200, 503]).toContain(status);
+    else
+      expect({ status, text }).toEqual({ status: 502, text: expect.stringContaining('upstream_response_too_large') });
   }
   expect(answers.filter(({ status }) => ![200, 502, 503].includes(status))).toEqual([]);
   expect(await api.peakBytes()).toBeLessThan(800 * mebibyte);
@@ -177,9 +180,16 @@ test('a worker calls each line once whose answers of 20 MiB do not tell their le
   expect(run.peakBytes).toBeLessThan(800 * mebibyte);
 }, 180_000);
 
-test('a worker takes answers of small objects as errors of their lines, and asks for each once', async () => {
-  const answer = `${completion('x').slice(0, -1)},"x":${smallObjects(60 * mebibyte)}}`;
-  scripted.upstream.script((reply) => reply.respond(200, answer, json));
+test('a worker takes answers that no line may hold as errors of their lines, and asks for each once', async () => {
+  const piece = '{},'.repeat(mebibyte / 3);
+  // Of a length that nobody told: the pieces and the whole may be there at once.
+  scripted.upstream.script(async (reply) => {
+    reply.head(200, json);
+    await reply.write(`${completion('x').slice(0, -1)},"x":[`);
+    for (let sent = 0; sent < 60 && !reply.isClosed(); sent += 1) await reply.write(piece);
+    await reply.write('{}]}');
+    reply.end();
+  });
   await startLimited('worker');
   const { adminKey, baseUrl } = scripted.platform;
   const client = new sdk.OpenAI({ apiKey: adminKey, baseURL: baseUrl });
