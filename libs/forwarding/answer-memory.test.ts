@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createMemoryBudget, type MemoryBudget, type MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
 import { chatRequest, completion, readStream, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf, type UpstreamScript } from '#test/upstream.ts';
 import type { ForwardRequest, JsonAnswer, Outcome, StreamAnswer } from './answer.ts';
@@ -176,4 +177,61 @@ test('an answer that passes is not read for its usage where there is no memory f
   const crowded = budget.open('a');
   expect(await send(crowded)).toMatchObject({ model: null, usage: null });
   expect(budget.stats().heldBytes).toBeLessThan(90_000);
+});
+
+test('what a stream has for a reader that does not come is counted, and beyond the memory it is not read on', async () => {
+  memory = createMemoryBudget(mebibyte / 4);
+  lease = memory.open('a');
+  let written = 0;
+  const event = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'x'.repeat(4_000) } }] })}\n\n`;
+  const outcome = await settle(
+    async (reply) => {
+      reply.head(200, { 'content-type': 'text/event-stream' });
+      for (; written < 4_000 && !reply.isClosed(); written += 1) await reply.write(event);
+      await reply.write('data: [DONE]\n\n');
+      reply.end();
+    },
+    { stream: true },
+  );
+  if (outcome.kind !== 'stream') throw new Error(`no stream: ${outcome.kind}`);
+  await vi.waitFor(() => expect(held()).toBeGreaterThan(100_000));
+  let received = 0;
+  for await (const payloads of outcome.events) received += payloads.length;
+  expect(received).toBe(4_000);
+  expect(held()).toBe(0);
+});
+
+test('so is an event of a stream that passes while its end is not there; without memory it is not read', async () => {
+  const memory = createMemoryBudget(mebibyte);
+  const lease = memory.open('a');
+  rig = await startForwardingRig(async (reply) => {
+    reply.head(200, { 'content-type': 'text/event-stream' });
+    await reply.write(`data: ${'x'.repeat(200_000)}`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await reply.write(`${'x'.repeat(700_000)}","usage":{"input_tokens":1,"output_tokens":2}}\n\n`);
+    reply.end();
+  });
+  const signal = new AbortController().signal;
+  const call = { area: 'responses', method: 'GET', path: '/responses/1', accept: null, headers: {} } as const;
+  const sent = { ...call, model: null, body: null, contentType: null, contentLength: null, signal, memory: lease };
+  const answer = await rig.forwarder.relay(sent, rig.target);
+  let most = 0;
+  for await (const _chunk of answer.body) most = Math.max(most, memory.stats().heldBytes);
+  expect(most).toBeGreaterThan(200_000);
+  expect(await answer.done).toMatchObject({ usage: null, error: null });
+  expect(memory.stats().heldBytes).toBe(0);
+});
+
+test('of an answer that passes and is not read, little is kept', async () => {
+  rig = await startForwardingRig((reply) =>
+    reply.respond(200, 'x'.repeat(8_000_000), { 'content-type': 'audio/mpeg' }),
+  );
+  const signal = new AbortController().signal;
+  const call = { area: 'audio', method: 'POST', path: '/audio/speech', accept: null, headers: {} } as const;
+  const sent = { ...call, model: null, body: null, contentType: null, contentLength: null, signal };
+  const answer = await rig.forwarder.relay(sent, rig.target);
+  await vi.waitFor(() => expect(answer.body.readableLength).toBeGreaterThanOrEqual(65_536));
+  await sleep(100);
+  expect(answer.body.readableLength).toBeLessThan(140_000);
+  expect(Buffer.concat(await answer.body.toArray())).toHaveLength(8_000_000);
 });

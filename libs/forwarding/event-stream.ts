@@ -15,7 +15,7 @@ type Options = {
   translation: Translation;
   flow: Flow;
   faults: () => Faults;
-  /** To which an event is charged while it is incomplete. */
+  /** To which an event is charged while it is incomplete, and what waits for the reader. */
   memory?: MemoryLease | undefined;
   limits: Limits;
   idleMs: number;
@@ -71,6 +71,7 @@ export function openEventStream(options: Options): EventStream {
   };
 
   const queue = createPayloadQueue({
+    memory,
     charsMax: limits.bufferedCharsMax,
     onFull: flow.pause,
     onDrained: () => {

@@ -1,4 +1,8 @@
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+
 type Options = {
+  /** To which is charged what waits; where there is no room for more, the queue is full. */
+  memory?: MemoryLease | undefined;
   /** Past this many waiting characters `onFull` is called, once until the reader came back (then `onDrained`). */
   charsMax: number;
   onFull: () => void;
@@ -16,15 +20,37 @@ export type PayloadQueue = {
   payloads: AsyncIterable<readonly string[]>;
 };
 
+/** Less counts nowhere: most readers take each payload as it comes. */
+const countedCharsMin = 16_384;
+/** A text takes two bytes a character when one of them is wide. */
+const charBytes = 2;
+
 /** Payloads between a socket that pushes and a reader that pulls, in order, with back-pressure. */
-export function createPayloadQueue({ charsMax, onFull, onDrained, onLeft }: Options): PayloadQueue {
+export function createPayloadQueue({ memory, charsMax, onFull, onDrained, onLeft }: Options): PayloadQueue {
   type Step = IteratorResult<readonly string[]>;
   let waiting: string[] = [];
   let chars = 0;
+  let heldBytes = 0;
   let full = false;
   let ended = false;
   let failure: Error | null = null;
   let reader: { resolve: (step: Step) => void; reject: (error: Error) => void } | null = null;
+
+  const forget = (): void => {
+    waiting = [];
+    chars = 0;
+    if (heldBytes > 0) memory?.give(heldBytes);
+    heldBytes = 0;
+  };
+
+  /** Charges what waits; false when there is no room for it. */
+  const hold = (): boolean => {
+    const more = charBytes * chars - heldBytes;
+    if (memory === undefined || chars < countedCharsMin || more <= 0) return true;
+    if (!memory.tryCharge(more)) return false;
+    heldBytes += more;
+    return true;
+  };
 
   const settle = (): void => {
     if (!reader || (waiting.length === 0 && !ended)) return;
@@ -34,8 +60,7 @@ export function createPayloadQueue({ charsMax, onFull, onDrained, onLeft }: Opti
     if (waiting.length > 0) {
       const value = waiting;
       const wasFull = full;
-      waiting = [];
-      chars = 0;
+      forget();
       full = false;
       resolve({ done: false, value });
       if (wasFull) onDrained();
@@ -50,7 +75,7 @@ export function createPayloadQueue({ charsMax, onFull, onDrained, onLeft }: Opti
         settle();
       }),
     return: () => {
-      waiting = [];
+      forget();
       failure = null;
       if (!ended) {
         ended = true;
@@ -68,7 +93,8 @@ export function createPayloadQueue({ charsMax, onFull, onDrained, onLeft }: Opti
         chars += payload.length;
       }
       settle();
-      if (chars > charsMax && !full) {
+      const hasRoom = hold();
+      if ((chars > charsMax || !hasRoom) && !full) {
         full = true;
         onFull();
       }

@@ -1,5 +1,6 @@
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Usage } from './answer.ts';
+import type { Framing } from '#libs/providers/provider.ts';
 import { openSseFraming } from './sse-framing.ts';
 import { asRecord, readTokenUsage, readUsage } from './usage.ts';
 
@@ -11,14 +12,18 @@ export type RelayMeter = {
 
 // What is kept of a body to be read at its end, and of one event of a stream; longer ones pass unread (images, audio).
 const keptBytesMax = 1_048_576;
+/** Smaller events count nowhere. */
+const countedBytesMin = 65_536;
+/** A text takes two bytes a character when one of them is wide. */
+const charCopies = 2;
 const unread = { usage: null, model: null };
 
 /**
  * A meter for a body of this content type: JSON, or a stream of events whose last ones tell usage; others are not read, and
- * neither is JSON for which there is no memory.
+ * neither is JSON, or an event, for which there is no memory.
  */
 export function openRelayMeter(contentType: string, memory?: MemoryLease): RelayMeter {
-  if (contentType.includes('text/event-stream')) return openStreamMeter();
+  if (contentType.includes('text/event-stream')) return openStreamMeter(memory);
   if (contentType.includes('json')) return openJsonMeter(memory);
   return { push: () => {}, read: () => unread };
 }
@@ -38,29 +43,45 @@ function openJsonMeter(memory: MemoryLease | undefined): RelayMeter {
   };
 }
 
-function openStreamMeter(): RelayMeter {
+function openStreamMeter(memory: MemoryLease | undefined): RelayMeter {
   let found: ReturnType<RelayMeter['read']> = unread;
-  let isReadable = true;
-  const framing = openSseFraming({
+  /** Bytes since the last whole event, and what is charged for them. */
+  let pendingBytes = 0;
+  let heldBytes = 0;
+  let framing: Framing | null = openSseFraming({
     onEvent: ({ data }) => {
+      pendingBytes = 0;
       if (data.includes('"usage"')) found = usageOf(data);
     },
     onComment: () => {},
     eventCharsMax: keptBytesMax,
     tooLarge: () => new RangeError('an event is too large to be read'),
   });
-  const attempt = (step: () => void): void => {
-    if (!isReadable) return;
+  const hold = (bytes: number): void => {
+    const more = (bytes < countedBytesMin ? 0 : bytes) - heldBytes;
+    if (more > 0 && memory?.tryCharge(more) === false) throw new RangeError('there is no memory to read an event');
+    if (more < 0) memory?.give(-more);
+    heldBytes += more;
+  };
+  const attempt = (step: (framing: Framing) => void): void => {
+    if (framing === null) return;
     try {
-      step();
+      step(framing);
     } catch {
-      isReadable = false;
+      framing = null;
+      hold(0);
     }
   };
   return {
-    push: (chunk) => attempt(() => framing.push(chunk)),
+    push: (chunk) =>
+      attempt((open) => {
+        pendingBytes += chunk.length;
+        open.push(chunk);
+        hold(charCopies * pendingBytes);
+      }),
     read: () => {
-      attempt(() => framing.end());
+      attempt((open) => open.end());
+      hold(0);
       return found;
     },
   };

@@ -47,7 +47,8 @@ type Deps = {
 
 type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
 
-const bufferedBytesMax = 262_144;
+/** For a client that does not read: one more piece may come, and a workspace may have thousands of such calls. */
+const bufferedBytesMax = 65_536;
 
 /**
  * Makes one call to a pass-through area of the target's provider; resolves when the answer's headers are there.
