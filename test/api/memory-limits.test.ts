@@ -121,11 +121,11 @@ test('answers of small objects end no process, and other calls go on beside them
   await callWhile(api.url, attack);
   const answers = await attack;
   // What asks for a stream has to be parsed for it; the others pass, one after the other.
-  for (const [index, { status, text }] of answers.slice(0, 6).entries()) {
-    if (index % 2 === 1) expect([200, 503]).toContain(status);
-    else
-      expect({ status, text }).toEqual({ status: 502, text: expect.stringContaining('upstream_response_too_large') });
+  const largest = answers.slice(0, 6);
+  for (const { status, text } of largest.filter((_answer, index) => index % 2 === 0)) {
+    expect({ status, text }).toEqual({ status: 502, text: expect.stringContaining('upstream_response_too_large') });
   }
+  expect(largest.filter(({ status }, index) => index % 2 === 1 && ![200, 503].includes(status))).toEqual([]);
   expect(answers.filter(({ status }) => ![200, 502, 503].includes(status))).toEqual([]);
   expect(await api.peakBytes()).toBeLessThan(800 * mebibyte);
 });
