@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
@@ -27,12 +27,29 @@ async function countOpen(
   return rows[0] ?? { batches: 0, lines: 0 };
 }
 
+// More transactions than there are connections to the database: so many that do not see each other stay within the limit.
+const unseenMax = 500;
+
+/** Until the end of the transaction no other one near a limit of the workspace counts: it will see what this one adds. */
+async function countAlone(
+  tx: Transaction<Database>,
+  workspaceId: string,
+  limits: BatchLimits,
+): Promise<{ batches: number; lines: number }> {
+  await sql`select pg_advisory_xact_lock(hashtextextended(${`admission ${workspaceId}`}, 0))`.execute(tx);
+  return await countOpen(tx, workspaceId, limits.openBatchesMax);
+}
+
 /**
- * Throws rate_limited when a workspace has as much open as it may. Calls that run side by side do not see each other: there
- * may be as many more as these are. Lines of a file count once it was checked (`hasRoomForLines`).
+ * Throws rate_limited when a workspace has as much open as it may; to be asked in the transaction that opens the batch. Far
+ * from the limit nobody waits for another; near it they come one after the other, so that it is never passed. Lines of a
+ * file count once it was checked (`hasRoomForLines`).
  */
-export async function admitBatch(db: Kysely<Database>, workspaceId: string, limits: BatchLimits): Promise<void> {
-  const { batches, lines } = await countOpen(db, workspaceId, limits.openBatchesMax);
+export async function admitBatch(tx: Transaction<Database>, workspaceId: string, limits: BatchLimits): Promise<void> {
+  let open = await countOpen(tx, workspaceId, limits.openBatchesMax);
+  const isNear = open.batches + unseenMax >= limits.openBatchesMax;
+  if (isNear && open.batches < limits.openBatchesMax) open = await countAlone(tx, workspaceId, limits);
+  const { batches, lines } = open;
   if (batches >= limits.openBatchesMax) {
     const message = `This workspace has ${batches} batches that have not ended, as many as it may. Create this one when some have.`;
     throw new GatewayError('rate_limited', 'too_many_open_batches', message, { retryAfterMs });
@@ -43,13 +60,19 @@ export async function admitBatch(db: Kysely<Database>, workspaceId: string, limi
   }
 }
 
-/** Whether a batch may begin with its lines beside those that the workspace has to do. */
+/**
+ * Whether a batch may begin with its lines beside those that the workspace has to do; to be asked in the transaction that
+ * begins it. Near the limit, as `admitBatch`; by what is begun elsewhere in the same moment without that, the limit may be
+ * passed, by a five-hundredth each.
+ */
 export async function hasRoomForLines(
-  db: Kysely<Database>,
+  tx: Transaction<Database>,
   workspaceId: string,
   lineCount: number,
   limits: BatchLimits,
 ): Promise<boolean> {
-  const { lines } = await countOpen(db, workspaceId, limits.openBatchesMax);
+  let { lines } = await countOpen(tx, workspaceId, limits.openBatchesMax);
+  if (lines + lineCount > limits.queuedLinesMax) return false;
+  if (lines + lineCount > limits.queuedLinesMax / unseenMax) ({ lines } = await countAlone(tx, workspaceId, limits));
   return lines + lineCount <= limits.queuedLinesMax;
 }

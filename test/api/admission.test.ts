@@ -1,7 +1,7 @@
 import { expect, test, type TestContext } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
-import { chatLine, chatLines, createBatch, ended, uploadInput } from './batch-kit.ts';
+import { chatLine, chatLines, createBatch, ended, toJsonl, uploadInput } from './batch-kit.ts';
 import { errorOf, sdks, type Client, type Sdk } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
@@ -30,6 +30,27 @@ test('a workspace with as many open batches as it may is told to come back, and 
   await eventually(
     () => createBatch(sdk, client, chatLines(1)).catch(() => null),
     (batch) => batch !== null,
+  );
+});
+
+test('of batches that are created side by side, as many are taken as the workspace may have', async (context) => {
+  const { client } = await setUp(context, { SLUICE_OPEN_BATCHES_MAX: '3' });
+  const input_file_id = await uploadInput(sdk, client, toJsonl(chatLines(1)));
+  const create = (index: number) =>
+    client.batches
+      .create({
+        input_file_id,
+        endpoint: '/v1/chat/completions',
+        completion_window: '24h',
+        metadata: { index: `${index}` },
+      })
+      .then(
+        () => 'taken',
+        ({ code }: { code: string }) => code,
+      );
+  const outcomes = await Promise.all(Array.from({ length: 12 }, (_value, index) => create(index)));
+  expect(outcomes.toSorted()).toEqual(
+    [...Array<string>(3).fill('taken'), ...Array<string>(9).fill('too_many_open_batches')].toSorted(),
   );
 });
 
