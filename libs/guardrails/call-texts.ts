@@ -23,19 +23,24 @@ export const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false
 /** The texts of a request's body. The depth of the body must be bounded. */
 export function inputTexts(operation: Operation, body: Body): CallTexts {
   if (operation === 'chat') {
-    const { messages, tools, functions, response_format: format } = body;
-    return conversationTexts(listOf(messages).map(asRecord), [], [tools, functions, format]);
+    const { messages, tools, functions, response_format: format, prediction } = body;
+    const predicted = textOfContent(asRecord(prediction)['content']);
+    return conversationTexts(listOf(messages).map(asRecord), [predicted], [tools, functions, format]);
   }
   if (operation === 'responses') {
     const { input, instructions, tools, prompt, text } = body;
-    const before = itemsOf(instructions).flatMap(saidIn);
-    return conversationTexts(itemsOf(input), before, [tools, asRecord(prompt)['variables'], asRecord(text)['format']]);
+    const items = itemsOf(input);
+    const variables = Object.values(asRecord(asRecord(prompt)['variables']));
+    const before = [...itemsOf(instructions).flatMap(saidIn), ...variables.map(textOfVariable)];
+    return conversationTexts(items, [...before, ...items.flatMap(saidByTools)], [tools, asRecord(text)['format']]);
   }
   const input = operation === 'completions' || operation === 'images' ? body['prompt'] : body['input'];
   if (input === undefined || input === null) return noTexts;
   const parts = Array.isArray(input) ? (input as unknown[]) : [input];
   const texts = parts.filter((part) => typeof part === 'string');
-  return { said: texts, measured: texts, hasUnreadable: texts.length < parts.length };
+  const { suffix } = body;
+  const said = operation === 'completions' && typeof suffix === 'string' ? [...texts, suffix] : texts;
+  return { said, measured: texts, hasUnreadable: texts.length < parts.length };
 }
 
 /** The texts of a whole answer; none of an answer without choices (embeddings). */
@@ -59,7 +64,7 @@ function conversationTexts(
   before: readonly string[],
   beside: readonly unknown[],
 ): CallTexts {
-  const said = [...before, ...messages.flatMap(saidIn), ...beside.flatMap(textsIn)];
+  const said = [...before, ...messages.flatMap(saidIn), ...beside.flatMap(textsIn)].filter((text) => text !== '');
   const last = messages.at(-1);
   return {
     said: said.length === 0 ? [] : [said.join('\n')],
@@ -74,11 +79,20 @@ function saidIn(message: Body): string[] {
   const calls = [...listOf(toolCalls), functionCall, message].map(asRecord);
   const called = calls.flatMap((call) => {
     const { name, arguments: given, input } = { ...call, ...asRecord(call['function']), ...asRecord(call['custom']) };
-    return call === message ? [given, input] : [name, given, input];
+    return [name, given, input];
   });
   const texts = [textOfMessage(message), refusal, textOfContent(output), textOfContent(summary), ...called];
   return texts.filter((text) => typeof text === 'string').filter((text) => text !== '');
 }
+
+/** The value of a variable of a stored prompt is a text, or a part of a message. */
+const textOfVariable = (value: unknown): string => textOfContent(typeof value === 'string' ? value : [value]);
+
+// What tools of the provider did, as an item of an input tells it: code, what a shell wrote, what was found in files.
+const toolMembers = ['action', 'code', 'outputs', 'output', 'results', 'queries', 'operation', 'error'];
+
+const saidByTools = (item: Body): string[] =>
+  toolMembers.flatMap((name) => textsIn(item[name])).filter((text) => !/^data:[\w/+.-]+;base64,[\w+/=-]*$/.test(text));
 
 /** What `/v1/responses` takes as a text or as a list of items. */
 const itemsOf = (value: unknown): Body[] =>
