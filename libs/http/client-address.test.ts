@@ -29,3 +29,15 @@ test.each(['10.0.0.0/33', '10.0.0', 'proxy.example', '10.0.0.0/8/9', '10.0.0.0/'
     expect(() => parseNetworks(`192.0.2.1 ${entry}`)).toThrow(RangeError);
   },
 );
+
+test.each([
+  ['203.0.113.9:52114', '203.0.113.9'],
+  ['[2001:db8::1]:52114', '2001:db8::1'],
+  ['[2001:db8::1]', '2001:db8::1'],
+  ['2001:db8::1', '2001:db8::1'],
+  ['203.0.113.9:port', '10.0.0.1'],
+])('what a proxy tells as %s is the address %s', (told, address) => {
+  const addressOf = createClientAddress(parseNetworks('10.0.0.0/8'));
+  const request = { headers: { 'x-forwarded-for': told }, socket: { remoteAddress: '10.0.0.1' } as Socket };
+  expect(addressOf(request)).toBe(address);
+});

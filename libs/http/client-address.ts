@@ -29,7 +29,11 @@ export function createClientAddress(trustedProxies: BlockList | null): ClientAdd
   };
 }
 
-const plain = (address: string): string => address.replace(/^::ffff:(?=\d+\.)/i, '');
+/** Some proxies write the port as well (Azure's Application Gateway), and IPv6 in brackets then. */
+const plain = (address: string): string =>
+  address
+    .replace(/^\[([\da-f:.]+)\](?::\d{1,5})?$|^(\d+\.\d+\.\d+\.\d+):\d{1,5}$/i, '$1$2')
+    .replace(/^::ffff:(?=\d+\.)/i, '');
 
 /**
  * Reads a list of addresses and networks (`10.0.0.0/8, ::1`), separated by commas or spaces; null for an empty one.
