@@ -92,12 +92,13 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
   /** A thread per task: one that is handed to piscina runs at once, so that its time is its own and not the queue's. */
   const acquire = async (name: string, signal: AbortSignal | undefined): Promise<Group> => {
     const group = groups.get(name) ?? { running: 0, waiting: [] };
-    groups.set(name, group);
     if (free > 0 && group.running < runningOfGroupMax) {
+      groups.set(name, group);
       begin(group);
       return group;
     }
     if (waitingMax && (group.waiting.length >= waitingMax.ofGroup || waiting >= waitingMax.ofAll)) throw overloaded();
+    groups.set(name, group);
     const turn = Promise.withResolvers<void>();
     group.waiting.push(turn.resolve);
     waiting += 1;

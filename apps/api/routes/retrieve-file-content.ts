@@ -26,7 +26,8 @@ export function retrieveFileContent({
     responses: { 200: { description: 'The bytes of the file.', contentType: 'application/octet-stream' } },
     ...withInput({ params: z.object({ file_id: z.string() }) }, async ({ params }, request, response) => {
       const file = await files.retrieve(callerOf(request).workspaceId, params.file_id);
-      const content = await blobs.read(file.blob);
+      // Express answers HEAD by this route, too: nothing is read from the disk for it.
+      const content = request.method === 'HEAD' ? [] : await blobs.read(file.blob);
       response.setHeader('content-type', 'application/octet-stream');
       response.setHeader('content-length', String(file.bytes));
       // An attachment: a browser must not render what somebody uploaded.
@@ -43,7 +44,7 @@ export function retrieveFileContent({
   };
 }
 
-async function* counted(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+async function* counted(content: AsyncIterable<Buffer> | Iterable<Buffer>): AsyncGenerator<Buffer> {
   for await (const chunk of content) {
     countTransferred(chunk.length);
     yield chunk;
