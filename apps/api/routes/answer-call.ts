@@ -38,7 +38,7 @@ export function answerCall(
 /** A call that could not be answered as it ended; its provider was asked all the same. */
 function lost(deps: RecordDeps, request: Request, call: Call, outcome: Outcome, error: unknown): never {
   if (!call.isRecorded) {
-    const answered = outcome.kind === 'failed' ? null : outcome;
+    const answered = outcome.kind === 'failed' ? outcome.lostAnswer : outcome;
     recordCall(deps, request, call, {
       status: statusOf(error),
       errorCode: asGatewayError(error).code,
