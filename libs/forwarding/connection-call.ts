@@ -100,6 +100,8 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   }
 
   onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
+    // What the last piece took counts, too: headers without end fail in the middle of one, and nothing is read after it.
+    this.connection.pace?.ending();
     this.#owner.ended(this, false);
     if (this.#cameTooLate(error)) {
       this.#isResent = true;

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Call } from './connection-call.ts';
 import { createReadPaces, type ReadPace, type ReadPaces } from './read-pace.ts';
 
 const pieceBytes = 65_536;
@@ -127,8 +128,8 @@ describe('a flood', () => {
     };
     startReading('ws', 1e-6, { isHead: true, onPiece });
     await someTurns(1);
-    expect(sizes.slice(0, 3)).toEqual([4_096, 4_096, 4_096]);
-    expect(sizes[3]).toBeGreaterThanOrEqual(pieceBytes - 3 * 4_096);
+    expect(sizes.slice(0, 3)).toEqual([4_096, 256, 256]);
+    expect(sizes[3]).toBeGreaterThanOrEqual(8_192);
   });
 
   test('holds up nobody else: not the same workspace’s ordinary answers, and not the next call of its socket', async () => {
@@ -140,6 +141,52 @@ describe('a flood', () => {
     expect(ordinary.bytes()).toBeGreaterThan(64 * pieceBytes);
     flood.pace.startCall('ws_b');
     expect(flood.bytes()).toBeGreaterThan(burst);
+  });
+
+  test('is also what fails in the middle of a piece, after which nothing is read: headers without end', () => {
+    let isOver = false;
+    const owner = { ended: () => {}, giveUp: () => {}, resend: () => false };
+    const ignored = (): void => {};
+    const handler = {
+      onRequestStart: ignored,
+      onResponseStart: ignored,
+      onResponseData: ignored,
+      onResponseEnd: ignored,
+      onResponseError: () => (isOver = true),
+    };
+    const open = (): { socket: Readable; pace: ReadPace } => {
+      const socket = new Readable({ read: () => {} });
+      socket.push(Buffer.alloc(pieceBytes));
+      const pace = paces.pace(socket as Socket);
+      pace.startCall('ws');
+      return { socket, pace };
+    };
+    spentMs = 1; // 0 is no time
+    const { socket, pace } = open();
+    const call = new Call(owner, { origin: 'http://h.example', path: '/', method: 'GET' }, handler, {
+      answered: 0,
+      pace,
+    });
+    socket.read();
+    spentMs += 200;
+    call.onResponseError(null as never, new Error('too many headers'));
+    expect(isOver).toBe(true);
+    // Twice the burst was used up: the next of them is read no further than it must be to be known as one.
+    const next = open().socket;
+    expect(next.read()).toHaveLength(4_096);
+    spentMs += 1;
+    expect(next.read()).toBe(null);
+  });
+
+  test('has nothing for free, however small the pieces of a long head are', async () => {
+    const flood = startReading('ws', floodCostMs, { isHead: true });
+    await someTurns(2_000);
+    const burst = flood.bytes();
+    for (let tenth = 0; tenth < 100; tenth += 1) {
+      vi.advanceTimersByTime(100);
+      await someTurns(10);
+    }
+    expect((flood.bytes() - burst) * floodCostMs).toBeLessThan(1_200); // of 10 s
   });
 
   test('is not what the receiver of a whole answer does with it', async () => {

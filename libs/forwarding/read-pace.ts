@@ -10,8 +10,13 @@ const byteMs = 5e-6;
 const turnMsMax = 2;
 /** What is read at once for a workspace that is in excess; otherwise all that is there, 64 KiB. */
 const sliceBytes = 8_192;
-/** The same until the head of an answer is there: 64 KiB of the shortest headers take 50 ms, these a few. */
+/** The same of the beginning of an answer, which holds all of an ordinary head. */
 const headSliceBytes = 4_096;
+/**
+ * The same of a head that is longer. undici makes an error, with its stack, of every header that comes in one piece with the
+ * one that was too many, some 50 µs each: of the shortest headers a piece of 4 KiB would take 60 ms, this takes four.
+ */
+const longHeadSliceBytes = 256;
 const lanesMax = 1_000;
 
 /** What the sockets of one workspace have taken beyond measure. In excess they share a turn of the event loop, too. */
@@ -31,7 +36,7 @@ export type ReadPace = {
   headRead: () => void;
   /** A piece of a body was handed on; `isPaused`: its reader asked for no more. */
   handedOn: (bytes: number, isPaused: boolean) => void;
-  /** The answer is whole. What its receiver does with it, between these two, is no cost of reading. */
+  /** The answer is whole, or has failed. What its receiver does with it, between these two, is no cost of reading. */
   ending: () => void;
   ended: () => void;
 };
@@ -89,6 +94,9 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
       let bodyBytes = 0;
       let turnMs = 0;
       let isHeadRead = false;
+      let isHeadLong = false;
+      /** Of the piece that is being worked on. */
+      let freeMs = readMs;
       /** An answer ended within a piece, and not because its socket closed. */
       let isReadingOn = false;
       let isHeld = false;
@@ -104,7 +112,7 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
         const spentMs = at - since;
         since = 0;
         turnMs += spentMs;
-        const excessMs = spentMs - readMs - bodyBytes * byteMs;
+        const excessMs = spentMs - freeMs - bodyBytes * byteMs;
         bodyBytes = 0;
         if (excessMs > 0) {
           lane ??= laneOf(workspace);
@@ -142,9 +150,15 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
           holdForTurn(lane);
           return null;
         }
-        const sizeMax = isHeadRead ? (isInExcess ? sliceBytes : Number.POSITIVE_INFINITY) : headSliceBytes;
+        const ordinaryMax = isInExcess ? sliceBytes : Number.POSITIVE_INFINITY;
+        const sizeMax = isHeadRead ? ordinaryMax : isHeadLong ? longHeadSliceBytes : headSliceBytes;
         const piece = socket.readableLength >= sizeMax ? readNow(sizeMax) : readNow(size);
-        if (piece !== null) since = at;
+        if (piece !== null) {
+          since = at;
+          // An answer is no more than that for which it is cut into small pieces.
+          freeMs = isHeadLong && !isHeadRead ? 0 : readMs;
+          isHeadLong = true;
+        }
         return piece;
       };
 
@@ -155,6 +169,7 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
           since = 0;
           turnMs = 0;
           isHeadRead = false;
+          isHeadLong = false;
           if (!isHeld) return;
           clearTimeout(timer);
           release();
