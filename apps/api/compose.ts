@@ -122,6 +122,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     observe: metrics.observeRequest,
     onForbidden: keys.onForbidden,
     jsonBody,
+    bodyBytesPerSecond: config.SLUICE_BODY_RATE_MAX,
     cors: config.SLUICE_CORS_ORIGINS,
   });
   const server = createHttpServer(app, { stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT });

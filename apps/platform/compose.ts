@@ -101,6 +101,8 @@ export async function createPlatform(
     allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
     connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
     callsMax: config.SLUICE_CONNECTIONS,
+    // Nobody waits for a worker's event loop.
+    answerBytesPerSecond: app.role === 'sender' ? config.SLUICE_BODY_RATE_MAX : undefined,
   });
   const traffic = createTraffic({
     clock: systemClock,

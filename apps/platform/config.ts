@@ -78,6 +78,11 @@ export const platformFields = {
    * get 503, answers wait in their sockets, and lines wait to be called.
    */
   SLUICE_MEMORY_MAX: byteSize(String(defaultMemoryBytesMax()), { minBytes: 4_194_304, maxBytes: 1_099_511_627_776 }),
+  /**
+   * How fast one API process reads the JSON bodies above 256 KiB of one workspace, a second, and as fast its providers' larger
+   * answers: 64 MiB take a fifth of the event loop. A worker reads as fast as it can.
+   */
+  SLUICE_BODY_RATE_MAX: byteSize('64MiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** The largest answer that is read whole (not streamed). */
   SLUICE_RESPONSE_MAX: byteSize('64MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /** How long after creation the unfinished lines of a batch expire. Both windows; shrunk in tests. */

@@ -1,4 +1,5 @@
 import { Client, errors, type buildConnector, type Dispatcher } from 'undici';
+import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Call, type CallHandler, type CallOptions } from './connection-call.ts';
 import { createReadPaces, type ReadPace } from './read-pace.ts';
@@ -12,6 +13,8 @@ type Options = {
   /** Sockets that are kept for the next call, of all workspaces together. */
   idleMax: number;
   keepAliveMs: number;
+  /** At which the large answers of a workspace are read, together. Absent: as they come. */
+  answerBytesPerSecond?: number | undefined;
 };
 
 export type Connections = {
@@ -53,11 +56,13 @@ const maxHeaderBytes = 16_384;
  * Not undici's Agent and Pool: the Agent never forgets an origin whose last call was aborted, a Pool has a line in which one
  * caller's hanging calls stand before another's, and neither tells whether a socket had been used before.
  */
-export function createConnections({ connectorOf, callsMax, idleMax, keepAliveMs }: Options): Connections {
+export function createConnections(options: Options): Connections {
+  const { connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond } = options;
   const pools = new Map<string, Pool>();
   const calls = createShares(callsMax);
   const idle = createShares(idleMax);
-  const paces = createReadPaces();
+  const bytePace = answerBytesPerSecond === undefined ? null : createBytePace(answerBytesPerSecond);
+  const paces = createReadPaces(undefined, bytePace);
   let callsRefused = 0;
   let callsResent = 0;
   let stopped: Promise<void> | undefined;

@@ -16,6 +16,8 @@ type Options = {
   connectTimeoutMs?: number;
   /** Calls under way at once, of all workspaces; one workspace has at most three times as many as are free. */
   callsMax?: number;
+  /** At which the large answers of a workspace are read, together. Absent: as they come. */
+  answerBytesPerSecond?: number | undefined;
   /**
    * How long an idle socket is kept when the server does not say. Below the 5 s after which uvicorn (vLLM) closes without
    * a hint: a request written to a socket that is just being closed is lost, and a POST must not be sent twice unasked.
@@ -71,6 +73,7 @@ export function createEgress({
   connectTimeoutMs = 10_000,
   callsMax = 4_096,
   keepAliveMs = 4_000,
+  answerBytesPerSecond,
 }: Options): Egress {
   let sockets = 0;
   let connectionsOpened = 0;
@@ -173,7 +176,7 @@ export function createEgress({
     });
   };
 
-  const connections = createConnections({ connectorOf, callsMax, idleMax, keepAliveMs });
+  const connections = createConnections({ connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond });
   const dispatch = together(({ options, handler }: { options: CallOptions; handler: CallHandler }): void => {
     connections.dispatch(options, handler);
   });

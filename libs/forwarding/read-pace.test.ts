@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Call } from './connection-call.ts';
+import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { createReadPaces, type ReadPace, type ReadPaces } from './read-pace.ts';
 
 const pieceBytes = 65_536;
@@ -70,6 +71,26 @@ describe('an ordinary answer', () => {
     const body = startReading('ws', 4e-6, { onPiece: passOn });
     await someTurns();
     expect(body.turns()).toBeGreaterThan(4); // 4 MiB took 17 ms
+  });
+});
+
+describe('a large answer', () => {
+  test('comes at the pace of its workspace, over however many sockets, and holds up no other', async () => {
+    paces = createReadPaces(now, createBytePace(10 * pieceBytes, now));
+    const large = [1, 2, 3].map(() => startReading('ws', 1e-6, { onPiece: passOn }));
+    await someTurns();
+    const read = (): number => large.reduce((sum, { bytes }) => sum + bytes(), 0) / pieceBytes;
+    const begun = read();
+    expect(begun).toBeLessThan(20); // four pieces of each are no large answer yet
+    for (let tenth = 0; tenth < 100; tenth += 1) {
+      vi.advanceTimersByTime(100);
+      await someTurns(3);
+    }
+    expect(read() - begun).toBeGreaterThan(90);
+    expect(read() - begun).toBeLessThan(110); // ten pieces a second, for ten seconds
+    const other = startReading('other', 1e-6, { onPiece: passOn });
+    await someTurns();
+    expect(other.bytes()).toBeGreaterThanOrEqual(4 * pieceBytes);
   });
 });
 

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { unpacedBytesMax, type BytePace } from '#libs/kernel/byte-pace.ts';
 
 /** Of the main thread's time, what the excess of one workspace may take in the long run, and how much at once. */
 const shareOfTime = 0.1;
@@ -51,12 +52,15 @@ export type ReadPaces = {
  * times as much (a stream of empty events, HTTP chunks of one byte, a thousand interim answers, header fields without end),
  * at the speed of the network; what that takes beyond the ordinary is counted for the workspace that made the call, and
  * once it is more than a tenth of the time its sockets are read later. An ordinary answer is never in excess, nor is a large
- * body: only its provider's next bytes wait, in the kernel's buffer.
+ * body, which comes at the pace of `bytePace`. Only the provider's next bytes wait, in the kernel's buffer.
  *
  * undici reads by `socket.read()` when the socket tells that it is readable, until there is nothing. This stands between
  * them: a read that has to wait finds nothing, and the socket tells again later.
  */
-export function createReadPaces(now: () => number = () => performance.now()): ReadPaces {
+export function createReadPaces(
+  now: () => number = () => performance.now(),
+  bytePace: BytePace | null = null,
+): ReadPaces {
   const lanes = new Map<string, Lane>();
 
   const laneOf = (workspaceId: string): Lane => {
@@ -92,6 +96,8 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
       /** When the piece that is being worked on was read; 0: none is. */
       let since = 0;
       let bodyBytes = 0;
+      /** Of this answer, settled. */
+      let answerBytes = 0;
       let turnMs = 0;
       let isHeadRead = false;
       let isHeadLong = false;
@@ -113,16 +119,18 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
         since = 0;
         turnMs += spentMs;
         const excessMs = spentMs - freeMs - bodyBytes * byteMs;
+        answerBytes += bodyBytes;
+        let waitMs = answerBytes > unpacedBytesMax ? (bytePace?.spend(workspace, bodyBytes) ?? 0) : 0;
         bodyBytes = 0;
         if (excessMs > 0) {
           lane ??= laneOf(workspace);
           lane.paidAtMs = Math.max(lane.paidAtMs, at) + excessMs / shareOfTime;
-          const waitMs = lane.paidAtMs - at - burstMs / shareOfTime;
-          if (waitMs > 0) {
-            isHeld = true;
-            timer = setTimeout(release, waitMs).unref();
-            return;
-          }
+          waitMs = Math.max(waitMs, lane.paidAtMs - at - burstMs / shareOfTime);
+        }
+        if (waitMs > 0) {
+          isHeld = true;
+          timer = setTimeout(release, waitMs).unref();
+          return;
         }
         if (lane !== undefined && lane.paidAtMs > at) {
           lane.turnMs += spentMs;
@@ -168,6 +176,7 @@ export function createReadPaces(now: () => number = () => performance.now()): Re
           lane = lanes.get(workspaceId);
           since = 0;
           turnMs = 0;
+          answerBytes = 0;
           isHeadRead = false;
           isHeadLong = false;
           if (!isHeld) return;

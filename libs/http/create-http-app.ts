@@ -5,6 +5,7 @@ import express, {
   type RequestHandler,
   type Response,
 } from 'express';
+import { createBytePace } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Caller } from './caller.ts';
@@ -26,6 +27,8 @@ export type HttpAppDeps = {
   /** Called when a known caller was refused with 403, before the answer. Must not throw. */
   onForbidden?: (request: Request, caller: Caller, error: GatewayError) => void;
   jsonBody?: Partial<JsonBodyLimits>;
+  /** At which the large bodies of a workspace are read, together. Absent: as they come. */
+  bodyBytesPerSecond?: number;
   /** Whose web pages may call the API. Absent: no page's. */
   cors?: CorsOrigins | undefined;
   /**
@@ -75,7 +78,8 @@ export function createHttpApp(deps: HttpAppDeps): Express {
   return app;
 }
 
-function openRequest({ logger, observe, cors, requestLog = 'all' }: HttpAppDeps): RequestHandler {
+function openRequest({ logger, observe, cors, requestLog = 'all', bodyBytesPerSecond }: HttpAppDeps): RequestHandler {
+  const bodyPace = bodyBytesPerSecond === undefined ? null : createBytePace(bodyBytesPerSecond);
   return (request, response, next) => {
     response.on('close', () => {
       contextOf(request).memory?.release();
@@ -84,7 +88,7 @@ function openRequest({ logger, observe, cors, requestLog = 'all' }: HttpAppDeps)
       if (requestLog === 'all' || end.status >= 400) logRequest(logger, request, end);
     });
     const isPreflight = cors !== undefined && setCorsHeaders(cors, request, response);
-    openContext(request);
+    openContext(request, bodyPace);
     if (isPreflight) {
       response.statusCode = 204;
       response.end();

@@ -1,11 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { paceBody } from './request-context.ts';
 
 // What a client may still send after it was refused: enough for a body that was already under way, no more.
 const drainBytesMax = 16 * 1_048_576;
 const drainMsMax = 5_000;
 const unwantedBytesMax = 1_048_576;
 
-// To read a MiB takes 3 ms of the event loop: who is refused may have 20 MiB of them a second.
+// To read a MiB takes 3 ms of the event loop: who is refused may have 20 MiB of them a second, and less if others of the
+// workspace send as much.
 const drainStepBytes = 1_048_576;
 const drainPauseMs = 50;
 
@@ -50,9 +52,10 @@ export function drainThenEnd(
     if (dropped > drainBytesMax) return stop();
     step += chunk.length;
     if (step < drainStepBytes) return;
+    const pauseMs = Math.max(drainPauseMs, paceBody(request, step));
     step = 0;
     request.pause();
-    pause = setTimeout(() => request.resume(), drainPauseMs);
+    pause = setTimeout(() => request.resume(), pauseMs);
   };
   request.on('data', drop);
   request.once('end', () => {

@@ -2,6 +2,7 @@ import { connect } from 'node:net';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { HttpAppDeps } from './create-http-app.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { jsonBodyOf } from './json-body.ts';
 import { authenticateForTest, serveForTest, testRoute, type TestServer } from './http-test-kit.ts';
 
 let memory: MemoryBudget;
@@ -47,6 +48,27 @@ const held = (sizeBytes: number): Promise<void> =>
     expect(heldBytes).toBeGreaterThanOrEqual(2 * sizeBytes);
     expect(heldBytes).toBeLessThan(2 * sizeBytes + 1_000);
   });
+
+test('bodies that come faster than the pace of their workspace arrive whole, and those of others at once', async () => {
+  const lengths: number[] = [];
+  const route = testRoute({
+    method: 'POST',
+    path: '/v1/length',
+    request: { body: 'json-bytes' },
+    handler: (request, response) => {
+      lengths.push(jsonBodyOf(request).bytes.length);
+      response.json({});
+    },
+  });
+  await using paced = await serveForTest([route], { deps: { bodyBytesPerSecond: 5_000_000 } });
+  const send = (sizeBytes: number): Promise<Response> =>
+    fetch(`${paced.url}/v1/length`, { method: 'POST', headers, body: text(sizeBytes) });
+  const large = [3_000_000, 3_000_000, 3_000_000].map(send);
+  await vi.waitFor(async () => expect((await send(100_000)).status).toBe(200));
+  expect(lengths).toEqual([100_000]);
+  expect((await Promise.all(large)).map(({ status }) => status)).toEqual([200, 200, 200]);
+  expect(lengths).toEqual([100_000, 3_000_000, 3_000_000, 3_000_000]);
+});
 
 test.each([
   ['empty objects', `[${'{},'.repeat(60_000)}{}]`],

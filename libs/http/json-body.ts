@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { unpacedBytesMax } from '#libs/kernel/byte-pace.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import type { MemoryBudget, MemoryLease } from '#libs/kernel/memory-budget.ts';
@@ -12,7 +13,7 @@ import {
   type LargeBodyTask,
 } from './large-body.ts';
 import { parseJsonBytes, type JsonTextLimits } from './parse-json-bytes.ts';
-import { contextOf } from './request-context.ts';
+import { contextOf, paceBody } from './request-context.ts';
 
 export type JsonBodyLimits = JsonTextLimits & {
   sizeBytesMax: number;
@@ -155,6 +156,7 @@ function readPieces(
 ): Promise<Buffer[]> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
+    let resumption: NodeJS.Timeout | undefined;
     let sizeBytes = 0;
     const toldBytes = Number(request.headers['content-length'] ?? 0);
     // Larger ones are charged as they come: who only tells of a large body must not keep others out.
@@ -162,6 +164,7 @@ function readPieces(
     lease?.charge(toldBytes > heldBytes && !lease.hasRoom(toldBytes) ? toldBytes : heldBytes);
     const settle = (error: unknown): void => {
       clearTimeout(timer);
+      clearTimeout(resumption);
       request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
       if (error !== null) return reject(error);
       // Most bodies are of one piece, and leave no others behind.
@@ -180,6 +183,12 @@ function readPieces(
         heldBytes = sizeBytes;
       }
       chunks.push(chunk);
+      if (sizeBytes <= unpacedBytesMax || sizeBytes === toldBytes) return;
+      const waitMs = paceBody(request, chunk.length);
+      if (waitMs === 0) return;
+      request.pause();
+      clearTimeout(resumption);
+      resumption = setTimeout(() => request.resume(), waitMs);
     };
     const finish = (): void => settle(null);
     const abort = (): void => settle(clientGone());

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { BytePace } from '#libs/kernel/byte-pace.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Caller } from './caller.ts';
 
@@ -22,6 +23,8 @@ export type RequestContext = {
   logFields: Record<string, unknown> | null;
   /** What the request holds until its answer is sent; null while it has no body. */
   memory: MemoryLease | null;
+  /** By which large bodies are read; null: as they come. */
+  readonly bodyPace: BytePace | null;
 };
 
 const contextKey = Symbol('request context');
@@ -36,7 +39,7 @@ const headersMax = 100;
  * Creates the context of a request. Throws invalid_request, with the header as param, for a tracing header that is not
  * usable; the context exists even then, so that the answer carries its ids.
  */
-export function openContext(request: IncomingMessage): RequestContext {
+export function openContext(request: IncomingMessage, bodyPace: BytePace | null): RequestContext {
   const { headers } = request;
   const traceparent = headers.traceparent === undefined ? null : parseTraceparent(headers.traceparent);
   const context = {
@@ -51,6 +54,7 @@ export function openContext(request: IncomingMessage): RequestContext {
     caller: null,
     logFields: null,
     memory: null as MemoryLease | null,
+    bodyPace,
   };
   (request as Carrier)[contextKey] = context;
   const sentTraceId = gatewayHeader(request, 'x-gateway-trace-id', 'x-portkey-trace-id');
@@ -96,6 +100,12 @@ function hasSecondHost(rawHeaders: readonly string[]): boolean {
 export function readMetadata(request: IncomingMessage): void {
   const header = gatewayHeader(request, 'x-gateway-metadata', 'x-portkey-metadata');
   if (header !== undefined) contextOf(request).metadata = parseMetadata(header);
+}
+
+/** Counts bytes of a large body, and returns how many ms to wait before more of it are read. 0 without a context. */
+export function paceBody(request: IncomingMessage, bytes: number): number {
+  const context = (request as Carrier)[contextKey];
+  return context?.bodyPace?.spend(context.caller?.workspaceId ?? null, bytes) ?? 0;
 }
 
 /** The headers that every answer to the request has, errors too: names and values in turn. None without a context. */
