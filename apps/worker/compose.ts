@@ -161,7 +161,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     ],
     { now: Date.now, onError: (chore, error) => logger.error({ err: error, chore }, 'chore failed') },
   );
-  /** Idempotency keys are kept at least a day (user-experience.md A3). */
+  /** Idempotency keys are kept at least a day. */
   async function forgetCommandResults(): Promise<void> {
     await db
       .deleteFrom('command_result')

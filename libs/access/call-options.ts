@@ -8,7 +8,7 @@ import { integerText } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Leaf } from '#libs/routing/plan.ts';
 
-/** What the headers of one call say over its config: for every target (interface-and-providers.md 3). */
+/** What the headers of one call say over its config: for every target. */
 export type CallOptions = {
   requestTimeoutMs: number | null;
   retryCount: number | null;

@@ -5,8 +5,8 @@ import type { ProviderSettings } from './provider-settings.ts';
 import { looksLikeGatewayKey } from './gateway-key.ts';
 
 /**
- * What a request says about the provider it wants, before any of it is judged. Headers: interface-and-providers.md 1
- * (the four combinations) and 3; `x-portkey-*` are aliases.
+ * What a request says about the provider it wants, before any of it is judged: a virtual key, a config, a provider with its
+ * own credential, or nothing but a default of its key. `x-portkey-*` headers are aliases of ours.
  */
 export type RequestCredentials = {
   /** A slug, and the header or parameter that it came by. */

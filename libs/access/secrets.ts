@@ -49,7 +49,8 @@ const tagBytes = 16;
 
 /**
  * Provider credentials at rest: each document is sealed with AES-256-GCM under a data key of its own, which the newest
- * master key wraps. The row's identity and the master key's id are authenticated with both (security-and-faults.md B2-7).
+ * master key wraps. The row's identity and the master key's id are authenticated with both, so that a sealed
+ * document moved to another row, or to another master key, does not open.
  */
 export function createSecrets({ masterKeys }: { masterKeys: MasterKeys }): Secrets {
   const [newest] = masterKeys;

@@ -68,7 +68,7 @@ type ResultFile = {
   /** Writes one line that comes in parts. */
   writeParts(parts: AsyncIterable<Buffer>): Promise<void>;
   lines(): number;
-  /** Null when no line was written: a file without lines is not made (openai-semantics.md 0.4). */
+  /** Null when no line was written: a file without lines is not made, as at OpenAI. */
   commit(): Promise<StoredBlob | null>;
   abort(): Promise<void>;
 };

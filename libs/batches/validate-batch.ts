@@ -183,7 +183,7 @@ function tooManyLines(lineCount: number, queuedLinesMax: number): BatchError {
   return { code: 'too_many_queued_lines', message, param: null, line: null };
 }
 
-/** OpenAI's shape (openai-semantics.md 1.5); there is no organization to name. */
+/** OpenAI's shape; there is no organization to name. */
 function missingInput(fileId: string): BatchError {
   const message = `Cannot find file ${fileId}, or this workspace does not have access to it.`;
   return { code: 'invalid_request', message, param: 'file_id', line: null };

@@ -13,7 +13,7 @@ export const guardrailLimits = {
   wordLengthMax: 1_000,
   /** Source of one regular expression. */
   patternLengthMax: 1_000,
-  /** A JSON Schema as JSON text, and how deep it nests (security-and-faults.md B2-16). */
+  /** A JSON Schema as JSON text, and how deep it nests. */
   schemaBytesMax: 65_536,
   schemaDepthMax: 32,
   webhookTimeoutMsMax: 30_000,

@@ -12,7 +12,7 @@ export const queryInteger = (bounds: { min: number; max: number; fallback: numbe
 /** The cursor of a list: the id of the last item of the page before. */
 export const cursor = () => text({ min: 1, max: 200 }).optional();
 
-/** `?after&limit` of GET /batches and of the lists of ours (gateway-api.md, "Limits"). The route table refuses others. */
+/** `?after&limit` of GET /batches and of the lists of ours. The route table refuses others. */
 export const ListQuery = z.object({
   after: cursor(),
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),

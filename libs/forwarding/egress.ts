@@ -63,7 +63,7 @@ const idleMax = 1_024;
 /**
  * The only way out of the process: every outgoing connection is made here. An address is checked when it is connected to
  * (each one that a name resolves to, literals, and the peer of the finished socket), so that a name that changes its
- * answer between a check and a call gains nothing. Spec: security-and-faults.md B2 1-4.
+ * answer between a check and a call gains nothing.
  *
  * HTTP/1.1 only: one call a socket, so that a stalled stream, back-pressure or an abort touches no other call.
  */

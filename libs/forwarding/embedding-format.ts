@@ -4,7 +4,7 @@ import type { Call } from '#libs/providers/provider.ts';
 /**
  * The answer with its vectors in base64 (little-endian float32) where the request asked for that and the provider sent
  * numbers all the same; null when there is nothing to change. OpenAI's SDKs ask for base64 unasked, and version 6 reads
- * lists of numbers as empty vectors (openai-semantics.md 4.3). One vector at a time is parsed, because an answer may be 60
+ * lists of numbers as empty vectors. One vector at a time is parsed, because an answer may be 60
  * MB. Throws GatewayError invalid_json as `scanElements`, and SyntaxError.
  */
 export function withBase64Vectors(call: Call, body: Buffer): Buffer | null {

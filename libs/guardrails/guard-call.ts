@@ -7,7 +7,7 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
 
-/** What clients see of guardrails, with the statuses and the error body of Portkey (interface-and-providers.md 1.7). */
+/** What clients see of guardrails, with the statuses and the error body of Portkey. */
 export const guardrailStatus = { failed: 246, denied: 446 } as const;
 
 export type GuardedCall = {

@@ -197,7 +197,7 @@ function withAliases(response: ServerResponse, more: unknown): OutgoingHttpHeade
   return headers;
 }
 
-/** Of the interface's own statuses (interface-and-providers.md 1.7), which Node would call "unknown". */
+/** Of the interface's own statuses (246 and 446: a guardrail was not passed), which Node would call "unknown". */
 const reasonPhrases: Readonly<Record<number, string>> = { 246: 'Guardrail Failed', 446: 'Guardrail Denied' };
 
 type ExpressPrototypes = { request: IncomingMessage; response: ServerResponse };

@@ -13,7 +13,7 @@ export type OpenApiDocument = {
   components: { schemas: Json; responses: Json; headers: Json; parameters: Json; securitySchemes: Json };
 };
 
-/** Version of the interface (gateway-api.md, Versioning), not of the program. */
+/** Version of the interface, not of the program. */
 const interfaceVersion = '2.0.0';
 
 const tracingHeaders: Record<string, string> = {

@@ -31,7 +31,7 @@ const contextKey = Symbol('request context');
 type Carrier = { [contextKey]?: RequestContext };
 
 const metadataPairsMax = 64; // a label set, not a document; the header itself is at most 16 KiB
-const metadataTextMax = 128; // interface-and-providers.md 3
+const metadataTextMax = 128; // as Portkey's
 const tracingTextMax = 256;
 const headersMax = 100;
 

@@ -12,7 +12,7 @@ export type MemberEdits = Readonly<Record<string, string | undefined>>;
 
 export type MemberLimits = { depthMax: number; membersMax: number };
 
-// Wider than what a parser in front admits (security-and-faults.md B2-13: depth 64, 10,000 keys), so that an edit never
+// Wider than what a parser in front admits (64 levels, 100,000 members), so that an edit never
 // refuses what a plain pass-through would have sent. The scan itself does not recurse: depth costs one byte a level.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
 

@@ -16,7 +16,7 @@ const headers = ['metadata', 'virtual-key', 'provider', 'config', 'custom-host']
 
 /**
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
- * content of the input file, also an unknown file id, only makes the batch fail later (openai-semantics.md 0.1).
+ * content of the input file, also an unknown file id, only makes the batch fail later, as at OpenAI.
  */
 export function createBatch({
   batches,

@@ -37,7 +37,7 @@ type LiveOperation = {
   path: BatchEndpoint;
 } & Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
-// The tracing and cache headers of gateway-api.md and the credentials of its "Authentication".
+// Tracing, cache, and where the call goes with which credential.
 const headers = [
   'trace-id',
   'span-id',

@@ -13,7 +13,7 @@ const speech = '/audio/speech';
 
 type Row = [method: RelayOperation['method'], path: string, operationId: string, summary: string];
 
-// interface-and-providers.md 2, "Inference-side": every operation of these areas, and nothing else.
+// Every operation that OpenAI's API has in these areas, and nothing else.
 const areas: Readonly<Record<RelayArea, readonly Row[]>> = {
   moderations: [['POST', '/moderations', 'createModeration', 'Classify text or images']],
   images: [

@@ -31,8 +31,8 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a Messages request for Claude, wherever it runs: without `model` and `stream`, whose place differs
- * (interface-and-providers.md 6.3). `dropped` names the client's parameters that were left out.
+ * The body of a Messages request for Claude, wherever it runs: without `model` and `stream`, whose place differs.
+ * `dropped` names the client's parameters that were left out.
  * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
  */
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {

@@ -16,7 +16,7 @@ const version = '2023-06-01';
 /** More models than exist: one page. */
 const modelsMax = 1_000;
 
-/** Anthropic's Messages API (interface-and-providers.md 6.3). */
+/** Anthropic's Messages API (platform.claude.com/docs, "Messages"). */
 export const anthropic: Provider = {
   id: 'anthropic',
   baseUrlOf: () => address,

@@ -40,7 +40,7 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a Converse request (interface-and-providers.md 6.5); the model stands in the path. What a model takes beside
+ * The body of a Converse request; the model stands in the path. What a model takes beside
  * Converse's own goes out as `additionalModelRequestFields`. `dropped` names the client's parameters that were left out.
  * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
  */

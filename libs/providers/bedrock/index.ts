@@ -13,7 +13,7 @@ import { signRequest } from './sign.ts';
 import { openConverseStream } from './stream.ts';
 
 /**
- * Amazon Bedrock: chat by the Converse API, embeddings by InvokeModel (interface-and-providers.md 6.5). A target has an API
+ * Amazon Bedrock: chat by the Converse API, embeddings by InvokeModel. A target has an API
  * key of Bedrock, sent as bearer, or credentials by which each request is signed. Its models are listed by another service.
  */
 export const bedrock: Provider = {

@@ -24,7 +24,7 @@ const taken = new Set([
 const modelName = /^(?:(models|tunedModels)\/)?([A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*)$/;
 
 /**
- * The body of a generateContent request, wherever the model runs (interface-and-providers.md 6.4). `dropped` names the
+ * The body of a generateContent request, wherever the model runs. `dropped` names the
  * client's parameters that were left out. Throws invalid_request: what cannot be said at all, or `unsupported_parameter`
  * for what would change the answer's shape.
  */

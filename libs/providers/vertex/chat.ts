@@ -19,7 +19,7 @@ const openApi = openAiCompatible({ id: 'vertex-openapi', operations: ['chat'] })
 
 const publisherOf = (call: Call): VertexModel['publisher'] => vertexModelOf(call.json()['model']).publisher;
 
-/** Chat with the models of Vertex AI. Each speaks its maker's dialect: its name decides (interface-and-providers.md 6.1). */
+/** Chat with the models of Vertex AI. Each speaks its maker's dialect: its name decides. */
 export const vertexChat: Translation = {
   encode: (call, upstream) => {
     const model = vertexModelOf(call.json()['model']);
