@@ -125,6 +125,20 @@ describe('a large answer that has to be translated', () => {
     },
   );
 
+  test('whose value and translation never fit into the memory of a call together is an error, and asked for once', async () => {
+    const small = createMemoryBudget(4 * mebibyte);
+    const content = [{ type: 'text', text: 'x'.repeat(900_000) }];
+    const answer = { id: 'msg_1', content, stop_reason: 'end_turn', usage: { input_tokens: 5, output_tokens: 7 } };
+    const outcome = await settle(
+      (reply) => reply.json(200, answer),
+      { memory: small.open('a') },
+      { provider: 'anthropic' },
+    );
+    expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_response_too_large' } });
+    expect(rig.upstream.requests).toHaveLength(1);
+    expect(small.stats().heldBytes).toBe(0);
+  });
+
   test('becomes the stream that was asked for', async () => {
     const choices = [{ index: 0, message: { role: 'assistant', content: said }, finish_reason: 'stop' }];
     const outcome = await settle((reply) => reply.json(200, { ...completion, choices }), { stream: true });

@@ -85,6 +85,9 @@ export function createAnswerThreads(
         blocks = [bytes];
         moreBytes = parseBytes + sizeBytes;
       }
+      const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
+      // It will never fit: to wait for memory would end as an error that looks as if it passed, and be paid for again.
+      if (moreBytes > freeBytes) throw body.faults().tooComplex(moreBytes, freeBytes);
       await memory?.chargeWhenFree(moreBytes, signal);
       try {
         const found = await run(body, { step: 'read', ...sent, blocks, request: requestOf(call) });

@@ -28,7 +28,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
     tooComplex: (bytes: number, limit: number): GatewayError =>
       failed(
         'upstream_response_too_large',
-        `${label} sent a body of so many values that reading it takes ${bytes} bytes of memory or more, and ${limit} are there for it.`,
+        `${label} sent a body so large, or of so many values, that reading it takes ${bytes} bytes of memory or more, and ${limit} are there for it.`,
       ),
     tooManyValues: (): GatewayError => tooManyValues(label),
     notRead: (ms: number): GatewayError =>

@@ -12,8 +12,8 @@ export type MemberEdits = Readonly<Record<string, string | undefined>>;
 
 export type MemberLimits = { depthMax: number; membersMax: number };
 
-// Wider than what a parser in front admits (64 levels, 100,000 members), so that an edit never
-// refuses what a plain pass-through would have sent. The scan itself does not recurse: depth costs one byte a level.
+// No narrower than what is admitted in front (64 levels, 100,000 members), so that an edit never refuses what a plain
+// pass-through would have sent. The scan itself does not recurse: depth costs one byte a level.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
 
 const quote = 0x22;
