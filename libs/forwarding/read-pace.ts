@@ -9,8 +9,13 @@ const readMs = 0.05;
 const byteMs = 5e-6;
 /** After so much of one turn of the event loop the others get theirs. */
 const turnMsMax = 2;
+/**
+ * The same for all sockets of a workspace that is in excess. A call of another one waits so long in each of the five or six
+ * turns that it takes.
+ */
+const excessTurnMsMax = 0.5;
 /** What is read at once for a workspace that is in excess; otherwise all that is there, 64 KiB. */
-const sliceBytes = 8_192;
+const sliceBytes = 4_096;
 /** The same of the beginning of an answer, which holds all of an ordinary head. */
 const headSliceBytes = 4_096;
 /**
@@ -76,7 +81,7 @@ export function createReadPaces(
   const startTurn = (lane: Lane): void => {
     lane.isTurnDue = false;
     lane.turnMs = 0;
-    while (lane.turnMs < turnMsMax) {
+    while (lane.turnMs < excessTurnMsMax) {
       const next = lane.waiting.shift();
       if (next === undefined) return;
       next();
@@ -134,7 +139,7 @@ export function createReadPaces(
         }
         if (lane !== undefined && lane.paidAtMs > at) {
           lane.turnMs += spentMs;
-          if (lane.turnMs >= turnMsMax) holdForTurn(lane);
+          if (lane.turnMs >= excessTurnMsMax) holdForTurn(lane);
         } else if (turnMs >= turnMsMax) {
           isHeld = true;
           setImmediate(release);
@@ -154,17 +159,18 @@ export function createReadPaces(
         // Another socket of the workspace may have been the first.
         if (lane === undefined && lanes.size > 0) lane = lanes.get(workspace);
         const isInExcess = lane !== undefined && lane.paidAtMs > at;
-        if (isInExcess && lane !== undefined && lane.turnMs >= turnMsMax) {
+        if (isInExcess && lane !== undefined && lane.turnMs >= excessTurnMsMax) {
           holdForTurn(lane);
           return null;
         }
         const ordinaryMax = isInExcess ? sliceBytes : Number.POSITIVE_INFINITY;
         const sizeMax = isHeadRead ? ordinaryMax : isHeadLong ? longHeadSliceBytes : headSliceBytes;
-        const piece = socket.readableLength >= sizeMax ? readNow(sizeMax) : readNow(size);
+        const isCut = socket.readableLength >= sizeMax;
+        const piece = isCut ? readNow(sizeMax) : readNow(size);
         if (piece !== null) {
           since = at;
-          // An answer is no more than that for which it is cut into small pieces.
-          freeMs = isHeadLong && !isHeadRead ? 0 : readMs;
+          // Nothing is free for being cut into small pieces, but for the beginning of an answer.
+          freeMs = isHeadRead ? (isCut ? 0 : readMs) : isHeadLong ? 0 : readMs;
           isHeadLong = true;
         }
         return piece;
