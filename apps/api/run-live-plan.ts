@@ -1,9 +1,9 @@
 import type { FoundPlan, Routing } from '#libs/access/routing.ts';
 import { withOptions } from '#libs/access/call-options.ts';
 import type { RequestCredentials } from '#libs/access/request-credentials.ts';
-import type { ForwardRequest, Outcome } from '#libs/forwarding/answer.ts';
-import type { TextJudge } from '#libs/guardrails/text-judge.ts';
-import { runPlan, type LeafCall, type PlanRun } from '#libs/routing/run-plan.ts';
+import type { ForwardRequest, Outcome } from '#libs/calls/call.ts';
+import type { TextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
+import { runPlan, type LeafCall, type PlanRun } from '#libs/calls/plan/run-plan.ts';
 
 export type LivePlanDeps = {
   routing: Routing;

@@ -1,12 +1,12 @@
-import type { ForwardRequest, Outcome, Timeouts } from '#libs/forwarding/answer.ts';
-import { askWhole, toStream } from '#libs/forwarding/answer-whole.ts';
-import type { Forwarder } from '#libs/forwarding/forward.ts';
-import { guardCall } from '#libs/guardrails/guard-call.ts';
-import type { Guardrails } from '#libs/guardrails/guardrails.ts';
+import type { ForwardRequest, Outcome, Timeouts } from '#libs/calls/call.ts';
+import { askWhole, toStream } from '#libs/calls/upstream/answer-whole.ts';
+import type { Forwarder } from '#libs/calls/forward.ts';
+import { guardCall } from '#libs/calls/protect/guardrails/guard-call.ts';
+import type { Guardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
-import { cacheOptionsOf } from '#libs/response-cache/cache-options.ts';
-import type { ResponseCache } from '#libs/response-cache/response-cache.ts';
-import type { LeafCall } from '#libs/routing/run-plan.ts';
+import { cacheOptionsOf } from '#libs/calls/protect/response-cache/cache-options.ts';
+import type { ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
+import type { LeafCall } from '#libs/calls/plan/run-plan.ts';
 
 type Deps = {
   forwarder: Pick<Forwarder, 'settle'>;

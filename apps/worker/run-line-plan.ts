@@ -1,12 +1,12 @@
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { WhenPossible } from '#libs/batches/call-line.ts';
-import type { ForwardRequest, Outcome } from '#libs/forwarding/answer.ts';
-import type { TextJudge } from '#libs/guardrails/text-judge.ts';
-import type { RetryPolicy } from '#libs/forwarding/retry.ts';
+import type { ForwardRequest, Outcome } from '#libs/calls/call.ts';
+import type { TextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
+import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { runPlanWithin } from '#libs/routing/run-plan-within.ts';
-import type { LeafCall, PlanRun } from '#libs/routing/run-plan.ts';
+import { runPlanWithin } from '#libs/calls/plan/run-plan-within.ts';
+import type { LeafCall, PlanRun } from '#libs/calls/plan/run-plan.ts';
 import { tagsOf } from './log-batch-line.ts';
 
 type Deps = {

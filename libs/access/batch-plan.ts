@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import { LRUCache } from 'lru-cache';
 import type { BatchTarget, Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Plan } from '#libs/routing/plan.ts';
+import type { Plan } from '#libs/calls/plan/plan.ts';
 import { configVersionId } from './config-model.ts';
 import { joinSecrets } from './config-secrets.ts';
 import { planOfStored } from './read-config.ts';

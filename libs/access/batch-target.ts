@@ -5,7 +5,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import type { Leaf } from '#libs/routing/plan.ts';
+import type { Leaf } from '#libs/calls/plan/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { callerCredentialId } from './caller-credential-id.ts';
 import { createBatchPlans } from './batch-plan.ts';

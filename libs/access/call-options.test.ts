@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
-import { compileConfig } from '#libs/routing/compile-config.ts';
+import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import { callOptionsOf, checkCacheFlags, hasCallOptions, withOptions } from './call-options.ts';
 
 const headers = {

@@ -6,7 +6,7 @@ import { tryParse } from '#libs/contracts/parse.ts';
 import { cacheMaxAgeSeconds, CacheTtlHeader, type CachePolicy } from '#libs/contracts/response-cache.ts';
 import { integerText } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Leaf } from '#libs/routing/plan.ts';
+import type { Leaf } from '#libs/calls/plan/plan.ts';
 
 /** What the headers of one call say over its config: for every target. */
 export type CallOptions = {

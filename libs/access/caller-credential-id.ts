@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import type { Target } from '#libs/forwarding/answer.ts';
+import type { Target } from '#libs/calls/call.ts';
 
 /**
  * What a credential that came with a call is known by, in place of a virtual key's id: a digest of it and of where it

@@ -15,7 +15,7 @@ export type DocumentDeps = {
   eventLog: EventLog;
   secrets: Secrets;
   snapshot: Pick<AccessSnapshot, 'catchUp'>;
-  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
 };
 

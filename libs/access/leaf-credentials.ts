@@ -1,5 +1,5 @@
 import { findProvider } from '#libs/providers/registry.ts';
-import type { Leaf } from '#libs/routing/plan.ts';
+import type { Leaf } from '#libs/calls/plan/plan.ts';
 import type { Places } from './choose-credential.ts';
 import { settingsOf } from './provider-settings.ts';
 import type { RequestCredentials } from './request-credentials.ts';

@@ -4,7 +4,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import type { Plan } from '#libs/routing/plan.ts';
+import type { Plan } from '#libs/calls/plan/plan.ts';
 import { fetchConfigs, fetchGuardrails } from './load-configs.ts';
 import type { SecretMembers, Secrets } from './secrets.ts';
 import type { LiveGuardrails } from './workspace-guardrails.ts';

@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Plan } from '#libs/routing/plan.ts';
+import type { Plan } from '#libs/calls/plan/plan.ts';
 import { joinSecrets } from './config-secrets.ts';
 import type { LiveConfig } from './load-access.ts';
 import { planOfStored } from './read-config.ts';

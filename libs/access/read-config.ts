@@ -2,17 +2,17 @@ import { LRUCache } from 'lru-cache';
 import { configLimits, ConfigInput, type Config } from '#libs/contracts/config.ts';
 import { refuseLostNames, tryParse } from '#libs/contracts/parse.ts';
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
-import { prepareGuardrails } from '#libs/guardrails/guardrails.ts';
+import { prepareGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { compileConfig } from '#libs/routing/compile-config.ts';
-import type { Leaf, Plan } from '#libs/routing/plan.ts';
+import { compileConfig } from '#libs/calls/plan/compile-config.ts';
+import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import { assertSendable } from './assert-sendable.ts';
 import { unknownProvider } from './unknown-provider.ts';
 import { holdsSecrets } from './config-secrets.ts';
 import { parseCustomHost } from './custom-host.ts';
 
-/** Throws GatewayError for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+/** Throws GatewayError for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
 type CheckDestination = (url: URL) => void;
 
 /**

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { compileConfig } from '#libs/routing/compile-config.ts';
-import type { Leaf, Plan } from '#libs/routing/plan.ts';
+import { compileConfig } from '#libs/calls/plan/compile-config.ts';
+import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { callOptionsOf, type CallOptions } from './call-options.ts';
 import { chooseCredential, missingCredentials } from './choose-credential.ts';
@@ -17,7 +17,7 @@ import { withWorkspaceGuardrails } from './workspace-guardrails.ts';
 export type RoutingDeps = {
   snapshot: Pick<AccessSnapshot, 'findVirtualKey' | 'findConfig' | 'findGuardrails' | 'refresh'>;
   clock: Clock;
-  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
 };
 

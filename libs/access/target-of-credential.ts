@@ -1,5 +1,5 @@
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
-import type { Target } from '#libs/forwarding/answer.ts';
+import type { Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { callerCredentialId } from './caller-credential-id.ts';

@@ -1,7 +1,7 @@
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { addGuardrails, type AddedGuardrails } from '#libs/routing/add-guardrails.ts';
-import type { Plan } from '#libs/routing/plan.ts';
+import { addGuardrails, type AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
+import type { Plan } from '#libs/calls/plan/plan.ts';
 import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { readDocument, storeDocumentSecrets, type DocumentDeps } from './config-document.ts';

@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import type { Answer, JsonAnswer, Outcome } from '#libs/forwarding/answer.ts';
+import type { Answer, JsonAnswer, Outcome } from '#libs/calls/call.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { BatchRow } from './batch-model.ts';

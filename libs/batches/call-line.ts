@@ -1,5 +1,5 @@
-import type { Answer, ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
-import type { RetryPolicy } from '#libs/forwarding/retry.ts';
+import type { Answer, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
@@ -7,7 +7,7 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
-import type { PlanRun } from '#libs/routing/run-plan.ts';
+import type { PlanRun } from '#libs/calls/plan/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
 import { operationOf } from './endpoint-operation.ts';
 import type { LinePlace } from './line-place.ts';

@@ -1,4 +1,4 @@
-import type { Wait } from '#libs/forwarding/answer.ts';
+import type { Wait } from '#libs/calls/call.ts';
 import type { OnWait } from './line-place.ts';
 
 /**

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Wait } from '#libs/forwarding/answer.ts';
+import type { Wait } from '#libs/calls/call.ts';
 import { createLinePlace } from './line-place.ts';
 import { createSlots } from './slots.ts';
 

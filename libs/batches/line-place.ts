@@ -1,4 +1,4 @@
-import type { Aside, Wait } from '#libs/forwarding/answer.ts';
+import type { Aside, Wait } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Room } from './slots.ts';
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import type { Wait } from '#libs/forwarding/answer.ts';
+import type { Wait } from '#libs/calls/call.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { createLineWaits, type LineWaits } from './line-waits.ts';
 

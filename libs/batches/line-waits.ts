@@ -1,4 +1,4 @@
-import type { Wait } from '#libs/forwarding/answer.ts';
+import type { Wait } from '#libs/calls/call.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 

@@ -167,8 +167,8 @@ const LongCheck = z.discriminatedUnion(
 
 /**
  * One guardrail of a config, in either form. Strict: unknown checks, members and parameters are refused. What only its
- * evaluation can tell (a pattern that does not compile, a schema too deep) is told by libs/guardrails, when a config is
- * stored or first used.
+ * evaluation can tell (a pattern that does not compile, a schema too deep) is reported by libs/calls/protect/guardrails
+ * when a config is stored or first used.
  */
 export const GuardrailInput = z
   .strictObject({

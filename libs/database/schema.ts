@@ -299,7 +299,7 @@ export type CommandResultTable = {
   retry_count: ColumnType<number, number | undefined, number>;
 };
 
-/** Kept answers of providers (libs/response-cache); `head` is its EntryHead. */
+/** Kept answers of providers (libs/calls/protect/response-cache); `head` is its EntryHead. */
 export type ResponseCacheTable = {
   workspace_id: string;
   key: Buffer;
@@ -319,7 +319,7 @@ export type CachedAnswerHead = {
   usage: { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number } | null;
 };
 
-/** Open circuits, so that every process hears of them (libs/resilience). */
+/** Open circuits, so that every process hears of them (libs/calls/protect/traffic). */
 export type ProviderCircuitTable = {
   id: string;
   workspace_id: string;

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
-import type { Target } from '#libs/forwarding/answer.ts';
-import type { Forwarder } from '#libs/forwarding/forward.ts';
-import type { PlainAnswer, PlainRequest } from '#libs/forwarding/plain-request.ts';
-import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
-import { isHopeless } from '#libs/forwarding/retry.ts';
+import type { Target } from '#libs/calls/call.ts';
+import type { Forwarder } from '#libs/calls/forward.ts';
+import type { PlainAnswer, PlainRequest } from '#libs/calls/upstream/plain-request.ts';
+import { readRetryAfter } from '#libs/calls/retry-after.ts';
+import { isHopeless } from '#libs/calls/retry.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { FineTuningControl } from './fine-tuning-job.ts';
 import { readProviderJob, type ProviderJob } from './read-provider-job.ts';

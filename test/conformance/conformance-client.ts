@@ -1,4 +1,4 @@
-import type { Answer, ForwardRequest, JsonAnswer, StreamAnswer } from '#libs/forwarding/answer.ts';
+import type { Answer, ForwardRequest, JsonAnswer, StreamAnswer } from '#libs/calls/call.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import type { Operation } from '#libs/providers/provider.ts';

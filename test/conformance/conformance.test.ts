@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
+import { readRetryAfter } from '#libs/calls/retry-after.ts';
 import { findProvider, providerIds } from '#libs/providers/registry.ts';
 import { canary } from '#test/forwarding-rig.ts';
 import { checkCuts } from './check-cuts.ts';

@@ -1,4 +1,4 @@
-import type { JsonAnswer } from '#libs/forwarding/answer.ts';
+import type { JsonAnswer } from '#libs/calls/call.ts';
 import type { Json } from './conformance-case.ts';
 
 export type ToolCall = { id: string; type: string; function: { name: string; arguments: string } };

@@ -1,9 +1,9 @@
 import { afterAll, describe, expect, test } from 'vitest';
 import { startTestSimulator } from '#apps/simulator/start-test-simulator.ts';
-import type { Answer, Target } from '#libs/forwarding/answer.ts';
-import { createEgress } from '#libs/forwarding/egress.ts';
-import { parseEgressAllow } from '#libs/forwarding/egress-allow.ts';
-import { createForwarder } from '#libs/forwarding/forward.ts';
+import type { Answer, Target } from '#libs/calls/call.ts';
+import { createEgress } from '#libs/calls/upstream/egress.ts';
+import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
+import { createForwarder } from '#libs/calls/forward.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { readStream } from '#test/forwarding-rig.ts';

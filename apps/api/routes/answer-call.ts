@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express';
-import type { Failure, JsonAnswer, Outcome, StreamAnswer, StreamSummary } from '#libs/forwarding/answer.ts';
-import { readRetryAfter } from '#libs/forwarding/retry-after.ts';
+import type { Failure, JsonAnswer, Outcome, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
+import { readRetryAfter } from '#libs/calls/retry-after.ts';
 import { statusOf } from '#libs/http/error-response.ts';
 import { sendTogether } from '#libs/http/send-together.ts';
 import { sendEventStream } from '#libs/http/sse.ts';

@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 import type { z } from 'zod';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
-import type { ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
+import type { ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
@@ -10,7 +10,7 @@ import type { Operation } from '#libs/providers/provider.ts';
 import { checkCacheFlags, hasCallOptions } from '#libs/access/call-options.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import type { ResolveTarget } from '#libs/access/resolve-target.ts';
-import { planHeaders } from '#libs/routing/plan-headers.ts';
+import { planHeaders } from '#libs/calls/plan/plan-headers.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { metadataOf } from '../call-metadata.ts';
 import { runLivePlan, type LivePlanDeps } from '../run-live-plan.ts';

@@ -1,7 +1,7 @@
 import type { TargetGuardrails } from '#libs/access/target-of-credential.ts';
-import type { ForwardRequest, Outcome, Target } from '#libs/forwarding/answer.ts';
-import { guardCall, guardInput } from '#libs/guardrails/guard-call.ts';
-import type { Guardrails } from '#libs/guardrails/guardrails.ts';
+import type { ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import { guardCall, guardInput } from '#libs/calls/protect/guardrails/guard-call.ts';
+import type { Guardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { operationPaths, type Operation } from '#libs/providers/provider.ts';
 

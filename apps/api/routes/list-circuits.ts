@@ -4,7 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { listCircuits as readCircuits, type CircuitRow } from '#libs/resilience/shared-circuits.ts';
+import { listCircuits as readCircuits, type CircuitRow } from '#libs/calls/protect/traffic/shared-circuits.ts';
 
 /** GET /v1/admin/circuits. The open circuits of the workspace as all processes share them, newest first, at most 1,000. */
 export function listCircuits({ db, clock }: { db: Kysely<Database>; clock: Clock }): Route {

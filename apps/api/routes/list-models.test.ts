@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { Target } from '#libs/forwarding/answer.ts';
-import type { Forwarder } from '#libs/forwarding/forward.ts';
+import type { Target } from '#libs/calls/call.ts';
+import type { Forwarder } from '#libs/calls/forward.ts';
 import { createTestLogger, serveForTest } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { listModels } from './list-models.ts';

@@ -1,14 +1,14 @@
 import type { ServerResponse } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
-import type { Outcome } from '#libs/forwarding/answer.ts';
-import type { Guardrails, GuardrailVerdict } from '#libs/guardrails/guardrails.ts';
+import type { Outcome } from '#libs/calls/call.ts';
+import type { Guardrails, GuardrailVerdict } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
 import { defaultJsonBodyLimits } from '#libs/http/json-body.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
-import type { ResponseCache } from '#libs/response-cache/response-cache.ts';
-import { compileConfig } from '#libs/routing/compile-config.ts';
+import type { ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
+import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import { eventually } from '#test/eventually.ts';
 import { completion, payloads, startForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf } from '#test/upstream.ts';

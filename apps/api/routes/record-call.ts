@@ -1,5 +1,5 @@
 import type { Request } from 'express';
-import type { Answer, StreamSummary, Target } from '#libs/forwarding/answer.ts';
+import type { Answer, StreamSummary, Target } from '#libs/calls/call.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Operation, RelayArea } from '#libs/providers/provider.ts';

@@ -11,7 +11,7 @@ import { createChunkRunner, type ChunkRunner } from '#libs/batches/run-chunk.ts'
 import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
 import { createSlots, type Slots } from '#libs/batches/slots.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
-import type { Wait } from '#libs/forwarding/answer.ts';
+import type { Wait } from '#libs/calls/call.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { eventually } from '#test/eventually.ts';

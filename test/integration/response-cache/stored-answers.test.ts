@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { sql, type Kysely } from 'kysely';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Database } from '#libs/database/schema.ts';
-import type { CacheEntry } from '#libs/response-cache/cache-entry.ts';
-import { createStoredAnswers, type StoredAnswers } from '#libs/response-cache/stored-answers.ts';
+import type { CacheEntry } from '#libs/calls/protect/response-cache/cache-entry.ts';
+import { createStoredAnswers, type StoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
 let database: TestDatabase;

@@ -1,0 +1,88 @@
+import { expect, test } from 'vitest';
+import { ConfigInput } from '#libs/contracts/config.ts';
+import type { Failure, JsonAnswer } from '#libs/calls/call.ts';
+import { createRetryBudget, judge } from '#libs/calls/retry.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { chatRequest } from '#test/forwarding-rig.ts';
+import { compileConfig } from './compile-config.ts';
+import { runPlan } from './run-plan.ts';
+
+const open: Failure = {
+  kind: 'failed',
+  error: new GatewayError('unavailable', 'circuit_open', 'x', { retryAfterMs: 30_000 }),
+  attempts: [],
+};
+const answer: JsonAnswer = {
+  kind: 'json',
+  status: 200,
+  headers: {},
+  providerRequestId: null,
+  attempts: [],
+  usage: null,
+  model: null,
+  finishReason: null,
+  body: Buffer.from('{}'),
+  contentType: 'application/json',
+};
+
+/** Runs a strategy over three targets, some of which have an open circuit; the names of those that were tried. */
+async function tried(strategy: object, closed: readonly string[], draws: number[] = []) {
+  const called: (string | null)[] = [];
+  const targets = ['a', 'b', 'c'].map((name) => ({ name, virtual_key: name }));
+  const request = chatRequest();
+  const { outcome } = await runPlan(
+    {
+      resolve: (leaf) => ({
+        target: {
+          provider: 'openai',
+          baseUrl: new URL('https://a.example'),
+          apiKey: null,
+          settings: {},
+          secrets: {},
+          secretOrigin: null,
+          label: leaf.name ?? '',
+        },
+        model: null,
+      }),
+      callLeaf: async ({ leaf }) => {
+        called.push(leaf.name);
+        return closed.includes(leaf.name ?? '') ? answer : open;
+      },
+      search: () => false,
+      random: () => draws.shift() ?? 0,
+      now: () => 0,
+    },
+    compileConfig(ConfigInput.parse({ strategy, targets })),
+    { request, call: { params: {}, metadata: null, pathname: '/v1/chat/completions' } },
+  );
+  return { called, isAnswer: outcome.kind === 'json' };
+}
+
+test('a fallback passes over a target whose circuit is open, whatever statuses it lists', async () => {
+  const strategy = { mode: 'fallback', on_status_codes: [429] };
+  expect(await tried(strategy, ['c'])).toEqual({ called: ['a', 'b', 'c'], isAnswer: true });
+});
+
+test('a loadbalance draws again among the others, each once', async () => {
+  expect(await tried({ mode: 'loadbalance' }, ['c'])).toEqual({ called: ['a', 'b', 'c'], isAnswer: true });
+  expect(await tried({ mode: 'loadbalance' }, ['a'], [0.99, 0.99])).toEqual({
+    called: ['c', 'b', 'a'],
+    isAnswer: true,
+  });
+  expect(await tried({ mode: 'loadbalance' }, [])).toEqual({ called: ['a', 'b', 'c'], isAnswer: false });
+});
+
+test('a sticky caller whose target is open goes elsewhere', async () => {
+  const strategy = { mode: 'loadbalance', sticky: { hash_fields: ['metadata.user'] } };
+  const { called, isAnswer } = await tried(strategy, ['a', 'b', 'c'].slice(0, 1));
+  expect([called.at(-1), isAnswer]).toEqual(['a', true]);
+});
+
+test('who retries a call that was turned away waits as long as told, and counts no attempt', () => {
+  const budget = createRetryBudget(
+    { attemptsMax: 2, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY },
+    () => 0,
+  );
+  const waits = Array.from({ length: 5 }, () => budget.next(judge(open, 'circuit_open'), open, 0));
+  expect(waits).toEqual([30_000, 30_000, 30_000, 30_000, 30_000]);
+});

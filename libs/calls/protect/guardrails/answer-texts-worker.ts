@@ -1,0 +1,41 @@
+import { setPriority } from 'node:os';
+import { isMainThread } from 'node:worker_threads';
+import { costToRead, type BodyCost } from '#libs/calls/upstream/read-body.ts';
+import { asRecord } from '#libs/calls/upstream/usage.ts';
+import { collectGarbage, limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import { outputTexts, type CallTexts } from './call-texts.ts';
+
+if (!isMainThread) {
+  // Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+  if (process.platform === 'linux') setPriority(0, 5);
+  limitHeapGrowth();
+}
+
+/** `bytes` are shared with the process, so that they are copied once for both steps. */
+export type TextsWork = { bytes: SharedArrayBuffer } & (
+  | { step: 'measure'; bytesMax: number }
+  | { step: 'read'; operation: Operation }
+);
+
+/** `texts` null: the answer is no JSON. */
+export type TextsFound = { kind: 'measured'; cost: BodyCost } | { kind: 'read'; texts: CallTexts | null };
+
+/** Runs in a thread. */
+export default function readInThread(work: TextsWork): TextsFound {
+  const body = Buffer.from(work.bytes);
+  if (work.step === 'measure') return { kind: 'measured', cost: costToRead(body, work) };
+  const texts = answerTexts(work.operation, body);
+  collectGarbage();
+  return { kind: 'read', texts };
+}
+
+/** The texts of an answer's bytes; null when they are no JSON. */
+export function answerTexts(operation: Operation, body: Buffer): CallTexts | null {
+  try {
+    return outputTexts(operation, asRecord(JSON.parse(body.toString())));
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,90 @@
+import { costToRead, largeBytesMin, quickWorkMax, tooDeep } from '#libs/calls/upstream/read-body.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import { createThreadLane } from '#libs/threads/thread-lane.ts';
+import { answerTexts, type TextsFound, type TextsWork } from './answer-texts-worker.ts';
+import { noTexts, type CallTexts } from './call-texts.ts';
+
+export type AnswerTexts = {
+  /**
+   * The texts of an answer: read at once when that is sure to be quick, otherwise in a thread. What it takes is charged to
+   * the call, and stays. Throws GatewayError: provider_failed for an answer that cannot be read, `server_overloaded` when
+   * there was no memory for too long, and the reason of `signal`.
+   */
+  read: (operation: Operation, body: Buffer, caller: Caller) => Promise<CallTexts>;
+  stop: () => Promise<void>;
+};
+
+type Caller = { workspaceId: string; signal: AbortSignal; memory: MemoryLease | undefined };
+
+/** Others answer with numbers, verdicts or images. */
+const operationsWithTexts: ReadonlySet<Operation> = new Set<Operation>(['chat', 'completions', 'responses']);
+/** Copied at once. Checks of texts look at two million characters. */
+const bodyBytesMax = 16_777_216;
+const valueBytesMax = 134_217_728;
+/** Twice what a value may take: estimates may be a third too low, and the parser cannot be stopped. */
+const threadMemoryMb = 256;
+const timeoutMs = 10_000;
+
+/** Reads what output guardrails judge, so that no answer holds up the calls of others meanwhile. */
+export function createAnswerTexts({ threads }: { threads: number }): AnswerTexts {
+  const lane = createThreadLane<TextsWork, TextsFound>({
+    threads,
+    module: new URL('./answer-texts-worker.ts', import.meta.url),
+    threadMemoryMb,
+    idleTimeoutMs: 10_000,
+  });
+
+  const readInThread = async (operation: Operation, body: Buffer, caller: Caller): Promise<CallTexts | null> => {
+    const { workspaceId: group, signal, memory } = caller;
+    if (body.length > bodyBytesMax) throw tooLarge();
+    await memory?.chargeWhenFree(body.length, signal);
+    const bytes = new SharedArrayBuffer(body.length);
+    Buffer.from(bytes).set(body);
+    const options = { timeoutMs, group, signal };
+    const found = await lane.run({ step: 'measure', bytes, bytesMax: bytesMaxOf(memory) }, options);
+    if (found?.kind !== 'measured') throw tooLarge();
+    const costBytes = checked(found.cost);
+    await memory?.chargeWhenFree(costBytes, signal);
+    const read = await lane.run({ step: 'read', bytes, operation }, options);
+    if (read?.kind !== 'read') throw tooLarge();
+    return read.texts;
+  };
+
+  const readHere = async (operation: Operation, body: Buffer, caller: Caller): Promise<CallTexts | null> => {
+    const { memory, signal } = caller;
+    const cost = costToRead(body, { bytesMax: bytesMaxOf(memory), workMax: quickWorkMax });
+    if (cost.excess === 'work') return await readInThread(operation, body, caller);
+    const costBytes = checked(cost);
+    await memory?.chargeWhenFree(costBytes, signal);
+    return answerTexts(operation, body);
+  };
+
+  return {
+    async read(operation, body, caller) {
+      if (!operationsWithTexts.has(operation)) return noTexts;
+      const isLarge = body.length >= largeBytesMin;
+      const texts = await (isLarge ? readInThread(operation, body, caller) : readHere(operation, body, caller));
+      if (texts !== null) return texts;
+      throw new GatewayError('provider_failed', 'upstream_invalid_response', "The provider's answer is not JSON.");
+    },
+    stop: () => lane.stop(),
+  };
+}
+
+const bytesMaxOf = (memory: MemoryLease | undefined): number =>
+  memory === undefined ? valueBytesMax : Math.min(valueBytesMax, memory.leaseBytesMax - memory.usedBytes);
+
+/** The bytes that it takes. Throws when they are too many, or nest too deeply. */
+function checked({ excess, bytes }: { excess: string | null; bytes: number }): number {
+  if (excess === null) return bytes;
+  if (excess !== 'depth') throw tooLarge();
+  const message = `The provider ${tooDeep}, so that no guardrail can judge it.`;
+  throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
+}
+
+function tooLarge(): GatewayError {
+  const message = "The provider's answer is too large for its guardrails to be checked: ask for a shorter one.";
+  return new GatewayError('provider_failed', 'upstream_response_too_large', message);
+}

@@ -1,0 +1,107 @@
+import type { CachedAnswerHead } from '#libs/database/schema.ts';
+import type { Answer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
+import { jsonToPayloads } from '#libs/calls/upstream/json-to-stream.ts';
+import { asRecord } from '#libs/calls/upstream/usage.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+
+/**
+ * What is kept beside the body. `json`: the body of an answer. `stream`: the payloads of a complete stream, as a JSON list
+ * of texts; `hasUsageChunk` when it ends with its usage.
+ */
+export type EntryHead = CachedAnswerHead;
+
+/** A kept answer. Never changed. Times in epoch milliseconds. */
+export type CacheEntry = { head: EntryHead; body: Buffer; createdAtMs: number; expiresAtMs: number };
+
+type Wanted = { operation: Operation; stream: boolean; includeUsage: boolean };
+
+/**
+ * The answer that an entry gives to a call, or null when it does not serve that form: a kept stream is no JSON body, and
+ * one without usage does not serve a caller who asked for it. It has no attempts, because no provider was called.
+ */
+export function answerOf(entry: CacheEntry, { operation, stream, includeUsage }: Wanted): Answer | null {
+  const { kind, hasUsageChunk, contentType, model, finishReason, usage } = entry.head;
+  const common = { status: 200, headers: {}, providerRequestId: null, attempts: [] };
+  if (!stream) {
+    return kind === 'json'
+      ? { ...common, kind: 'json', body: entry.body, contentType, usage, model, finishReason }
+      : null;
+  }
+  if (kind === 'stream' && includeUsage && !hasUsageChunk) return null;
+  const payloads = payloadsOf(entry, { operation, includeUsage });
+  const done: StreamSummary = { usage, model, finishReason, complete: true, firstEventMs: 0, error: null };
+  return {
+    ...common,
+    kind: 'stream',
+    usage: null,
+    model: null,
+    finishReason: null,
+    events: once(payloads),
+    done: Promise.resolve(done),
+  };
+}
+
+function payloadsOf({ head, body }: CacheEntry, wanted: Omit<Wanted, 'stream'>): readonly string[] {
+  const value: unknown = JSON.parse(body.toString());
+  if (head.kind === 'json') return jsonToPayloads(wanted.operation, asRecord(value), wanted.includeUsage);
+  const payloads = value as string[];
+  return head.hasUsageChunk && !wanted.includeUsage ? payloads.slice(0, -1) : payloads;
+}
+
+async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {
+  yield payloads;
+}
+
+/** What of a whole answer is kept; null when it may not be: an error, a partial answer, or none. */
+export function headOf(answer: Answer): EntryHead | null {
+  if (answer.kind !== 'json' || answer.status !== 200) return null;
+  const { contentType, model, finishReason, usage } = answer;
+  return { kind: 'json', hasUsageChunk: false, contentType, model, finishReason, usage };
+}
+
+/**
+ * The same stream, with a copy of its payloads taken on the way. `onComplete` gets them when the stream came whole to
+ * its end; never when it died, was left early, or grew past `charsMax`.
+ */
+export function recordStream(
+  answer: StreamAnswer,
+  { charsMax, includeUsage }: { charsMax: number; includeUsage: boolean },
+  onComplete: (head: EntryHead, body: Buffer) => void,
+): StreamAnswer {
+  const source = answer.events[Symbol.asyncIterator]();
+  let kept: string[] | null = [];
+  let chars = 0;
+  const end = async (): Promise<void> => {
+    const { complete, error, model, finishReason, usage } = await answer.done;
+    const last = kept?.at(-1);
+    if (!complete || error !== null || kept === null || last === undefined) return;
+    const hasUsageChunk = includeUsage && isUsageChunk(last);
+    const contentType = 'text/event-stream';
+    const head: EntryHead = { kind: 'stream', hasUsageChunk, contentType, model, finishReason, usage };
+    onComplete(head, Buffer.from(JSON.stringify(kept)));
+  };
+  // No generator: one that is left before it was started would not tell its source.
+  const events: AsyncIterator<readonly string[]> = {
+    next: async () => {
+      const step = await source.next();
+      if (step.done === true) await end();
+      else {
+        for (const payload of step.value) chars += payload.length;
+        if (chars > charsMax) kept = null;
+        else kept?.push(...step.value);
+      }
+      return step;
+    },
+    return: async () => {
+      kept = null;
+      await source.return?.();
+      return { done: true, value: undefined };
+    },
+  };
+  return { ...answer, events: { [Symbol.asyncIterator]: () => events } };
+}
+
+function isUsageChunk(payload: string): boolean {
+  const { choices, usage } = asRecord(JSON.parse(payload));
+  return Array.isArray(choices) && choices.length === 0 && usage !== undefined && usage !== null;
+}

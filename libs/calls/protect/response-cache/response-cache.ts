@@ -1,0 +1,162 @@
+import { LRUCache } from 'lru-cache';
+import { pickHeaders } from '#libs/calls/upstream/answer-headers.ts';
+import type { Answer, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Operation } from '#libs/providers/provider.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import { answerOf, headOf, recordStream, type CacheEntry, type EntryHead } from './cache-entry.ts';
+import { cacheKey, type CacheScope } from './cache-key.ts';
+import type { CacheOptions } from './cache-options.ts';
+import { createRowWriter } from './row-writer.ts';
+import type { StoredAnswers } from './stored-answers.ts';
+
+export type CacheStatus = 'HIT' | 'MISS' | 'REFRESH' | 'DISABLED';
+
+type Deps = {
+  stored: StoredAnswers;
+  clock: Clock;
+  logger: Logger;
+  /** Answers in the memory of this process. Default 64 MiB. */
+  memoryBytesMax?: number;
+  /** A larger answer, or the answer to a larger body, is not kept: making its key would hold up other calls. Default 1 MiB. */
+  entryBytesMax?: number;
+  /** How long a call waits for the shared level before it goes to the provider. Default 100 ms. */
+  readTimeoutMs?: number;
+};
+
+export type ResponseCache = {
+  /**
+   * Gives the kept answer of an equal call, or makes the call and keeps its answer when that is whole and no error.
+   * The outcome's header `x-gateway-cache-status` says which. Never fails because of the cache; rejects as `call` does.
+   *
+   * What a model calls or says is not done again on a hit: a call whose tools act on the world should not be cached.
+   */
+  through: (
+    scope: Omit<CacheScope, 'namespace'>,
+    options: CacheOptions,
+    call: { request: ForwardRequest; target: Target; make: () => Promise<Outcome> },
+  ) => Promise<Outcome>;
+  stats: () => Record<'hits' | 'misses' | 'memoryBytes' | 'memoryEntries' | 'waitingRows' | 'droppedRows', number>;
+  /** Writes what waits for the shared level. */
+  stop: () => Promise<void>;
+};
+
+/** What areas answer may be a thing at the provider (a stored response) or large (images): it is made again each time. */
+const kept: ReadonlySet<Operation> = new Set<Operation>(['chat', 'completions', 'embeddings']);
+
+/** Beside its body: key, head and the entry's own objects. */
+const entryOverheadBytes = 512;
+const readsMax = 32;
+// After a read that failed: each call would otherwise wait for a database that is away.
+const pauseMs = 1_000;
+
+/** The response cache: exact matches only, in the memory of this process and behind it in Postgres. */
+export function createResponseCache(deps: Deps): ResponseCache {
+  const { stored, clock, logger } = deps;
+  const { memoryBytesMax = 67_108_864, entryBytesMax = 1_048_576, readTimeoutMs = 100 } = deps;
+  const writer = createRowWriter({ stored, logger });
+  const memory = new LRUCache<string, CacheEntry>({
+    maxSize: memoryBytesMax,
+    sizeCalculation: (entry) => entry.body.length + entryOverheadBytes,
+  });
+  let reads = 0;
+  let pausedUntilMs = 0;
+  let hits = 0;
+  let misses = 0;
+
+  const isFresh = (entry: CacheEntry, maxAgeMs: number): boolean => {
+    const now = clock.now();
+    // A shorter age of this call counts too; not only the one that the entry was kept with.
+    return now < entry.expiresAtMs && now - entry.createdAtMs < maxAgeMs;
+  };
+
+  const readStored = async (workspaceId: string, key: Buffer): Promise<CacheEntry | null> => {
+    if (reads >= readsMax || clock.now() < pausedUntilMs) return null;
+    reads += 1;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<'late'>((resolve) => {
+      timer = setTimeout(() => resolve('late'), readTimeoutMs);
+    });
+    const reading = stored.find(workspaceId, key);
+    // Counted until it is over, also when nobody waits for it any more.
+    void reading.catch(() => {}).finally(() => (reads -= 1));
+    try {
+      const found = await Promise.race([reading, late]);
+      if (found !== 'late') return found;
+      pausedUntilMs = clock.now() + pauseMs;
+      return null;
+    } catch (error) {
+      pausedUntilMs = clock.now() + pauseMs;
+      logger.warn({ err: error }, 'the response cache cannot be read from the database');
+      return null;
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+
+  const find = async (workspaceId: string, key: Buffer, name: string, maxAgeMs: number): Promise<CacheEntry | null> => {
+    const near = memory.get(name);
+    if (near && isFresh(near, maxAgeMs)) return near;
+    const far = await readStored(workspaceId, key);
+    if (!far || !isFresh(far, maxAgeMs)) return null;
+    memory.set(name, far);
+    return far;
+  };
+
+  return {
+    async through({ workspaceId, credentialId }, options, { request, target, make }) {
+      if (options.disabled || !kept.has(request.operation) || request.body.length > entryBytesMax) {
+        return withStatus(await make(), 'DISABLED');
+      }
+      const { namespace, maxAgeMs, refresh } = options;
+      const { clientHeaders = [] } = findProvider(target.provider) ?? {};
+      const sent = pickHeaders(request.headers, [...clientHeaders, ...(request.forwardHeaders ?? [])]);
+      const key = cacheKey({ workspaceId, credentialId, namespace }, request, target, sent);
+      const name = key.toString('base64');
+      const entry = refresh ? null : await find(workspaceId, key, name, maxAgeMs);
+      const answer = entry && answerOf(entry, request);
+      if (answer) {
+        hits += 1;
+        return withStatus(answer, 'HIT');
+      }
+      misses += 1;
+      const outcome = withStatus(await make(), refresh ? 'REFRESH' : 'MISS');
+      const keep = (head: EntryHead, body: Buffer): void => {
+        if (body.length > entryBytesMax) return;
+        const createdAtMs = clock.now();
+        const kept = { head, body, createdAtMs, expiresAtMs: createdAtMs + maxAgeMs };
+        memory.set(name, kept);
+        writer.add({ workspaceId, key, entry: kept });
+      };
+      if (outcome.kind === 'failed' || outcome.status !== 200) return outcome;
+      if (outcome.kind === 'stream') {
+        const { includeUsage } = request;
+        return recordStream(outcome, { charsMax: entryBytesMax, includeUsage }, keep);
+      }
+      const head = headOf(outcome);
+      // A copy: the body may be a small view of a large buffer of the socket, which would then be kept whole.
+      if (head && outcome.body.length <= entryBytesMax) keep(head, copyOf(outcome.body));
+      return outcome;
+    },
+    stats: () => ({
+      hits,
+      misses,
+      memoryBytes: memory.calculatedSize,
+      memoryEntries: memory.size,
+      ...writer.stats(),
+    }),
+    stop: () => writer.flush(),
+  };
+}
+
+function withStatus<Kind extends Outcome | Answer>(outcome: Kind, status: CacheStatus): Kind {
+  if (outcome.kind !== 'failed') outcome.headers['x-gateway-cache-status'] = status;
+  return outcome;
+}
+
+function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
+}

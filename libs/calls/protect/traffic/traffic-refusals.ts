@@ -1,0 +1,37 @@
+import type { Target } from '#libs/calls/call.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+type Refused = { target: Target; model: string };
+
+const what = ({ model }: Refused): string => (model === '' ? 'this operation' : model.slice(0, 200));
+
+/** The errors of calls that are not let through. Each names its target and says after how long to try again. */
+export const refusals = {
+  paused: (call: Refused, retryAfterMs: number): GatewayError =>
+    new GatewayError(
+      'rate_limited',
+      'provider_rate_limited',
+      `${call.target.label} asked not to be called for ${what(call)} until its rate limit has passed.`,
+      { retryAfterMs },
+    ),
+  open: (call: Refused, retryAfterMs: number): GatewayError =>
+    new GatewayError(
+      'unavailable',
+      'circuit_open',
+      `${call.target.label} is not called for ${what(call)} now: its last calls failed, and its circuit breaker is open.`,
+      { retryAfterMs },
+    ),
+  busy: ({ target }: Refused): GatewayError =>
+    new GatewayError(
+      'unavailable',
+      'provider_busy',
+      `Too many calls to ${target.label} are under way and waiting already: send the request again in a moment.`,
+      { retryAfterMs: 1_000 },
+    ),
+  stopping: (): GatewayError =>
+    new GatewayError('unavailable', 'shutting_down', 'This process is stopping: send the request again.', {
+      retryAfterMs: 1_000,
+    }),
+  callerLeft: ({ target }: Refused): GatewayError =>
+    new GatewayError('unavailable', 'call_aborted', `The call to ${target.label} was cancelled while it waited.`),
+};

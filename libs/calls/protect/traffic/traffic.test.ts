@@ -1,0 +1,332 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
+import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createTraffic, type Pass, type Traffic, type TrafficRequest } from './traffic.ts';
+
+let now: number;
+let waits: number[];
+let traffic: Traffic;
+
+const clock = { now: () => now };
+const sleep = (ms: number): Promise<void> => {
+  waits.push(ms);
+  now += ms;
+  return Promise.resolve();
+};
+
+beforeEach(() => {
+  now = 1_000_000;
+  waits = [];
+  traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 2, waitingMax: 2 });
+});
+
+const target = (credentialId: string): Target => ({
+  provider: 'openai',
+  baseUrl: new URL('https://api.openai.com/v1'),
+  apiKey: null,
+  settings: {},
+  secrets: {},
+  secretOrigin: null,
+  label: `label-${credentialId}`,
+  credentialId,
+  workspaceId: 'ws',
+});
+
+type Call = Partial<TrafficRequest> & { key?: string; heedsPauses?: boolean };
+
+const enter = ({ key = 'vk_1', heedsPauses = true, ...more }: Call = {}): Pass | Promise<Pass> =>
+  traffic.enter({ model: 'm', signal: new AbortController().signal, ...more }, target(key), heedsPauses);
+
+const answer = (status: number, headers: Record<string, string> = {}): JsonAnswer => ({
+  kind: 'json',
+  status,
+  headers,
+  providerRequestId: null,
+  attempts: [],
+  usage: null,
+  model: null,
+  finishReason: null,
+  body: Buffer.from('{}'),
+  contentType: 'application/json',
+});
+const failed = (kind: 'provider_failed' | 'provider_timeout' | 'unavailable' | 'invalid_request'): Outcome => ({
+  kind: 'failed',
+  error: new GatewayError(kind, kind, 'x'),
+  attempts: [],
+});
+
+/** Enters and leaves with an outcome. */
+async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
+  const pass = await enter(more);
+  pass.leave(outcome, null);
+}
+/** Why a call is turned away; undefined when it is let through (and left again). */
+async function refusalOf(more: Call = {}): Promise<GatewayError | undefined> {
+  try {
+    (await enter(more)).leave(null, null);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    return error;
+  }
+}
+
+const breaker: BreakerPolicy = Object.freeze({
+  failuresInRow: 3,
+  failureShare: null,
+  callsMin: 10,
+  cooldownMs: 30_000,
+  statuses: null,
+});
+
+describe('a plain call', () => {
+  test('is let through at once, without a pass of its own', () => {
+    const first = enter();
+    const second = enter();
+    expect(first).not.toBeInstanceOf(Promise);
+    expect(second).toBe(first);
+    (first as Pass).leave(answer(200), null);
+    (second as Pass).leave(answer(500), null);
+    expect(traffic.stats().inFlight).toBe(0);
+  });
+});
+
+describe('a pause', () => {
+  test.each([
+    [{ 'retry-after': '7' }, 7_000],
+    [{ 'retry-after-ms': '1500' }, 1_500],
+    [{ 'x-ms-retry-after-ms': '250' }, 250],
+    [{ 'retry-after': new Date(1_009_000).toUTCString() }, 9_000],
+  ])('after 429 with %j lasts exactly as long as told', async (headers, toldMs) => {
+    await make(answer(429, headers));
+    const refusal = await refusalOf();
+    expect(refusal).toMatchObject({ kind: 'rate_limited', code: 'provider_rate_limited', retryAfterMs: toldMs });
+    now += toldMs - 101;
+    expect((await refusalOf())?.retryAfterMs).toBe(101);
+    // Who comes a moment too early waits that moment.
+    now += 100;
+    expect(await refusalOf()).toBeUndefined();
+    expect(waits).toEqual([1]);
+    expect(await refusalOf()).toBeUndefined();
+    expect(waits).toHaveLength(1);
+  });
+
+  test('touches no other model and no other credential', async () => {
+    await make(answer(429, { 'retry-after': '60' }));
+    expect(await refusalOf({ model: 'other' })).toBeUndefined();
+    expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
+    expect(await refusalOf()).toBeDefined();
+  });
+
+  test('is not made of a 429 that says nothing, of an exhausted quota, or of a shorter time later', async () => {
+    await make(answer(429));
+    expect(await refusalOf()).toBeUndefined();
+    (await enter()).leave(answer(429, { 'retry-after': '60' }), 'insufficient_quota');
+    expect(await refusalOf()).toBeUndefined();
+    const [long, short] = [await enter(), await enter()];
+    long.leave(answer(429, { 'retry-after': '60' }), null);
+    short.leave(answer(429, { 'retry-after': '1' }), null);
+    expect((await refusalOf())?.retryAfterMs).toBe(60_000);
+  });
+
+  test('is waited out by a batch line, never shorter, but not beyond its deadline', async () => {
+    await make(answer(429, { 'retry-after': '60' }));
+    expect(await refusalOf({ backgroundUntil: now + 60_000 })).toMatchObject({
+      code: 'provider_rate_limited',
+    });
+    expect(await refusalOf({ backgroundUntil: now + 60_001 })).toBeUndefined();
+    expect(waits).toEqual([60_000]);
+  });
+
+  test('does not count for a call that does not heed pauses', async () => {
+    await make(answer(429, { 'retry-after': '60' }));
+    expect(await refusalOf({ heedsPauses: false })).toBeUndefined();
+  });
+});
+
+describe('a queue', () => {
+  test('is served in order, live calls before batch lines, and refuses what is beyond', async () => {
+    const passes = [await enter(), await enter()];
+    const order: string[] = [];
+    const wait = (name: string, more: Call = {}): Promise<Pass> => {
+      const entered = Promise.resolve(enter(more));
+      return entered.then((pass) => {
+        order.push(name);
+        return pass;
+      });
+    };
+    const backgroundUntil = Number.POSITIVE_INFINITY;
+    const waiting = [wait('line', { backgroundUntil }), wait('first'), wait('second')];
+    expect(traffic.stats()).toMatchObject({ inFlight: 2, waitingLive: 2, waitingBackground: 1 });
+    expect(await refusalOf()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
+    expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
+    for (const pass of passes) pass.leave(answer(200), null);
+    const [first, second] = await Promise.all(waiting.slice(1));
+    expect(order).toEqual(['first', 'second']);
+    first?.leave(answer(200), null);
+    (await waiting[0])?.leave(answer(200), null);
+    second?.leave(answer(200), null);
+    expect(order).toEqual(['first', 'second', 'line']);
+    expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0, waitingBackground: 0 });
+  });
+
+  test('forgets a caller who leaves, and nobody behind him loses his turn', async () => {
+    const held = [await enter(), await enter()];
+    const controller = new AbortController();
+    const leaving = Promise.resolve(enter({ signal: controller.signal }));
+    const staying = Promise.resolve(enter());
+    controller.abort();
+    await expect(leaving).rejects.toMatchObject({ code: 'call_aborted' });
+    for (const pass of held) pass.leave(answer(200), null);
+    (await staying).leave(answer(200), null);
+    expect(traffic.stats().inFlight).toBe(0);
+  });
+
+  test('lets nobody wait for ever', async () => {
+    traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1, waitMsMax: 5 });
+    await enter();
+    expect(await refusalOf()).toMatchObject({ code: 'provider_busy' });
+    expect(traffic.stats()).toMatchObject({ inFlight: 1, waitingLive: 0 });
+  });
+
+  test('ends its waits when the process stops', async () => {
+    traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
+    await enter();
+    const waiting = refusalOf();
+    traffic.stop();
+    expect(await waiting).toMatchObject({ code: 'shutting_down' });
+  });
+
+  test('does not send a call that waited into a pause that began meanwhile', async () => {
+    traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
+    const held = await enter();
+    const waiting = refusalOf();
+    held.leave(answer(429, { 'retry-after': '5' }), null);
+    expect(await waiting).toMatchObject({ code: 'provider_rate_limited', retryAfterMs: 5_000 });
+    expect(traffic.stats().inFlight).toBe(0);
+  });
+});
+
+describe('a circuit', () => {
+  const fail = (times: number, outcome: Outcome = failed('provider_failed')) =>
+    Array.from({ length: times }).reduce<Promise<void>>(
+      (before) => before.then(() => make(outcome, { breaker })),
+      Promise.resolve(),
+    );
+
+  test('opens after so many failures in a row, for its credential and model only, and names its target', async () => {
+    await fail(2);
+    expect(await refusalOf({ breaker })).toBeUndefined();
+    await fail(1);
+    const refusal = await refusalOf({ breaker });
+    expect(refusal).toMatchObject({ kind: 'unavailable', code: 'circuit_open', retryAfterMs: 30_000 });
+    expect(refusal?.message).toContain('label-vk_1');
+    expect(traffic.isOpen(target('vk_1'), 'm', breaker)).toBe(true);
+    expect(await refusalOf({ breaker, model: 'other' })).toBeUndefined();
+    expect(await refusalOf({ breaker, key: 'vk_2' })).toBeUndefined();
+    expect(await refusalOf()).toBeUndefined();
+  });
+
+  test('a success in between begins the count again; what says nothing about the provider does not', async () => {
+    await fail(2);
+    await make(answer(400), { breaker });
+    await fail(2);
+    for (const outcome of [answer(429), failed('unavailable'), failed('invalid_request'), null]) {
+      await make(outcome, { breaker });
+    }
+    expect(await refusalOf({ breaker })).toBeUndefined();
+    await fail(1, answer(503));
+    expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
+  });
+
+  test('is half open after its cooldown: one probe goes, the others are turned away, its success closes', async () => {
+    await fail(3);
+    now += 30_000;
+    expect(traffic.isOpen(target('vk_1'), 'm', breaker)).toBe(false);
+    const probe = await enter({ breaker });
+    expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
+    probe.leave(answer(200), null);
+    expect(await refusalOf({ breaker })).toBeUndefined();
+    await fail(2);
+    expect(await refusalOf({ breaker })).toBeUndefined();
+  });
+
+  test('a probe that fails opens it again; one whose caller leaves leaves it to the next', async () => {
+    await fail(3);
+    now += 30_000;
+    await make(null, { breaker });
+    await make(answer(500), { breaker });
+    expect((await refusalOf({ breaker }))?.retryAfterMs).toBe(30_000);
+  });
+
+  test('a probe that streams closes it when its stream begins', async () => {
+    await fail(3);
+    now += 30_000;
+    const probe = await enter({ breaker });
+    probe.begun?.();
+    expect(await refusalOf({ breaker })).toBeUndefined();
+    probe.leave(failed('provider_failed'), null);
+    await fail(1);
+    expect(await refusalOf({ breaker })).toBeUndefined();
+    await fail(1);
+    expect(await refusalOf({ breaker })).toBeDefined();
+  });
+
+  test('counts a share of failures once there were enough calls', async () => {
+    const share: BreakerPolicy = { ...breaker, failuresInRow: null, failureShare: 0.5, callsMin: 4 };
+    for (const status of [500, 500, 200]) await make(answer(status), { breaker: share });
+    expect(await refusalOf({ breaker: share })).toBeUndefined();
+    await make(answer(200), { breaker: share });
+    await make(answer(500), { breaker: share });
+    expect(await refusalOf({ breaker: share })).toMatchObject({ code: 'circuit_open' });
+    const all: BreakerPolicy = { ...share, failureShare: 1, callsMin: 2 };
+    for (const status of [500, 500]) await make(answer(status), { breaker: all });
+    expect(await refusalOf({ breaker: all })).toMatchObject({ code: 'circuit_open' });
+  });
+
+  test('counts the statuses that it was told, and no others', async () => {
+    const told: BreakerPolicy = { ...breaker, failuresInRow: 1, statuses: [401] };
+    await make(answer(503), { breaker: told });
+    expect(await refusalOf({ breaker: told })).toBeUndefined();
+    await make(answer(401), { breaker: told });
+    expect(await refusalOf({ breaker: told })).toBeDefined();
+  });
+
+  test('a batch line waits for it to be half open', async () => {
+    await fail(3);
+    const backgroundUntil = now + 100_000;
+    expect(await refusalOf({ breaker, backgroundUntil })).toBeUndefined();
+    expect(waits).toEqual([30_000]);
+  });
+
+  test('is adopted from another process, also by one that meets it later', async () => {
+    const events: string[] = [];
+    traffic.circuits.listen((known, change) => events.push(`${known.id} ${change.state}`));
+    await fail(3);
+    const [known] = traffic.circuits.all();
+    expect(events).toEqual([`${known?.id} open`]);
+    const other = createTraffic({ clock, random: () => 0, sleep });
+    other.circuits.adopt(known?.id ?? '', now + 10_000);
+    expect(other.isOpen(target('vk_1'), 'm', breaker)).toBe(true);
+    other.circuits.adopt(known?.id ?? '', null);
+    expect(other.isOpen(target('vk_1'), 'm', breaker)).toBe(false);
+  });
+});
+
+test('a model with a name of megabytes is remembered by a short one', async () => {
+  const [one, two] = [`${'m'.repeat(2_000_000)}1`, `${'m'.repeat(2_000_000)}2`];
+  await make(failed('provider_failed'), { model: one, breaker: { ...breaker, failuresInRow: 1 } });
+  const [known] = traffic.circuits.all();
+  expect(known?.model.length).toBeLessThan(300);
+  await make(answer(429, { 'retry-after': '60' }), { model: one });
+  expect(await refusalOf({ model: one })).toBeDefined();
+  expect(await refusalOf({ model: two })).toBeUndefined();
+});
+
+test('what is remembered of models is bounded, and what is paused is forgotten last', async () => {
+  await make(answer(429, { 'retry-after': '60' }), { model: 'paused' });
+  for (let n = 0; n < 500; n += 1) await make(answer(200), { model: `m${n}` });
+  expect(await refusalOf({ model: 'paused' })).toBeDefined();
+  expect(traffic.stats().paused).toBe(1);
+});

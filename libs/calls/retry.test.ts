@@ -1,0 +1,223 @@
+import fc from 'fast-check';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
+import { streamOf, type UpstreamScript } from '#test/upstream.ts';
+import type { Outcome, StreamAnswer } from './call.ts';
+import type { createForwarder } from './forward.ts';
+import { readRetryAfter } from './retry-after.ts';
+import { createRetryBudget, type RetryPolicy } from './retry.ts';
+
+let rig: ForwardingRig;
+afterEach(async () => rig?.stop());
+
+const minute = 60_000;
+const ok: UpstreamScript = (reply) => reply.json(200, completion);
+const error = (code: string | null) => ({ error: { message: 'no', type: 'server_error', param: null, code } });
+const status =
+  (code: number, headers: Record<string, string> = {}, errorCode: string | null = null): UpstreamScript =>
+  (reply) =>
+    reply.json(code, error(errorCode), headers);
+
+async function settle(
+  scripts: readonly UpstreamScript[],
+  policy: Partial<RetryPolicy> = {},
+  deps: Partial<Parameters<typeof createForwarder>[0]> = {},
+  request: Parameters<typeof chatRequest>[0] = {},
+): Promise<Outcome> {
+  rig = await startForwardingRig(scripts, deps);
+  const deadlineAt = rig.now() + 60 * minute;
+  return rig.forwarder.settle(chatRequest(request), rig.target, {
+    attemptsMax: 4,
+    baseDelayMs: 1_000,
+    maxDelayMs: 8_000,
+    deadlineAt,
+    ...policy,
+  });
+}
+
+describe('retries', () => {
+  test('without a policy a call is one call', async () => {
+    rig = await startForwardingRig([status(503), ok]);
+    expect((await rig.forwarder.settle(chatRequest(), rig.target)).attempts).toHaveLength(1);
+    expect(rig.upstream.requests).toHaveLength(1);
+  });
+
+  test('a passing failure is tried again with the same bytes, later and later', async () => {
+    const outcome = await settle([(reply) => reply.reset(), status(500), (reply) => reply.respond(200, '<html>'), ok]);
+    expect(outcome).toMatchObject({
+      kind: 'json',
+      status: 200,
+      attempts: [
+        { status: null, errorCode: 'upstream_connection_lost' },
+        { status: 500, errorCode: null },
+        { status: null, errorCode: 'upstream_invalid_response' },
+        { status: 200, errorCode: null },
+      ],
+    });
+    expect(rig.waits).toEqual([500, 1_000, 2_000]);
+    expect(new Set(rig.upstream.requests.map(({ body }) => body.toString())).size).toBe(1);
+  });
+
+  test.each([408, 409, 500, 502, 503, 504, 529])('%i is tried again until the attempts are used up', async (code) => {
+    const outcome = await settle([status(code)], { attemptsMax: 3 });
+    expect(outcome).toMatchObject({ kind: 'json', status: code });
+    expect(rig.upstream.requests).toHaveLength(3);
+  });
+
+  test.each([400, 401, 403, 404, 413, 422])('%i is final', async (code) => {
+    expect(await settle([status(code)])).toMatchObject({ status: code, attempts: [{}] });
+    expect(rig.upstream.requests).toHaveLength(1);
+  });
+
+  test('a policy’s own statuses replace the default ones', async () => {
+    await settle([status(404), status(500)], { statuses: [404] });
+    expect(rig.upstream.requests).toHaveLength(2);
+  });
+
+  test('x-should-retry beats the status both ways', async () => {
+    await settle([status(500, { 'x-should-retry': 'false' })]);
+    expect(rig.upstream.requests).toHaveLength(1);
+    await rig.stop();
+    await settle([status(404, { 'x-should-retry': 'true' }), ok]);
+    expect(rig.upstream.requests).toHaveLength(2);
+  });
+
+  test('an exhausted quota is final although it is a 429', async () => {
+    await settle([status(429, {}, 'insufficient_quota')]);
+    expect(rig.upstream.requests).toHaveLength(1);
+  });
+
+  test('429s burn no attempt: fifty of them and three failures end well within four attempts', async () => {
+    const storm = Array.from({ length: 50 }, () => status(429, { 'retry-after': '1' }));
+    const outcome = await settle([status(500), ...storm, status(500), status(500), ok]);
+    expect(outcome).toMatchObject({ kind: 'json', status: 200 });
+    expect(outcome.attempts).toHaveLength(54);
+    expect(rig.waits.slice(1, 51).every((ms) => ms >= 1_000)).toBe(true);
+  });
+
+  test('429s end with the deadline: no attempt starts after it, and none is waited for in vain', async () => {
+    const outcome = await settle([status(429, { 'retry-after': '600' })], {}, {});
+    expect(outcome).toMatchObject({ kind: 'json', status: 429 });
+    expect(rig.waits).toEqual([600_000, 600_000, 600_000, 600_000, 600_000]);
+  });
+
+  test('429s end with their own bound', async () => {
+    await settle([status(429)], { rateLimitedMax: 3 });
+    expect(rig.upstream.requests).toHaveLength(3);
+  });
+
+  test('a stream that fails before its first event is tried again', async () => {
+    const payload = JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });
+    const early: UpstreamScript = (reply) =>
+      reply.respond(200, 'data: {"error":{"message":"busy","code":503}}\n\n', { 'content-type': 'text/event-stream' });
+    const outcome = await settle([early, streamOf([]), streamOf([payload])], {}, {}, { stream: true });
+    expect(outcome).toMatchObject({
+      kind: 'stream',
+      status: 200,
+      attempts: [{ status: 503 }, { status: null }, { status: 200 }],
+    });
+    const read: string[] = [];
+    for await (const batch of (outcome as StreamAnswer).events) read.push(...batch);
+    expect(read).toEqual([payload]);
+  });
+
+  test.each([
+    ['a redirect', (reply) => reply.respond(302, '', { location: '/' })],
+    ['an answer too large', (reply) => reply.respond(200, 'x', { 'content-length': '99999999999' })],
+  ] as [string, UpstreamScript][])('%s is final', async (_name, script) => {
+    expect(await settle([script, ok])).toMatchObject({ kind: 'failed', attempts: [{ status: null }] });
+    expect(rig.upstream.requests).toHaveLength(1);
+  });
+
+  test('a caller who leaves while a call waits ends it; so does a process that stops', async () => {
+    const client = new AbortController();
+    const leave = (): Promise<void> => Promise.resolve(client.abort());
+    const left = await settle([status(503)], {}, { sleep: leave }, { signal: client.signal });
+    expect(left).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' }, attempts: [{ status: 503 }] });
+    await rig.stop();
+    const stop = (): Promise<void> => Promise.resolve(rig.forwarder.stop());
+    const stopped = await settle([status(503)], {}, { sleep: stop });
+    expect(stopped).toMatchObject({ kind: 'failed', error: { kind: 'unavailable', code: 'shutting_down' } });
+    expect(await rig.forwarder.settle(chatRequest(), rig.target)).toMatchObject({ error: { code: 'shutting_down' } });
+    expect(rig.upstream.requests).toHaveLength(1);
+  });
+});
+
+describe('Retry-After', () => {
+  const now = Date.parse('2026-11-21T10:00:00Z');
+
+  test.each([
+    [{ 'retry-after': '120' }, 120_000],
+    [{ 'retry-after': '0' }, 0],
+    [{ 'retry-after': '1.5' }, 1_500],
+    [{ 'retry-after': ' 2 ' }, 2_000],
+    [{ 'retry-after': 'Sat, 21 Nov 2026 10:00:30 GMT' }, 30_000],
+    [{ 'retry-after': 'Saturday, 21-Nov-26 10:00:30 GMT' }, 30_000],
+    [{ 'retry-after': 'Sat Nov 21 10:00:30 2026' }, 30_000],
+    [{ 'retry-after': '9'.repeat(30) }, Number.MAX_SAFE_INTEGER],
+    [{ 'retry-after-ms': '9'.repeat(400) }, Number.MAX_SAFE_INTEGER],
+    [{ 'retry-after-ms': '250' }, 250],
+    [{ 'retry-after-ms': '250.4', 'retry-after': '9' }, 251],
+    [{ 'x-ms-retry-after-ms': '300', 'retry-after': '9' }, 300],
+    [{ 'retry-after-ms': 'soon', 'retry-after': '9' }, 9_000],
+    [{ 'retry-after': 'Sat, 21 Nov 2026 09:59:00 GMT' }, null],
+    [{ 'retry-after': '-1' }, null],
+    [{ 'retry-after': '1e9' }, null],
+    [{ 'retry-after': '0x10' }, null],
+    [{ 'retry-after': '2027-01-01' }, null],
+    [{ 'retry-after': 'tomorrow' }, null],
+    [{ 'retry-after': '' }, null],
+    [{ 'retry-after': 'NaN' }, null],
+    [{}, null],
+  ] as [Record<string, string>, number | null][])('%j is %s ms', (headers, expected) => {
+    expect(readRetryAfter(headers, now)).toBe(expected);
+  });
+
+  test('a date without a zone is in GMT, wherever this machine is', () => {
+    vi.stubEnv('TZ', 'America/New_York');
+    expect(readRetryAfter({ 'retry-after': 'Sat Nov 21 10:00:30 2026' }, now)).toBe(30_000);
+    vi.unstubAllEnvs();
+  });
+
+  test('a wait is never shorter than told, never past the deadline, and bounded without being told', () => {
+    const answer = (headers: Record<string, string>) => ({ kind: 'json', status: 429, headers }) as unknown as Outcome;
+    const policy = { attemptsMax: 1_000, baseDelayMs: 100, maxDelayMs: 5_000, deadlineAt: now + 1_000_000 };
+    fc.assert(
+      fc.property(
+        fc.array(
+          fc.record({
+            told: fc.option(fc.nat({ max: 2_000_000 })),
+            random: fc.double({ min: 0, max: 0.999, noNaN: true }),
+          }),
+          { minLength: 1, maxLength: 60 },
+        ),
+        (steps) => {
+          let draw = 0;
+          const budget = createRetryBudget(policy, () => draw);
+          for (const { told, random } of steps) {
+            draw = random;
+            const wait = budget.next(
+              'rate_limited',
+              answer(told === null ? {} : { 'retry-after-ms': String(told) }),
+              now,
+            );
+            const least = told ?? 50;
+            const most = told === null ? 5_000 : told + Math.max(5_000, told / 4) + 1;
+            expect(
+              wait === null ? told !== null && told > 700_000 : wait >= least && wait <= most && wait <= 1_000_000,
+            ).toBe(true);
+          }
+        },
+      ),
+    );
+  });
+
+  test('those told the same moment do not come back at it together', () => {
+    const answer = { kind: 'json', status: 429, headers: { 'retry-after': '60' } } as unknown as Outcome;
+    const policy = { attemptsMax: 3, baseDelayMs: 100, maxDelayMs: 5_000, deadlineAt: now + 10 * minute };
+    const waits = [0, 0.25, 0.5, 0.75].map((draw) =>
+      createRetryBudget(policy, () => draw).next('rate_limited', answer, now),
+    );
+    expect(waits).toEqual([60_000, 63_750, 67_500, 71_250]);
+  });
+});

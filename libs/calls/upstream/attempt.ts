@@ -1,0 +1,225 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
+import { admittedHeaders, requestIdOf } from './answer-headers.ts';
+import type { AnswerThreads } from './answer-threads.ts';
+import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from '#libs/calls/call.ts';
+import { collectBody } from './collect-body.ts';
+import type { Egress } from './egress.ts';
+import { errorBody } from './error-body.ts';
+import { openEventStream, type EventStream } from './event-stream.ts';
+import { startExchange, type Flow } from './exchange.ts';
+import type { Faults } from './provider-faults.ts';
+import type { AnswerParts } from './read-answer.ts';
+import type { BodyRead } from './read-body.ts';
+import { readCollected } from './read-collected.ts';
+import { isHopeless } from '#libs/calls/retry.ts';
+import { readRetryAfter } from '#libs/calls/retry-after.ts';
+
+export type AttemptInput = {
+  egress: Egress;
+  limits: Limits;
+  provider: Provider;
+  translation: Translation;
+  call: Call;
+  outbound: OutboundRequest;
+  timeouts: Timeouts;
+  signal: AbortSignal;
+  faults: () => Faults;
+  secrets: readonly string[];
+  workspaceId: string | undefined;
+  /** To which the answer is charged while it is read; absent: nobody counts it. */
+  memory: MemoryLease | undefined;
+  /** Where answers are read that would hold up other calls; absent: where they come. */
+  threads: AnswerThreads | undefined;
+  /** Shared by all attempts of the call; not written here. */
+  attempts: readonly Attempt[];
+};
+
+/** `errorCode` is the provider's own, of an answer that is an error. */
+export type AttemptResult = { answer: Answer; errorCode: string | null };
+
+/**
+ * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event is
+ * there, or with the provider's error as an answer; rejects with a GatewayError when there is no answer to speak of. `resent`
+ * is told when the call goes out once more, because the provider had closed the idle socket.
+ */
+export function attemptCall(input: AttemptInput, resent: () => void): Promise<AttemptResult> {
+  const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;
+  const { promise, resolve, reject } = Promise.withResolvers<AttemptResult>();
+  const startedAt = performance.now();
+  let status = 0;
+  let headers: IncomingHttpHeaders = {};
+  let mode: 'whole' | 'undecided' | 'events' = 'whole';
+  let stream: EventStream | undefined;
+  let flow: Flow | undefined;
+
+  const collected = collectBody({ memory, flow: () => flow, faults, bytesMax: limits.jsonBytesMax });
+
+  const whole = (): void => {
+    if (status >= 400) {
+      const body = collected.take();
+      collected.drop();
+      return resolve(readError(input, status, headers, body));
+    }
+    const failed = (error: unknown): void => {
+      collected.drop();
+      if (signal.aborted) reject(faults().callerLeft());
+      else reject(error instanceof GatewayError ? error : faults().unreadable(error));
+    };
+    const read = readCollected(input, status, collected);
+    if (read instanceof Promise) read.then((found) => resolve(toResult(input, status, headers, found))).catch(failed);
+    else resolve(toResult(input, status, headers, read));
+  };
+
+  const openStream = (over: Flow): EventStream => {
+    mode = 'events';
+    const opened = openEventStream({
+      call,
+      translation,
+      flow: over,
+      faults,
+      memory,
+      limits,
+      idleMs: timeouts.idleMs,
+      startedAt,
+    });
+    opened.first.then((first) => {
+      over.answered();
+      if (first.kind === 'error') return resolve(asError(input, headers, first.error));
+      const head = { ...headOf(input, status, headers), usage: null, model: null, finishReason: null };
+      resolve({ answer: { ...head, kind: 'stream', ...first.answer }, errorCode: null });
+    }, reject);
+    return opened;
+  };
+
+  const collect = (chunk: Buffer): void => {
+    collected.push(chunk);
+    if (status < 400 || collected.sizeBytes() <= limits.errorBytesMax) return;
+    whole();
+    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
+  };
+
+  startExchange(
+    egress,
+    input.outbound,
+    { timeouts, signal, faults, workspaceId, isRepeatable: true },
+    {
+      resent,
+      head: (code, received, over) => {
+        status = code;
+        headers = received;
+        flow = over;
+        if (code < 400 && code >= 300) throw faults().redirect(code);
+        const encoding = received['content-encoding'];
+        // Only identity was asked for; unpacking unasked is how a small answer becomes a large one.
+        if (encoding !== undefined && encoding !== '' && encoding !== 'identity') {
+          throw faults().invalid('sent a compressed answer although only identity was accepted');
+        }
+        if (code >= 400) return;
+        if (call.stream) mode = isEventStream(received, translation) ? 'events' : 'undecided';
+        if (mode === 'events') stream = openStream(over);
+        else collected.expect(Number(received['content-length'] ?? 0));
+      },
+      data: (chunk) => {
+        if (mode === 'undecided' && flow) {
+          mode = 'whole';
+          // Servers that forget the content type: an SSE line starts with a field name or a colon, JSON and HTML do not.
+          if (collected.sizeBytes() === 0 && /^\uFEFF?\s*(data|event|id|retry)?:/.test(chunk.toString('utf8', 0, 64)))
+            stream = openStream(flow);
+        }
+        if (stream) stream.data(chunk);
+        else collect(chunk);
+      },
+      end: () => {
+        if (stream) stream.end();
+        else whole();
+      },
+      fail: (error) => {
+        collected.drop();
+        if (stream) stream.fail(error);
+        else reject(error);
+      },
+    },
+  );
+  return promise;
+}
+
+function isEventStream(headers: IncomingHttpHeaders, translation: Translation): boolean {
+  return translation.openFraming !== undefined || (headers['content-type'] ?? '').includes('text/event-stream');
+}
+
+function headOf({ provider, attempts, secrets }: AttemptInput, status: number, headers: IncomingHttpHeaders) {
+  return {
+    status,
+    headers: admittedHeaders(headers, secrets),
+    providerRequestId: requestIdOf(headers, provider.requestIdHeaders, secrets),
+    attempts,
+  };
+}
+
+function toResult(input: AttemptInput, status: number, headers: IncomingHttpHeaders, read: BodyRead): AttemptResult {
+  const { faults } = input;
+  switch (read.kind) {
+    case 'invalid':
+      throw faults().invalid(read.what, read.sample);
+    case 'failed':
+      throw faults().inAnswer(read.error);
+    case 'error':
+      return asError(input, headers, read.error);
+    case 'answer': {
+      const told = { ...headOf(input, status, headers), ...toldBy(read.parts) };
+      return { answer: { ...told, kind: 'json', body: read.bytes, contentType: 'application/json' }, errorCode: null };
+    }
+    case 'payloads': {
+      const done: StreamSummary = { ...toldBy(read.parts), complete: true, firstEventMs: 0, error: null };
+      const head = { ...headOf(input, status, headers), usage: null, model: null, finishReason: null };
+      const stream = { ...head, kind: 'stream' as const, events: once(read.payloads), done: Promise.resolve(done) };
+      return { answer: stream, errorCode: null };
+    }
+  }
+}
+
+const toldBy = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
+
+async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {
+  yield payloads;
+}
+
+/** An error inside a 200, as a body or as the first event: given the status it names, else 502. */
+function asError(input: AttemptInput, headers: IncomingHttpHeaders, error: ProviderError): AttemptResult {
+  return errorAnswer(input, error.status ?? 502, headers, Buffer.alloc(0), () => error);
+}
+
+function readError(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): AttemptResult {
+  return errorAnswer(input, status, headers, bytes, () => input.translation.decodeError(status, bytes.toString()));
+}
+
+function errorAnswer(
+  input: AttemptInput,
+  status: number,
+  headers: IncomingHttpHeaders,
+  bytes: Buffer,
+  decode: () => ProviderError,
+): AttemptResult {
+  const { body, error } = errorBody(status, bytes, decode, input.secrets);
+  const { code, type } = error.error;
+  const errorCode = isHopeless(type) ? type : code;
+  const head = headOf(input, status, headers);
+  if (isHopeless(errorCode)) head.headers['x-should-retry'] = 'false';
+  // What the body tells, where no header does.
+  if (error.retryAfterMs !== undefined && readRetryAfter(head.headers, 0) === null) {
+    head.headers['retry-after-ms'] = String(Math.ceil(error.retryAfterMs));
+  }
+  const answer: JsonAnswer = {
+    ...head,
+    kind: 'json',
+    body,
+    contentType: 'application/json',
+    usage: null,
+    model: null,
+    finishReason: null,
+  };
+  return { answer, errorCode };
+}

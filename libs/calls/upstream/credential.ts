@@ -1,0 +1,22 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Target } from '#libs/calls/call.ts';
+
+/** What no text of the provider may repeat. */
+export function secretsOf({ apiKey, secrets }: Target): string[] {
+  const texts = apiKey ? [apiKey.reveal()] : [];
+  for (const name in secrets) {
+    const text = secrets[name]?.reveal();
+    if (text !== undefined && text !== texts[0]) texts.push(text);
+  }
+  return texts;
+}
+
+/** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
+export function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
+  if (secretOrigin === null || origin === secretOrigin) return;
+  throw new GatewayError(
+    'invalid_request',
+    'credential_origin_mismatch',
+    `The credential of ${label} is stored for ${secretOrigin} and is not sent to ${origin}: store one for that host.`,
+  );
+}

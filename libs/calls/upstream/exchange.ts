@@ -1,0 +1,205 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Dispatcher } from 'undici';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { OutboundRequest } from '#libs/providers/provider.ts';
+import type { Timeouts } from '#libs/calls/call.ts';
+import type { CallHandler, ConnectingCall } from './connection-call.ts';
+import type { Egress } from './egress.ts';
+import type { Faults } from './provider-faults.ts';
+
+/** Hold on the answer while it comes in. */
+export type Flow = {
+  pause: () => void;
+  resume: () => void;
+  /** Ends the exchange as failed; its socket is closed. */
+  abort: (error: GatewayError) => void;
+  /**
+   * Ends the exchange as done although the answer may go on (a stream after `[DONE]`): no deadline or abort counts any
+   * more, and a provider that does not close within a second is cut off.
+   */
+  finish: () => void;
+  /** The answer is there, or a stream has begun: `answerMs` counts no more. */
+  answered: () => void;
+};
+
+/** Where an answer goes: `head` once, `data` any number of times, then exactly one of `end` and `fail`, unless finished. */
+export type Sink = {
+  head: (status: number, headers: IncomingHttpHeaders, flow: Flow) => void;
+  data: (chunk: Buffer) => void;
+  end: () => void;
+  fail: (error: GatewayError) => void;
+  /** The provider had closed the idle socket: the request goes out once more. Before `head`, once at most. */
+  resent?: () => void;
+};
+
+const lingerMs = 1_000;
+/** A server that says every ten seconds that it is still at it (102) may do so for as long as an answer may take. */
+const interimAnswersMax = 200;
+
+/**
+ * Sends one request and feeds the answer to the sink. Whatever goes wrong arrives as one GatewayError at `fail`:
+ * provider_failed, provider_timeout, `call_aborted` when the signal fires, or what the sink's own methods throw.
+ * Never throws, never retries, follows no redirect.
+ */
+export function startExchange(
+  egress: Egress,
+  outbound: OutboundRequest,
+  options: {
+    timeouts: Timeouts;
+    signal: AbortSignal;
+    faults: () => Faults;
+    workspaceId: string | undefined;
+    /** As of `CallOptions`. */
+    isRepeatable?: boolean;
+  },
+  sink: Sink,
+): void {
+  const { timeouts, signal, faults, workspaceId, isRepeatable } = options;
+  let phase: 'waiting' | 'sent' | 'answering' | 'finished' | 'closed' = 'waiting';
+  let controller: Dispatcher.DispatchController | null = null;
+  let connecting: ConnectingCall | null = null;
+  let interimAnswers = 0;
+
+  const close = (): void => {
+    phase = 'closed';
+    clearTimeout(timer);
+    clearTimeout(answerTimer);
+    signal.removeEventListener('abort', onAbort);
+  };
+  const fail = (error: GatewayError): void => {
+    if (phase === 'closed') return;
+    const told = phase === 'finished';
+    close();
+    if (!told) sink.fail(error);
+  };
+  const abort = (error: GatewayError): void => {
+    fail(error);
+    if (controller === null) connecting?.abort(error);
+    else controller.abort(error);
+  };
+  const onAbort = (): void => abort(faults().callerLeft());
+
+  // One timer serves two deadlines: until a connection is there, then for the rest of the attempt.
+  const firstMs = Math.min(timeouts.connectMs, timeouts.totalMs);
+  let timer = setTimeout(() => {
+    if (phase === 'waiting') return abort(faults().connectTimeout(firstMs));
+    timer = setTimeout(() => abort(faults().totalTimeout(timeouts.totalMs)), timeouts.totalMs - firstMs);
+  }, firstMs);
+
+  const { answerMs } = timeouts;
+  const answerTimer =
+    answerMs === undefined ? undefined : setTimeout(() => abort(faults().answerTimeout(answerMs)), answerMs);
+
+  const flow: Flow = {
+    answered: () => clearTimeout(answerTimer),
+    pause: () => controller?.pause(),
+    resume: () => controller?.resume(),
+    abort,
+    finish: () => {
+      if (phase === 'closed' || phase === 'finished') return;
+      close();
+      phase = 'finished';
+      timer = setTimeout(() => abort(faults().callerLeft()), lingerMs);
+    },
+  };
+
+  const guarded = (step: () => void): void => {
+    try {
+      step();
+    } catch (error) {
+      abort(error instanceof GatewayError ? error : faults().unreadable(error));
+    }
+  };
+
+  const handler = {
+    onConnecting: (call) => {
+      connecting = call;
+      if (phase === 'closed') call.abort(faults().callerLeft());
+    },
+    onRequestStart: (started) => {
+      if (phase === 'closed') return started.abort(faults().callerLeft());
+      controller = started;
+      phase = 'sent';
+    },
+    onResent: () => {
+      if (phase !== 'sent') return;
+      controller = null;
+      phase = 'waiting';
+      sink.resent?.();
+    },
+    onResponseStart: (_controller, status, headers) => {
+      if (phase !== 'sent') return;
+      if (status < 200) {
+        interimAnswers += 1;
+        if (interimAnswers > interimAnswersMax) abort(faults().invalid('sent interim answers (1xx) without end'));
+        return;
+      }
+      phase = 'answering';
+      guarded(() => {
+        if (isNoStatus(status))
+          throw faults().invalid(`answered with the status ${status}, which is none of a provider's`);
+        sink.head(status, headers, flow);
+      });
+    },
+    onResponseData: (_controller, chunk) => {
+      if (phase === 'answering') guarded(() => sink.data(chunk));
+    },
+    onResponseEnd: () => {
+      const told = phase === 'finished' || phase === 'closed';
+      close();
+      if (told) return;
+      try {
+        sink.end();
+      } catch (error) {
+        sink.fail(error instanceof GatewayError ? error : faults().unreadable(error));
+      }
+    },
+    onResponseError: (_controller, error) => fail(describe(error, phase === 'answering', timeouts, faults)),
+  } satisfies CallHandler;
+
+  if (signal.aborted) return fail(faults().callerLeft());
+  signal.addEventListener('abort', onAbort, { once: true });
+  egress.dispatch(
+    {
+      origin: outbound.origin,
+      workspaceId,
+      isRepeatable,
+      path: outbound.path,
+      method: outbound.method,
+      headers: outbound.headers,
+      body: outbound.body,
+      headersTimeout: timeouts.headersMs,
+      bodyTimeout: timeouts.idleMs,
+    },
+    handler,
+  );
+}
+
+/** Beyond what HTTP has, or one of the gateway's own, which say that a guardrail was not passed. */
+const isNoStatus = (status: number): boolean => status > 599 || status === 246 || status === 446;
+
+function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {
+  if (error instanceof GatewayError) return error;
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  if (code === 'UND_ERR_CONNECT_TIMEOUT') return faults().connectTimeout(timeouts.connectMs);
+  if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults().headersTimeout(timeouts.headersMs);
+  if (code === 'UND_ERR_BODY_TIMEOUT') return faults().idleTimeout(timeouts.idleMs);
+  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return faults().stopping();
+  if (code === 'UND_ERR_INVALID_ARG') {
+    return new GatewayError(
+      'invalid_request',
+      'invalid_header',
+      'The request cannot be sent: its credential, path or a header holds characters that HTTP does not allow.',
+    );
+  }
+  if (code === 'UND_ERR_HEADERS_OVERFLOW' || (error instanceof Error && error.name === 'HTTPParserError')) {
+    return faults().invalid('broke the rules of HTTP');
+  }
+  if (answering) return faults().truncated(error);
+  return isLostConnection(code) ? faults().connectionLost(error) : faults().unreachable(error);
+}
+
+/** The connection stood and the request may have been received. */
+function isLostConnection(code: string): boolean {
+  return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
+}

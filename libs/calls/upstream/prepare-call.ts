@@ -1,0 +1,161 @@
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { MemberEdits } from '#libs/kernel/json-members.ts';
+import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
+import { namesForHeader, pickHeaders } from './answer-headers.ts';
+import { defaultTimeouts, type Attempt, type ForwardRequest, type Limits, type Target } from '#libs/calls/call.ts';
+import type { AttemptInput } from './attempt.ts';
+import { authorize } from './authorize.ts';
+import { checkOrigin, secretsOf } from './credential.ts';
+import { editedBody } from './edited-body.ts';
+import type { AnswerThreads } from './answer-threads.ts';
+import type { Egress } from './egress.ts';
+import { fetchResources } from './fetch-resources.ts';
+import { createHoldToJsonObject, type HoldToJsonObject } from './hold-to-json-object.ts';
+import { lazyFaultsOf } from './provider-faults.ts';
+
+type Deps = {
+  egress: Egress;
+  clock: Clock;
+  limits: Limits;
+  providers: (id: string) => Provider | undefined;
+  threads: AnswerThreads | undefined;
+  /** Aborted when this process begins no more calls. */
+  stopping: AbortSignal;
+};
+
+const noEdits = {};
+const modelsBytesMax = 4_194_304;
+const noResources: ReadonlyMap<string, Resource> = new Map();
+
+type PreparedCall = {
+  /** One attempt's request; a promise where something has to be fetched for it first (a token, an image). */
+  nextInput: () => AttemptInput | Promise<AttemptInput>;
+  /** What each outcome has to pass, of a call that asks for a JSON object in words; such a call is never streamed. */
+  hold: HoldToJsonObject | null;
+};
+
+/**
+ * Makes a call ready to be sent, so far as that is the same for each of its attempts.
+ * Throws everything that can be refused before a connection is opened: invalid_request, unsupported_operation, or
+ * `shutting_down`.
+ */
+export function prepareCall(
+  { egress, clock, limits, providers, threads, stopping }: Deps,
+  request: ForwardRequest,
+  target: Target,
+  attempts: readonly Attempt[],
+): PreparedCall {
+  const { provider, translation } = findTranslation(providers, request, target);
+  egress.check(target.baseUrl);
+  const secrets = secretsOf(target);
+  const faults = lazyFaultsOf(target.label, secrets);
+  if (stopping.aborted) throw faults().stopping();
+  const wanted = toCall(request, target, provider);
+  const isInWords = translation.asksForJsonInWords?.(wanted) === true;
+  const call: Call = isInWords ? { ...wanted, stream: false, includeUsage: false } : wanted;
+  const hold = isInWords ? createHoldToJsonObject(faults) : null;
+  const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
+  const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
+  const { workspaceId } = target;
+  const { memory } = request;
+  const base = {
+    egress,
+    limits: callLimits,
+    provider,
+    translation,
+    call,
+    timeouts,
+    faults,
+    secrets,
+    workspaceId,
+    memory,
+    threads,
+    attempts,
+  };
+  const encode = (ready: Call): AttemptInput | Promise<AttemptInput> => {
+    const outbound = translation.encode(ready, target);
+    checkOrigin(target, outbound.origin);
+    if (outbound.dropped?.length && request.unsupportedParams === 'refuse') throw cannotTake(target, outbound.dropped);
+    outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+    if (request.forwardHeaders) addForwarded(outbound.headers, request);
+    const input = { ...base, call: ready, outbound, signal: request.signal };
+    if (!provider.authorize) return input;
+    const tools = { egress, clock, signal: request.signal, faults, secrets };
+    return authorize(provider, outbound, target, tools).then(() => input);
+  };
+  const urls = translation.resourcesOf?.(call);
+  if (!urls?.length) return { nextInput: () => encode(call), hold };
+  let fetched: Promise<Call> | undefined;
+  const nextInput = (): Promise<AttemptInput> => {
+    fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId, memory }).then((resources) => ({
+      ...call,
+      resources,
+    }));
+    return fetched.then(encode);
+  };
+  return { nextInput, hold };
+}
+
+function findTranslation(
+  providers: (id: string) => Provider | undefined,
+  { operation }: ForwardRequest,
+  target: Target,
+): { provider: Provider; translation: Translation } {
+  const provider = providers(target.provider);
+  if (!provider) {
+    throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
+  }
+  const translation = provider.operations[operation];
+  if (!translation) {
+    throw new GatewayError(
+      'unsupported_operation',
+      'unsupported_operation',
+      `The provider ${provider.id} has no ${operation} operation.`,
+    );
+  }
+  return { provider, translation };
+}
+
+/** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
+function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
+  const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
+  for (const name of forwardHeaders) {
+    const value = headers[name];
+    if (value === undefined || taken.has(name)) continue;
+    taken.add(name);
+    out.push(name, value);
+  }
+}
+
+const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'unsupported_parameter',
+    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+      "out, or allow parameters to be dropped (the config's unsupported_params).",
+    { param: dropped[0] ?? null },
+  );
+
+function toCall(request: ForwardRequest, target: Target, provider: Provider): Call {
+  const { operation, body, stream, includeUsage } = request;
+  let { parsed } = request;
+  const renamed = target.model !== undefined && target.model !== request.model;
+  const edits: MemberEdits = renamed
+    ? { ...request.edits, model: JSON.stringify(target.model) }
+    : (request.edits ?? noEdits);
+  return {
+    operation,
+    body,
+    edits,
+    stream,
+    includeUsage,
+    strict: request.strict ?? true,
+    resources: noResources,
+    headers: pickHeaders(request.headers, provider.clientHeaders),
+    json: () => {
+      parsed ??= JSON.parse(body.toString()) as Readonly<Record<string, unknown>>;
+      return editedBody(body, edits, parsed);
+    },
+  };
+}
