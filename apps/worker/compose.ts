@@ -5,7 +5,7 @@ import { createBatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue, closeQueue } from '#libs/batches/batch-queues.ts';
 import { closeBatch } from '#libs/batches/close-batch.ts';
 import { createDispatcher } from '#libs/batches/dispatch-chunks.ts';
-import { createFinishSmall } from '#libs/batches/finish-small.ts';
+import { createFinishSmallBatch } from '#libs/batches/finish-small-batch.ts';
 import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
@@ -27,7 +27,7 @@ import { createPlatform } from '../platform/compose.ts';
 import type { WorkerConfig } from './config.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
-import { createChores, maintenanceQueue } from './jobs/maintenance.ts';
+import { createMaintenance, maintenanceQueue } from './jobs/maintenance.ts';
 import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
@@ -124,11 +124,14 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     isCrowded: () => chunkWorker?.isCrowded() === true || ranges.stats().waiting > 0,
     isLogFull: () => requestLog.isFull(),
     inputBlob,
-    finishSmall: createFinishSmall({ finalise: (batch, signal) => batchFiles.finalise(batch, signal), logger }),
+    finishSmallBatch: createFinishSmallBatch({
+      finalise: (batch, signal) => batchFiles.finalise(batch, signal),
+      logger,
+    }),
     onChunkDone: () => dispatcher.wake(),
     logger,
   });
-  const chores = createChores(
+  const runMaintenance = createMaintenance(
     [
       { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
       { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },
@@ -159,7 +162,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         run: () => blobs.sweep({ olderThanMs: 86_400_000, findReferenced: (names) => findReferencedBlobs(db, names) }),
       },
     ],
-    { now: Date.now, onError: (chore, error) => logger.error({ err: error, chore }, 'chore failed') },
+    { now: Date.now, onError: (task, error) => logger.error({ err: error, task }, 'maintenance task failed') },
   );
   /** Idempotency keys are kept at least a day. */
   async function forgetCommandResults(): Promise<void> {
@@ -174,14 +177,14 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     name: 'jobs',
     async start() {
       await batchFiles.work(stopping.signal);
-      await queue.work(closeQueue, { concurrency: 1, outlastOutages: true }, async (job) => {
+      await queue.work(closeQueue, { concurrency: 1, retryOutages: true }, async (job) => {
         await closeBatch({ db, eventLog, queue, releaseTarget }, job.payload.batch_id, job.id);
       });
       const limits = { concurrency: chunksTotal, concurrencyOfGroup: chunksOfBatch };
       chunkWorker = queue.workInGroups(chunkQueue, limits, (job) => runner.run(job));
       await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
       await queue.work(maintenanceQueue, { concurrency: 1 }, (job) =>
-        chores(AbortSignal.any([job.signal, stopping.signal])),
+        runMaintenance(AbortSignal.any([job.signal, stopping.signal])),
       );
     },
     stop() {

@@ -28,10 +28,10 @@ async function countOpen(
 }
 
 // More transactions than there are connections to the database: so many that do not see each other stay within the limit.
-const unseenMax = 500;
+const concurrentMax = 500;
 
 /** Until the end of the transaction no other one near a limit of the workspace counts: it will see what this one adds. */
-async function countAlone(
+async function countExclusively(
   tx: Transaction<Database>,
   workspaceId: string,
   limits: BatchLimits,
@@ -43,12 +43,12 @@ async function countAlone(
 /**
  * Throws rate_limited when a workspace has as much open as it may; to be asked in the transaction that opens the batch. Far
  * from the limit nobody waits for another; near it they come one after the other, so that it is never passed. Lines of a
- * file count once it was checked (`hasRoomForLines`).
+ * file count once it was checked (`canQueueLines`).
  */
 export async function admitBatch(tx: Transaction<Database>, workspaceId: string, limits: BatchLimits): Promise<void> {
   let open = await countOpen(tx, workspaceId, limits.openBatchesMax);
-  const isNear = open.batches + unseenMax >= limits.openBatchesMax;
-  if (isNear && open.batches < limits.openBatchesMax) open = await countAlone(tx, workspaceId, limits);
+  const isNear = open.batches + concurrentMax >= limits.openBatchesMax;
+  if (isNear && open.batches < limits.openBatchesMax) open = await countExclusively(tx, workspaceId, limits);
   const { batches, lines } = open;
   if (batches >= limits.openBatchesMax) {
     const message = `This workspace has ${batches} batches that have not ended, as many as it may. Create this one when some have.`;
@@ -65,7 +65,7 @@ export async function admitBatch(tx: Transaction<Database>, workspaceId: string,
  * begins it. Near the limit, as `admitBatch`; by what is begun elsewhere in the same moment without that, the limit may be
  * passed, by a five-hundredth each.
  */
-export async function hasRoomForLines(
+export async function canQueueLines(
   tx: Transaction<Database>,
   workspaceId: string,
   lineCount: number,
@@ -73,6 +73,7 @@ export async function hasRoomForLines(
 ): Promise<boolean> {
   let { lines } = await countOpen(tx, workspaceId, limits.openBatchesMax);
   if (lines + lineCount > limits.queuedLinesMax) return false;
-  if (lines + lineCount > limits.queuedLinesMax / unseenMax) ({ lines } = await countAlone(tx, workspaceId, limits));
+  if (lines + lineCount > limits.queuedLinesMax / concurrentMax)
+    ({ lines } = await countExclusively(tx, workspaceId, limits));
   return lines + lineCount <= limits.queuedLinesMax;
 }

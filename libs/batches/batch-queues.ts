@@ -27,7 +27,7 @@ const patient = { retryDelay: 1, retryBackoff: true, retryDelayMax: 10 };
  * The `priority` of validate and finalise jobs of small batches. Workers have room for them that large batches, whose jobs
  * take minutes, cannot take; and those have room of their own, so that many small ones do not keep them out either.
  */
-export const smallLane = 1;
+export const smallBatchPriority = 1;
 /** An input file that is checked in a moment. */
 export const smallInputBytes = 1_048_576;
 

@@ -98,7 +98,7 @@ const commands = {
   'settle the last': { type: 'settle', settled: settled(9, 1), openChunks: 1 },
   'settle nothing new': { type: 'settle', settled: null, openChunks: 1 },
   'record redelivery': { type: 'record_redelivery', chunk: 1, attempt: 2, unsettled: 5 },
-  'put off chunk': { type: 'put_off_chunk', chunk: 1, unsettled: 5, resumeAt: new Date(0) },
+  'put off chunk': { type: 'snooze_chunk', chunk: 1, unsettled: 5, resumeAt: new Date(0) },
   cancel: { type: 'cancel' },
   'close with open chunks': { type: 'close', openChunks: 1 },
   'close drained': { type: 'close', openChunks: 0 },

@@ -85,7 +85,7 @@ export type BatchCommand =
   | { type: 'fail_validation'; errors: BatchError[] }
   | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
-  | { type: 'put_off_chunk'; chunk: number; unsettled: number; resumeAt: Date }
+  | { type: 'snooze_chunk'; chunk: number; unsettled: number; resumeAt: Date }
   | { type: 'cancel' }
   /** Asked at the deadline, after a cancel and ten minutes after it: is there a reason to stop taking results? */
   | { type: 'close'; openChunks: number }
@@ -128,7 +128,7 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       const { type: _type, ...data } = command;
       return takesResults(batch) ? [{ type: 'batch.chunk_redelivered', data }] : [];
     }
-    case 'put_off_chunk': {
+    case 'snooze_chunk': {
       const { chunk, unsettled, resumeAt } = command;
       const data = { chunk, unsettled, resume_at: resumeAt.toISOString() };
       return batch.status === 'in_progress' ? [{ type: 'batch.chunk_put_off', data }] : [];

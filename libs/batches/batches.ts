@@ -9,9 +9,9 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { admitBatch, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { closeQueue, smallInputBytes, smallLane, validateQueue } from './batch-queues.ts';
+import { closeQueue, smallInputBytes, smallBatchPriority, validateQueue } from './batch-queues.ts';
 import { dropPendingChunks } from './close-batch.ts';
-import { hastenChunks } from './put-off-chunk.ts';
+import { wakeSnoozedChunks } from './snooze-chunk.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 
 export type NewBatch = {
@@ -78,7 +78,7 @@ export function createBatches(deps: {
           },
         ]);
         const isSmall = batch.inputBytes === null || batch.inputBytes <= smallInputBytes;
-        await queue.enqueue(unit.tx, validateQueue, { batch_id: id }, isSmall ? { priority: smallLane } : {});
+        await queue.enqueue(unit.tx, validateQueue, { batch_id: id }, isSmall ? { priority: smallBatchPriority } : {});
         return { status: 200, body: toOpenAiBatch(row) };
       });
       return { batch: result.body, replayed: result.replayed };
@@ -114,7 +114,7 @@ export function createBatches(deps: {
         const after = await unit.append(batchModel, id, events);
         if (events.length === 0) return after;
         await dropPendingChunks(unit.tx, id);
-        await hastenChunks(unit.tx, id);
+        await wakeSnoozedChunks(unit.tx, id);
         // Where nothing is running. Else the last chunk ends it, or housekeeping when the patience with lines is over.
         await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
         if (isTerminal(after.status)) await deps.releaseTarget(unit, after);

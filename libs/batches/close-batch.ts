@@ -4,7 +4,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, isTerminal } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { enqueueFinalise } from './finish-small.ts';
+import { enqueueFinalise } from './finish-small-batch.ts';
 import { countOpenChunks } from './settle-group.ts';
 
 /**
@@ -37,7 +37,7 @@ export async function closeBatch(
     const after = await unit.append(batchModel, batchId, events);
     await dropPendingChunks(unit.tx, batchId);
     if (after.status === 'finalizing') {
-      await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { isTaken: false });
+      await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { finishesHere: false });
     }
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
   });

@@ -5,7 +5,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import { backFromWaiting } from '#libs/queue/group-worker.ts';
+import { snoozedPriority } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue } from './batch-queues.ts';
@@ -22,7 +22,7 @@ export function chunkJobId(batchId: string, chunk: number, generation: number): 
 const immediateMs = 100 * 365 * 86_400_000;
 
 /** In which order the chunks of batches are released: immediate ones first, and the oldest of each kind first. */
-export function releaseOrder(batch: Pick<BatchRow, 'completion_window' | 'created_at'>): Date {
+export function dispatchOrder(batch: Pick<BatchRow, 'completion_window' | 'created_at'>): Date {
   return new Date(batch.created_at.getTime() - (batch.completion_window === 'immediate' ? immediateMs : 0));
 }
 
@@ -62,7 +62,7 @@ export function createDispatcher(deps: {
       woken = new AbortController();
       const soonestMs = performance.now() + passEveryMs;
       try {
-        if ((await releaseChunks(db, queue, readyJobs)) > 0) deps.onReady();
+        if ((await enqueueChunks(db, queue, readyJobs)) > 0) deps.onReady();
       } catch (error) {
         if (isTransient(error)) logger.warn({ err: error }, 'dispatcher waits for the database');
         else logger.error({ err: error }, 'dispatcher failed');
@@ -89,7 +89,7 @@ export function createDispatcher(deps: {
 type PendingChunk = { batch_id: string; chunk: number; generation: number };
 
 /** Room for first jobs of batches beside the rest: those of many that hang must not keep out one that does not. */
-const roomForFirst = 4;
+const firstJobFactor = 4;
 /** Batches that are given chunks in one pass; the next pass comes soon. */
 const batchesOfPassMax = 64;
 
@@ -97,19 +97,19 @@ const batchesOfPassMax = 64;
  * Releases as many pending chunks as the queue has room for; returns how many jobs may be claimed now. Immediate batches
  * come before those that may wait up to a day, older ones before younger.
  */
-export async function releaseChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
+export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
   return await db.transaction().execute(async (tx) => {
     const { rows: waiting } = await sql<{ batch_id: string; jobs: number; ready: number; fresh: number }>`
       select data ->> 'batch_id' as batch_id, count(*)::int as jobs,
         (count(*) filter (where start_after <= now()))::int as ready,
-        (count(*) filter (where priority > ${backFromWaiting}))::int as fresh
+        (count(*) filter (where priority > ${snoozedPriority}))::int as fresh
       from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked group by 1`.execute(tx);
     const ready = waiting.reduce((sum, row) => sum + row.ready, 0);
     // Those that come back from being put off take no room here: of a few throttled batches there may always be as many
     // as that, and no other batch would ever be given a job.
     const space = readyJobs.ofAll - waiting.reduce((sum, row) => sum + row.fresh, 0);
     // Where other batches have taken it, there is more for those that have no job there at all.
-    const [ofBatch, room] = space > 0 ? [readyJobs.ofBatch, space] : [1, space + roomForFirst * readyJobs.ofAll];
+    const [ofBatch, room] = space > 0 ? [readyJobs.ofBatch, space] : [1, space + firstJobFactor * readyJobs.ofAll];
     if (room <= 0) return ready;
     // A batch's jobs that are put off count too: what they wait for is the matter with all of its lines, as a rule.
     const full = waiting.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);

@@ -9,7 +9,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { splitChunk } from '#libs/validation/json-lines.ts';
 import { decideBatch, isTerminal, type BatchOutcome } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
-import { dropRemains } from './finish-small.ts';
+import { cleanUpEndedBatch } from './finish-small-batch.ts';
 import { resultLine, unansweredMessages } from './result-line.ts';
 import { resultsBucket } from './results-bucket.ts';
 
@@ -229,7 +229,7 @@ async function finish(
       await deps.recordFile(unit, { id, filename, blob, expiresAfterSeconds: batch.output_expires_after_seconds });
     }
     const after = await unit.append(batchModel, batch.id, events);
-    await dropRemains(unit.tx, batch.id);
+    await cleanUpEndedBatch(unit.tx, batch.id);
     if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
     return after;
   });

@@ -5,8 +5,8 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
-import { closeOverdue, dropOldCloseJobs } from './close-overdue.ts';
-import { replaceLostJobs, returnLostChunks } from './lost-jobs.ts';
+import { enqueueCloseJobs, deleteOldCloseJobs } from './enqueue-close-jobs.ts';
+import { replaceLostJobs, resetLostChunks } from './lost-jobs.ts';
 
 // What a deadline, or the ten minutes after a cancel, may be late by.
 const overdueEveryMs = 1_000;
@@ -38,7 +38,7 @@ export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue
   return {
     name: 'batch housekeeping',
     start() {
-      overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => closeOverdue(db, queue));
+      overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => enqueueCloseJobs(db, queue));
       repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairAlone(db, queue, logger));
     },
     async stop() {
@@ -55,9 +55,9 @@ async function repairAlone(db: Kysely<Database>, queue: JobQueue, logger: Logger
       select pg_try_advisory_lock(hashtextextended('batch housekeeping', 0)) as held`.execute(session);
     if (rows[0]?.held !== true) return;
     try {
-      await returnLostChunks(session, queue, logger);
+      await resetLostChunks(session, queue, logger);
       await replaceLostJobs(session, queue, logger);
-      await dropOldCloseJobs(session);
+      await deleteOldCloseJobs(session);
     } finally {
       await sql`select pg_advisory_unlock(hashtextextended('batch housekeeping', 0))`.execute(session);
     }

@@ -7,7 +7,7 @@ import { chunkJobId } from './dispatch-chunks.ts';
 
 // Work whose job is gone: a queue restored from a backup, an operator's delete, a job that was tried 10,000 times.
 
-type ReleasedChunk = { batch_id: string; chunk: number; generation: number };
+type EnqueuedChunk = { batch_id: string; chunk: number; generation: number };
 
 /** Chunks that are looked at in one transaction, and of lost ones those that are mended in it. */
 const pageSize = 1_000;
@@ -16,24 +16,24 @@ const pageSize = 1_000;
  * Makes chunks pending again whose job no longer exists; a batch must not stand still because a job was lost. Where no
  * more lines are started, such a chunk is done, and what waits for it is told. Returns how many were lost.
  */
-export async function returnLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
+export async function resetLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
   let lost = 0;
   let after = { batch_id: '', chunk: -1 };
   for (;;) {
-    const { rows: page } = await sql<ReleasedChunk>`
+    const { rows: page } = await sql<EnqueuedChunk>`
       select batch_id, chunk, generation from batch_chunk
       where state = 'released' and (batch_id, chunk) > (${after.batch_id}, ${after.chunk}::int)
       order by batch_id, chunk limit ${pageSize}`.execute(db);
     const suspects = await withoutJob(db, page);
     // Only now under a lock, and asked once more: a chunk and its job change in one transaction.
-    if (suspects.length > 0) lost += await db.transaction().execute((tx) => mendChunks(tx, queue, logger, suspects));
+    if (suspects.length > 0) lost += await db.transaction().execute((tx) => resetChunks(tx, queue, logger, suspects));
     const last = page.at(-1);
     if (!last || page.length < pageSize) return lost;
     after = last;
   }
 }
 
-async function withoutJob<Chunk extends ReleasedChunk>(
+async function withoutJob<Chunk extends EnqueuedChunk>(
   db: Kysely<Database>,
   chunks: readonly Chunk[],
 ): Promise<Chunk[]> {
@@ -47,13 +47,13 @@ async function withoutJob<Chunk extends ReleasedChunk>(
   return chunks.filter((_row, index) => !live.has(ids[index] as string));
 }
 
-async function mendChunks(
+async function resetChunks(
   tx: Transaction<Database>,
   queue: JobQueue,
   logger: Logger,
-  suspects: readonly ReleasedChunk[],
+  suspects: readonly EnqueuedChunk[],
 ): Promise<number> {
-  const { rows } = await sql<ReleasedChunk & { status: BatchStatus }>`
+  const { rows } = await sql<EnqueuedChunk & { status: BatchStatus }>`
     select batch_chunk.batch_id, batch_chunk.chunk, batch_chunk.generation, batch.status
     from unnest(${suspects.map((row) => row.batch_id)}::text[], ${suspects.map((row) => row.chunk)}::int[])
       as suspect (batch_id, chunk)

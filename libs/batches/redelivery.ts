@@ -23,12 +23,12 @@ export type Redelivery =
   | { action: 'poison'; chunk: ChunkRow; line: number; settled: ReadonlySet<number> };
 
 /** So many claims in a row without a new row cut a chunk in two. */
-const fruitlessBeforeSplit = 2;
+const failedClaimsBeforeSplit = 2;
 /**
  * So many end a line that stands alone. More than for a split, because here a user's line is given up: a machine that
  * crashes for another reason, a few times while one long answer is awaited, must not look like the line's doing.
  */
-const fruitlessBeforePoison = 5;
+const failedClaimsBeforePoison = 5;
 
 /** Whether a claim is not the first of its chunk: the queue counts its own, the generation those of lost or split jobs. */
 export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryCount: number }): boolean =>
@@ -39,7 +39,7 @@ export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryC
  * asks which lines have rows, and, when claim after claim brought no new row, cuts the chunk until the line that kills
  * its worker stands alone. A chunk that a living worker gave back does not count.
  */
-export async function takeUpRedelivered(
+export async function resumeRedelivered(
   deps: { eventLog: EventLog; queue: JobQueue },
   batch: BatchRow,
   chunkNumber: number,
@@ -61,20 +61,20 @@ export async function takeUpRedelivered(
       await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
     }
     const before = chunk.redeliveries_without_progress;
-    const fruitless = settled.size > chunk.settled_lines ? 0 : chunk.handed_back ? before : before + 1;
-    if (fruitless >= fruitlessBeforeSplit && unsettled > 1) {
+    const failedClaims = settled.size > chunk.settled_lines ? 0 : chunk.handed_back ? before : before + 1;
+    if (failedClaims >= failedClaimsBeforeSplit && unsettled > 1) {
       await splitChunk(unit, chunk, settled);
       await deps.queue.complete(unit.tx, chunkQueue, job);
       return { action: 'drop' };
     }
     const isAlone = unsettled === 1;
-    const isPoison = isAlone && fruitless >= fruitlessBeforePoison;
+    const isPoison = isAlone && failedClaims >= failedClaimsBeforePoison;
     // Two lines that die together each time cannot be told apart: from here on only one of them is called at a time, and
     // what dies while it waits for that has not been tried.
-    const isSuspect = isAlone && !isPoison && fruitless >= fruitlessBeforeSplit;
+    const isSuspect = isAlone && !isPoison && failedClaims >= failedClaimsBeforeSplit;
     await unit.tx
       .updateTable('batch_chunk')
-      .set({ handed_back: isSuspect, settled_lines: settled.size, redeliveries_without_progress: fruitless })
+      .set({ handed_back: isSuspect, settled_lines: settled.size, redeliveries_without_progress: failedClaims })
       .where('batch_id', '=', chunk.batch_id)
       .where('chunk', '=', chunk.chunk)
       .execute();

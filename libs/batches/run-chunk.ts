@@ -13,9 +13,9 @@ import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
-import { putOffChunk } from './put-off-chunk.ts';
-import { isRedelivered, takeUpRedelivered, type ChunkRow } from './redelivery.ts';
-import type { FinishSmall } from './finish-small.ts';
+import { snoozeChunk } from './snooze-chunk.ts';
+import { isRedelivered, resumeRedelivered, type ChunkRow } from './redelivery.ts';
+import type { FinishSmallBatch } from './finish-small-batch.ts';
 import type { LineWaits } from './line-waits.ts';
 import { runLines } from './run-lines.ts';
 import { prepareSettling } from './settle-group.ts';
@@ -55,7 +55,7 @@ type Deps = {
   isLogFull: () => boolean;
   /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
   inputBlob: (batch: BatchRow) => Promise<string>;
-  finishSmall: FinishSmall;
+  finishSmallBatch: FinishSmallBatch;
   /** A chunk is done: the dispatcher may release another. */
   onChunkDone: () => void;
   logger: Logger;
@@ -254,7 +254,7 @@ async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>, { batch, chunk
     const lines = await readLines(deps, batch, chunk);
     return { action: 'run', batch, chunk, lines, settled: new Set(), poison: null, isSuspect: false };
   }
-  const redelivery = await takeUpRedelivered(deps, batch, job.payload.chunk, job);
+  const redelivery = await resumeRedelivered(deps, batch, job.payload.chunk, job);
   if (redelivery.action === 'drop' || redelivery.action === 'stop') return redelivery;
   const lines = await readLines(deps, batch, redelivery.chunk);
   const { chunk: known, settled } = redelivery;
@@ -280,7 +280,7 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
   else if (end.kind === 'stopped') await handBack(deps, run);
   else if (end.kind === 'putOff') {
     await settler.flush();
-    await putOffChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
+    await snoozeChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
     const until = new Date(end.resumeAtMs).toISOString();
     deps.logger.info({ batch_id: batch.id, chunk: chunk.chunk, until }, 'chunk is put off: all of its lines wait');
   } else await closeChunk(run, chunk);
@@ -305,7 +305,7 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
 async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await settler.flush();
   await markHandedBack(deps.db, job.payload);
-  await deps.queue.giveBack(chunkQueue, job, 'the worker was told to stop');
+  await deps.queue.handBack(chunkQueue, job, 'the worker was told to stop');
 }
 
 /** What comes next is no crash, and must not count against the chunk's lines; `false`: from now on it is one. */

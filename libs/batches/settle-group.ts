@@ -6,7 +6,7 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import { chunkQueue } from './batch-queues.ts';
-import { enqueueFinalise, isSmall, type FinishSmall } from './finish-small.ts';
+import { enqueueFinalise, isSmall, type FinishSmallBatch } from './finish-small-batch.ts';
 import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
 import { resultsRoot } from './results-root.ts';
 
@@ -25,7 +25,7 @@ export type SettleDeps = {
   eventLog: EventLog;
   queue: JobQueue;
   logger: Logger;
-  finishSmall: FinishSmall;
+  finishSmallBatch: FinishSmallBatch;
   /** Aborts when the process is out of time. */
   signal: AbortSignal;
 };
@@ -65,7 +65,7 @@ export async function settleGroup(
     const after = await decideAndAppend(deps.queue, unit, batch, inserted);
     return { outcomes, done: after.status === 'finalizing' && isSmall(after) ? after : null };
   });
-  if (done) await deps.finishSmall(done, deps.signal);
+  if (done) await deps.finishSmallBatch(done, deps.signal);
   return outcomes;
 }
 
@@ -175,7 +175,7 @@ async function decideAndAppend(
   const events = decideBatch(batch, { type: 'settle', settled, openChunks }, unit.now);
   const after = await unit.append(batchModel, batch.id, events);
   if (after.status === 'finalizing') {
-    await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { isTaken: true });
+    await enqueueFinalise({ queue, tx: unit.tx, now: unit.now }, after, { finishesHere: true });
   }
   return after;
 }

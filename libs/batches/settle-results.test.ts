@@ -18,7 +18,7 @@ test('flush ends when what was added before it is committed, also while other ch
     {
       eventLog: eventLog as never,
       queue: {} as never,
-      finishSmall: () => Promise.resolve(),
+      finishSmallBatch: () => Promise.resolve(),
       logger: createLogger({ name: 'test', level: 'silent' }),
       signal: new AbortController().signal,
     },

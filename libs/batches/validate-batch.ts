@@ -10,10 +10,10 @@ import type { Chunk } from '#libs/validation/chunk-table.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';
 import { decideBatch, isTerminal } from './batch.ts';
-import { hasRoomForLines, type BatchLimits } from './admission.ts';
+import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
-import { releaseOrder } from './dispatch-chunks.ts';
+import { dispatchOrder } from './dispatch-chunks.ts';
 
 const longReadMs = 1_000;
 
@@ -114,7 +114,7 @@ async function startRunning(
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     const { lineCount, chunks } = result;
-    if (!(await hasRoomForLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
+    if (!(await canQueueLines(unit.tx, batch.workspace_id, lineCount, deps.workspaceLimits))) {
       const errors = [tooManyLines(lineCount, deps.workspaceLimits.queuedLinesMax)];
       const failed = await unit.append(
         batchModel,
@@ -139,7 +139,7 @@ async function startRunning(
 }
 
 async function insertChunks(unit: UnitOfWork, batch: BatchRow, chunks: readonly Chunk[]): Promise<void> {
-  const release_order = releaseOrder(batch);
+  const release_order = dispatchOrder(batch);
   const rowsPerStatement = 1_000;
   for (let from = 0; from < chunks.length; from += rowsPerStatement) {
     const rows = chunks.slice(from, from + rowsPerStatement).map((range, index) => ({

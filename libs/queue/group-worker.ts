@@ -21,17 +21,17 @@ type Limits = {
 };
 
 /** Room for the first job of a group, in times of `concurrency`: many that hang must not keep out one that does not. */
-const roomForFirst = 4;
+const firstJobFactor = 4;
 /** The `priority` of jobs that come back from waiting. */
-export const backFromWaiting = -1;
-/** Of the claims while both kinds are there: so many in a row of the others before one of those that come back. */
-const othersInARow = 3;
+export const snoozedPriority = -1;
+/** Of the claims while both kinds are there: so many in a othersInARow of the others before one of those that come back. */
+const othersInARowMax = 3;
 
 type Running = {
   id: string;
   retryCount: number;
   group: string | null;
-  isBack: boolean;
+  isSnoozed: boolean;
   claim: AbortController;
   done: Promise<void>;
 };
@@ -51,7 +51,7 @@ const Touched = z.object({ settled: z.array(z.string()).optional() });
  * queries, of which an idle process with room for 32 would send 16 a second; and its bound for groups holds for pollers
  * that were all started together.)
  *
- * The last eighth of the room goes to groups that have no job here yet, and so does as much again as `roomForFirst` says
+ * The last eighth of the room goes to groups that have no job here yet, and so does as much again as `firstJobFactor` says
  * when all of it is taken: however long many groups take, another one finds room for a first job. Jobs that come back from waiting have half of it at most, and stand behind the others but
  * for every fourth claim: what waits again and again takes little from what could go on, and neither starves the other.
  *
@@ -65,20 +65,21 @@ export function startGroupWorker<Payload extends object>(
   handler: (job: ClaimedJob<Payload>) => Promise<void>,
 ): GroupWorker {
   const reserved = Math.max(0, Math.min(Math.ceil(concurrency / 8), concurrency - concurrencyOfGroup));
-  const backMax = Math.ceil(concurrency / 2);
+  const snoozedMax = Math.ceil(concurrency / 2);
   const stopping = new AbortController();
   const running = new Map<string, Running>();
   let woken = new AbortController();
-  let touching = false;
-  let row = 0;
+  let isTouching = false;
+  let othersInARow = 0;
 
-  const isFullOfBack = (): boolean => [...running.values()].filter(({ isBack }) => isBack).length >= backMax;
-  const isReserveLeft = (): boolean => running.size >= concurrency - reserved;
+  const isFullOfSnoozed = (): boolean =>
+    [...running.values()].filter(({ isSnoozed }) => isSnoozed).length >= snoozedMax;
+  const isReserveOnly = (): boolean => running.size >= concurrency - reserved;
   const isFull = (): boolean => running.size >= concurrency;
   // Jobs of an older release have no group: nobody can say whether one is a first one.
-  const hasRoom = (): boolean =>
+  const hasSlot = (): boolean =>
     !isFull() ||
-    (running.size < roomForFirst * concurrency && [...running.values()].every(({ group }) => group !== null));
+    (running.size < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
 
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]
@@ -89,7 +90,7 @@ export function startGroupWorker<Payload extends object>(
   function ignoredGroups(): string[] {
     const jobs = new Map<string, number>();
     for (const { group } of running.values()) if (group !== null) jobs.set(group, (jobs.get(group) ?? 0) + 1);
-    const most = isReserveLeft() ? 1 : concurrencyOfGroup;
+    const most = isReserveOnly() ? 1 : concurrencyOfGroup;
     return [...jobs].filter(([, count]) => count >= most).map(([group]) => group);
   }
 
@@ -97,11 +98,11 @@ export function startGroupWorker<Payload extends object>(
     const options = { batchSize: 1, ignoreGroups: ignoredGroups(), includeMetadata: true } as const;
     const fetchOne = async (more: JobFetchOptions): Promise<JobWithMetadata<Payload> | undefined> =>
       (await boss.fetch<Payload>(queue.name, { ...more, ...options }))[0];
-    if (isFullOfBack() || isFull()) return await fetchOne({ minPriority: backFromWaiting + 1 });
-    if (row >= othersInARow) {
-      const job = await fetchOne({ maxPriority: backFromWaiting });
+    if (isFullOfSnoozed() || isFull()) return await fetchOne({ minPriority: snoozedPriority + 1 });
+    if (othersInARow >= othersInARowMax) {
+      const job = await fetchOne({ maxPriority: snoozedPriority });
       if (job) return job;
-      row = 0;
+      othersInARow = 0;
     }
     return await fetchOne({});
   }
@@ -111,7 +112,7 @@ export function startGroupWorker<Payload extends object>(
       woken = new AbortController();
       let isEmpty = true;
       try {
-        if (hasRoom()) {
+        if (hasSlot()) {
           const job = await fetchJob();
           isEmpty = job === undefined;
           if (job) start(job);
@@ -127,9 +128,9 @@ export function startGroupWorker<Payload extends object>(
   function start(job: JobWithMetadata<Payload>): void {
     const { id, retryCount, groupId = null } = job;
     const claim = new AbortController();
-    const isBack = job.priority <= backFromWaiting;
-    row = isBack ? 0 : row + 1;
-    const entry: Running = { id, retryCount, group: groupId, isBack, claim, done: Promise.resolve() };
+    const isSnoozed = job.priority <= snoozedPriority;
+    othersInARow = isSnoozed ? 0 : othersInARow + 1;
+    const entry: Running = { id, retryCount, group: groupId, isSnoozed, claim, done: Promise.resolve() };
     // By claim: one that was lost may come back while its handler still winds up.
     running.set(`${id}/${retryCount}`, entry);
     entry.done = run(job, claim.signal).finally(() => {
@@ -153,8 +154,8 @@ export function startGroupWorker<Payload extends object>(
 
   async function keepClaims(): Promise<void> {
     const held = claims();
-    if (touching || held.length === 0) return;
-    touching = true;
+    if (isTouching || held.length === 0) return;
+    isTouching = true;
     try {
       const { settled } = Touched.parse(await boss.touch(queue.name, held));
       if (settled === undefined) return;
@@ -168,7 +169,7 @@ export function startGroupWorker<Payload extends object>(
       // A sign of life that could not be given says nothing about the claims.
       onError(error);
     } finally {
-      touching = false;
+      isTouching = false;
     }
   }
 
@@ -177,7 +178,7 @@ export function startGroupWorker<Payload extends object>(
 
   return {
     wake: () => woken.abort(),
-    isCrowded: () => isReserveLeft() || isFullOfBack(),
+    isCrowded: () => isReserveOnly() || isFullOfSnoozed(),
     async stop(timeoutMs) {
       stopping.abort();
       await claiming;

@@ -50,13 +50,13 @@ export type JobQueue = Part & {
    * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
    * `claimedAtOnce`: so many jobs are claimed, run side by side and completed together by each of these, and done again
    * together when a handler throws; for short jobs that may be repeated. Default 1.
-   * `outlastOutages`: one that fails because the database is away is begun again under the same claim until it answers,
+   * `retryOutages`: one that fails because the database is away is begun again under the same claim until it answers,
    * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated. `priorities`: only jobs
    * of these.
    */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
-    options: { concurrency: number; claimedAtOnce?: number; outlastOutages?: boolean; priorities?: Priorities },
+    options: { concurrency: number; claimedAtOnce?: number; retryOutages?: boolean; priorities?: Priorities },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /**
@@ -74,7 +74,7 @@ export type JobQueue = Part & {
   /** Whether the claim is still ours, and a sign of life for it, inside the caller's transaction. */
   holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
   /** Gives a job back for immediate redelivery (a worker that stops); false when the claim was lost. */
-  giveBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
+  handBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
   schedule(queue: QueueName, cron: string): Promise<void>;
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
 };
@@ -140,7 +140,7 @@ export function createJobQueue(deps: {
       }));
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
     },
-    async work(queue, { concurrency, claimedAtOnce = 1, outlastOutages = false, priorities = {} }, handler) {
+    async work(queue, { concurrency, claimedAtOnce = 1, retryOutages = false, priorities = {} }, handler) {
       const outlasting: typeof handler = async (job) => {
         await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
       };
@@ -170,7 +170,7 @@ export function createJobQueue(deps: {
           boss,
           queue,
           { ...priorities, batchSize: claimedAtOnce },
-          logged(outlastOutages ? outlasting : handler),
+          logged(retryOutages ? outlasting : handler),
         );
     },
     workInGroups(queue, limits, handler) {
@@ -186,7 +186,7 @@ export function createJobQueue(deps: {
       const response = await boss.touch(queue.name, job, { db: fromKysely(tx) });
       return Affected.parse(response).affected === 1;
     },
-    async giveBack(queue, job, reason) {
+    async handBack(queue, job, reason) {
       const response = await boss.fail(queue.name, job, { reason });
       return Affected.parse(response).affected === 1;
     },

@@ -20,7 +20,7 @@ test.each([10, 999, 1_000, 1_001, 300_000, 599_999, 600_000])(
       if (slice.kind !== 'lines') throw new Error('a line of an allowed length was dropped');
       slices += 1;
       used.add(slice.bytes.buffer);
-      buffers.giveBack(slice.bytes);
+      buffers.recycle(slice.bytes);
     }
     expect(slices).toBeGreaterThan(1);
     expect(used.size).toBe(1);

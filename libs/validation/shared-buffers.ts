@@ -17,7 +17,7 @@ export function createSharedBuffers({ sliceBytes, lineBytesMax }: { sliceBytes: 
       const reused = isUsual ? (free.pop() ?? new SharedArrayBuffer(capacity)) : undefined;
       return new Uint8Array(reused ?? new SharedArrayBuffer(sizeBytes), 0, sizeBytes);
     },
-    giveBack(bytes: Uint8Array): void {
+    recycle(bytes: Uint8Array): void {
       if (bytes.buffer instanceof SharedArrayBuffer && bytes.buffer.byteLength === capacity) free.push(bytes.buffer);
     },
   };

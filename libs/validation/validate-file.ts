@@ -42,7 +42,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
       input.signal?.throwIfAborted();
       const goOn = findings.add(checked);
       await findings.flush();
-      if (checked.slice.kind === 'lines') buffers.giveBack(checked.slice.bytes);
+      if (checked.slice.kind === 'lines') buffers.recycle(checked.slice.bytes);
       input.onProgress?.({ bytes: endOf(checked.slice), lines: findings.lineCount() });
       if (!goOn) break;
     }

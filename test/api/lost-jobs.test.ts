@@ -33,7 +33,7 @@ test(
     const eventLog = createEventLog(database.db);
     const id = await createRunningBatch(database, { eventLog }, { lines: 1 });
     await settleGroup(
-      { eventLog, queue, logger, finishSmall: () => Promise.resolve(), signal: new AbortController().signal },
+      { eventLog, queue, logger, finishSmallBatch: () => Promise.resolve(), signal: new AbortController().signal },
       { id, workspaceId: 'ws_1' },
       [lineResult(id, 1)],
       [],
@@ -46,7 +46,7 @@ test(
     select id, retry_count from pgboss.job where name = ${finaliseQueue.name}`.execute(database.db);
     const [job] = rows;
     if (!job) throw new Error('no finalise job');
-    await queue.giveBack(finaliseQueue, { id: job.id, retryCount: job.retry_count }, 'ENOSPC');
+    await queue.handBack(finaliseQueue, { id: job.id, retryCount: job.retry_count }, 'ENOSPC');
     const { rows: after } = await sql<{ state: string }>`
     select state::text from pgboss.job where name = ${finaliseQueue.name}`.execute(database.db);
     expect(after).toEqual([{ state: 'failed' }]);

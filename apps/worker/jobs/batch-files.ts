@@ -1,7 +1,7 @@
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
-import { finaliseQueue, smallLane, validateQueue, type BatchPayload } from '#libs/batches/batch-queues.ts';
+import { finaliseQueue, smallBatchPriority, validateQueue, type BatchPayload } from '#libs/batches/batch-queues.ts';
 import type { BatchWatch } from '#libs/batches/batch-watch.ts';
 import { finaliseBatch } from '#libs/batches/finalise-batch.ts';
 import { validateBatch } from '#libs/batches/validate-batch.ts';
@@ -17,8 +17,8 @@ import type { WorkerConfig } from '../config.ts';
 // ones have places of their own, and mostly wait for the database: several share the statements that claim and complete
 // their jobs.
 const lanes = [
-  { concurrency: 2, priorities: { maxPriority: smallLane - 1 } },
-  { concurrency: 3, claimedAtOnce: 4, priorities: { minPriority: smallLane } },
+  { concurrency: 2, priorities: { maxPriority: smallBatchPriority - 1 } },
+  { concurrency: 3, claimedAtOnce: 4, priorities: { minPriority: smallBatchPriority } },
 ];
 
 type Deps = {
@@ -109,7 +109,7 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
         handler: (batchId: string, signal: AbortSignal) => Promise<void>,
       ): Promise<void> => {
         for (const lane of lanes) {
-          await queue.work(jobs, { ...lane, outlastOutages: true }, (job) =>
+          await queue.work(jobs, { ...lane, retryOutages: true }, (job) =>
             handler(job.payload.batch_id, AbortSignal.any([job.signal, stopping])),
           );
         }

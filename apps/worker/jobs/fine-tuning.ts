@@ -56,7 +56,7 @@ export async function workOnFineTuning({
       AbortSignal.any([job.signal, stopping]),
     ),
   );
-  await queue.work(followQueue, { concurrency: looksAtOnce, outlastOutages: true }, (job) =>
+  await queue.work(followQueue, { concurrency: looksAtOnce, retryOutages: true }, (job) =>
     followJob(
       {
         ...work,

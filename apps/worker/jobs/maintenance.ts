@@ -19,26 +19,26 @@ export const maintenanceQueue: QueueDefinition<object> = {
   },
 };
 
-export type Chore = { name: string; everyMs: number; run: () => Promise<unknown> };
+export type MaintenanceTask = { name: string; everyMs: number; run: () => Promise<unknown> };
 
 /**
- * Runs the chores that are due, and begins none once the signal has aborted. Their times are kept in this process only:
- * a chore that runs once too often is harmless, and one process that starts anew runs all of them.
+ * Runs the tasks that are due, and begins none once the signal has aborted. Their times are kept in this process only:
+ * a task that runs once too often is harmless, and one process that starts anew runs all of them.
  */
-export function createChores(
-  chores: readonly Chore[],
-  deps: { now: () => number; onError: (chore: string, error: unknown) => void },
+export function createMaintenance(
+  tasks: readonly MaintenanceTask[],
+  deps: { now: () => number; onError: (task: string, error: unknown) => void },
 ): (signal: AbortSignal) => Promise<void> {
   const lastRun = new Map<string, number>();
   return async (signal) => {
-    for (const chore of chores) {
+    for (const task of tasks) {
       if (signal.aborted) return;
-      if (deps.now() - (lastRun.get(chore.name) ?? Number.NEGATIVE_INFINITY) < chore.everyMs) continue;
-      lastRun.set(chore.name, deps.now());
+      if (deps.now() - (lastRun.get(task.name) ?? Number.NEGATIVE_INFINITY) < task.everyMs) continue;
+      lastRun.set(task.name, deps.now());
       try {
-        await chore.run();
+        await task.run();
       } catch (error) {
-        deps.onError(chore.name, error);
+        deps.onError(task.name, error);
       }
     }
   };

@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { closeQueue } from '#libs/batches/batch-queues.ts';
-import { returnLostChunks } from '#libs/batches/lost-jobs.ts';
-import { takeUpRedelivered, type Redelivery } from '#libs/batches/redelivery.ts';
+import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
+import { resumeRedelivered, type Redelivery } from '#libs/batches/redelivery.ts';
 import { createSettler } from '#libs/batches/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
@@ -24,14 +24,14 @@ const engine = useBatchEngine(database);
 
 async function settle(id: string, lines: readonly number[], chunk = 0): Promise<void> {
   const { signal } = new AbortController();
-  const deps = { ...engine, logger: silent, signal, finishSmall: () => Promise.resolve() };
+  const deps = { ...engine, logger: silent, signal, finishSmallBatch: () => Promise.resolve() };
   const settler = createSettler(deps, { id, workspaceId: 'ws_1' });
   for (const line of lines) settler.add(lineResult(id, line, { chunk }));
   await settler.flush();
 }
 
 async function takeUp(id: string, claim: Claim, chunk = 0): Promise<Redelivery> {
-  return await takeUpRedelivered(
+  return await resumeRedelivered(
     { eventLog: engine.eventLog, queue: engine.queue },
     await readBatch(database, id),
     chunk,
@@ -182,7 +182,7 @@ test('a chunk whose job is gone is released again; one of a cancelled batch is d
   await claimChunk(database, engine, cancelled, 0);
   await requestCancel(engine, cancelled);
   await sql`delete from pgboss.job where data ->> 'batch_id' in (${running}, ${cancelled})`.execute(database.db);
-  await returnLostChunks(database.db, engine.queue, silent);
+  await resetLostChunks(database.db, engine.queue, silent);
   expect((await readChunks(database, running))[0]).toMatchObject({ state: 'pending', generation: 1 });
   expect((await readChunks(database, cancelled))[0]).toMatchObject({ state: 'done' });
   const { rows } = await sql<{ batch_id: string }>`

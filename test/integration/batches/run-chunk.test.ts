@@ -77,7 +77,7 @@ function setUp(
     waits: { begin: () => () => {} },
     isCrowded: () => false,
     isLogFull: () => false,
-    finishSmall: () => Promise.resolve(),
+    finishSmallBatch: () => Promise.resolve(),
     async callLine({ line, signal, place }) {
       called.push(line);
       await call(line, signal, place);

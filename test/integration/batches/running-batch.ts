@@ -4,7 +4,7 @@ import { allQueues } from '#apps/platform/queues.ts';
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import type { BatchEvent } from '#libs/batches/batch.ts';
-import { chunkJobId, releaseChunks, releaseOrder } from '#libs/batches/dispatch-chunks.ts';
+import { chunkJobId, enqueueChunks, dispatchOrder } from '#libs/batches/dispatch-chunks.ts';
 import { resultLine } from '#libs/batches/result-line.ts';
 import { ensureResultsPartition, resultsBucket } from '#libs/batches/results-bucket.ts';
 import type { LineResult } from '#libs/batches/settle-group.ts';
@@ -87,7 +87,7 @@ export async function createRunningBatch(
           range_first_line: first,
           first_line: first,
           line_count: Math.min(linesPerChunk, lines - first + 1),
-          release_order: releaseOrder(batch),
+          release_order: dispatchOrder(batch),
         })
         .execute();
     }
@@ -115,7 +115,7 @@ export async function claimChunk(
   id: string,
   chunk: number,
 ): Promise<Claim> {
-  await releaseChunks(database.db, engine.queue, { ofBatch: 1_000, ofAll: 1_000 });
+  await enqueueChunks(database.db, engine.queue, { ofBatch: 1_000, ofAll: 1_000 });
   const { generation } = (await readChunks(database, id)).find((row) => row.chunk === chunk) ?? { generation: 0 };
   const jobId = chunkJobId(id, chunk, generation);
   const { rows } = await sql<{ retry_count: number }>`
@@ -130,7 +130,7 @@ export async function claimChunk(
 
 /** What the monitor does with the job of a worker that is silent for too long. */
 export const loseClaim = (engine: { queue: JobQueue }, claim: Claim): Promise<boolean> =>
-  engine.queue.giveBack(chunkQueue, claim, 'job heartbeat timeout');
+  engine.queue.handBack(chunkQueue, claim, 'job heartbeat timeout');
 
 export async function requestCancel(engine: { eventLog: EventLog }, id: string): Promise<void> {
   await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { afterEach, expect, test, vi } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
-import type { FinishSmall } from '#libs/batches/finish-small.ts';
+import type { FinishSmallBatch } from '#libs/batches/finish-small-batch.ts';
 import { resultsRoot } from '#libs/batches/results-root.ts';
 import { createSettler, type Settler } from '#libs/batches/settle-results.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -23,8 +23,8 @@ const database = useTestDatabase({ lockTimeoutMs: 200 });
 const engine = useBatchEngine(database);
 const ending = new AbortController();
 
-function settlerOf(id: string, logger = silent, finishSmall: FinishSmall = () => Promise.resolve()): Settler {
-  const deps = { ...engine, logger, signal: ending.signal, finishSmall };
+function settlerOf(id: string, logger = silent, finishSmallBatch: FinishSmallBatch = () => Promise.resolve()): Settler {
+  const deps = { ...engine, logger, signal: ending.signal, finishSmallBatch };
   return createSettler(deps, { id, workspaceId: 'ws_1' });
 }
 

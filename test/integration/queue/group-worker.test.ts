@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { backFromWaiting } from '#libs/queue/group-worker.ts';
+import { snoozedPriority } from '#libs/queue/group-worker.ts';
 import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -51,7 +51,7 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
   };
   const add = (group: string | null, ...names: string[]): Promise<void> => enqueue(group, names);
   /** Jobs that have waited, and come back. */
-  const addBack = (group: string, ...names: string[]): Promise<void> => enqueue(group, names, backFromWaiting);
+  const addBack = (group: string, ...names: string[]): Promise<void> => enqueue(group, names, snoozedPriority);
   /** Waits until these jobs are held, and no other is claimed in a while. */
   const expectHeld = async (...names: string[]): Promise<void> => {
     await eventually(
@@ -192,7 +192,7 @@ test('a claim that was lost is told to its handler', async () => {
   await add('a', 'a1');
   await expectHeld('a1');
   const [first] = held;
-  expect(await own.giveBack(definition, first?.job as ClaimedJob<Payload>, 'job heartbeat timeout')).toBe(true);
+  expect(await own.handBack(definition, first?.job as ClaimedJob<Payload>, 'job heartbeat timeout')).toBe(true);
   await eventually(() => Promise.resolve(first?.job.signal.aborted), Boolean, { timeoutMs: 15_000 });
   first?.finish();
   // And what it returned settled nothing: the job is claimed again.

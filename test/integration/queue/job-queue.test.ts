@@ -39,13 +39,13 @@ async function jobState(name: string): Promise<{ state: string; retry_count: num
 /** Works on one job with a handler that fails twice; resolves with the claims that it ran under. */
 async function claimsOf(
   context: TestContext,
-  { name, failure, outlastOutages }: { name: string; failure: Error; outlastOutages: boolean },
+  { name, failure, retryOutages }: { name: string; failure: Error; retryOutages: boolean },
 ): Promise<number[]> {
   const definition = queueOf(name);
   const queue = await startQueue(context, [definition]);
   const claims: number[] = [];
   const succeeded = Promise.withResolvers<void>();
-  await queue.work(definition, { concurrency: 1, outlastOutages }, (job) => {
+  await queue.work(definition, { concurrency: 1, retryOutages }, (job) => {
     claims.push(job.retryCount);
     if (claims.length <= 2) return Promise.reject(failure);
     succeeded.resolve();
@@ -57,14 +57,14 @@ async function claimsOf(
 }
 
 test.concurrent('a job that outlasts outages is begun anew under the same claim when the database is away', async (context) => {
-  expect(await claimsOf(context, { name: 'outlasting', failure: away(), outlastOutages: true })).toEqual([0, 0, 0]);
+  expect(await claimsOf(context, { name: 'outlasting', failure: away(), retryOutages: true })).toEqual([0, 0, 0]);
 });
 
 test.concurrent('a job that fails for another reason, or does not outlast outages, is claimed again', async (context) => {
-  expect(
-    await claimsOf(context, { name: 'failing', failure: new Error('a bug of ours'), outlastOutages: true }),
-  ).toEqual([0, 1, 2]);
-  expect(await claimsOf(context, { name: 'plain', failure: away(), outlastOutages: false })).toEqual([0, 1, 2]);
+  expect(await claimsOf(context, { name: 'failing', failure: new Error('a bug of ours'), retryOutages: true })).toEqual(
+    [0, 1, 2],
+  );
+  expect(await claimsOf(context, { name: 'plain', failure: away(), retryOutages: false })).toEqual([0, 1, 2]);
   expect(lines.filter(({ msg, queue }) => msg === 'job failed' && queue === 'failing')).toMatchObject([
     { n: 1, retries: 0, err: { message: 'a bug of ours' } },
     { n: 1, retries: 1, err: { message: 'a bug of ours' } },
@@ -84,11 +84,11 @@ test.concurrent('a claim is held until it is given back, and a lost one affects 
   await queue.enqueue(database.db, definition, { n: 1 });
   const lost = await first.promise;
   expect(await queue.holds(database.db, definition, lost)).toBe(true);
-  expect(await queue.giveBack(definition, lost, 'the worker was told to stop')).toBe(true);
+  expect(await queue.handBack(definition, lost, 'the worker was told to stop')).toBe(true);
   const held = await second.promise;
   expect(await queue.holds(database.db, definition, lost)).toBe(false);
   expect(await queue.complete(database.db, definition, lost)).toBe(false);
-  expect(await queue.giveBack(definition, lost, 'again')).toBe(false);
+  expect(await queue.handBack(definition, lost, 'again')).toBe(false);
   expect(await queue.holds(database.db, definition, held)).toBe(true);
   expect(await queue.complete(database.db, definition, held)).toBe(true);
   finish.resolve();

@@ -1,10 +1,10 @@
 import { sql } from 'kysely';
 import { expect, test } from 'vitest';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
-import { chunkJobId, releaseChunks } from '#libs/batches/dispatch-chunks.ts';
-import { returnLostChunks } from '#libs/batches/lost-jobs.ts';
-import { hastenChunks, putOffChunk } from '#libs/batches/put-off-chunk.ts';
-import { isRedelivered, takeUpRedelivered } from '#libs/batches/redelivery.ts';
+import { chunkJobId, enqueueChunks } from '#libs/batches/dispatch-chunks.ts';
+import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
+import { wakeSnoozedChunks, snoozeChunk } from '#libs/batches/snooze-chunk.ts';
+import { isRedelivered, resumeRedelivered } from '#libs/batches/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
@@ -42,20 +42,20 @@ async function createClaimed(): Promise<{ id: string; claim: Claim }> {
 
 test('a chunk that is put off comes back under a new job, later, and no crash is counted', async () => {
   const { id, claim } = await createClaimed();
-  await putOffChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
+  await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ state: 'released', generation: 1, handed_back: true }]);
   // It is neither lost nor released once more.
-  await returnLostChunks(database.db, engine.queue, silent);
-  await releaseChunks(database.db, engine.queue, { ofBatch: 10, ofAll: 1_000 });
+  await resetLostChunks(database.db, engine.queue, silent);
+  await enqueueChunks(database.db, engine.queue, { ofBatch: 10, ofAll: 1_000 });
   expect(await jobsOf(id)).toHaveLength(1);
-  await database.db.transaction().execute((tx) => hastenChunks(tx, id));
+  await database.db.transaction().execute((tx) => wakeSnoozedChunks(tx, id));
   expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
 
   const next = await claimChunk(database, engine, id, 0);
   const [chunk] = await readChunks(database, id);
   expect(chunk && isRedelivered(chunk, next)).toBe(true);
-  const taken = await takeUpRedelivered(engine, await readBatch(database, id), 0, next);
+  const taken = await resumeRedelivered(engine, await readBatch(database, id), 0, next);
   expect(taken).toMatchObject({ action: 'run', settled: new Set() });
   expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
   // An auditor can tell it from a crash, and from one that happens then.
@@ -64,7 +64,7 @@ test('a chunk that is put off comes back under a new job, later, and no crash is
   expect(await recorded()).toEqual([putOff]);
   await loseClaim(engine, next);
   const again = await claimChunk(database, engine, id, 0);
-  await takeUpRedelivered(engine, await readBatch(database, id), 0, again);
+  await resumeRedelivered(engine, await readBatch(database, id), 0, again);
   const crash = { type: 'batch.chunk_redelivered', data: { chunk: 0, attempt: 1, unsettled: 3 } };
   expect(await recorded()).toEqual([putOff, crash]);
 });
@@ -72,7 +72,7 @@ test('a chunk that is put off comes back under a new job, later, and no crash is
 test('a chunk whose claim was lost is not put off', async () => {
   const { id, claim } = await createClaimed();
   await loseClaim(engine, claim);
-  await putOffChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
+  await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 0), isDue: true, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ generation: 0, handed_back: false }]);
 });
@@ -80,23 +80,23 @@ test('a chunk whose claim was lost is not put off', async () => {
 test('a chunk of a batch that was cancelled meanwhile comes back at once, to be closed', async () => {
   const { id, claim } = await createClaimed();
   await requestCancel(engine, id);
-  await putOffChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
+  await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
 });
 
 test('chunks that were put off are of their batch alone, and count among its waiting jobs', async () => {
   const id = await createRunningBatch(database, engine, { lines: 6, linesPerChunk: 1 });
   const other = await createRunningBatch(database, engine, { lines: 1 });
-  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
+  await enqueueChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
   expect(await jobsOf(id)).toHaveLength(2);
   expect(await jobsOf(other)).toHaveLength(1);
-  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
+  await enqueueChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
   expect(await jobsOf(id)).toHaveLength(2);
   await sql`update pgboss.job set start_after = now() + interval '1 hour'
     where name = ${chunkQueue.name} and group_id = ${id} and state < 'active'`.execute(database.db);
-  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
+  await enqueueChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
   expect(await jobsOf(id)).toHaveLength(2);
-  await database.db.transaction().execute((tx) => hastenChunks(tx, other));
+  await database.db.transaction().execute((tx) => wakeSnoozedChunks(tx, other));
   expect(await jobsOf(id)).toMatchObject([{ isDue: false }, { isDue: false }]);
 });
 
@@ -105,7 +105,7 @@ test('of all batches together no more jobs are ready than asked for, the oldest 
   await sql`update batch_chunk set state = 'done'`.execute(database.db);
   const ids: string[] = [];
   for (let n = 0; n < 4; n += 1) ids.push(await createRunningBatch(database, engine, { lines: 5, linesPerChunk: 1 }));
-  await releaseChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 5 });
+  await enqueueChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 5 });
   const counts = await Promise.all(ids.map(async (id) => (await jobsOf(id)).length));
   expect(counts).toEqual([2, 2, 1, 0]);
 });
@@ -117,12 +117,12 @@ test('however many chunks come back from being put off, a batch that has not beg
   for (let chunk = 0; chunk < 4; chunk += 1) {
     const claim = await claimChunk(database, engine, throttled, chunk);
     const job = { ...claim, payload: { batch_id: throttled, chunk, generation: 0 } };
-    await putOffChunk(engine, job, batchOf(throttled), hourMs);
+    await snoozeChunk(engine, job, batchOf(throttled), hourMs);
   }
   await sql`update pgboss.job set start_after = now() where name = ${chunkQueue.name}`.execute(database.db);
   expect(await jobsOf(throttled)).toEqual(Array(4).fill(expect.objectContaining({ isDue: true })));
   const other = await createRunningBatch(database, engine, { lines: 3, linesPerChunk: 1 });
-  expect(await releaseChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 2 })).toBe(6);
+  expect(await enqueueChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 2 })).toBe(6);
   expect(await jobsOf(other)).toHaveLength(2);
 });
 
@@ -131,7 +131,7 @@ test('batches whose jobs fill the queue leave room for the first job of another 
   await sql`update batch_chunk set state = 'done'`.execute(database.db);
   const ids: string[] = [];
   for (let n = 0; n < 4; n += 1) ids.push(await createRunningBatch(database, engine, { lines: 5, linesPerChunk: 1 }));
-  const release = () => releaseChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 8 });
+  const release = () => enqueueChunks(database.db, engine.queue, { ofBatch: 4, ofAll: 8 });
   const jobs = () => Promise.all(ids.map(async (id) => (await jobsOf(id)).length));
   await release();
   expect(await jobs()).toEqual([4, 4, 0, 0]);

@@ -16,7 +16,7 @@ const foundMax = 1_000;
  * deadline stood in the way of every claim, long after its batch had ended.) Until a batch is closed, it is found again
  * and again: the minute is part of the job's id, so that it has one job a minute at most. Returns how many were found.
  */
-export async function closeOverdue(db: Kysely<Database>, queue: JobQueue): Promise<number> {
+export async function enqueueCloseJobs(db: Kysely<Database>, queue: JobQueue): Promise<number> {
   return await db.transaction().execute(async (tx) => {
     // Without a subquery the clock would be read for each row, and no index could be used.
     const { rows } = await sql<{ id: string; now: Date }>`
@@ -44,7 +44,7 @@ const droppedMax = 5_000;
  * Deletes the jobs that earlier releases left in the queue for the deadline of each batch, where the batch has ended.
  * (Those of batches that have not are left, for a worker of such a release.) Returns how many.
  */
-export async function dropOldCloseJobs(db: Kysely<Database>): Promise<number> {
+export async function deleteOldCloseJobs(db: Kysely<Database>): Promise<number> {
   let dropped = 0;
   for (;;) {
     const { numAffectedRows = 0n } = await sql`

@@ -4,7 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from './batch-model.ts';
-import { finaliseQueue, smallLane } from './batch-queues.ts';
+import { finaliseQueue, smallBatchPriority } from './batch-queues.ts';
 import { createSlots } from './slots.ts';
 
 const jobNamespace = 'b7a0a1f0-3f0e-5d0b-8a35-5d1f54a8e6c1';
@@ -20,16 +20,16 @@ const jobIdOf = (batchId: string): string => uuidv5(batchId, jobNamespace);
 export const isSmall = ({ total }: Pick<BatchRow, 'total'>): boolean => total <= smallLinesMax;
 
 /**
- * Enqueues the job that ends a batch, in the transaction that appended `batch.finalizing`. `isTaken`: this process is about
+ * Enqueues the job that ends a batch, in the transaction that appended `batch.finalizing`. `finishesHere`: this process is about
  * to finish it, if it is small; the job comes only later then.
  */
 export async function enqueueFinalise(
   { queue, tx, now }: { queue: JobQueue; tx: Transaction<Database>; now: Date },
   batch: BatchRow,
-  { isTaken }: { isTaken: boolean },
+  { finishesHere }: { finishesHere: boolean },
 ): Promise<void> {
-  const small = isSmall(batch) ? { priority: smallLane } : {};
-  const later = isTaken && isSmall(batch) ? { startAfter: new Date(now.getTime() + jobDelayMs) } : {};
+  const small = isSmall(batch) ? { priority: smallBatchPriority } : {};
+  const later = finishesHere && isSmall(batch) ? { startAfter: new Date(now.getTime() + jobDelayMs) } : {};
   await queue.enqueue(tx, finaliseQueue, { batch_id: batch.id }, { id: jobIdOf(batch.id), ...small, ...later });
 }
 
@@ -37,7 +37,7 @@ export async function enqueueFinalise(
  * Leaves nothing of an ended batch behind, in the transaction that ends it: its job, unless that is what ends it, and chunks
  * that are out with a worker that has not noticed yet.
  */
-export async function dropRemains(tx: Transaction<Database>, batchId: string): Promise<void> {
+export async function cleanUpEndedBatch(tx: Transaction<Database>, batchId: string): Promise<void> {
   await sql`
     with dropped as (
       delete from pgboss.job
@@ -50,12 +50,12 @@ export async function dropRemains(tx: Transaction<Database>, batchId: string): P
  * Finishes a batch where its last line was settled; what fails is left to the job. Never rejects. The settle waits for it,
  * and so does its chunk's place: no more are settled than are finished.
  */
-export type FinishSmall = (batch: BatchRow, signal: AbortSignal) => Promise<void>;
+export type FinishSmallBatch = (batch: BatchRow, signal: AbortSignal) => Promise<void>;
 
-export function createFinishSmall(deps: {
+export function createFinishSmallBatch(deps: {
   finalise: (batch: BatchRow, signal: AbortSignal) => Promise<void>;
   logger: Logger;
-}): FinishSmall {
+}): FinishSmallBatch {
   const room = createSlots({ callsMax: finishedAtOnce, bytesMax: Number.POSITIVE_INFINITY });
   return async (batch, signal) => {
     if (!(await room.acquire(0, { signal }))) return;

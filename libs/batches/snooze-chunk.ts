@@ -1,7 +1,7 @@
 import { sql, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { backFromWaiting } from '#libs/queue/group-worker.ts';
+import { snoozedPriority } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch } from './batch.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
@@ -13,7 +13,7 @@ import { countUnsettled } from './settle-group.ts';
  * Gives a claimed chunk back to be taken up in `delayMs`, by the clock of the database: under a new generation, and so a new job, in the transaction that
  * ends the old one. What comes next is no crash. Does nothing when the claim was lost.
  */
-export async function putOffChunk(
+export async function snoozeChunk(
   deps: { eventLog: EventLog; queue: JobQueue },
   job: { id: string; retryCount: number; payload: ChunkPayload },
   batch: Pick<BatchRow, 'id' | 'workspace_id'>,
@@ -39,19 +39,19 @@ export async function putOffChunk(
     const id = chunkJobId(batch.id, chunk, generation);
     const startAfter = new Date(unit.now.getTime() + delayMs);
     const unsettled = await countUnsettled(unit.tx, state, chunk);
-    const putOff = { type: 'put_off_chunk' as const, chunk, unsettled, resumeAt: startAfter };
+    const putOff = { type: 'snooze_chunk' as const, chunk, unsettled, resumeAt: startAfter };
     await unit.append(batchModel, batch.id, decideBatch(state, putOff, unit.now));
-    const waits = state.status === 'in_progress' ? { startAfter, priority: backFromWaiting } : {};
+    const waits = state.status === 'in_progress' ? { startAfter, priority: snoozedPriority } : {};
     const options = { id, group: batch.id, ...waits };
     await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);
   });
 }
 
 /** Makes the chunks of a batch that were put off due now, as any other: of a cancelled batch, nothing is waited for. */
-export async function hastenChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
+export async function wakeSnoozedChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
   await sql`
     update pgboss.job set start_after = least(start_after, now()), priority = 0
-    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and priority = ${backFromWaiting}`.execute(
+    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and priority = ${snoozedPriority}`.execute(
     tx,
   );
 }

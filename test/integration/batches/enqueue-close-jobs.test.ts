@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { closeQueue } from '#libs/batches/batch-queues.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { closeBatch } from '#libs/batches/close-batch.ts';
-import { closeOverdue, dropOldCloseJobs } from '#libs/batches/close-overdue.ts';
+import { enqueueCloseJobs, deleteOldCloseJobs } from '#libs/batches/enqueue-close-jobs.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { claimChunk, closeLate, createRunningBatch, readBatch, useBatchEngine } from './running-batch.ts';
 
@@ -56,11 +56,11 @@ test('a batch leaves no job in the queue for its deadline, and is told of when t
     },
   );
   expect(await closeJobsOf(batch.id)).toBe(0);
-  await closeOverdue(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue);
   expect(await closeJobsOf(batch.id)).toBe(0);
   await age(batch.id, '61 minutes');
-  await closeOverdue(db, engine.queue);
-  await closeOverdue(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue);
   // Two where the minute ended between the looks.
   expect([1, 2]).toContain(await closeJobsOf(batch.id));
   await close(batch.id);
@@ -81,10 +81,10 @@ test('a batch that is cancelled just after the clock was set back ends ten minut
   );
   await sql`delete from pgboss.job where name = ${closeQueue.name}`.execute(db);
   await age(id, '10 minutes');
-  await closeOverdue(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue);
   expect(await closeJobsOf(id)).toBe(0);
   await age(id, '2 seconds');
-  await closeOverdue(db, engine.queue);
+  await enqueueCloseJobs(db, engine.queue);
   expect(await closeJobsOf(id)).toBe(1);
   await close(id);
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
@@ -100,7 +100,7 @@ test('jobs that an earlier release left for deadlines go when their batch has en
   for (const id of [open, over]) await queue.enqueue(db, closeQueue, { batch_id: id }, { startAfter });
   await closeLate(engine, over);
   await sql`update batch set status = 'cancelled' where id = ${over}`.execute(db);
-  expect(await dropOldCloseJobs(db)).toBe(1);
+  expect(await deleteOldCloseJobs(db)).toBe(1);
   expect(await closeJobsOf(open)).toBe(1);
   expect(await closeJobsOf(over)).toBe(0);
 });
