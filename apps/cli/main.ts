@@ -11,8 +11,8 @@ import { openDatabaseUrl } from './database-url.ts';
 import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
 
-// stdout is for results, stderr for progress and problems; exit codes: 0 done or equal, 1 failed or different, 2 wrong
-// usage (user-experience.md A3).
+// stdout is for results, stderr for progress and problems. Exit codes: 0 done or equal, 1 failed or different, 2 wrong
+// usage.
 const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
 limitHeapGrowth();
 process.stdout.on('error', () => process.exit(1)); // its reader is gone, as in `sluice … | head`

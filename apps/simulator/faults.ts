@@ -74,8 +74,7 @@ const limited = (name: string, what: string, retryAfter: RetryAfter): Row => ({
   effect: () => ({ type: 'status', statuses: [429], retryAfter }),
 });
 
-// Effects of the table are fault classes F11-F16 of the fault list: rate limits, server errors, hangs, drips,
-// broken streams and broken bodies.
+// What providers do wrong: rate limits, server errors, hangs, drips, broken streams and broken bodies.
 const rows: readonly Row[] = [
   limited('429', '429 with Retry-After: 1', { seconds: 1 }),
   {

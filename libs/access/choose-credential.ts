@@ -35,7 +35,7 @@ const headerPlaces: Places = {
 type Deps = { snapshot: Pick<AccessSnapshot, 'findVirtualKey'>; clock: Clock };
 
 /**
- * Judges the credentials of a call (gateway-api.md "Authentication" 2): a virtual key, or a provider with the caller's
+ * Judges the credentials of a call (AUTH-1): a virtual key, or a provider with the caller's
  * key, each perhaps with a custom host; a config was applied before. `modelSlug` is the virtual key of `@slug/model`,
  * which wins over the headers. Throws invalid_request, naming the header or parameter.
  */

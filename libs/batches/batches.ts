@@ -133,7 +133,7 @@ async function findBatch(db: Kysely<Database>, workspaceId: string, id: string):
     .executeTakeFirst();
 }
 
-/** OpenAI's text (openai-semantics.md 1.2). */
+/** OpenAI's text (BATCH-9). */
 function noSuchBatch(id: string): GatewayError {
   return new GatewayError('not_found', null, `No batch found with id '${id}'.`, { param: 'batch_id' });
 }

@@ -186,7 +186,7 @@ function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; 
   const error =
     result.kind === 'stream' ? asGatewayError(new Error('a batch line was answered by a stream')) : result.error;
   const { kind, message } = error;
-  // OpenAI's own code for this case (openai-semantics.md 1.4).
+  // OpenAI's own code for this case (RESULT-3).
   const code = kind === 'provider_timeout' ? 'request_timeout' : (error.code ?? 'provider_error');
   return { outcome: { kind: 'error', code, message }, errorCode: code };
 }

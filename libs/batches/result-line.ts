@@ -5,7 +5,7 @@ export type LineOutcome =
   | { kind: 'response'; statusCode: number; requestId: string; body: Buffer }
   | { kind: 'error'; code: string; message: string };
 
-/** Codes of lines that never got an answer. The first two and the last are OpenAI's own (openai-semantics.md 1.4). */
+/** Codes of lines that never got an answer. The first two and the last are OpenAI's own (RESULT-3). */
 export const unansweredMessages = {
   batch_expired: 'This request could not be executed before the completion window expired.',
   batch_cancelled: 'This request was cancelled before it could be executed.',
@@ -21,13 +21,13 @@ export function resultId(batchId: string, line: number): string {
   return `batch_req_${hash('sha256', `${batchId}:${line}`).slice(0, 32)}`;
 }
 
-/** 2xx answers go to the output file, everything else to the error file (openai-semantics.md 0.3). */
+/** 2xx answers go to the output file, everything else to the error file (RESULT-2). */
 export function isSuccess(outcome: LineOutcome): boolean {
   return outcome.kind === 'response' && outcome.statusCode >= 200 && outcome.statusCode < 300;
 }
 
 /**
- * The exact line of the output or error file, without its line end: the four keys of openai-semantics.md 1.4, the
+ * The exact line of the output or error file, without its line end: the four members (RESULT-1), the
  * custom_id as its raw JSON text, and the provider's bytes as they came. Raw CR and LF in the body become spaces; in
  * valid JSON they can only be whitespace between tokens.
  */

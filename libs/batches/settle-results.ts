@@ -16,7 +16,7 @@ export type Settler = {
 
 // One settle takes at most this many rows, however many wait: it must stay a short transaction.
 const groupMax = { rows: 512, bytes: 8 * 1_048_576 };
-// A group is due after this many results or bytes, or this long after its first (DESIGN, "Settle").
+// A group is due after this many results or bytes, or this long after its first.
 const groupDue = { rows: 64, bytes: 4 * 1_048_576, afterMs: 250 };
 
 type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; reject: (error: unknown) => void };

@@ -1,7 +1,7 @@
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { BatchRow } from './batch-model.ts';
 
-/** The public batch object: every key is there, null where unset (openai-semantics.md 1.1). Times are Unix seconds. */
+/** The public batch object: every key is there, null where unset (BATCH-1). Times are Unix seconds. */
 export function toOpenAiBatch(batch: BatchRow) {
   const { usage } = batch;
   return {

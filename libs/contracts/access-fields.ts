@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { addBreach } from './scalars.ts';
 
-// Fields that API keys and virtual keys share (DESIGN, "Interface for operators and scripts").
+// Fields that API keys and virtual keys share.
 
 /** The name that stands in `@slug/model` and in paths: no slash, so that the model begins after the first one. */
 export const slug = () =>

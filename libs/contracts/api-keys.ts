@@ -4,8 +4,6 @@ import { timestamp } from './access-fields.ts';
 import { listOf } from './lists.ts';
 import { metadata, text } from './scalars.ts';
 
-// DESIGN, "Access" and "Interface for operators and scripts".
-
 const scopeAreas = [
   'chat',
   'completions',

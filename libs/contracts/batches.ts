@@ -3,7 +3,7 @@ import type { Breach } from './describe-issue.ts';
 import { addBreach, integer, metadata, text } from './scalars.ts';
 import { ListQuery, listOf } from './lists.ts';
 
-// gateway-api.md "Batch"; openai-semantics.md 1.1; option spellings: interface-and-providers.md 1.5.
+// Batches as clients send and see them: BATCH-1, BATCH-10; spellings of the options: BATCH-15.
 
 export const batchEndpoints = [
   '/v1/chat/completions',
@@ -27,7 +27,7 @@ export const batchStatuses = [
 ] as const;
 export type BatchStatus = (typeof batchStatuses)[number];
 
-/** When a file is to be deleted, counted from its own creation (openai-semantics.md 1.1 and 2): one hour to 30 days. */
+/** When a file is to be deleted, counted from its own creation (BATCH-11, FILE-3): one hour to 30 days. */
 export const expiresAfter = () =>
   z.strictObject({ anchor: z.literal('created_at'), seconds: integer({ min: 3_600, max: 2_592_000 }) });
 
@@ -111,7 +111,7 @@ export type BatchError = z.output<typeof BatchError>;
 
 const time = () => z.int().nullable();
 
-/** A batch as it is answered: every key is always present, null where there is nothing (openai-semantics.md 1.1). */
+/** A batch as it is answered: every key is always present, null where there is nothing (BATCH-1). */
 export const BatchObject = z.object({
   id: z.string(),
   object: z.literal('batch'),

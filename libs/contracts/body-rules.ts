@@ -1,7 +1,7 @@
 import type { Breach } from './describe-issue.ts';
 
 // The rules across fields of request bodies, apart from the schemas so that the threads which check batch files by
-// JSON Schema apply the very same ones (gateway-api.md, "Resources and their fields"). Each gets a body of which the
+// JSON Schema apply the very same ones (CALL-2). Each gets a body of which the
 // structure is already right, and gives the first broken rule or null.
 
 /**

@@ -2,9 +2,9 @@ import { z } from 'zod';
 import { chatBreach } from './body-rules.ts';
 import { addBreach, anyObject, decimal, int64, integer } from './scalars.ts';
 
-// POST /chat/completions (gateway-api.md; shapes of messages: interface-and-providers.md 1.1 and 1.2).
-// Bounds, types and enums of the specification are enforced and nothing else: no default is written in, members it
-// does not name pass, and what it leaves open (content part types, extra fields) is the provider's to judge.
+// POST /chat/completions. Bounds, types and enums of OpenAI's API reference are enforced and nothing else (CALL-1): no
+// default is written in, members it does not name pass, and what it leaves open (types of content parts, extra fields) is
+// for the provider to judge.
 
 const functionName = () =>
   z
@@ -12,7 +12,7 @@ const functionName = () =>
     .max(64)
     .regex(/^[a-zA-Z0-9_-]+$/);
 
-// The specification gives text for system messages; the official SDKs also send parts for every role.
+// The API reference gives text for system messages; the official SDKs also send parts for every role (CALL-4).
 const ContentPart = z.looseObject({
   type: z.string(),
   text: z.string().nullish(),

@@ -15,7 +15,7 @@ export type BreakerPolicy = {
 };
 
 /**
- * `cb_config` of a config (interface-and-providers.md 3). An empty object is a sound breaker: 5 failures in a row, 30 s.
+ * `cb_config` of a config (CONF-3). An empty object is a sound breaker: 5 failures in a row, 30 s.
  * With a percentage alone only the percentage counts, as soon as there were 10 calls (`minimum_requests`).
  */
 export const CircuitBreakerInput = z

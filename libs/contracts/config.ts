@@ -9,7 +9,7 @@ import { CacheInput } from './response-cache.ts';
 import { addBreach, decimal, integer, text } from './scalars.ts';
 import { virtualKeySecretNames, virtualKeySettingNames } from './virtual-keys.ts';
 
-// The config object: interface-and-providers.md 3. Strict at every level: a member that nobody reads is a mistake of
+// The config object (CONF-1). Strict at every level: a member that nobody reads is a mistake of
 // whoever wrote it (Portkey ignored a misspelt flag for years).
 
 /** Bounds of what one call may make the gateway look through. */

@@ -3,7 +3,7 @@ import { slug } from './access-fields.ts';
 import { cursor, listOf, queryInteger } from './lists.ts';
 import { anyObject, integer, text } from './scalars.ts';
 
-// Stored configs: interface-and-providers.md 2 and 3. What is inside `config` is judged by libs/contracts/config.ts, for
+// Stored configs (CONF-4). What is inside `config` is judged by libs/contracts/config.ts, for
 // configs of calls and stored ones alike.
 
 /** The object itself, or its JSON text. */

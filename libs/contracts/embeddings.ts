@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { integer } from './scalars.ts';
 import { tokenInput } from './token-input.ts';
 
-// POST /embeddings: named only in the specification; shape from interface-and-providers.md 2.
+// POST /embeddings (CALL-1).
 
 export const EmbeddingRequest = z.looseObject({
   model: z.string(),

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { expiresAfter } from './batches.ts';
 import { cursor, listOf, queryInteger, wholeNumberText } from './lists.ts';
 
-// openai-semantics.md 2; interface-and-providers.md 1.4.
+// Files as clients send and see them: FILE-1, FILE-3, FILE-7.
 
 export const uploadPurposes = ['assistants', 'batch', 'fine-tune', 'vision', 'user_data', 'evals'] as const;
 export const filePurposes = [...uploadPurposes, 'assistants_output', 'batch_output', 'fine-tune-results'] as const;

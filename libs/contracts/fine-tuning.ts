@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { cursor, ListQuery, listOf, queryInteger } from './lists.ts';
 import { addBreach, decimal, integer, isStorable, metadata, text } from './scalars.ts';
 
-// gateway-api.md "Fine-tuning job event" and "checkpoint"; openai-semantics.md 3; interface-and-providers.md 1.6.
+// Fine-tuning jobs, their events and checkpoints, as clients send and see them: TUNE-1, TUNE-2.
 
 export const fineTuningStatuses = [
   'validating_files',

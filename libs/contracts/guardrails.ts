@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { addBreach, anyObject, integer, text } from './scalars.ts';
 
-// Guardrails of a config (interface-and-providers.md 2 and 3): a list of guardrails, each with one check or more, in the
+// Guardrails of a config (CONF-5): a list of guardrails, each with one check or more, in the
 // long form of before_request_hooks ({"type":"guardrail","checks":[{"id":"default.contains","parameters":{…}}]}) or in the
 // short form, where checks are members by their names ({"default.contains":{…},"deny":true}); `default.` may be left out.
 

@@ -2,8 +2,7 @@ import { z } from 'zod';
 import { cursor, listOf, queryInteger, wholeNumberText } from './lists.ts';
 import { integer, text } from './scalars.ts';
 
-// GET /logs and /logs/{id}: the request log (DESIGN, "Interface for operators and scripts"). Prompts and answers are
-// not in it.
+// GET /logs and /logs/{id}: the request log. Prompts and answers are not in it.
 
 const filter = () => text({ min: 1, max: 200 }).optional();
 

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-// GET /models: named only in the specification; shape from interface-and-providers.md 2.
+// GET /models (MODEL-1).
 
 export const ModelObject = z.looseObject({
   id: z.string(),

@@ -23,7 +23,7 @@ export function tryParse<Schema extends z.ZodType>(
 /**
  * Parses a request's body, query or path parameters.
  * Throws GatewayError `invalid_request` with OpenAI's code, message and param of the first problem
- * (reference/openai-semantics.md 1.5 and 4.1).
+ * (ERR-2).
  */
 export function parseWith<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
   const result = tryParse(schema, value);

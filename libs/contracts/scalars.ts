@@ -13,7 +13,7 @@ export const integer = (bounds: { min?: number; max?: number } = {}) => {
 /** A number between the bounds, both allowed. */
 export const decimal = (min: number, max: number) => z.number('decimal').min(min, 'decimal').max(max, 'decimal');
 
-/** A 64-bit whole number. JSON numbers are doubles here, so ±2^63 itself is accepted (specification: `seed`). */
+/** A 64-bit whole number. JSON numbers are doubles here, so ±2^63 itself is accepted (CALL-3). */
 export const int64 = () =>
   z
     .number('integer')
@@ -22,7 +22,7 @@ export const int64 = () =>
     .multipleOf(1)
     .meta({ type: 'integer', format: 'int64' });
 
-/** An object whose members the specification leaves open. */
+/** An object whose members the API reference leaves open. */
 export const anyObject = () => z.looseObject({});
 
 /** Records a broken rule on a value that a schema is checking; see Breach. */
@@ -30,7 +30,7 @@ export function addBreach(context: z.core.ParsePayload, breach: Breach): void {
   context.issues.push({ code: 'custom', params: breach, path: [], input: context.value, message: breach.code });
 }
 
-/** What keeps a string out of jsonb and of a text column: lone surrogates and U+0000 (DESIGN, "The event log"). */
+/** What keeps a string out of jsonb and of a text column: lone surrogates and U+0000 (TEXT-1). */
 export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');
 }
@@ -72,7 +72,7 @@ const pairsMax = 16;
 const keyLengthMax = 64;
 const valueLengthMax = 512;
 
-/** Metadata of batches and keys: at most 16 pairs, keys to 64 and values to 512 characters (specification, Limits). */
+/** Metadata of batches and keys: at most 16 pairs, keys to 64 and values to 512 characters (BATCH-10). */
 export const metadata = () =>
   z
     .record(z.string(), z.string())

@@ -3,8 +3,7 @@ import { slug, timestamp } from './access-fields.ts';
 import { listOf } from './lists.ts';
 import { addBreach, anyObject, text } from './scalars.ts';
 
-// DESIGN, "Interface for operators and scripts". A provider's own settings have the names of their headers
-// (interface-and-providers.md 3) in snake case.
+// A provider's own settings have the names of their headers in snake case (CONF-6).
 
 const shortText = () => text({ min: 1, max: 2_048 });
 

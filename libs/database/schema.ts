@@ -121,7 +121,7 @@ export type BatchPlace =
     };
 
 /**
- * What a batch may use for its whole life (DESIGN, "A batch's target"). With a config, `caller` is what its targets
+ * What a batch may use for its whole life. With a config, `caller` is what its targets
  * without credentials take: a stored config stays at the version of the batch's creation, one that came with the call is
  * kept whole, its secrets encrypted.
  */

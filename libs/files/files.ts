@@ -162,7 +162,7 @@ function isVisible(file: FileRow, now: Date): boolean {
   return file.deleted_at === null && (file.expires_at === null || file.expires_at > now);
 }
 
-/** OpenAI's text (openai-semantics.md 2). Another workspace's file is answered in the same way. */
+/** OpenAI's text (FILE-6). Another workspace's file is answered in the same way. */
 function noSuchFile(id: string): GatewayError {
   return new GatewayError('not_found', null, `No such File object: ${id}`, { param: 'id' });
 }

@@ -79,7 +79,7 @@ function created({
 
 const automatic = { batch_size: 'auto', learning_rate_multiplier: 'auto', n_epochs: 'auto' };
 
-/** What is shown until the provider shows its own: what was asked for, and `auto` for the rest (openai-semantics.md 3). */
+/** What is shown until the provider shows its own: what was asked for, and `auto` for the rest (TUNE-1). */
 function asMethod(request: FineTuningRequest) {
   const type = typeof request.method?.['type'] === 'string' ? request.method['type'] : 'supervised';
   const given = request.method?.[type] as { hyperparameters?: Record<string, unknown> | null } | null | undefined;

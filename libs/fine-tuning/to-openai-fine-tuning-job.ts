@@ -3,7 +3,7 @@ import type { RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-
 import type { FineTuningJobRow } from './fine-tuning-job-model.ts';
 
 /**
- * The public object: every key is there, null where unset (openai-semantics.md 3). Times are Unix seconds. Files are
+ * The public object: every key is there, null where unset (TUNE-1). Times are Unix seconds. Files are
  * ours, and the fine-tuned model has the name by which calls and batches here reach it.
  */
 export function toOpenAiFineTuningJob(job: FineTuningJobRow) {

@@ -5,7 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { drainThenEnd } from './drain-request.ts';
 import { addLogFields, contextOf } from './request-context.ts';
 
-/** The body of every error answer, always with all four keys (openai-semantics.md 4.1). */
+/** The body of every error answer, always with all four keys (ERR-1). */
 export type ErrorBody = {
   error: { message: string; type: string; param: string | null; code: string | null };
 };

@@ -1,4 +1,4 @@
-/** The list envelope that SDKs page through: without `has_more` they stop after one page (openai-semantics.md 4.3). */
+/** The list envelope that SDKs page through: without `has_more` they stop after one page (LIST-1). */
 export type ListResponse<Item> = {
   object: 'list';
   data: Item[];

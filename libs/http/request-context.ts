@@ -209,7 +209,7 @@ function parseMetadata(header: string): Readonly<Record<string, string>> {
   return metadata;
 }
 
-// jsonb takes neither U+0000 nor lone surrogates (DESIGN, "Strings that enter jsonb").
+// jsonb takes neither U+0000 nor lone surrogates (TEXT-1).
 function isMetadataText(text: string): boolean {
   return text.length <= metadataTextMax && text.isWellFormed() && !text.includes('\0');
 }

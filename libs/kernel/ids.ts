@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 
-// The prefixes that SDK users know (openai-semantics.md 1.1, 2, 3) and ours in the same form.
+// The prefixes that SDK users know (ID-1) and ours in the same form.
 export type IdPrefix =
   | 'batch_'
   | 'file-'

@@ -1,4 +1,4 @@
-// Shapes of credentials that providers echo back in their error texts (security-and-faults.md B2-6).
+// Shapes of credentials that providers echo back in their error texts (SEC-4).
 const credentialShapes = [
   /\b(?:sk|rk|pk|gsk|xai|glw|slk)[-_][A-Za-z0-9_-]{8,}/g,
   /\bBearer\s+[A-Za-z0-9._~+/=-]{8,}/gi,

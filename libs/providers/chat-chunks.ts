@@ -119,7 +119,7 @@ export type ChunkWriter = {
 
 /**
  * Writes one stream in OpenAI's shape: all its chunks share id, time and model. Where usage was asked for, all but the
- * one that tells it have it as null (gateway-api.md, "Streamed chat reply").
+ * one that tells it have it as null (SSE-3).
  */
 export function createChunkWriter(head: AnswerHead, { includeUsage }: { includeUsage: boolean }): ChunkWriter {
   const frame = {

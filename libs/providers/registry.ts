@@ -9,7 +9,7 @@ import { openAiCompatible } from './openai-compatible.ts';
 import { relayAreas, type Provider, type RelayArea } from './provider.ts';
 import { vertex } from './vertex/index.ts';
 
-// Base URLs, operations and dialects: reference/interface-and-providers.md 6.1 and the providers' own API references.
+// Base URLs, operations and dialects are those of the providers' own API references.
 // Providers that need more than a few words changed have folders of their own.
 // Relayed areas: of the hosted ones, what their API references list; of a server of one's own, whatever it has.
 const ofOpenAi: readonly RelayArea[] = relayAreas.filter((area) => area !== 'rerank');

@@ -229,8 +229,8 @@ function bossOptions(deps: {
     supervise: working,
     schedule: working,
     // A dead worker is noticed after its heartbeat (10 s, pg-boss's least) and the next pass that finds it overdue, of which
-    // one can just have missed it: two passes. DESIGN says 5 s, which came to 22 s when everything had been killed and the
-    // database took ten more to come back; the job table is small enough to be looked at this often.
+    // one can just have missed it: two passes. At 5 s that came to 22 s when everything had been killed and the database took ten
+    // more to come back; the job table is small enough to be looked at this often.
     superviseIntervalSeconds: 2,
     monitorIntervalSeconds: 2,
     // Once a day would keep a day of ended jobs, and each of the looks above reads them all.

@@ -75,7 +75,7 @@ export type ValidationResult =
 
 export type BatchFileValidator = {
   /**
-   * Checks an input file of a batch (openai-semantics.md 1.5) in threads, streaming it: memory does not grow with the
+   * Checks an input file of a batch (LINE-3, LINE-4) in threads, streaming it: memory does not grow with the
    * file but for its chunk table and hashes. What is wrong with the file is the result; throws only what `open`
    * throws, the reason of an aborted `signal`, and GatewayError `unavailable` when no thread can do its work.
    */

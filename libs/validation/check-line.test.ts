@@ -39,7 +39,7 @@ test.each([
   });
 });
 
-// Every row of openai-semantics.md 1.5 that concerns one line, with its text where the reference gives one.
+// LINE-1, LINE-2: every problem of one line, with OpenAI's text where one is known.
 test.each<[string, unknown, string, string | null, string]>([
   ['broken JSON', '{"custom_id":', 'invalid_json_line', null, 'This line is not parseable as valid JSON.'],
   [

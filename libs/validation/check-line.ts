@@ -7,7 +7,7 @@ import { measureJson } from '#libs/kernel/measure-json.ts';
 import { checkBody } from './check-body.ts';
 import { checkResponseSchema, type SchemaLimits } from './check-response-schema.ts';
 
-// The table of openai-semantics.md 1.5, in its order: the first problem of a line is the one that is told.
+// In the order of LINE-2: the first problem of a line is the one that is reported.
 
 export type LineRules = SchemaLimits & {
   endpoint: BatchEndpoint;

@@ -23,7 +23,7 @@ const refused = (message: string, timedOut = false): SchemaVerdict => ({
 
 // `allErrors` keeps the generated code flat (nested, 2,000 properties overflow the stack); references are compiled
 // once instead of inlined, so that a large definition used a thousand times is not a thousand times as large; and no
-// loader is given, so a reference to another document is an error, never a fetch (B2-16).
+// loader is given, so a reference to another document is an error, never a fetch (SEC-6).
 const ajvOptions: Options = {
   strict: false,
   allErrors: true,

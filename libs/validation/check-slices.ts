@@ -20,7 +20,7 @@ export type CheckedSlice = { slice: FileSlice; result: SliceResult; complete: bo
 
 /**
  * Checks slices in threads. When a thread dies or hangs, only its slice is repeated, line by line, and the line that
- * does it again gets an error (security-and-faults.md F25).
+ * does it again gets an error (HOLD-9).
  */
 export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<CheckedSlice> {
   const { pool, rules, signal } = deps;

@@ -60,7 +60,7 @@ const headers = [
 ];
 
 /**
- * A route of a live call: checks the body against the specification's bounds, finds the target, forwards the client's
+ * A route of a live call: checks the body (CALL-1, CALL-2), finds the target, forwards the client's
  * own bytes, and answers with the provider's. Without a config one provider call; clients retry by themselves.
  */
 export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route }: LiveOperation): Route {

@@ -1,6 +1,6 @@
 import type { PlanRun } from './run-plan.ts';
 
-/** What an answer says about the way that it came (interface-and-providers.md 3, "Response headers"). */
+/** What an answer says about the way that it came (HDR-2). */
 export function planHeaders({ leaf, target, retryAttempts }: PlanRun): Record<string, string> {
   const headers: Record<string, string> = {
     'x-gateway-last-used-option-index': leaf.path,

@@ -66,7 +66,7 @@ export type PlanRun = {
   retryAttempts: number;
 };
 
-/** What the waits between the attempts of one target of a live call may come to (interface-and-providers.md 3). */
+/** What the waits between the attempts of one target of a live call may come to (CONF-2). */
 const retryWaitMsMax = 60_000;
 const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
 

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 
-// What SDKs act on or users look at (openai-semantics.md 4.2); everything else of a provider stays here.
+// What SDKs act on or users look at (HDR-1); everything else of a provider stays here.
 const admitted: ReadonlySet<string> = new Set([
   'retry-after',
   'retry-after-ms',

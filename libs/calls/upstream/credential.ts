@@ -11,7 +11,7 @@ export function secretsOf({ apiKey, secrets }: Target): string[] {
   return texts;
 }
 
-/** A stored credential leaves for the origin it was stored for, or not at all (security-and-faults.md B2-4). */
+/** A stored credential leaves for the origin it was stored for, or not at all (SEC-2). */
 export function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
   if (secretOrigin === null || origin === secretOrigin) return;
   throw new GatewayError(

@@ -4,7 +4,7 @@ import { asRecord } from './usage.ts';
 /**
  * The chunks that a stream would have had, for a provider that answers a stream request with one JSON body: official SDKs
  * turn such a body into an empty stream without an error. Unknown members of body, choice and message are kept. Where
- * usage was asked for, all chunks but the one that tells it have it as null (gateway-api.md, "Streamed chat reply").
+ * usage was asked for, all chunks but the one that tells it have it as null (SSE-3).
  */
 export function jsonToPayloads(
   operation: Operation,

@@ -74,7 +74,7 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   );
 }
 
-/** What `content_blocks` may hold (interface-and-providers.md 1.2); tool calls have a place of their own. */
+/** What `content_blocks` may hold (CALL-5); tool calls have a place of their own. */
 const shownBlocks = new Set<unknown>(['text', 'thinking', 'redacted_thinking']);
 
 /** Anthropic's list of models in OpenAI's shape. */

@@ -27,7 +27,7 @@ const translation: Translation = {
 };
 
 /**
- * Azure OpenAI: OpenAI's bytes at other addresses (interface-and-providers.md 6.1). A dated version calls a deployment by
+ * Azure OpenAI: OpenAI's bytes at other addresses (AZURE-1). A dated version calls a deployment by
  * its path; version `v1` names the deployment as the model. Filter results and the first chunk without choices pass.
  */
 export const azure: Provider = {

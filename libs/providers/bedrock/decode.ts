@@ -57,7 +57,7 @@ export function decodeConverse(body: unknown, call: Call): unknown {
   );
 }
 
-/** A block as `content_blocks` tell it (interface-and-providers.md 1.2); tool calls have a place of their own. */
+/** A block as `content_blocks` tell it (CALL-5); tool calls have a place of their own. */
 function shownBlock(block: Json): Json[] {
   const text = textOf(block['text']);
   if (text !== undefined) return [{ type: 'text', text }];

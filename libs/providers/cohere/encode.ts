@@ -28,7 +28,7 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a v2 chat request (interface-and-providers.md 6.6, docs.cohere.com/reference/chat). `dropped` names the
+ * The body of a v2 chat request (COHERE-1). `dropped` names the
  * client's parameters that were left out; values that Cohere refuses (a penalty below 0) are sent, and refused there.
  * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
  */

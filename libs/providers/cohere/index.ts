@@ -11,7 +11,7 @@ const address = new URL('https://api.cohere.com/v2');
 /** More models than exist: one page. */
 const modelsMax = 1_000;
 
-/** Cohere's v2 API (interface-and-providers.md 6.6). */
+/** Cohere's v2 API (COHERE-1). */
 export const cohere: Provider = {
   id: 'cohere',
   baseUrlOf: () => address,

@@ -11,7 +11,7 @@ const address = new URL('https://generativelanguage.googleapis.com/v1beta');
 /** More models than exist: one page. */
 const modelsMax = 1_000;
 
-/** Google's Gemini API with an API key (interface-and-providers.md 6.4). */
+/** Google's Gemini API with an API key (GEMINI-1). */
 export const gemini: Provider = {
   id: 'gemini',
   baseUrlOf: () => address,

@@ -3,7 +3,7 @@ import { openMistralAmend } from './amend.ts';
 import { thoughtsToContent } from './thoughts.ts';
 import { shortToolIds } from './tool-ids.ts';
 
-/** Near enough to OpenAI for bytes to pass (interface-and-providers.md 6.1, docs.mistral.ai/api). */
+/** Near enough to OpenAI for bytes to pass (MISTRAL-1). */
 export const mistral = openAiCompatible({
   id: 'mistral',
   baseUrl: 'https://api.mistral.ai/v1',

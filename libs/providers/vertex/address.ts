@@ -3,7 +3,7 @@ import type { Settings, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
 import { serviceAccountOf } from './service-account.ts';
 
-// Every name stands in an address: these forms hold nothing that could lead elsewhere (security-and-faults.md B2-5).
+// Every name stands in an address: these forms hold nothing that could lead elsewhere (SEC-3).
 const regionForm = /^[a-z]{2,20}(-[a-z]{2,20}\d{1,3})?$/;
 /** With the domain before it for the projects of old organisations (`example.com:project`). */
 const projectForm = /^(?:[a-z0-9][a-z0-9-]{0,60}(?:\.[a-z0-9-]{1,60}){1,5}:)?[a-z0-9][a-z0-9-]{0,60}$/;

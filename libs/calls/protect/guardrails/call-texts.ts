@@ -126,7 +126,7 @@ const specifiedTypes = wordsOf(
   computer_use_preview`,
 );
 
-/** Every text inside a value, however deep, and the names of its members; but not the words of the specification. */
+/** Every text inside a value, however deep, and the names of its members; but not the words of JSON Schema itself. */
 function textsIn(value: unknown): string[] {
   if (typeof value === 'string') return [value];
   if (Array.isArray(value)) return value.flatMap(textsIn);

@@ -151,7 +151,7 @@ describe('local checks', () => {
     expect(await verdictOf(noApples, subject('', on))).toBe(false);
   });
 
-  test('words of the specification are no words of the caller', async () => {
+  test('the words of JSON Schema itself are not taken for words of the caller', async () => {
     const words = [
       'function',
       'object',

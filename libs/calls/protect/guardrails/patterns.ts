@@ -13,7 +13,7 @@ const compiled = new LRUCache<string, Pattern>({ max: 500 });
 const rememberedWork = 20_000;
 
 /**
- * A tenant's regular expression, compiled by RE2: its time is linear in the text (B2-15), but also in the expression,
+ * A tenant's regular expression, compiled by RE2: its time is linear in the text (SEC-5), but also in the expression,
  * so that a repetition of a thousand over a long text takes minutes; who runs it bounds its time.
  * Throws invalid_request for what RE2 cannot do: look-around, back references, and syntax errors.
  */

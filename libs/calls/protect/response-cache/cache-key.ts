@@ -12,7 +12,7 @@ export type CacheScope = {
 
 /**
  * Names of an answer: SHA-256 over everything that decides what it would be, the workspace first, so that nothing one
- * workspace sends can name an answer of another (security-and-faults.md B2-21). In it: namespace, credential, provider,
+ * workspace sends can name an answer of another (SEC-7). In it: namespace, credential, provider,
  * address and settings, operation, model, the body as the provider gets it, the client's headers that go out, and how
  * the answer is translated. Not in it: `stream` and `stream_options`, because a stored answer serves both forms.
  */
