@@ -3,7 +3,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 
-// House rules that no linter knows (docs/decisions, STYLE): cheap to check, easy to forget.
+// House rules that no linter knows (docs/decisions): cheap to check, easy to forget.
 
 const root = path.resolve(import.meta.dirname, '..');
 const read = (file: string): string => readFileSync(path.join(root, file), 'utf8');

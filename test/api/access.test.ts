@@ -9,7 +9,7 @@ import { canary, postJson, startScriptedPlatform } from './scripted-provider.ts'
 import { createWorkspace } from './second-workspace.ts';
 import { errorOf, sdks, watchCalls } from './sdk.ts';
 
-// DESIGN, "Access", end to end.
+// AUTH-1, end to end.
 
 let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;
 let platform: TestPlatform;
@@ -103,7 +103,7 @@ describe.each(sdks)('$name', (sdk) => {
   const stored = `Bearer ${canary}`;
   const host = (): string => upstream.url.href;
 
-  // With the gateway key in its own header the SDK's key is the provider's (gateway-api.md, "Authentication").
+  // With the gateway key in its own header the SDK's key is the provider's (AUTH-1).
   test.each<[string, { apiKey?: string; model: string; headers: Headers; seen: string | undefined }]>([
     [
       'a virtual key by header',

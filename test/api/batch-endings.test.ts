@@ -9,8 +9,7 @@ import { chatLines, createBatch, ended, resultsOf, type Batch } from './batch-ki
 import { storeVirtualKey } from './scripted-provider.ts';
 import { errorOf, sdks, watchCalls, type Client, type Sdk } from './sdk.ts';
 
-// Checks 7, 20, 21, 25 and 26 of openai-semantics.md 4.4: batches that end early, or whose worker dies. They mostly wait, so
-// they run side by side.
+// BATCH-5 to BATCH-8, RESULT-4: batches that end early, or whose worker dies. They mostly wait, so they run side by side.
 
 const slow = { model: '@simulator/sim-small+250ms' };
 const endless = { model: '@simulator/sim-small+600000ms' };
@@ -105,7 +104,7 @@ function startWorkerProcess({ onTestFinished }: TestContext, { environment }: Te
 }
 
 // The claims of a dead worker are missed after ten seconds; the same for every SDK, so it is done once, and begun first.
-test.concurrent('check 7: after kill -9 in the middle of a batch every line is in exactly one file, and counted once', async (context) => {
+test.concurrent('after kill -9 in the middle of a batch every line is in exactly one file, and counted once', async (context) => {
   const platform = await ownPlatform(context, { worker: false });
   const [sdk, other] = sdks;
   if (!sdk || !other) throw new Error('two SDKs are needed');
@@ -139,7 +138,7 @@ describe.concurrent('cancelled while running', () => {
   afterAll(() => platform.stop());
 
   test.each(sdks)(
-    'check 20: cancel while running answers cancelling, keeps what is done, and writes the rest as batch_cancelled ($name)',
+    'cancel while running answers cancelling, keeps what is done, and writes the rest as batch_cancelled ($name)',
     async (sdk) => {
       const client = clientOf(sdk, platform);
       const total = 120;
@@ -172,7 +171,7 @@ describe.concurrent('cancelled while running', () => {
   );
 
   test.for(sdks)(
-    'check 21: cancelling twice is 200 twice, and again when it is cancelled ($name)',
+    'cancelling twice is 200 twice, and again when it is cancelled ($name)',
     async (sdk, { onTestFinished }) => {
       const client = clientOf(sdk, platform);
       const sent = watchCalls(platform.baseUrl);
@@ -200,7 +199,7 @@ describe.concurrent('cancelled while running', () => {
   );
 });
 
-test.concurrent('check 20: a batch that is cancelled before it runs has no line, no file and counts of 0', async (context) => {
+test.concurrent('a batch that is cancelled before it runs has no line, no file and counts of 0', async (context) => {
   const platform = await ownPlatform(context, { worker: false });
   const cancelled = await bySdk(platform, async (sdk, client) => {
     const created = await createBatch(sdk, client, chatLines(3, slow));
@@ -223,7 +222,7 @@ test.concurrent('check 20: a batch that is cancelled before it runs has no line,
   expect(platform.simulator.stats().requests).toEqual({});
 });
 
-test.concurrent('check 25: a batch past its window is expired, with its done lines kept and the rest batch_expired', async (context) => {
+test.concurrent('a batch past its window is expired, with its done lines kept and the rest batch_expired', async (context) => {
   const platform = await ownPlatform(context, { movableClock: true, environment: window });
   const total = 120;
   const running = await bySdk(platform, async (sdk, client) => {
@@ -254,7 +253,7 @@ test.concurrent('check 25: a batch past its window is expired, with its done lin
   }
 });
 
-test.concurrent('check 26: a batch whose window ends while it is cancelling is cancelled', async (context) => {
+test.concurrent('a batch whose window ends while it is cancelling is cancelled', async (context) => {
   // One chunk of a batch at a time, so that the lines of the second have not begun when the batch is cancelled.
   const chunks = { SLUICE_CALLS_MAX: '256', SLUICE_CHUNK_LINES: '8', SLUICE_CHUNKS_MAX: '1' };
   const platform = await ownPlatform(context, { movableClock: true, environment: { ...window, ...chunks } });

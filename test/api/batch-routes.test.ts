@@ -4,7 +4,7 @@ import { chatLine, chatLines, ended, resultsOf, runBatch, uploadInput } from './
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
-// Checks 16-19, 22-24, 27 and 63 of openai-semantics.md 4.4: what the routes of batches take and refuse.
+// BATCH-2, BATCH-6, BATCH-9, BATCH-10, BATCH-14: what the routes of batches take and refuse.
 
 let platform: TestPlatform;
 let sent: ReturnType<typeof watchCalls>;
@@ -20,7 +20,7 @@ describe.each(sdks)('$name', (sdk) => {
     client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   });
 
-  test('check 16: an unknown input file is accepted, and then the batch fails with invalid_request', async () => {
+  test('an unknown input file is accepted, and then the batch fails with invalid_request', async () => {
     const created = await client.batches.create({
       input_file_id: 'file-doesnotexist',
       endpoint: '/v1/chat/completions',
@@ -49,7 +49,7 @@ describe.each(sdks)('$name', (sdk) => {
     });
   });
 
-  test('check 17: a file of another purpose is refused with 400', async () => {
+  test('a file of another purpose is refused with 400', async () => {
     const file = await client.files.create({
       file: await sdk.toFile(Buffer.from('{}\n'), 'x.jsonl'),
       purpose: 'fine-tune',
@@ -70,7 +70,7 @@ describe.each(sdks)('$name', (sdk) => {
     ['input_file_id', { input_file_id: undefined }, 'missing_required_parameter', "parameter: 'input_file_id'."],
     ['input_file_id', { input_file_id: 7 }, 'invalid_type', 'expected a string, but got an integer instead.'],
     ['priority', { priority: 'high' }, 'unknown_parameter', "Unknown parameter: 'priority'."],
-  ])('check 18: a wrong %s (%j) is 400 %s', async (param, fields, code, message) => {
+  ])('a wrong %s (%j) is 400 %s', async (param, fields, code, message) => {
     const good = { input_file_id: 'file-x', endpoint: '/v1/chat/completions', completion_window: '24h' };
     const error = await errorOf(client.batches.create({ ...good, ...fields } as never));
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
@@ -113,7 +113,7 @@ describe.each(sdks)('$name', (sdk) => {
       ['a'],
       { param: 'metadata', code: 'invalid_type', says: 'expected an object, but got an array instead.' },
     ],
-  ])('check 19: metadata with %s is 400', async (_what, metadata, { param, code, says }) => {
+  ])('metadata with %s is 400', async (_what, metadata, { param, code, says }) => {
     const error = await errorOf(
       client.batches.create({
         input_file_id: 'file-x',
@@ -127,7 +127,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error.message).toContain(says);
   });
 
-  test('check 19: metadata with 16 keys of 64 characters and values of 512 is taken', async () => {
+  test('metadata with 16 keys of 64 characters and values of 512 is taken', async () => {
     const metadata = Object.fromEntries(
       Array.from({ length: 16 }, (_v, n) => [`${n}`.padStart(64, 'k'), 'é'.repeat(512)]),
     );
@@ -140,7 +140,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await client.batches.retrieve(batch.id)).metadata).toEqual(metadata);
   });
 
-  test('check 22: cancelling a completed or failed batch is 409, and the SDK calls once', async () => {
+  test('cancelling a completed or failed batch is 409, and the SDK calls once', async () => {
     const completed = await runBatch(sdk, client, chatLines(1));
     const failed = await runBatch(sdk, client, 'not json\n');
     for (const { id, status } of [completed, failed]) {
@@ -154,7 +154,7 @@ describe.each(sdks)('$name', (sdk) => {
     }
   });
 
-  test('check 23: cancelling or retrieving an unknown batch is 404', async () => {
+  test('cancelling or retrieving an unknown batch is 404', async () => {
     for (const call of ['cancel', 'retrieve'] as const) {
       const error = await errorOf(client.batches[call]('batch_unknown'));
       expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
@@ -163,7 +163,7 @@ describe.each(sdks)('$name', (sdk) => {
     }
   });
 
-  test('check 24: a batch and a file of another workspace are 404, and not in its lists', async () => {
+  test('a batch and a file of another workspace are 404, and not in its lists', async () => {
     const batch = await runBatch(sdk, client, chatLines(1));
     const other = new sdk.OpenAI({ apiKey: await createWorkspace(platform), baseURL: platform.baseUrl });
     const outputId = batch.output_file_id ?? '';
@@ -185,7 +185,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await resultsOf(client, batch)).output).toHaveLength(1);
   });
 
-  test('check 27: lists are newest first, and paging gives every batch once while new ones are created', async () => {
+  test('lists are newest first, and paging gives every batch once while new ones are created', async () => {
     const own = new sdk.OpenAI({ apiKey: await createWorkspace(platform), baseURL: platform.baseUrl });
     const create = async (): Promise<string> =>
       (
@@ -228,7 +228,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(await errorOf(own.batches.list({ after: 'batch_unknown' }))).toMatchObject({ status: 400, param: 'after' });
   });
 
-  test('check 63: a create that is sent again after a lost reply makes one batch', async () => {
+  test('a create that is sent again after a lost reply makes one batch', async () => {
     const inputFileId = await uploadInput(sdk, client, `${JSON.stringify(chatLine('a'))}\n`);
     const params = { input_file_id: inputFileId, endpoint: '/v1/chat/completions', completion_window: '24h' } as const;
     const first = await client.batches.create(params);

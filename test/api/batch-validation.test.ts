@@ -3,7 +3,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, resultsOf, runBatch, toJsonl, type Batch } from './batch-kit.ts';
 import { sdks, type Client } from './sdk.ts';
 
-// Checks 8-15 of openai-semantics.md 4.4, and every malformed file of 1.5 and of F30 in security-and-faults.md.
+// LINE-1 to LINE-5: every malformed file.
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -108,7 +108,7 @@ const badLines: readonly [check: string, what: string, line: string, problem: Om
   ],
   [
     '9',
-    "outside the specification's bounds",
+    "outside the API reference's bounds",
     JSON.stringify(chatLine('x', { temperature: 3 })),
     {
       code: 'decimal_above_max_value',
@@ -167,7 +167,7 @@ describe.each(sdks)('$name', (sdk) => {
     },
   );
 
-  test('check 9: every bad line is reported, in the order of the lines', async () => {
+  test('every bad line is reported, in the order of the lines', async () => {
     const lines = ['custom_id', 'method', 'url', 'body'].map((member) => JSON.stringify(without(member)));
     expectFailed(await run([lines[0], lines[1], lines[2], lines[3], good('fine'), '{', ''].join('\n')), [
       ...['custom_id', 'method', 'url', 'body'].map((param, index) => ({
@@ -180,7 +180,7 @@ describe.each(sdks)('$name', (sdk) => {
     ]);
   });
 
-  test('check 9: of very many bad lines the first hundred are reported, and how many more there are', async () => {
+  test('of very many bad lines the first hundred are reported, and how many more there are', async () => {
     const batch = await run('{\n'.repeat(250));
     expect(batch.errors?.data).toHaveLength(101);
     expect(batch.errors?.data?.slice(0, 100).map(({ line }) => line)).toEqual(
@@ -194,7 +194,7 @@ describe.each(sdks)('$name', (sdk) => {
     });
   });
 
-  test('check 10: a repeated custom_id fails the batch with the later line', async () => {
+  test('a repeated custom_id fails the batch with the later line', async () => {
     const text = toJsonl([chatLine('same'), chatLine('other'), chatLine('same')]);
     const message =
       "The custom_id 'same' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.";
@@ -204,7 +204,7 @@ describe.each(sdks)('$name', (sdk) => {
   test.each([
     ['no byte', ''],
     ['blank lines only', '\n\r\n  \n\n'],
-  ])('check 13: a file of %s fails with empty_file', async (_what, text) => {
+  ])('a file of %s fails with empty_file', async (_what, text) => {
     expectFailed(await run(text), [
       {
         code: 'empty_file',
@@ -220,19 +220,19 @@ describe.each(sdks)('$name', (sdk) => {
     ['has no line end at its end', `${good('a')}\n${good('b')}`],
     ['has blank lines between and after', `\n${good('a')}\n\n   \n${good('b')}\n\n\n`],
     ['spaces its JSON', `  ${good('a').replaceAll(':', ' : ')}  \n\t${good('b')}\n`],
-  ])('check 13: a file that %s is tolerated', async (_what, text) => {
+  ])('a file that %s is tolerated', async (_what, text) => {
     const batch = await run(text);
     expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 2, completed: 2, failed: 0 } });
     expect((await resultsOf(client, batch)).customIds).toEqual(['a', 'b']);
   });
 
-  test('check 13: blank lines count as lines in the errors', async () => {
+  test('blank lines count as lines in the errors', async () => {
     expectFailed(await run(`\n${good('a')}\n\n{\n`), [
       { code: 'invalid_json_line', message: notJson, param: null, line: 4 },
     ]);
   });
 
-  test('check 14: 50,001 lines where 50,000 are allowed fail with too_many_tasks', async () => {
+  test('50,001 lines where 50,000 are allowed fail with too_many_tasks', async () => {
     const text = Array.from({ length: 50_001 }, (_v, n) => `${good(`${n}`)}\n`).join('');
     expectFailed(await run(text), [
       {
@@ -290,7 +290,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 });
 
-test('check 12: the other endpoints refuse stream: true with their own names', async () => {
+test('the other endpoints refuse stream: true with their own names', async () => {
   const [sdk] = sdks;
   if (!sdk) throw new Error('no SDK');
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });

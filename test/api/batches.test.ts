@@ -4,7 +4,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, createBatch, ended, resultsOf, runBatch, uploadInput, type Batch } from './batch-kit.ts';
 import { errorOf, sdks, type Client } from './sdk.ts';
 
-// Checks 1-6 and 28-31 of openai-semantics.md 4.4: what becomes of a batch.
+// BATCH-1, BATCH-3, BATCH-4, BATCH-11 to BATCH-13, RESULT-1, RESULT-2: what becomes of a batch.
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -47,7 +47,7 @@ describe.each(sdks)('$name', (sdk) => {
     client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   });
 
-  test('check 1: create answers validating with every key, times that did not happen null, counts 0 and the metadata', async () => {
+  test('create answers validating with every key, times that did not happen null, counts 0 and the metadata', async () => {
     const metadata = { customer: 'Zoë', run: '7' };
     const inputFileId = await uploadInput(sdk, client, `${JSON.stringify(chatLine('a'))}\n`);
     const batch = await client.batches.create({
@@ -93,7 +93,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(Object.keys(done).toSorted()).toEqual(Object.keys(batch).toSorted());
   });
 
-  test('check 2 and 31: a batch goes validating, in_progress, finalizing, completed; nothing ever goes back', async () => {
+  test('a batch goes validating, in_progress, finalizing, completed; nothing ever goes back', async () => {
     const created = await createBatch(sdk, client, chatLines(48, { model: '@simulator/sim-small+200ms' }), {
       completion_window: 'immediate' as '24h',
     });
@@ -136,7 +136,7 @@ describe.each(sdks)('$name', (sdk) => {
     });
   });
 
-  test('check 3: an output line has exactly the four keys, a request id, and error null', async () => {
+  test('an output line has exactly the four keys, a request id, and error null', async () => {
     const { output, errors } = await resultsOf(client, await runBatch(sdk, client, chatLines(3)));
     expect(errors).toEqual([]);
     expect(output.map((line) => line.custom_id).toSorted()).toEqual(['line-1', 'line-2', 'line-3']);
@@ -155,7 +155,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(new Set(output.map((line) => line.id)).size).toBe(3);
   });
 
-  test('check 4: a line that the provider refuses is in the error file only, with its status and body, and counted failed', async () => {
+  test('a line that the provider refuses is in the error file only, with its status and body, and counted failed', async () => {
     const lines = [chatLine('good'), chatLine('bad', { max_tokens: -1 })];
     const batch = await runBatch(sdk, client, lines);
     expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 2, completed: 1, failed: 1 } });
@@ -182,7 +182,7 @@ describe.each(sdks)('$name', (sdk) => {
     ]);
   });
 
-  test('check 5: a batch whose lines all fail is completed, without an output file', async () => {
+  test('a batch whose lines all fail is completed, without an output file', async () => {
     const batch = await runBatch(sdk, client, chatLines(2, { model: '@simulator/sim-fault-404' }));
     expect(batch).toMatchObject({
       status: 'completed',
@@ -193,7 +193,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await resultsOf(client, batch)).errors.map((line) => line.response?.status_code)).toEqual([404, 404]);
   });
 
-  test('check 6: a batch without failures has no error file', async () => {
+  test('a batch without failures has no error file', async () => {
     const batch = await runBatch(sdk, client, chatLines(2));
     expect(batch).toMatchObject({
       status: 'completed',
@@ -204,7 +204,7 @@ describe.each(sdks)('$name', (sdk) => {
     });
   });
 
-  test('checks 3 and 4 hold for completions and embeddings too', async () => {
+  test('completions and embeddings have the same lines in the same files', async () => {
     const completions = await runBatch(
       sdk,
       client,
@@ -242,7 +242,7 @@ describe.each(sdks)('$name', (sdk) => {
     );
   });
 
-  test('check 28: deleting the input file of a running batch hides the file, and the batch completes', async () => {
+  test('deleting the input file of a running batch hides the file, and the batch completes', async () => {
     const created = await createBatch(sdk, client, chatLines(30, { model: '@simulator/sim-small+400ms' }));
     await eventually(
       () => client.batches.retrieve(created.id),
@@ -256,7 +256,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await resultsOf(client, batch)).output).toHaveLength(30);
   });
 
-  test('check 29: output_expires_after sets when the files of results expire, from their own creation', async () => {
+  test('output_expires_after sets when the files of results expire, from their own creation', async () => {
     const lines = [chatLine('good'), chatLine('bad', { model: '@simulator/sim-fault-404' })];
     const batch = await runBatch(sdk, client, lines, {
       output_expires_after: { anchor: 'created_at', seconds: 3_600 },
@@ -277,7 +277,7 @@ describe.each(sdks)('$name', (sdk) => {
     }
   });
 
-  test('check 30: usage is the sum of the lines, and model is the one that they asked for', async () => {
+  test('usage is the sum of the lines, and model is the one that they asked for', async () => {
     const batch = await runBatch(sdk, client, chatLines(9));
     const { output } = await resultsOf(client, batch);
     const sum = { input: 0, output: 0 };

@@ -3,7 +3,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { postJson } from './scripted-provider.ts';
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 
-// Checks 58-60 and 62 of openai-semantics.md 4.4, and the classes that the SDKs make of errors (22 is in batch-routes).
+// ERR-1, ERR-3 to ERR-5, and the classes that the SDKs make of errors.
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -97,11 +97,11 @@ test.each<[string, () => Promise<Response>, Expected]>([
     () => send('GET', '/v1/batches', { headers: { authorization: 'Bearer sk-wrong' } }),
     { status: 401, type: invalid, code: 'invalid_api_key', message: /^Incorrect API key provided/ },
   ],
-])('check 58: %s has the four keys, JSON and a request id', async (_what, call, expected) => {
+])('%s has the four keys, JSON and a request id', async (_what, call, expected) => {
   await expectError(await call(), expected);
 });
 
-test('check 58: a fault of our own is a 500 that tells nothing of the inside', async () => {
+test('a fault of our own is a 500 that tells nothing of the inside', async () => {
   await platform.database.pool.query('alter table file rename to file_elsewhere');
   try {
     const response = await send('GET', '/v1/files');
@@ -123,20 +123,17 @@ test('check 58: a fault of our own is a 500 that tells nothing of the inside', a
 test.each([
   ['3600', 'false'],
   ['7', null],
-])(
-  'check 62: Retry-After: %s of a provider is passed on, and SDKs sleep a minute at most',
-  async (told, shouldRetry) => {
-    const response = await postJson(platform, '/chat/completions', {
-      model: `@simulator/sim-fault-429-after-${told}`,
-      messages,
-    });
-    expect(response.status).toBe(429);
-    expect(response.headers.get('retry-after')).toBe(told);
-    expect(response.headers.get('x-should-retry')).toBe(shouldRetry);
-  },
-);
+])('Retry-After: %s of a provider is passed on, and SDKs sleep a minute at most', async (told, shouldRetry) => {
+  const response = await postJson(platform, '/chat/completions', {
+    model: `@simulator/sim-fault-429-after-${told}`,
+    messages,
+  });
+  expect(response.status).toBe(429);
+  expect(response.headers.get('retry-after')).toBe(told);
+  expect(response.headers.get('x-should-retry')).toBe(shouldRetry);
+});
 
-test('check 62: a date that a provider writes there is passed on', async () => {
+test('a date that a provider writes there is passed on', async () => {
   const response = await postJson(platform, '/chat/completions', { model: '@simulator/sim-fault-429-date', messages });
   expect(response.status).toBe(429);
   const seconds = (Date.parse(response.headers.get('retry-after') ?? '') - Date.now()) / 1_000;
@@ -188,7 +185,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error.message).toMatch(/^503 The provider answered 503 with a page that is not JSON\. It begins: "</);
   });
 
-  test('check 59: a missing and a wrong key are both 401, and not retried', async () => {
+  test('a missing and a wrong key are both 401, and not retried', async () => {
     for (const [key, code] of [
       ['sk-wrong', 'invalid_api_key'],
       [' ', 'missing_api_key'],
@@ -202,7 +199,7 @@ describe.each(sdks)('$name', (sdk) => {
     }
   });
 
-  test('check 60: an exhausted quota is a 429 that is not retried', async () => {
+  test('an exhausted quota is a 429 that is not retried', async () => {
     platform.simulator.resetStats();
     const sent = watchCalls(platform.baseUrl);
     const error = await errorOf(ask('sim-fault-429-quota'));

@@ -7,7 +7,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
-// Checks 32-40 of openai-semantics.md 4.4 (35: upload-memory.test.ts; 41, the Uploads API, does not exist here).
+// FILE-1 to FILE-7.
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -53,7 +53,7 @@ describe.each(sdks)('$name', (sdk) => {
   const upload = async (name: string, content: string | Buffer = '{}\n', purpose: 'batch' | 'fine-tune' = 'batch') =>
     await client.files.create({ file: await sdk.toFile(Buffer.from(content), name), purpose });
 
-  test('checks 32 and 33: the file may come before or after the purpose, as application/octet-stream', async () => {
+  test('the file may come before or after the purpose, as application/octet-stream', async () => {
     const sent = watchCalls(platform.baseUrl);
     const file = await sdk.toFile(Buffer.from('{"a":1}\n'), 'a.jsonl');
     expect(file.type).toBe('');
@@ -66,7 +66,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(sent.to(/^POST \/v1\/files$/)).toHaveLength(2);
   });
 
-  test('check 34: expires_after sets when the file expires; outside one hour to 30 days it is 400', async () => {
+  test('expires_after sets when the file expires; outside one hour to 30 days it is 400', async () => {
     const create = async (seconds: number, anchor = 'created_at') =>
       await client.files.create({
         file: await sdk.toFile(Buffer.from('{}\n'), 'a.jsonl'),
@@ -93,7 +93,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await client.files.list()).data).toHaveLength(before);
   });
 
-  test('check 36: content is served to Accept: application/binary, with its length and as a download', async () => {
+  test('content is served to Accept: application/binary, with its length and as a download', async () => {
     const sent = watchCalls(platform.baseUrl);
     const bytes = Buffer.from(Uint8Array.from({ length: 1_000 }, (_v, index) => index % 256));
     const { id } = await upload('bytes.jsonl', bytes);
@@ -107,7 +107,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(Buffer.from(await response.arrayBuffer()).equals(bytes)).toBe(true);
   });
 
-  test('check 37: lists take purpose, order, after and limit', async () => {
+  test('lists take purpose, order, after and limit', async () => {
     const own = new sdk.OpenAI({ apiKey: await createWorkspace(platform), baseURL: platform.baseUrl });
     const ids: string[] = [];
     for (const purpose of ['batch', 'fine-tune', 'batch', 'batch', 'fine-tune'] as const) {
@@ -145,7 +145,7 @@ describe.each(sdks)('$name', (sdk) => {
     }
   });
 
-  test('check 38: a deleted file is gone: retrieve, content and a second delete are 404', async () => {
+  test('a deleted file is gone: retrieve, content and a second delete are 404', async () => {
     const { id } = await upload('gone.jsonl');
     expect(await client.files.delete(id)).toEqual({ id, object: 'file', deleted: true });
     for (const call of [
@@ -162,14 +162,14 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await client.files.list()).data.map((file) => file.id)).not.toContain(id);
   });
 
-  test('check 39: waitForProcessing returns after one look', async () => {
+  test('waitForProcessing returns after one look', async () => {
     const { id } = await upload('ready.jsonl');
     const sent = watchCalls(platform.baseUrl);
     expect(await client.files.waitForProcessing(id)).toMatchObject({ id, status: 'processed' });
     expect(sent.to(new RegExp(`^GET /v1/files/${id}$`))).toHaveLength(1);
   });
 
-  test('check 40: status, exact bytes and a Unicode filename, in an object with every key', async () => {
+  test('status, exact bytes and a Unicode filename, in an object with every key', async () => {
     const content = 'é東🙂'.repeat(100);
     const filename = 'Prüfung 東京 🙂 100% (1).JSONL';
     const file = await upload(filename, content);
@@ -217,7 +217,7 @@ describe.each(['batch', 'fine-tune'])('a file for %s', (purpose) => {
   });
 });
 
-test('check 40: a batch input with an extension must be named .jsonl; files of other purposes may have any name', async () => {
+test('a batch input with an extension must be named .jsonl; files of other purposes may have any name', async () => {
   const refused = await postForm([filePart('{}', 'filename="a.json"'), purposePart('batch')]);
   expect(refused).toEqual({
     status: 400,
@@ -265,7 +265,7 @@ test('a form that is not as it should be is refused, and leaves no file and no b
   expect(new Set(await names())).toEqual(new Set(blobsBefore));
 });
 
-test('check 35: content of 5 MiB comes back byte for byte to both SDKs', async () => {
+test('content of 5 MiB comes back byte for byte to both SDKs', async () => {
   const bytes = Buffer.allocUnsafe(5 * 1_048_576);
   for (let at = 0; at < bytes.length; at += 4) bytes.writeUInt32LE(Math.imul(at, 2_654_435_761) >>> 0, at);
   const wanted = createHash('sha256').update(bytes).digest('hex');

@@ -5,7 +5,7 @@ import { chatLine, runBatch } from './batch-kit.ts';
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
-// Check 64 of openai-semantics.md 4.4, and what the routes of fine-tuning take and refuse.
+// TUNE-1, TUNE-2, and what the routes of fine-tuning take and refuse.
 
 let platform: TestPlatform;
 let sent: ReturnType<typeof watchCalls>;

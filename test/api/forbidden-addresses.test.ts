@@ -5,7 +5,7 @@ import { forbiddenSpellings } from '#test/forbidden-spellings.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { canary, postJson } from './scripted-provider.ts';
 
-// security-and-faults.md B2 1-5: whatever way a forbidden address comes in, it is refused, and nobody is connected to.
+// SEC-1 to SEC-3: whatever way a forbidden address comes in, it is refused, and nobody is connected to.
 
 let platform: TestPlatform;
 let listener: Server;

@@ -4,7 +4,7 @@ import type { Upstream } from '#test/upstream.ts';
 import { canary, postJson, startScriptedPlatform } from './scripted-provider.ts';
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 
-// Checks 42, 43 and 55-57 of openai-semantics.md 4.4, and calls without streaming in general.
+// CALL-1, CALL-6 to CALL-8, and calls without streaming in general.
 
 let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;
 let platform: TestPlatform;
@@ -67,7 +67,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(platform.simulator.stats().requests).toEqual({ 'POST /v1/chat/completions': 2 });
   });
 
-  test('check 42: unknown request fields reach the provider unchanged, null as null and absent as absent', async () => {
+  test('unknown request fields reach the provider unchanged, null as null and absent as absent', async () => {
     const body = {
       messages: [{ role: 'user' as const, content: 'Hi', name: 'zoë', x_note: { deep: [1, { a: null }] } }],
       temperature: null,
@@ -87,7 +87,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(JSON.parse(choices[0]?.message.content ?? '')).toEqual({ model: 'sim-reflect', ...body });
   });
 
-  test('check 43: unknown response fields reach the client', async () => {
+  test('unknown response fields reach the client', async () => {
     const answer = {
       id: 'chatcmpl-1',
       object: 'chat.completion',
@@ -163,7 +163,7 @@ describe.each(sdks)('$name', (sdk) => {
     });
   });
 
-  test('check 56: a text completion is a text_completion, streamed too', async () => {
+  test('a text completion is a text_completion, streamed too', async () => {
     const ask = { model: '@simulator/sim-small', prompt: 'Say hello', max_tokens: 12 } as const;
     const whole = await client.completions.create(ask);
     expect(whole).toEqual(JSON.parse(await askSimulator('/completions', { ...ask, model: 'sim-small' })));
@@ -196,7 +196,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(encoded.data.map(({ embedding }) => decode(embedding))).toEqual(vectors);
   });
 
-  test('check 55: base64 that was asked for is given, also when the provider answers with numbers', async () => {
+  test('base64 that was asked for is given, also when the provider answers with numbers', async () => {
     const vector = [0.5, -1.25, 3];
     upstream.script((reply) =>
       reply.json(200, {
@@ -232,7 +232,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error).toMatchObject({ status: 404, code: 'model_not_found', param: 'model' });
   });
 
-  test('check 57: a base URL that ends in a slash works as well', async () => {
+  test('a base URL that ends in a slash works as well', async () => {
     const slashed = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: `${platform.baseUrl}/` });
     const { choices } = await slashed.chat.completions.create({ model: '@simulator/sim-echo', messages });
     expect(choices[0]?.message.content).toBe('Say hello.');
@@ -273,7 +273,7 @@ test('a provider that hangs does not hide the models of the others, nor hold the
   expect(data.filter(({ id }) => id.startsWith('@scripted/'))).toEqual([]);
 });
 
-test('check 57: doubled slashes in the path are forgiven', async () => {
+test('doubled slashes in the path are forgiven', async () => {
   const { origin } = new URL(platform.baseUrl);
   const post = async (path: string): Promise<number> =>
     (
@@ -293,7 +293,7 @@ const odd =
   '{ "z":1, "messages":[{"role":"user","content":"\\u00e9\\ud83d\\ude42 / \\/"}],"seed" : 9223372036854775807,' +
   '"x_big":123456789012345678901234567890, "x_float":1.0, "x_exp":1E+2,\n"temperature":null';
 
-test('check 42: through a virtual key header the very bytes of the body go out', async () => {
+test('through a virtual key header the very bytes of the body go out', async () => {
   upstream.requests.length = 0;
   upstream.script((reply) => reply.json(200, { choices: [] }));
   const text = `${odd}, "model":"any" }`;
@@ -302,14 +302,14 @@ test('check 42: through a virtual key header the very bytes of the body go out',
   expect(upstream.requests.map(({ body }) => body.toString())).toEqual([text]);
 });
 
-test('check 42: with the virtual key in the model, only the model changes', async () => {
+test('with the virtual key in the model, only the model changes', async () => {
   upstream.requests.length = 0;
   upstream.script((reply) => reply.json(200, { choices: [] }));
   await postJson(platform, '/chat/completions', `${odd}, "model":"@scripted/any" }`);
   expect(upstream.requests.map(({ body }) => body.toString())).toEqual([`${odd}, "model":"any" }`]);
 });
 
-test('check 43: the very bytes of the answer come back', async () => {
+test('the very bytes of the answer come back', async () => {
   const text =
     '{ "id":"x","x_big":123456789012345678901234567890,"x_twice":1,"x_twice":2,"choices":[ {"index":0,"message":{"role":"assistant","content":"\\u00e9"}} ] , "n":1.0}';
   upstream.script((reply) => reply.respond(200, text, { 'content-type': 'application/json' }));

@@ -5,7 +5,7 @@ import type { Upstream } from '#test/upstream.ts';
 import { postJson, startScriptedPlatform } from './scripted-provider.ts';
 import { errorOf, sdks, type Client } from './sdk.ts';
 
-// Checks 44-54 of openai-semantics.md 4.4.
+// SSE-1 to SSE-9.
 
 let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;
 let platform: TestPlatform;
@@ -73,7 +73,7 @@ const chunk = (delta: Delta, finish: string | null = null): string =>
     choices: [{ index: 0, delta, finish_reason: finish }],
   });
 
-test('check 44: one id, time and model; the role first; one finish reason for each choice; [DONE] last', async () => {
+test('one id, time and model; the role first; one finish reason for each choice; [DONE] last', async () => {
   const chunks = await chunksOf({ model: '@simulator/sim-small' });
   expect(chunks.length).toBeGreaterThan(4);
   for (const member of ['id', 'created', 'model', 'object'] as const) {
@@ -86,7 +86,7 @@ test('check 44: one id, time and model; the role first; one finish reason for ea
   expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe('stop');
 });
 
-test('check 44: after [DONE] the response ends at once, also when the provider holds its own open', async () => {
+test('after [DONE] the response ends at once, also when the provider holds its own open', async () => {
   const before = platform.simulator.stats().aborted_requests;
   const payloads = await payloadsOf({ model: '@simulator/sim-fault-hold-open' });
   expect(payloads.at(-1)).toBe('[DONE]');
@@ -97,7 +97,7 @@ test('check 44: after [DONE] the response ends at once, also when the provider h
   );
 });
 
-test('check 45: without include_usage there is no usage in the stream, although the provider is asked for it', async () => {
+test('without include_usage there is no usage in the stream, although the provider is asked for it', async () => {
   const payloads = await payloadsOf({ model: '@simulator/sim-small' });
   expect(payloads.filter((payload) => payload.includes('"choices":[]'))).toEqual([]);
   const chunks = payloads.slice(0, -1).map((payload) => JSON.parse(payload) as Chunk);
@@ -114,7 +114,7 @@ test('check 45: without include_usage there is no usage in the stream, although 
   });
 });
 
-test("check 45: with include_usage every payload is the provider's own: usage null, and then once with no choice", async () => {
+test("with include_usage every payload is the provider's own: usage null, and then once with no choice", async () => {
   const options = { stream_options: { include_usage: true } };
   const payloads = await payloadsOf({ model: '@simulator/sim-small', ...options });
   expect(payloads).toEqual(await directPayloads({ model: 'sim-small', ...options }));
@@ -130,7 +130,7 @@ test("check 45: with include_usage every payload is the provider's own: usage nu
   });
 });
 
-test('check 45: so is a stream that is made from a whole answer here', async () => {
+test('a stream that is made here from a whole answer has usage in the same place', async () => {
   const model = '@simulator/sim-fault-json-to-stream';
   const payloads = await payloadsOf({ model, stream_options: { include_usage: true } });
   const chunks = payloads.slice(0, -1).map((payload) => JSON.parse(payload) as Chunk);
@@ -139,7 +139,7 @@ test('check 45: so is a stream that is made from a whole answer here', async () 
   expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: expect.any(Number) } });
 });
 
-test('check 46: two choices keep their indexes while they take turns', async () => {
+test('two choices keep their indexes while they take turns', async () => {
   const chunks = await chunksOf({ model: '@simulator/sim-small', n: 2 });
   const indexes = chunks.map(({ choices }) => choices[0]?.index);
   expect(indexes.slice(0, 4)).toEqual([0, 1, 0, 1]);
@@ -150,7 +150,7 @@ test('check 46: two choices keep their indexes while they take turns', async () 
 });
 
 test.each(['truncated-stream', 'cut', 'reset', 'error-in-stream-late', 'error-event', 'stall', 'invalid-json'])(
-  'check 48: a provider that fails in the middle (%s) is told by one error payload, and no [DONE]',
+  'a provider that fails in the middle (%s) is told by one error payload, and no [DONE]',
   async (fault) => {
     const payloads = await payloadsOf({ model: `@simulator/sim-fault-${fault}` });
     expect(payloads.length).toBeGreaterThan(1);
@@ -167,19 +167,19 @@ test.each(['truncated-stream', 'cut', 'reset', 'error-in-stream-late', 'error-ev
   },
 );
 
-test("check 48: the payload has the provider's own type and code", async () => {
+test("the payload has the provider's own type and code", async () => {
   const payloads = await payloadsOf({ model: '@simulator/sim-fault-error-in-stream-late-429' });
   expect(JSON.parse(payloads.at(-1) ?? '')).toMatchObject({
     error: { type: 'requests', param: null, code: 'rate_limit_exceeded' },
   });
 });
 
-test('check 48: a stream that lacks only its [DONE] is complete', async () => {
+test('a stream that lacks only its [DONE] is complete', async () => {
   const chunks = await chunksOf({ model: '@simulator/sim-fault-no-done' });
   expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe('stop');
 });
 
-test('check 52: each event is passed on before the next one comes', async () => {
+test('each event is passed on before the next one comes', async () => {
   const words = ['one ', 'two ', 'three ', 'four'];
   let read = -1;
   // The provider says the next word only when the client has read the last one: nothing may be held back.
@@ -208,7 +208,7 @@ test('check 52: each event is passed on before the next one comes', async () => 
   }
 });
 
-test('check 53: a character that is cut between two pieces arrives whole', async () => {
+test('a character that is cut between two pieces arrives whole', async () => {
   const content = 'é東🙂👩‍🚀';
   const bytes = Buffer.from(`data: ${chunk({ role: 'assistant', content }, 'stop')}\n\ndata: [DONE]\n\n`);
   upstream.script(async (reply) => {
@@ -223,18 +223,15 @@ test('check 53: a character that is cut between two pieces arrives whole', async
   );
 });
 
-test.each(['comments', 'crlf'])(
-  'check 54: keep-alive comments and line ends of the provider do no harm (%s)',
-  async (fault) => {
-    const model = `@simulator/sim-fault-${fault}`;
-    const chunks = await chunksOf({ model });
-    const whole = (await (await postJson(platform, '/chat/completions', { model, messages })).json()) as {
-      choices: { message: { content: string } }[];
-    };
-    expect(textOf(chunks)).toBe(whole.choices[0]?.message.content);
-    expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe('stop');
-  },
-);
+test.each(['comments', 'crlf'])('keep-alive comments and line ends of the provider do no harm (%s)', async (fault) => {
+  const model = `@simulator/sim-fault-${fault}`;
+  const chunks = await chunksOf({ model });
+  const whole = (await (await postJson(platform, '/chat/completions', { model, messages })).json()) as {
+    choices: { message: { content: string } }[];
+  };
+  expect(textOf(chunks)).toBe(whole.choices[0]?.message.content);
+  expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe('stop');
+});
 
 describe.each(sdks)('$name', (sdk) => {
   let client: Client;
@@ -244,20 +241,20 @@ describe.each(sdks)('$name', (sdk) => {
   const stream = (model: string, rest: Record<string, unknown> = {}) =>
     client.chat.completions.create({ model, messages, ...rest, stream: true });
 
-  test('check 44: the chunks of a stream make the answer that the same call gives without streaming', async () => {
+  test('the chunks of a stream make the answer that the same call gives without streaming', async () => {
     const chunks = [];
     for await (const each of await stream('@simulator/sim-small')) chunks.push(each);
     const whole = await client.chat.completions.create({ model: '@simulator/sim-small', messages });
     expect(textOf(chunks as Chunk[])).toBe(whole.choices[0]?.message.content);
   });
 
-  test('check 44: a stream ends for the SDK although the provider holds its connection open', async () => {
+  test('a stream ends for the SDK although the provider holds its connection open', async () => {
     let count = 0;
     for await (const _chunk of await stream('@simulator/sim-fault-hold-open')) count += 1;
     expect(count).toBeGreaterThan(3);
   });
 
-  test("check 47: two tool calls at once stream as fragments, which the SDK's own helper puts together", async () => {
+  test("two tool calls at once stream as fragments, which the SDK's own helper puts together", async () => {
     const tools = ['weather', 'time'].map((name) => ({
       type: 'function' as const,
       function: { name, parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] } },
@@ -297,7 +294,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test.each(['truncated-stream', 'cut', 'reset', 'error-in-stream-late', 'error-event', 'stall'])(
-    'check 48: a provider that dies in the middle of a stream (%s) is an APIError, after what came before',
+    'a provider that dies in the middle of a stream (%s) is an APIError, after what came before',
     async (fault) => {
       const seen: string[] = [];
       const error = await errorOf(
@@ -313,7 +310,7 @@ describe.each(sdks)('$name', (sdk) => {
     },
   );
 
-  test('check 49: a 429 before the first byte is a real 429, with its headers', async () => {
+  test('a 429 before the first byte is a real 429, with its headers', async () => {
     platform.simulator.resetStats();
     const error = await errorOf(stream('@simulator/sim-fault-429-ms'));
     expect(error).toBeInstanceOf(sdk.OpenAI.RateLimitError);
@@ -329,7 +326,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(response.headers.get('retry-after')).toBe(seconds);
   });
 
-  test('check 49: an error as the first event is an HTTP error', async () => {
+  test('an error as the first event is an HTTP error', async () => {
     const error = await errorOf(
       client.chat.completions.create(
         { model: '@simulator/sim-fault-error-in-stream', messages, stream: true },
@@ -340,7 +337,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error).toMatchObject({ status: 502, type: 'server_error', code: 'server_error' });
   });
 
-  test('check 50: a provider that answers a stream request with JSON is turned into a stream', async () => {
+  test('a provider that answers a stream request with JSON is turned into a stream', async () => {
     const chunks = [];
     for await (const each of await stream('@simulator/sim-fault-json-to-stream', {
       stream_options: { include_usage: true },
@@ -354,7 +351,7 @@ describe.each(sdks)('$name', (sdk) => {
   });
 
   test.each(['html', 'empty', 'null'])(
-    'check 50: a provider that answers a stream request with nothing usable (%s) is 502',
+    'a provider that answers a stream request with nothing usable (%s) is 502',
     async (fault) => {
       const error = await errorOf(
         client.chat.completions.create(
@@ -367,7 +364,7 @@ describe.each(sdks)('$name', (sdk) => {
     },
   );
 
-  test('check 51: a client that leaves cancels the call to the provider within a second', async () => {
+  test('a client that leaves cancels the call to the provider within a second', async () => {
     const before = platform.simulator.stats().aborted_requests;
     const abort = new AbortController();
     const chunks = await client.chat.completions.create(
@@ -385,7 +382,7 @@ describe.each(sdks)('$name', (sdk) => {
     );
   });
 
-  test('check 51: and a client that leaves before the first byte too', async () => {
+  test('a client that leaves before the first byte cancels the call, too', async () => {
     const before = platform.simulator.stats().aborted_requests;
     const abort = new AbortController();
     const call = client.chat.completions.create(

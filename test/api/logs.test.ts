@@ -5,7 +5,7 @@ import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { createWorkspace } from './second-workspace.ts';
 import { errorOf, sdks, type Client } from './sdk.ts';
 
-// The request log: DESIGN, "Interface for operators and scripts".
+// The request log, as its routes show it.
 
 let platform: TestPlatform;
 beforeAll(async () => {

@@ -7,7 +7,7 @@ import { eventually } from '#test/eventually.ts';
 import { unusedPort } from '#test/integration/start/app-process.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
-// What an operator, a load balancer or a script asks: DESIGN, "Interface for operators and scripts".
+// What an operator, a load balancer or a script asks.
 
 let platform: TestPlatform;
 let origin: string;
@@ -110,7 +110,7 @@ test('metrics are in the Prometheus text format, with each request by method, ro
   expect(text).not.toContain(platform.adminKey);
 });
 
-/** What the specification and DESIGN promise; more may be added, nothing of this may go. */
+/** Routes that clients rely on: more may be added, none of these may go. */
 const promised = [
   'DELETE /v1/api-keys/:id',
   'DELETE /v1/files/:file_id',

@@ -40,7 +40,7 @@ async function* lines(sizeBytes: number, onChunk: (chunk: Buffer) => void): Asyn
 }
 
 // The SDKs differ in nothing that the server sees here, and only the newer one can stream an upload.
-test('check 35: 200 MB go up and come down byte for byte, and the memory stays flat', async () => {
+test('200 MB go up and come down byte for byte, and the memory stays flat', async () => {
   const platform = await startPlatform({ worker: false });
   onTestFinished(() => platform.stop());
   const baseURL = await startApiProcess(platform);

@@ -2,7 +2,7 @@ import { expect } from 'vitest';
 import type { Invariant, Json, Says } from './conformance-case.ts';
 import type { Chunk, Completion, Read } from './read-answer.ts';
 
-// interface-and-providers.md 6.2, and what official SDKs need to put a stream together.
+// PROVIDER-1: CALL-9 and SSE-1 to SSE-5, and what official SDKs need to put a stream together.
 
 const finishReasons = ['stop', 'length', 'tool_calls', 'content_filter', 'function_call'];
 

@@ -23,8 +23,7 @@ export type BatchEvidence = {
 };
 
 /**
- * Pure: the invariants of security-and-faults.md B3 that API output, event log and files can show (I1, I2, I3, I7, I8,
- * I12). Returns what is violated, in words; nothing when all of it holds.
+ * Pure: what API output, event log and files can show of HOLD-1, HOLD-2, HOLD-3, HOLD-5 and HOLD-6. Returns what is violated, in words; nothing when all of it holds.
  */
 export function checkBatch(evidence: BatchEvidence): string[] {
   const { batch, input, output, errors, events, seen, calls } = evidence;
@@ -93,7 +92,7 @@ const followers: Record<EventType, readonly EventType[]> = {
   'batch.failed': [],
 };
 
-/** I3: a legal path, no gap in the versions, one terminal event, which is the last and says what the API says. */
+/** HOLD-3: a legal path, no gap in the versions, one terminal event, which is the last and says what the API says. */
 function checkPath(events: readonly LoggedEvent[], batch: OpenAiBatch): string[] {
   const violations: string[] = [];
   const types = events.map(({ event }) => event.type);
@@ -135,7 +134,7 @@ function checkTimes(events: readonly LoggedEvent[], batch: OpenAiBatch): string[
 
 const order = ['validating', 'in_progress', 'cancelling', 'finalizing', 'ended'];
 
-/** I2, while it runs: counts only grow and never exceed the total, and the status never goes back. */
+/** HOLD-2, while it runs: counts only grow and never exceed the total, and the status never goes back. */
 function checkSeen(seen: BatchEvidence['seen']): string[] {
   const violations: string[] = [];
   const rank = (status: OpenAiBatch['status']): number => order.indexOf(isTerminal(status) ? 'ended' : status);

@@ -12,7 +12,7 @@ export type CallEvidence = {
 };
 
 /**
- * I7: a line is called once, and again only by the retry policy or where a redelivery says so: the calls beyond the
+ * HOLD-5: a line is called once, and again only by the retry policy or where a redelivery says so: the calls beyond the
  * first are bounded by the unsettled lines that the log recorded, there or where a chunk was put off. A result without a call must be one that needs none.
  */
 export function checkCalls(calls: CallEvidence, events: readonly LoggedEvent[], files: ReadFiles): string[] {

@@ -49,7 +49,7 @@ function splitLines(bytes: Buffer): { data: Buffer; text: string }[] {
 }
 
 /**
- * I1, I2 and I12: every line of the input is in exactly one of the files, once, in the order of the input and with its
+ * HOLD-1 and HOLD-2: every line of the input is in exactly one of the files, once, in the order of the input and with its
  * custom_id; the counts of the batch and of its terminal event are those of the files; every failure has a code.
  */
 export function checkFiles(evidence: {

@@ -7,7 +7,7 @@ type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
 
 /**
  * The log against the files: every executed line is settled by exactly one event, whose counts, usage and root are
- * those of the lines it names (I1, I2, I8).
+ * those of the lines it names (HOLD-6).
  */
 export function checkSettles(events: readonly BatchEvent[], batch: OpenAiBatch, files: ReadFiles): string[] {
   const violations: string[] = [];

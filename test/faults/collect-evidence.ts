@@ -27,7 +27,7 @@ export async function collectEvidence(
   return { batch, events, output: await content(batch.output_file_id), errors: await content(batch.error_file_id) };
 }
 
-/** I4: every read model is what the log says. */
+/** HOLD-4: every read model is what the log says. */
 export async function checkModels(rig: Rig): Promise<string[]> {
   const options = { connectionString: rig.databaseUrl, check: true, onProgress: () => {} };
   const { difference } = await rebuild(options, logger);
@@ -39,7 +39,7 @@ export async function checkModels(rig: Rig): Promise<string[]> {
 // A killed worker's last job is given away after its heartbeat and a monitor pass, and then found to be done.
 const residueMs = 45_000;
 
-/** I9: soon after the end of a batch nothing of it is left: no job but the one at its deadline, no open chunk, no key. */
+/** HOLD-7: soon after the end of a batch nothing of it is left: no job but the one at its deadline, no open chunk, no key. */
 export async function checkResidue(rig: Rig, batchId: string, hurry: boolean): Promise<string[]> {
   const deadline = performance.now() + residueMs;
   for (let round = 0; ; round += 1) {
@@ -68,7 +68,7 @@ async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
   ];
 }
 
-/** F4 and F5: a call that was sent again has made one thing. */
+/** HOLD-8: a call that was sent again has made one thing. */
 export async function checkOnce(rig: Rig, filename: string, fileId: string): Promise<string[]> {
   const files = await rig.db.selectFrom('file').select('id').where('filename', '=', filename).execute();
   const batches = await rig.db.selectFrom('batch').select('id').where('input_file_id', '=', fileId).execute();

@@ -13,7 +13,7 @@ const deadly = 7;
 const killsMax = 2 * Math.ceil(Math.log2(lines)) + 7;
 
 /**
- * F26: a line that ends every worker that runs it (which is killed as soon as the provider sees the line) becomes an
+ * HOLD-9: a line that ends every worker that runs it (which is killed as soon as the provider sees the line) becomes an
  * error line `worker_crashed`, and every other line is answered. Returns what was violated, in words.
  */
 export async function runPoisonRound(rig: Rig): Promise<{ violations: string[]; kills: number }> {

@@ -98,7 +98,7 @@ export async function loseHeartbeats(rig: Rig): Promise<void> {
     });
 }
 
-/** A second job for a chunk that a worker has (F3); returns the lines that may be called again because of it. */
+/** A second job for a chunk that a worker has; returns the lines that may be called again because of it. */
 async function duplicateChunkJob(rig: Rig, batchId: string): Promise<number> {
   const { rows } = await sql<{ line_count: number }>`
     with source as (

@@ -10,7 +10,7 @@ import { useTestDatabase } from '#test/postgres.ts';
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
 
-// DESIGN: "delete after 1 h"; batch-queues.ts: "a small table is a quick table".
+// Every look at the queue reads its ended jobs, so they are kept for an hour only.
 test('a chunk job that ended two hours ago is deleted, an hour after the last pass that deleted', async ({
   onTestFinished,
 }) => {
