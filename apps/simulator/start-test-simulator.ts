@@ -1,4 +1,3 @@
-import { existsSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import OpenAI from 'openai';
 import { afterAll } from 'vitest';
@@ -70,28 +69,4 @@ export function eventsOf(stream: string): { event: string | undefined; data: Jso
       event: /^event: (.*)$/m.exec(event)?.[1],
       data: JSON.parse(/^data: (.*)$/m.exec(event)?.[1] ?? '') as Json,
     }));
-}
-
-/** Every member of a value by its path, the items of a list together: what two payloads have in common in shape. */
-export function membersOf(value: unknown, path = ''): string[] {
-  if (Array.isArray(value)) return [...new Set(value.flatMap((item) => membersOf(item, `${path}[]`)))].sort();
-  if (typeof value !== 'object' || value === null) return [];
-  return [
-    ...new Set(
-      Object.entries(value).flatMap(([name, member]) => [`${path}.${name}`, ...membersOf(member, `${path}.${name}`)]),
-    ),
-  ].sort();
-}
-
-const recordings = new URL('../../../shared/fixtures/providers/', import.meta.url);
-
-/** For `test.skipIf`: payloads recorded from the real services are kept beside the project, where at all. */
-export const noRecordings = !existsSync(recordings);
-
-/** A recorded payload; a list of events for `.chunks.txt`. */
-export function recorded(name: string): unknown {
-  const text = readFileSync(new URL(name, recordings), 'utf8');
-  if (name.endsWith('.json')) return JSON.parse(text);
-  const lines = text.split('\n').filter((line) => line.trim() !== '');
-  return lines.map((line) => JSON.parse(line) as unknown);
 }

@@ -2,12 +2,12 @@ import { isDeepStrictEqual } from 'node:util';
 import { expect } from 'vitest';
 import { findProvider } from '#libs/providers/registry.ts';
 import { streaming, type ConformanceClient } from './conformance-client.ts';
-import type { ConformanceCase, RecordedAnswer } from './conformance-case.ts';
+import type { ConformanceCase, AnswerCase } from './conformance-case.ts';
 import { comparable, readChunks, type Chunk, type Read } from './read-answer.ts';
-import { framesOf } from './recordings.ts';
+import { framesOf } from './payloads.ts';
 import { frameInTwo, replay, toCall, type Replayed } from './replay.ts';
 
-type Options = { conformanceCase: ConformanceCase; client: ConformanceClient; answer: RecordedAnswer };
+type Options = { conformanceCase: ConformanceCase; client: ConformanceClient; answer: AnswerCase };
 
 /** Up to so many bytes a stream is cut off at each; a longer one around the end of each event, and now and then. */
 const everyByteMax = 3_000;

@@ -1,11 +1,13 @@
+import type { PayloadSet } from '#test/fixtures/provider-payloads.ts';
 import type { UpstreamRequest } from '#test/upstream.ts';
 
 export type Json = Readonly<Record<string, unknown>>;
 
-/** A recording of ../shared/fixtures/providers by its file name, or a payload of our own. */
-export type Whole = { fixture: string } | { body: unknown };
+/** A payload of test/fixtures/providers by its file name. */
+type Fixture = { fixture: string; set?: PayloadSet };
+export type Whole = Fixture | { body: unknown };
 /** One event a line, as JSON text or as a value; the case's wire makes bytes of it. */
-export type Lines = { fixture: string } | { lines: readonly unknown[] };
+export type Lines = Fixture | { lines: readonly unknown[] };
 
 /** How a provider puts a stream on the wire. */
 export type Wire = {
@@ -18,20 +20,20 @@ export type Wire = {
 
 /** What an answer says, in OpenAI's terms. */
 export type Says = {
-  /** null: no text at all. A pattern where a recording says more than one wants to repeat. */
+  /** null: no text at all. A pattern where a payload says more than one wants to repeat. */
   text: string | RegExp | null;
   /** `arguments` parsed. `id` only where the provider gives it. */
   toolCalls?: readonly { id?: string; name: string; arguments: unknown }[];
   finishReason: 'stop' | 'length' | 'tool_calls' | 'content_filter' | 'function_call';
   usage: { prompt: number; completion: number; cached?: number; reasoning?: number };
   /** `message.refusal`, where the provider says so. */
-  refusal?: string;
+  refusal?: string | RegExp;
   /** With strict compliance off; what a strict answer never holds. Each block as a whole answer has it. */
   contentBlocks?: readonly Json[];
 };
 
-/** `whole` and `stream` of one answer say the same; recordings that differ are two answers. */
-export type RecordedAnswer = {
+/** `whole` and `stream` of one answer say the same; payloads that differ are two answers. */
+export type AnswerCase = {
   name: string;
   /** Members beside `model`; messages default to one user message. */
   request?: Json;
@@ -114,7 +116,7 @@ export type ConformanceCase = {
   /** Every payload leaves as the provider wrote it, which is checked instead. */
   passThrough?: true;
   deviations?: readonly Invariant[];
-  answers: readonly RecordedAnswer[];
+  answers: readonly AnswerCase[];
   conversations: readonly Conversation[];
   earlyErrors: readonly EarlyError[];
   streamErrors: readonly StreamError[];

@@ -6,7 +6,7 @@ import { canary, readStream, startForwardingRig } from '#test/forwarding-rig.ts'
 import type { UpstreamRequest, UpstreamScript } from '#test/upstream.ts';
 import type { ConformanceCase, Json, Lines, Whole } from './conformance-case.ts';
 import type { Chunk } from './read-answer.ts';
-import { framesOf, wholeBytes } from './recordings.ts';
+import { framesOf, wholeBytes } from './payloads.ts';
 
 type CallOptions = {
   stream?: boolean;

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { payloadNames, payloadSets, readPayloadLines } from '#test/fixtures/provider-payloads.ts';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   chatRequest,
@@ -204,18 +204,11 @@ describe('a stream cut anywhere', () => {
   });
 });
 
-describe('recorded streams of real providers', () => {
-  const folder = new URL('../../../../shared/fixtures/providers/', import.meta.url);
-  const found = existsSync(folder);
-  const names = found
-    ? readdirSync(folder).filter((name) => /^(openai|azure|deepseek|groq|mistral).*\.chunks\.txt$/.test(name))
-    : [];
-
-  test.skipIf(!found)('pass unchanged (skipped: no ../shared/fixtures here)', async () => {
+describe.each(payloadSets)('whole streams of real providers (%s)', (set) => {
+  test('pass unchanged', async () => {
+    const names = payloadNames(set, /^(openai|azure|deepseek|groq|mistral).*\.chunks\.txt$/);
     for (const name of names) {
-      const lines = readFileSync(new URL(name, folder), 'utf8')
-        .split('\n')
-        .filter((line) => line !== '');
+      const lines = readPayloadLines(name, set);
       const read = await readStream(await stream(streamOf(lines), { includeUsage: true }));
       await rig.stop();
       expect([name, read.payloads.slice(0, lines.length), read.error]).toEqual([name, lines, null]);

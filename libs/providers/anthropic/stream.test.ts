@@ -1,6 +1,6 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createParser } from 'eventsource-parser';
 import { describe, expect, test } from 'vitest';
+import { payloadNames, payloadSets, readPayloadLines } from '#test/fixtures/provider-payloads.ts';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
 import { decodeClaudeMessage } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
@@ -173,11 +173,8 @@ test('errors keep their status and say what is known', () => {
   });
 });
 
-describe('recorded streams', () => {
-  const folder = ['../../../../shared/', '../../../../../shared/']
-    .map((path) => new URL(`${path}fixtures/providers/`, import.meta.url))
-    .find((url) => existsSync(url));
-  const names = folder ? readdirSync(folder).filter((name) => /^anthropic.*\.chunks\.txt$/.test(name)) : [];
+describe.each(payloadSets)('whole streams (%s)', (set) => {
+  const names = payloadNames(set, /^anthropic.*\.chunks\.txt$/);
 
   /** What clients get of a stream that was cut off at a byte. */
   const replay = (bytes: Buffer): { text: string; done: boolean } => {
@@ -195,20 +192,20 @@ describe('recorded streams', () => {
     return { text: decoded.join('\n').replaceAll(/"created":\d+/g, ''), done };
   };
 
-  test.skipIf(!folder)(
-    'cut off at any byte are a beginning of the whole, and not done (skipped: no ../shared here)',
-    () => {
-      for (const name of names) {
-        const lines = readFileSync(new URL(name, folder), 'utf8').trim().split('\n');
-        const bytes = Buffer.from(lines.map((line) => `event: x\ndata: ${line}\n\n`).join(''));
-        const whole = replay(bytes);
-        expect([name, whole.done]).toEqual([name, true]);
-        for (let at = 0; at < bytes.length - 1; at += 1) {
-          const { text, done } = replay(bytes.subarray(0, at));
-          if (done || !whole.text.startsWith(text)) throw new Error(`${name} cut at ${at}: ${text.slice(-200)}`);
-        }
+  test('cut off at any byte are a beginning of the whole, and not done', () => {
+    for (const name of names) {
+      const bytes = Buffer.from(
+        readPayloadLines(name, set)
+          .map((line) => `event: x\ndata: ${line}\n\n`)
+          .join(''),
+      );
+      const whole = replay(bytes);
+      expect([name, whole.done]).toEqual([name, true]);
+      for (let at = 0; at < bytes.length - 1; at += 1) {
+        const { text, done } = replay(bytes.subarray(0, at));
+        if (done || !whole.text.startsWith(text)) throw new Error(`${name} cut at ${at}: ${text.slice(-200)}`);
       }
-      expect(names.length).toBeGreaterThan(3);
-    },
-  );
+    }
+    expect(names.length).toBeGreaterThan(3);
+  });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isHere, wholeBytes } from '#test/conformance/recordings.ts';
+import { readPayload } from '#test/fixtures/provider-payloads.ts';
 import { decodeGoogleError } from './errors.ts';
 
 const error = (members: object): string => JSON.stringify({ error: members });
@@ -49,10 +49,9 @@ test('inside a stream the code in the body is the status', () => {
   });
 });
 
-const recorded = { fixture: 'google-429-retry-info.json' };
-test.skipIf(!isHere(recorded))('the recorded 429 tells how long to wait', () => {
-  expect(decodeGoogleError(429, wholeBytes(recorded).toString())).toMatchObject({
+test('a 429 with all its details tells how long to wait', () => {
+  expect(decodeGoogleError(429, readPayload('google-429-retry-info.json').toString())).toMatchObject({
     error: { code: 'RESOURCE_EXHAUSTED', type: 'rate_limit_error' },
-    retryAfterMs: 34_400,
+    retryAfterMs: 21_600,
   });
 });

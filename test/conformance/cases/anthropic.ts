@@ -125,65 +125,64 @@ export const cases: readonly ConformanceCase[] = [
         says: { text: 'Wait', finishReason: 'stop', usage: says },
       },
       {
-        name: 'recorded text, whole',
+        name: 'full text, whole',
         whole: { fixture: 'anthropic-text.json' },
         says: {
-          text: /^Hello! I'm doing well.*help you with\?$/,
+          text: /^Good morning! All is well here.*time do you have\?$/,
           finishReason: 'stop',
           usage: { prompt: 12, completion: 29 },
         },
       },
       {
-        name: 'recorded text, streamed',
+        name: 'full text, streamed',
         stream: { fixture: 'anthropic-text.chunks.txt' },
         says: {
-          text: /^Hello! I'm doing well.*help you with\?$/,
+          text: /^Good morning! All is well here.*time do you have\?$/,
           finishReason: 'stop',
           usage: { prompt: 12, completion: 30 },
         },
       },
       {
-        name: 'recorded refusal',
+        name: 'full refusal',
         whole: { fixture: 'anthropic-refusal.json' },
         stream: { fixture: 'anthropic-refusal.chunks.txt' },
         says: {
           text: null,
           refusal:
-            'This request triggered restrictions on violative cyber content and was blocked under ' +
-            "Anthropic's Usage Policy.",
+            'This request was declined: it asks for help that the usage policy on computer security does not allow.',
           finishReason: 'content_filter',
           usage: { prompt: 18, completion: 5 },
         },
       },
       {
-        name: 'recorded call without arguments, whole',
+        name: 'full call without arguments, whole',
         whole: { fixture: 'anthropic-tool-no-args.json' },
         says: {
-          text: /current issue list:$/,
-          toolCalls: [{ id: 'toolu_01LRmxn9vGM1d2DZSDBowdZ1', name: 'updateIssueList', arguments: {} }],
+          text: /refresh the calendar now:$/,
+          toolCalls: [{ id: 'toolu_01VMjus5hAZ1g8BJFCOxhnP7', name: 'refreshCalendar', arguments: {} }],
           finishReason: 'tool_calls',
           usage: { prompt: 602, completion: 93 },
         },
       },
       {
-        name: 'recorded call without arguments, streamed',
+        name: 'full call without arguments, streamed',
         stream: { fixture: 'anthropic-tool-no-args.chunks.txt' },
         says: {
-          text: "I'll update the issue list for you.",
-          toolCalls: [{ id: 'toolu_01QE1WLsSVp5hy5Q3GmGTmjP', name: 'updateIssueList', arguments: {} }],
+          text: "I'll refresh the calendar for you.",
+          toolCalls: [{ id: 'toolu_01RS0AVyRPp0uq9K0GtGPviK', name: 'refreshCalendar', arguments: {} }],
           finishReason: 'tool_calls',
           usage: { prompt: 565, completion: 48 },
         },
       },
       {
-        name: 'recorded thinking, whole',
+        name: 'full thinking, whole',
         whole: { fixture: 'anthropic-clear-thinking.1.json' },
-        says: { text: '925 ÷ 5 = 185', finishReason: 'stop', usage: { prompt: 69, completion: 33 } },
+        says: { text: '372 ÷ 4 = 93', finishReason: 'stop', usage: { prompt: 69, completion: 33 } },
       },
       {
-        name: 'recorded thinking, streamed',
+        name: 'full thinking, streamed',
         stream: { fixture: 'anthropic-clear-thinking.1.chunks.txt' },
-        says: { text: '925 ÷ 5 = 185', finishReason: 'stop', usage: { prompt: 69, completion: 53 } },
+        says: { text: '372 ÷ 4 = 93', finishReason: 'stop', usage: { prompt: 69, completion: 53 } },
       },
     ],
     conversations: [

@@ -85,10 +85,10 @@ export const cases: readonly ConformanceCase[] = [
     deviations: ['head', 'usage'],
     answers: [
       {
-        name: 'recorded through the model router',
+        name: 'full through the model router',
         stream: { fixture: 'azure-model-router.1.chunks.txt' },
         says: {
-          text: 'Capital of Denmark.',
+          text: 'Capital of Norway.',
           finishReason: 'stop',
           usage: { prompt: 15, completion: 78, reasoning: 64 },
         },

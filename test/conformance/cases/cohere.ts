@@ -157,71 +157,71 @@ export const cases: readonly ConformanceCase[] = [
         says: { text: 'Tall.', finishReason: 'stop', usage: counts, contentBlocks: [{ type: 'text', text: 'Tall.' }] },
       },
       {
-        name: 'recorded text',
+        name: 'full text',
         whole: { fixture: 'cohere-text.json' },
         says: {
-          text: 'The capital of France is Paris.',
+          text: 'The capital of Norway is Oslo.',
           finishReason: 'stop',
           usage: { prompt: 507, completion: 10, cached: 448 },
         },
       },
       {
-        name: 'recorded text stream',
+        name: 'full text stream',
         stream: { fixture: 'cohere-text.chunks.txt' },
         says: {
-          text: 'The capital of France is Paris.',
+          text: 'The capital of Norway is Oslo.',
           finishReason: 'stop',
           usage: { prompt: 507, completion: 10, cached: 448 },
         },
       },
       {
-        name: 'recorded reasoning',
+        name: 'full reasoning',
         whole: { fixture: 'cohere-reasoning.json' },
         says: {
-          text: '2 + 2 = 4',
+          text: '6 + 7 = 13',
           finishReason: 'stop',
           usage: { prompt: 1394, completion: 582, cached: 1344 },
           contentBlocks: [
             {
               type: 'thinking',
-              thinking: 'Okay, so I need to figure out what 2 + 2 is. Let me start by recalling what addition means.',
+              thinking: 'The user wants the sum of 6 and 7. Six and four make ten, and three of the seven are left.',
             },
-            { type: 'text', text: '2 + 2 = 4' },
+            { type: 'text', text: '6 + 7 = 13' },
           ],
         },
       },
       {
-        name: 'recorded reasoning stream',
+        name: 'full reasoning stream',
         stream: { fixture: 'cohere-reasoning.chunks.txt' },
         says: {
-          text: 'The answer to 2 + 2 is 4.',
+          text: 'The sum of 6 and 7 is 13.',
           finishReason: 'stop',
           usage: { prompt: 1394, completion: 54, cached: 1360 },
         },
       },
       {
-        name: 'recorded tool calls',
+        name: 'full tool calls',
         request: { tools },
         whole: { fixture: 'cohere-tool-call.json' },
         says: {
           text: null,
           toolCalls: [
-            { id: 'weather_dqgshstja6p9', name: 'weather', arguments: { location: 'San Francisco' } },
-            { id: 'cityAttractions_dcxfx4myvx68', name: 'cityAttractions', arguments: { city: 'San Francisco' } },
+            { id: 'weather_sffnlmxsw4s7', name: 'weather', arguments: { location: 'Lisbon' } },
+            { id: 'cityMuseums_hmcqs5lqdm77', name: 'cityMuseums', arguments: { city: 'Lisbon' } },
           ],
           finishReason: 'tool_calls',
           usage: { prompt: 1549, completion: 103, cached: 992 },
         },
       },
       {
-        name: 'recorded tool call stream',
+        name: 'full tool call stream',
         request: { tools },
         stream: { fixture: 'cohere-tool-call.chunks.txt' },
         says: {
           text: null,
           toolCalls: [
-            { id: 'weather_e8p4pn45zt0t', name: 'weather', arguments: { location: 'San Francisco' } },
-            { id: 'cityAttractions_pyxssbwnq9fq', name: 'cityAttractions', arguments: { city: 'San Francisco' } },
+            { id: 'weather_y6d1sj84yk7a', name: 'weather', arguments: { location: 'Lisbon' } },
+            { id: 'cityMuseums_edgyijoap9ys', name: 'cityMuseums', arguments: { city: 'Lisbon' } },
           ],
           finishReason: 'tool_calls',
           usage: { prompt: 1549, completion: 95, cached: 1504 },
@@ -444,8 +444,8 @@ export const cases: readonly ConformanceCase[] = [
         },
         whole: { fixture: 'cohere-embedding.json' },
         vectors: [
-          [0.03302002, 0.020904541, -0.019744873, -0.0625, 0.04437256],
-          [-0.04660034, 0.00037765503, -0.061157227, -0.08239746, -0.010360718],
+          [-0.093685754, -0.069312744, -0.083917604, 0.069175515, 0.087961125],
+          [0.007997028, -0.06394345, 0.025023189, 0.006245819, -0.047070118],
         ],
         promptTokens: 10,
       },

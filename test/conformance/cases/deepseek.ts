@@ -10,27 +10,23 @@ export const cases: readonly ConformanceCase[] = [
     model: 'deepseek-reasoner',
     answers: [
       {
-        name: 'recorded tool call',
+        name: 'full tool call',
         request: { tools },
         whole: { fixture: 'deepseek-tool-call.json' },
         says: {
           text: null,
-          toolCalls: [
-            { id: 'call_00_9V0vrf86Pc9aelHCJMZqnJBo', name: 'weather', arguments: { location: 'San Francisco' } },
-          ],
+          toolCalls: [{ id: 'call_00_6R4wlg21Ev4xxpCLBTNxcEPb', name: 'weather', arguments: { location: 'Lisbon' } }],
           finishReason: 'tool_calls',
           usage: { prompt: 339, completion: 92, cached: 320, reasoning: 48 },
         },
       },
       {
-        name: 'recorded tool call stream',
+        name: 'full tool call stream',
         request: { tools },
         stream: { fixture: 'deepseek-tool-call.chunks.txt' },
         says: {
           text: null,
-          toolCalls: [
-            { id: 'call_00_ioIn7yN9p1ZOMNpDLwd4MgAF', name: 'weather', arguments: { location: 'San Francisco' } },
-          ],
+          toolCalls: [{ id: 'call_00_yvUv8nB7u8COXPmDQiq4PxLR', name: 'weather', arguments: { location: 'Lisbon' } }],
           finishReason: 'tool_calls',
           usage: { prompt: 339, completion: 83, cached: 320, reasoning: 39 },
         },

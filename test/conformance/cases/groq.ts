@@ -21,23 +21,23 @@ export const cases: readonly ConformanceCase[] = [
         says: { text: 'Hi', finishReason: 'stop', usage: counts },
       },
       {
-        name: 'recorded tool call',
+        name: 'full tool call',
         request: { tools },
         whole: { fixture: 'groq-tool-call.json' },
         says: {
           text: null,
-          toolCalls: [{ id: 'ax9fskhev', name: 'weather', arguments: {} }],
+          toolCalls: [{ id: 'zf4zwlape', name: 'weather', arguments: {} }],
           finishReason: 'tool_calls',
           usage: { prompt: 218, completion: 15 },
         },
       },
       {
-        name: 'recorded tool call stream',
+        name: 'full tool call stream',
         request: { tools },
         stream: { fixture: 'groq-tool-call.chunks.txt' },
         says: {
           text: null,
-          toolCalls: [{ id: 'tk85n1k4m', name: 'weather', arguments: {} }],
+          toolCalls: [{ id: 'pe40o2w9w', name: 'weather', arguments: {} }],
           finishReason: 'tool_calls',
           usage: { prompt: 210, completion: 15 },
         },

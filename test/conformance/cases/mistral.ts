@@ -57,32 +57,32 @@ export const cases: readonly ConformanceCase[] = [
         says: { text: 'So', finishReason: 'length', usage: counts },
       },
       {
-        name: 'recorded text',
+        name: 'full text',
         whole: { fixture: 'mistral-text.json' },
         says: {
-          text: /^\*\*Holiday Name: "World Kindness/,
+          text: /^\*\*Checklist: "First hike/,
           finishReason: 'stop',
           usage: { prompt: 13, completion: 434 },
         },
       },
       {
-        name: 'recorded text stream',
+        name: 'full text stream',
         stream: { fixture: 'mistral-text.chunks.txt' },
         says: {
-          text: 'Hello, world! This is a test response.',
+          text: 'Hello, reader! This is a short answer.',
           finishReason: 'stop',
           usage: { prompt: 13, completion: 8 },
         },
       },
       ...(['whole', 'stream'] as const).map((how) => ({
-        name: `recorded tool call, ${how}`,
+        name: `full tool call, ${how}`,
         request: { tools },
         ...(how === 'whole'
           ? { whole: { fixture: 'mistral-tool-call.json' } }
           : { stream: { fixture: 'mistral-tool-call.chunks.txt' } }),
         says: {
           text: null,
-          toolCalls: [{ id: 'gSIMJiOkT', name: 'weather', arguments: { location: 'San Francisco' } }],
+          toolCalls: [{ id: 'wAIUMrJqO', name: 'weather', arguments: { location: 'Lisbon' } }],
           finishReason: 'tool_calls' as const,
           usage: { prompt: 124, completion: 22 },
         },

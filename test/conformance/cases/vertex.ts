@@ -1,6 +1,6 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { canary } from '#test/forwarding-rig.ts';
-import type { ConformanceCase, Conversation, RecordedAnswer } from '../conformance-case.ts';
+import type { ConformanceCase, Conversation, AnswerCase } from '../conformance-case.ts';
 import { sseWire } from '../wires.ts';
 import { cases as anthropicCases } from './anthropic.ts';
 import { candidate, geminiAnswers } from './gemini.ts';
@@ -25,7 +25,7 @@ const callPiece = (path: string, value: Record<string, unknown>) => ({
 
 // As cloud.google.com/vertex-ai/generative-ai/docs/multimodal/function-calling shows them: the first part names the function,
 // and an empty one ends the call.
-const callsInPieces: RecordedAnswer = {
+const callsInPieces: AnswerCase = {
   name: 'parallel tool calls whose arguments come in pieces',
   request: { tools, stream_function_call_arguments: true },
   stream: {

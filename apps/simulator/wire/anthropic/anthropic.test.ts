@@ -1,12 +1,6 @@
 import { expect, test } from 'vitest';
-import {
-  eventsOf,
-  membersOf,
-  noRecordings,
-  recorded,
-  startTestSimulator,
-  type Json,
-} from '../../start-test-simulator.ts';
+import { eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { membersOf, parsePayload } from '#test/fixtures/provider-payloads.ts';
 
 type Block = {
   type: string;
@@ -216,7 +210,7 @@ test('models are listed in this provider’s shape when its version header is th
   expect(await list('/v1/models/any')).toMatchObject({ type: 'model', id: 'any', display_name: 'any' });
 });
 
-test.skipIf(noRecordings)('answers have the members of recorded ones', async () => {
+test('answers have the members of real ones', async () => {
   const whole: [string, Json][] = [
     ['anthropic-text.json', {}],
     ['anthropic-refusal.json', { model: 'm+refuse' }],
@@ -226,9 +220,9 @@ test.skipIf(noRecordings)('answers have the members of recorded ones', async () 
   for (const [name, fields] of whole) {
     const beyond = new Set(['.usage.inference_geo', '.context_management', '.context_management.applied_edits']);
     const known = (value: unknown) => membersOf(value).filter((member) => !beyond.has(member));
-    expect(known(await complete(fields))).toEqual(known(recorded(name)));
+    expect(known(await complete(fields))).toEqual(known(parsePayload(name)));
     const events = (await stream(fields)).map(({ data }) => data);
-    const chunks = recorded(name.replace('.json', '.chunks.txt'));
+    const chunks = parsePayload(name.replace('.json', '.chunks.txt'));
     const inStream = (value: unknown) =>
       membersOf(value).filter((member) => !/inference_geo|context_management/.test(member));
     expect(inStream(events)).toEqual(inStream(chunks));

@@ -2,7 +2,8 @@ import { Sha256 } from '@aws-crypto/sha256-js';
 import { EventStreamCodec } from '@smithy/eventstream-codec';
 import { SignatureV4 } from '@smithy/signature-v4';
 import { expect, test } from 'vitest';
-import { membersOf, noRecordings, recorded, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { membersOf, parsePayload } from '#test/fixtures/provider-payloads.ts';
 
 type Block = {
   text?: string;
@@ -240,23 +241,23 @@ test('embedding models of Titan and Cohere are invoked', async () => {
   expect((await post('/model/cohere.embed-v4/invoke', { texts: ['a'] })).status).toBe(400);
 });
 
-test.skipIf(noRecordings)('answers have the members of recorded ones', async () => {
-  // Only one of the recordings says which blocks start; the other says what the model adds to its stop.
+test('answers have the members of real ones', async () => {
+  // Only one of the payloads says which blocks start; the other says what the model adds to its stop.
   const loose = (value: unknown) =>
     membersOf(value).filter((member) => !/serverToolUsage|cache|additionalModel|metrics/.test(member));
   const compare = async (name: string, fields: Json) => {
-    expect(loose(await complete(fields))).toEqual(expect.arrayContaining(loose(recorded(`${name}.json`))));
+    expect(loose(await complete(fields))).toEqual(expect.arrayContaining(loose(parsePayload(`${name}.json`))));
     const events = (await stream(fields)).map(({ name, data }) => ({ [name]: data }));
-    expect(loose(events)).toEqual(expect.arrayContaining(loose(recorded(`${name}.chunks.txt`))));
+    expect(loose(events)).toEqual(expect.arrayContaining(loose(parsePayload(`${name}.chunks.txt`))));
   };
   await compare('amazon-bedrock-text', {});
   await compare('amazon-bedrock-reasoning', thinking);
-  expect(membersOf(await complete())).toEqual(membersOf(recorded('amazon-bedrock-text.json')));
-  expect(membersOf(await complete(thinking))).toEqual(membersOf(recorded('amazon-bedrock-reasoning.json')));
+  expect(membersOf(await complete())).toEqual(membersOf(parsePayload('amazon-bedrock-text.json')));
+  expect(membersOf(await complete(thinking))).toEqual(membersOf(parsePayload('amazon-bedrock-reasoning.json')));
   const plain = (await stream()).map(({ name, data }) => ({ [name]: data }));
-  expect(membersOf(plain)).toEqual(membersOf(recorded('amazon-bedrock-text.chunks.txt')));
+  expect(membersOf(plain)).toEqual(membersOf(parsePayload('amazon-bedrock-text.chunks.txt')));
   const toolCall = (await stream({ toolConfig, messages: [user(text('get_weather'))] })).map(({ name, data }) => ({
     [name]: data,
   }));
-  expect(loose(toolCall)).toEqual(expect.arrayContaining(loose(recorded('amazon-bedrock-tool-call.1.chunks.txt'))));
+  expect(loose(toolCall)).toEqual(expect.arrayContaining(loose(parsePayload('amazon-bedrock-tool-call.1.chunks.txt'))));
 });

@@ -1,12 +1,6 @@
 import { expect, test } from 'vitest';
-import {
-  eventsOf,
-  membersOf,
-  noRecordings,
-  recorded,
-  startTestSimulator,
-  type Json,
-} from '../../start-test-simulator.ts';
+import { eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { membersOf, parsePayload } from '#test/fixtures/provider-payloads.ts';
 
 type Call = { id: string; type: string; function: { name: string; arguments: string } };
 type Answer = {
@@ -152,17 +146,19 @@ test('texts are embedded in every type, models listed when Cohere’s list is me
   expect(await list('')).toHaveProperty('object', 'list');
 });
 
-test.skipIf(noRecordings)('answers have the members of recorded ones', async () => {
+test('answers have the members of real ones', async () => {
   const cases: [string, Json][] = [
     ['cohere-text', {}],
     ['cohere-reasoning', { thinking: { type: 'enabled' } }],
     ['cohere-tool-call', { messages: both, tools }],
   ];
   for (const [name, fields] of cases) {
-    expect(membersOf(await complete(fields))).toEqual(membersOf(recorded(`${name}.json`)));
+    expect(membersOf(await complete(fields))).toEqual(membersOf(parsePayload(`${name}.json`)));
     const events = (await stream(fields)).map(({ data }) => data);
-    expect(membersOf(events)).toEqual(membersOf(recorded(`${name}.chunks.txt`)));
+    expect(membersOf(events)).toEqual(membersOf(parsePayload(`${name}.chunks.txt`)));
   }
   const body = { model: 'embed-v4.0', input_type: 'search_query', texts: ['a'] };
-  expect(membersOf(await (await post('/v2/embed', body)).json())).toEqual(membersOf(recorded('cohere-embedding.json')));
+  expect(membersOf(await (await post('/v2/embed', body)).json())).toEqual(
+    membersOf(parsePayload('cohere-embedding.json')),
+  );
 });

@@ -1,12 +1,6 @@
 import { expect, test } from 'vitest';
-import {
-  eventsOf,
-  membersOf,
-  noRecordings,
-  recorded,
-  startTestSimulator,
-  type Json,
-} from '../../start-test-simulator.ts';
+import { eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { membersOf, parsePayload } from '#test/fixtures/provider-payloads.ts';
 
 type Part = {
   text?: string;
@@ -222,7 +216,7 @@ test('texts are embedded one at a time or in a batch, models are listed in pages
   });
 });
 
-test.skipIf(noRecordings)('answers have the members of recorded ones', async () => {
+test('answers have the members of real ones', async () => {
   const cases: [string, Json][] = [
     ['google-text', {}],
     ['google-reasoning', {}],
@@ -230,10 +224,10 @@ test.skipIf(noRecordings)('answers have the members of recorded ones', async () 
   ];
   for (const [name, fields] of cases) {
     const known = (value: unknown) => membersOf(value).filter((member) => !/functionCall\.args\./.test(member));
-    expect(known(await complete(fields, 'gemini-3-pro-preview'))).toEqual(known(recorded(`${name}.json`)));
+    expect(known(await complete(fields, 'gemini-3-pro-preview'))).toEqual(known(parsePayload(`${name}.json`)));
     const events = known(await stream(fields, 'gemini-3-pro-preview'));
-    expect(events).toEqual(known(recorded(`${name}.chunks.txt`)));
+    expect(events).toEqual(known(parsePayload(`${name}.chunks.txt`)));
   }
   const limited = (await (await ask({}, 'sim-fault-429')).json()) as Json;
-  expect(membersOf(limited)).toEqual(membersOf(recorded('google-429-retry-info.json')));
+  expect(membersOf(limited)).toEqual(membersOf(parsePayload('google-429-retry-info.json')));
 });
