@@ -60,6 +60,11 @@ test('no file refers to a document that is not in the project', () => {
 /** Merged migrations are never edited, not even their comments. */
 const kept = ['migrations/0001_event_log.ts'];
 
+test('only the tests of recorded answers look beside the project', () => {
+  const beside = linesWith(/(?:\.\.\/)+shared\b|\/work\b/, files).map((line) => line.slice(0, line.indexOf(':')));
+  expect([...new Set(beside)]).toEqual(['test/fixtures/provider-payloads.ts']);
+});
+
 test('no comment, name or text refers to lists and documents outside of the project', () => {
   const outside =
     /\bDESIGN\b|\bSTYLE\b|\bissue \d|\b[Cc]hecks? \d+(?:, \d+)*(?: and \d+)?:|\bchecks \d+|§|\b[FI]\d{1,2}\b[:,)]|\(B\d-\d+\)|\b[Ff]ault (?:list|class)\b/;

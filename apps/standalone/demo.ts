@@ -18,16 +18,12 @@ const options = new Command('demo')
   .description('Runs the whole platform on a scratch directory, sends a batch through it, and checks the results.')
   .option('--lines <count>', 'requests in the batch', readLines, 2_000)
   .option('--out <folder>', 'where input, output and error file are written', 'sluice-demo')
-  .option(
-    '--questions <file>',
-    'JSON lines with a `question` each, used where the file is there',
-    path.resolve(import.meta.dirname, '../../../shared/data/gsm8k-test.jsonl'),
-  )
+  .option('--questions <file>', 'JSON lines with a `question` each (default: questions are made up)')
   .option('--keep', 'keep the scratch directory, to run npm start on it')
   .showHelpAfterError()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
   .parse()
-  .opts<{ lines: number; out: string; questions: string; keep?: boolean }>();
+  .opts<{ lines: number; out: string; questions?: string; keep?: boolean }>();
 
 const say = (text: string): void => void process.stdout.write(`${text}\n`);
 const problem = (text: string): void => void process.stderr.write(`${text}\n`);
@@ -74,7 +70,7 @@ async function runInScratch(): Promise<number> {
       running,
       lines: options.lines,
       folder,
-      questionsFile: options.questions,
+      ...(options.questions === undefined ? {} : { questionsFile: options.questions }),
       signal: interrupted.signal,
       stdout: process.stdout,
       logger: createLogger({ name: 'demo', level: 'silent' }),

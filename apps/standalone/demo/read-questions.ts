@@ -1,15 +1,34 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { StartError } from '../start-error.ts';
 import { words } from './words.ts';
 
 const Row = z.object({ question: z.string().min(1) });
 
-/** Questions for the requests and where they are from: the file's where it is there, made up ones otherwise. */
-export async function readQuestions(file: string): Promise<{ questions: string[]; source: string }> {
-  const text = await readFile(file, 'utf8').catch(() => undefined);
-  if (text === undefined) return { questions: makeQuestions(3_000), source: 'made up' };
-  const rows = text.split('\n').filter((line) => line.trim() !== '');
-  return { questions: rows.map((line) => Row.parse(JSON.parse(line)).question), source: `from ${file}` };
+/**
+ * Questions for the requests and where they are from: the file's, or made up ones without a file.
+ * Throws StartError when the file cannot be read or one of its lines has no question.
+ */
+export async function readQuestions(file?: string): Promise<{ questions: string[]; source: string }> {
+  if (file === undefined) return { questions: makeQuestions(3_000), source: 'made up' };
+  const text = await readFile(file, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    throw new StartError(
+      `The questions in ${file} cannot be read (${String(error.code)}). Choose another --questions.`,
+    );
+  });
+  const questions = text
+    .split('\n')
+    .flatMap((line, index) => (line.trim() === '' ? [] : [questionIn(line, index + 1)]));
+  if (questions.length === 0) throw new StartError(`There are no questions in ${file}.`);
+  return { questions, source: `from ${file}` };
+}
+
+function questionIn(line: string, number: number): string {
+  try {
+    return Row.parse(JSON.parse(line)).question;
+  } catch {
+    throw new StartError(`Line ${number} of the questions must be a JSON object with a text "question".`);
+  }
 }
 
 /** Word problems, no two alike: the numbers are made from the index. */

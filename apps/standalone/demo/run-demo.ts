@@ -19,7 +19,7 @@ export type DemoOptions = {
   lines: number;
   /** Where input, output and error file go; they stay there. Prepared by `prepareFolder`. */
   folder: string;
-  questionsFile: string;
+  questionsFile?: string;
   signal: AbortSignal;
   stdout: { isTTY?: boolean; write: (text: string) => unknown };
   logger: Logger;
