@@ -8,8 +8,8 @@ import { enqueueFinalise } from './finish-small-batch.ts';
 import { countOpenChunks } from './settle-group.ts';
 
 /**
- * The job of queue `batch-close`: ends the taking of results when the deadline has passed, when a cancelled batch has
- * drained, or ten minutes after the cancel. Where it is too early, housekeeping asks again.
+ * The job of queue `batch-close`: makes a batch `finalizing` when its deadline has passed, when it was cancelled and no
+ * chunk is open any more, or ten minutes after the cancel. If it is too early, housekeeping enqueues the job again.
  */
 export async function closeBatch(
   deps: {
@@ -43,7 +43,7 @@ export async function closeBatch(
   });
 }
 
-/** Chunks that no worker has yet will not be started any more. */
+/** Marks the pending chunks of a batch as done, so that they are never started. */
 export async function dropPendingChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
   await tx
     .updateTable('batch_chunk')

@@ -10,38 +10,37 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue } from './batch-queues.ts';
 
-// A fixed namespace, so that the same chunk and generation make the same job id and a repeated release inserts nothing.
+// A fixed namespace: the same chunk and generation give the same job id, so enqueueing it again inserts nothing.
 const jobNamespace = '0f0a2f6e-6b0c-5f5a-9a51-51a9c1a3c7d2';
 
-/** The pg-boss job id of one release of a chunk. */
+/** The pg-boss job id of one generation of a chunk. */
 export function chunkJobId(batchId: string, chunk: number, generation: number): string {
   return uuidv5(`${batchId}/${chunk}/${generation}`, jobNamespace);
 }
 
-// Immediate batches are put before all others by making them so much older.
+// Immediate batches are sorted before all others by making them this much older.
 const immediateMs = 100 * 365 * 86_400_000;
 
-/** In which order the chunks of batches are released: immediate ones first, and the oldest of each kind first. */
+/** The order in which batches get their chunks enqueued: immediate batches first, and older ones before younger ones. */
 export function dispatchOrder(batch: Pick<BatchRow, 'completion_window' | 'created_at'>): Date {
   return new Date(batch.created_at.getTime() - (batch.completion_window === 'immediate' ? immediateMs : 0));
 }
 
-/** A pass costs much the same for one batch as for many: those that are validated within this time share one. */
+/** A pass costs about the same for one batch as for many, so batches validated within this time share one. */
 const passEveryMs = 40;
 
 export type Dispatcher = Part & {
-  /** Something may be ready to be released: look now instead of at the next interval. */
+  /** Call this when chunks may be ready to be enqueued: they are looked for now instead of at the next interval. */
   wake(): void;
 };
 
-/** How many jobs wait in the queue: of one batch, and of all that have not been put off. */
+/** How many jobs to keep in the queue: of one batch, and of all batches. Snoozed jobs do not count towards `ofAll`. */
 type ReadyJobs = { ofBatch: number; ofAll: number };
 
 /**
- * Keeps the queue short and full: releases pending chunks into pg-boss until `readyJobs` wait there, which with those
- * being worked on is about twice what this worker holds. Counted by batch, so that one whose chunks stand there does not
- * keep the others out. Every worker runs one; there is no leader, because the rows are taken with SKIP LOCKED. What is
- * not released yet can still be cancelled or overtaken for free.
+ * Keeps the queue short but never empty: enqueues pending chunks until `readyJobs` are waiting in pg-boss. The limit per
+ * batch keeps one batch from filling the queue. Every worker runs a dispatcher. There is no leader, because rows are locked
+ * with SKIP LOCKED. Chunks that are still pending can be cancelled, or overtaken by more urgent ones, at no cost.
  */
 export function createDispatcher(deps: {
   db: Kysely<Database>;
@@ -49,7 +48,7 @@ export function createDispatcher(deps: {
   logger: Logger;
   readyJobs: ReadyJobs;
   intervalMs: number;
-  /** Jobs wait in the queue, whoever has put them there. */
+  /** Called when jobs are waiting in the queue, whichever worker enqueued them. */
   onReady: () => void;
 }): Dispatcher {
   const { db, queue, logger, readyJobs, intervalMs } = deps;
@@ -64,7 +63,7 @@ export function createDispatcher(deps: {
       try {
         if ((await enqueueChunks(db, queue, readyJobs)) > 0) deps.onReady();
       } catch (error) {
-        if (isTransient(error)) logger.warn({ err: error }, 'dispatcher waits for the database');
+        if (isTransient(error)) logger.warn({ err: error }, 'dispatcher is waiting for the database');
         else logger.error({ err: error }, 'dispatcher failed');
         await sleep(1_000, stopped.signal);
       }
@@ -88,32 +87,32 @@ export function createDispatcher(deps: {
 
 type PendingChunk = { batch_id: string; chunk: number; generation: number };
 
-/** Room for first jobs of batches beside the rest: those of many that hang must not keep out one that does not. */
+/** Up to this many times `ofAll`, a batch may still enqueue its first job: batches that hang must not block the others. */
 const firstJobFactor = 4;
-/** Batches that are given chunks in one pass; the next pass comes soon. */
-const batchesOfPassMax = 64;
+/** Batches served in one pass. The next pass comes soon. */
+const batchesPerPassMax = 64;
 
 /**
- * Releases as many pending chunks as the queue has room for; returns how many jobs may be claimed now. Immediate batches
- * come before those that may wait up to a day, older ones before younger.
+ * Enqueues as many pending chunks as `readyJobs` allows. Returns how many jobs can be claimed now. Immediate batches come
+ * before those that may wait up to a day, and older ones before younger ones.
  */
 export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, readyJobs: ReadyJobs): Promise<number> {
   return await db.transaction().execute(async (tx) => {
-    const { rows: waiting } = await sql<{ batch_id: string; jobs: number; ready: number; fresh: number }>`
+    const { rows: queued } = await sql<{ batch_id: string; jobs: number; ready: number; unsnoozed: number }>`
       select data ->> 'batch_id' as batch_id, count(*)::int as jobs,
         (count(*) filter (where start_after <= now()))::int as ready,
-        (count(*) filter (where priority > ${snoozedPriority}))::int as fresh
+        (count(*) filter (where priority > ${snoozedPriority}))::int as unsnoozed
       from pgboss.job where name = ${chunkQueue.name} and state < 'active' and not blocked group by 1`.execute(tx);
-    const ready = waiting.reduce((sum, row) => sum + row.ready, 0);
-    // Those that come back from being put off take no room here: of a few throttled batches there may always be as many
-    // as that, and no other batch would ever be given a job.
-    const space = readyJobs.ofAll - waiting.reduce((sum, row) => sum + row.fresh, 0);
-    // Where other batches have taken it, there is more for those that have no job there at all.
-    const [ofBatch, room] = space > 0 ? [readyJobs.ofBatch, space] : [1, space + firstJobFactor * readyJobs.ofAll];
-    if (room <= 0) return ready;
-    // A batch's jobs that are put off count too: what they wait for is the matter with all of its lines, as a rule.
-    const full = waiting.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);
-    const chunks = await takePendingChunks(tx, { waiting, full, ofBatch, room });
+    const ready = queued.reduce((sum, row) => sum + row.ready, 0);
+    // Snoozed jobs do not count: a few rate-limited batches could always have `ofAll` of them, and no other batch would
+    // ever get a job.
+    const free = readyJobs.ofAll - queued.reduce((sum, row) => sum + row.unsnoozed, 0);
+    // When the queue is full, batches that have no job in it may still get their first one.
+    const [ofBatch, countMax] = free > 0 ? [readyJobs.ofBatch, free] : [1, free + firstJobFactor * readyJobs.ofAll];
+    if (countMax <= 0) return ready;
+    // Snoozed jobs do count towards the batch's own limit: usually the batch's other lines would wait for the same thing.
+    const full = queued.filter((row) => row.jobs >= ofBatch).map((row) => row.batch_id);
+    const chunks = await takePendingChunks(tx, { queued, full, ofBatch, countMax });
     if (chunks.length === 0) return ready;
     await sql`
       update batch_chunk as target set state = 'released'
@@ -132,23 +131,19 @@ export async function enqueueChunks(db: Kysely<Database>, queue: JobQueue, ready
   });
 }
 
-type Waiting = { batch_id: string; jobs: number };
+type QueuedJobs = { batch_id: string; jobs: number };
 
 /**
- * Locks pending chunks that no other worker is taking, `room` at most. The recursion steps from batch to batch through
- * the index of pending chunks, and only until it has found enough: what it costs depends on what is released, and on how
- * many batches have their jobs in the queue, but not on how many are in progress. (A status is asked by a scalar
- * subquery because a join, or `exists`, would let the planner read all of it first.)
+ * Locks up to `countMax` pending chunks that no other worker is taking. The recursion steps from batch to batch through the
+ * index of pending chunks, and stops when it has found enough. So the cost depends on how many chunks are enqueued and how
+ * many batches have jobs in the queue, but not on how many batches are in progress. (The status is read by a scalar
+ * subquery, because with a join or `exists` the planner might read all batches first.)
  */
 async function takePendingChunks(
   tx: Transaction<Database>,
-  {
-    waiting,
-    full,
-    ofBatch,
-    room,
-  }: { waiting: readonly Waiting[]; full: readonly string[]; ofBatch: number; room: number },
+  limits: { queued: readonly QueuedJobs[]; full: readonly string[]; ofBatch: number; countMax: number },
 ): Promise<PendingChunk[]> {
+  const { queued, full, ofBatch, countMax } = limits;
   const { rows } = await sql<PendingChunk>`
     with recursive has_pending as (
       (select release_order, batch_id from batch_chunk where state = 'pending' order by release_order, batch_id limit 1)
@@ -161,20 +156,20 @@ async function takePendingChunks(
     ), chosen as materialized (
       select release_order, batch_id from has_pending
       where batch_id <> all(${full}::text[]) and (select status from batch where id = batch_id) = 'in_progress'
-      limit ${batchesOfPassMax}
+      limit ${batchesPerPassMax}
     )
     select pending.* from (
-      select release_order, batch_id, ${ofBatch} - coalesce(waiting.jobs, 0) as room from chosen
-      left join unnest(${waiting.map((row) => row.batch_id)}::text[], ${waiting.map((row) => row.jobs)}::int[])
-        as waiting (batch_id, jobs) using (batch_id)
+      select release_order, batch_id, ${ofBatch} - coalesce(queued.jobs, 0) as count_max from chosen
+      left join unnest(${queued.map((row) => row.batch_id)}::text[], ${queued.map((row) => row.jobs)}::int[])
+        as queued (batch_id, jobs) using (batch_id)
       order by release_order, batch_id
     ) as running
     cross join lateral (
       select batch_id, chunk, generation from batch_chunk
       where release_order = running.release_order and batch_id = running.batch_id and state = 'pending'
-      order by chunk limit least(running.room, ${room})
+      order by chunk limit least(running.count_max, ${countMax})
       for update skip locked
     ) as pending
-    limit ${room}`.execute(tx);
+    limit ${countMax}`.execute(tx);
   return rows;
 }

@@ -7,18 +7,18 @@ import { closeQueue } from './batch-queues.ts';
 
 const jobNamespace = '5ab04a4b-6d8a-5a7c-9d52-8f0c6d1f3a6e';
 const minuteMs = 60_000;
-/** Batches of each kind that one look finds; the next one comes soon. */
+/** Batches of each kind found at a time. The next check comes soon. */
 const foundMax = 1_000;
 
 /**
- * Enqueues a close job for each batch whose deadline has passed, or that was cancelled so long ago that running lines
- * are not waited for any more, by the clock of the database. Indexes find them. (A job that waited in the queue for each
- * deadline stood in the way of every claim, long after its batch had ended.) Until a batch is closed, it is found again
- * and again: the minute is part of the job's id, so that it has one job a minute at most. Returns how many were found.
+ * Enqueues a close job for each batch whose deadline has passed, or whose grace period after a cancel is over, by the
+ * database's clock. Indexes find them. (A delayed job for each deadline would slow down every claim, long after its batch
+ * has ended.) A batch is found again until it is closed, so the minute is part of the job id: it gets at most one job a
+ * minute. Returns how many batches were found.
  */
 export async function enqueueCloseJobs(db: Kysely<Database>, queue: JobQueue): Promise<number> {
   return await db.transaction().execute(async (tx) => {
-    // Without a subquery the clock would be read for each row, and no index could be used.
+    // Without the subquery, the clock would be read for each row and no index could be used.
     const { rows } = await sql<{ id: string; now: Date }>`
       with clock as materialized (select clock_timestamp() as now)
       (select id, (select now from clock) as now from batch
@@ -38,23 +38,23 @@ export async function enqueueCloseJobs(db: Kysely<Database>, queue: JobQueue): P
   });
 }
 
-const droppedMax = 5_000;
+const deletedMax = 5_000;
 
 /**
- * Deletes the jobs that earlier releases left in the queue for the deadline of each batch, where the batch has ended.
- * (Those of batches that have not are left, for a worker of such a release.) Returns how many.
+ * Deletes the delayed close jobs that earlier releases enqueued for each batch's deadline, if the batch has ended. (Jobs of
+ * batches still open stay, for workers of such a release.) Returns how many were deleted.
  */
 export async function deleteOldCloseJobs(db: Kysely<Database>): Promise<number> {
-  let dropped = 0;
+  let deleted = 0;
   for (;;) {
     const { numAffectedRows = 0n } = await sql`
       delete from pgboss.job where name = ${closeQueue.name} and id in (
         select job.id from pgboss.job join batch on batch.id = job.data ->> 'batch_id'
         where job.name = ${closeQueue.name} and job.state = 'created' and job.start_after > now()
           and batch.status in ('completed', 'failed', 'cancelled', 'expired')
-        limit ${droppedMax} for update of job skip locked
+        limit ${deletedMax} for update of job skip locked
       )`.execute(db);
-    dropped += Number(numAffectedRows);
-    if (numAffectedRows < droppedMax) return dropped;
+    deleted += Number(numAffectedRows);
+    if (numAffectedRows < deletedMax) return deleted;
   }
 }

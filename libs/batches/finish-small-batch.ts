@@ -8,11 +8,11 @@ import { finaliseQueue, smallBatchPriority } from './batch-queues.ts';
 import { createSlots } from './slots.ts';
 
 const jobNamespace = 'b7a0a1f0-3f0e-5d0b-8a35-5d1f54a8e6c1';
-/** Lines of a batch that is finished where its last line was settled: its files take a moment to write. */
+/** A batch of at most this many lines is finished by the worker that settled its last line: its files are written quickly. */
 const smallLinesMax = 1_000;
-// The job is for a worker that is gone meanwhile, or that could not write the files.
+// The job is needed only if that worker has died, or could not write the files.
 const jobDelayMs = 15_000;
-/** Batches whose files are written at once: each has a page of them in memory. */
+/** Batches finished at the same time. Each keeps a page of its files in memory. */
 const finishedAtOnce = 8;
 
 const jobIdOf = (batchId: string): string => uuidv5(batchId, jobNamespace);
@@ -20,8 +20,8 @@ const jobIdOf = (batchId: string): string => uuidv5(batchId, jobNamespace);
 export const isSmall = ({ total }: Pick<BatchRow, 'total'>): boolean => total <= smallLinesMax;
 
 /**
- * Enqueues the job that ends a batch, in the transaction that appended `batch.finalizing`. `finishesHere`: this process is about
- * to finish it, if it is small; the job comes only later then.
+ * Enqueues the job that finishes a batch, in the transaction that appended `batch.finalizing`. `finishesHere`: this process
+ * is about to finish the batch itself if it is small, so the job is delayed.
  */
 export async function enqueueFinalise(
   { queue, tx, now }: { queue: JobQueue; tx: Transaction<Database>; now: Date },
@@ -34,8 +34,8 @@ export async function enqueueFinalise(
 }
 
 /**
- * Leaves nothing of an ended batch behind, in the transaction that ends it: its job, unless that is what ends it, and chunks
- * that are out with a worker that has not noticed yet.
+ * Cleans up in the transaction that ends a batch: deletes its finalise job, unless that job is running, and marks chunks as
+ * done that a worker is still holding.
  */
 export async function cleanUpEndedBatch(tx: Transaction<Database>, batchId: string): Promise<void> {
   await sql`
@@ -47,8 +47,8 @@ export async function cleanUpEndedBatch(tx: Transaction<Database>, batchId: stri
 }
 
 /**
- * Finishes a batch where its last line was settled; what fails is left to the job. Never rejects. The settle waits for it,
- * and so does its chunk's place: no more are settled than are finished.
+ * Finishes a small batch in the worker that settled its last line. Never rejects: if it fails, the job does it. The settle
+ * waits for it and its chunk keeps its slot, so that batches are not settled faster than they are finished.
  */
 export type FinishSmallBatch = (batch: BatchRow, signal: AbortSignal) => Promise<void>;
 
@@ -62,7 +62,7 @@ export function createFinishSmallBatch(deps: {
     try {
       await deps.finalise(batch, signal);
     } catch (error) {
-      if (!signal.aborted) deps.logger.warn({ err: error, batch_id: batch.id }, 'batch is finished later');
+      if (!signal.aborted) deps.logger.warn({ err: error, batch_id: batch.id }, 'batch will be finished by its job');
     } finally {
       room.release(1, 0);
     }

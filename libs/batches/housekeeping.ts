@@ -8,14 +8,14 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { enqueueCloseJobs, deleteOldCloseJobs } from './enqueue-close-jobs.ts';
 import { replaceLostJobs, resetLostChunks } from './lost-jobs.ts';
 
-// What a deadline, or the ten minutes after a cancel, may be late by.
+// A deadline, or the ten minutes after a cancel, may be late by this much.
 const overdueEveryMs = 1_000;
-// Lost jobs are rare, and their batches have waited for longer than this.
+// Lost jobs are rare.
 const repairEveryMs = 60_000;
 
 /**
- * Closes batches that are overdue, and repairs what has lost its job. In a loop of its own, so that however long it
- * takes, no chunk waits for it. Every worker runs one.
+ * Closes overdue batches, and repairs chunks and batches that have lost their job. Runs in loops of its own, so that no
+ * chunk waits for it, however long it takes. Every worker runs it.
  */
 export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue; logger: Logger }): Part {
   const { db, queue, logger } = deps;
@@ -28,7 +28,7 @@ export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue
       try {
         await work();
       } catch (error) {
-        if (isTransient(error)) logger.warn({ err: error }, `${what} waits for the database`);
+        if (isTransient(error)) logger.warn({ err: error }, `${what} is waiting for the database`);
         else logger.error({ err: error }, `${what} failed`);
       }
       await sleep(everyMs, stopped.signal);
@@ -39,7 +39,7 @@ export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue
     name: 'batch housekeeping',
     start() {
       overdue ??= repeat('closing of overdue batches', overdueEveryMs, () => enqueueCloseJobs(db, queue));
-      repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairAlone(db, queue, logger));
+      repair ??= repeat('repair of lost jobs', repairEveryMs, () => repairExclusively(db, queue, logger));
     },
     async stop() {
       stopped.abort();
@@ -48,8 +48,8 @@ export function createHousekeeping(deps: { db: Kysely<Database>; queue: JobQueue
   };
 }
 
-/** One worker at a time: the lock is held by a session that does nothing else meanwhile. */
-async function repairAlone(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<void> {
+/** Only one worker repairs at a time. The session that holds the lock does nothing else. */
+async function repairExclusively(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<void> {
   await db.connection().execute(async (session) => {
     const { rows } = await sql<{ held: boolean }>`
       select pg_try_advisory_lock(hashtextextended('batch housekeeping', 0)) as held`.execute(session);

@@ -5,16 +5,17 @@ import type { JobQueue, QueueDefinition } from '#libs/queue/job-queue.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue, type BatchPayload } from './batch-queues.ts';
 import { chunkJobId } from './dispatch-chunks.ts';
 
-// Work whose job is gone: a queue restored from a backup, an operator's delete, a job that was tried 10,000 times.
+// Repairs chunks and batches whose job is gone: the queue was restored from a backup, an operator deleted jobs, or a job
+// was tried 10,000 times.
 
 type EnqueuedChunk = { batch_id: string; chunk: number; generation: number };
 
-/** Chunks that are looked at in one transaction, and of lost ones those that are mended in it. */
+/** Chunks checked by one statement. Those that have lost their job are reset in one transaction. */
 const pageSize = 1_000;
 
 /**
- * Makes chunks pending again whose job no longer exists; a batch must not stand still because a job was lost. Where no
- * more lines are started, such a chunk is done, and what waits for it is told. Returns how many were lost.
+ * Makes chunks pending again whose job no longer exists, so that their batch goes on. In a batch that is being cancelled
+ * such a chunk becomes done instead, and a close job is enqueued. Returns how many chunks had lost their job.
  */
 export async function resetLostChunks(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
   let lost = 0;
@@ -25,7 +26,7 @@ export async function resetLostChunks(db: Kysely<Database>, queue: JobQueue, log
       where state = 'released' and (batch_id, chunk) > (${after.batch_id}, ${after.chunk}::int)
       order by batch_id, chunk limit ${pageSize}`.execute(db);
     const suspects = await withoutJob(db, page);
-    // Only now under a lock, and asked once more: a chunk and its job change in one transaction.
+    // Checked once more under a lock, because a chunk and its job change in one transaction.
     if (suspects.length > 0) lost += await db.transaction().execute((tx) => resetChunks(tx, queue, logger, suspects));
     const last = page.at(-1);
     if (!last || page.length < pageSize) return lost;
@@ -70,23 +71,23 @@ async function resetChunks(
       .where('chunk', '=', chunk)
       .execute();
     if (isDrained) await queue.enqueue(tx, closeQueue, { batch_id });
-    logger.warn({ batch_id, chunk, status }, 'chunk without a job is taken back');
+    logger.warn({ batch_id, chunk, status }, 'chunk had lost its job and was reset');
   }
   return lost.length;
 }
 
-/** The states of a batch that end with a job: it is enqueued in the transaction that begins the state. */
+/** The states of a batch that a job ends. The job is enqueued in the transaction that begins the state. */
 const jobOfState: readonly [BatchStatus, QueueDefinition<BatchPayload>][] = [
   ['validating', validateQueue],
   ['finalizing', finaliseQueue],
 ];
 
-/** A batch that has just changed need not be looked at: it has the job of that very transaction. */
-const oldEnough = '1 minute';
-/** Batches that are given a new job in one transaction. */
+/** A batch that changed more recently is skipped: it still has the job of that transaction. */
+const unchangedFor = '1 minute';
+/** Batches that get a new job in one transaction. */
 const replacedMax = 500;
 
-/** Gives batches a new job whose own no longer exists, or was given up. Returns how many. */
+/** Enqueues a new job for batches whose job no longer exists or has failed for good. Returns how many. */
 export async function replaceLostJobs(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
   let replaced = 0;
   for (const [status, jobs] of jobOfState) {
@@ -106,20 +107,20 @@ async function replaceJobs(
   status: BatchStatus,
   jobs: QueueDefinition<BatchPayload>,
 ): Promise<number> {
-  // Batches and jobs come and go by the ten thousand, and statistics are late: with those of a quiet hour the planner
-  // compares each batch with each job, which took 30 s. Without nested loops it reads both once.
+  // Batches and jobs come and go by the ten thousand, and the planner's statistics lag behind. With statistics from a
+  // quiet hour it chose a nested loop that took 30 s. Without nested loops it reads both tables once.
   await sql`set local enable_nestloop = off`.execute(tx);
   await sql`set local statement_timeout = '10s'`.execute(tx);
-  // Locked, so that of several workers one does it.
+  // Locked, so that only one of several workers replaces a job.
   const { rows: lost } = await sql<{ id: string }>`
     select id from batch
-    where status = ${status} and updated_at < (select clock_timestamp()) - ${oldEnough}::interval and not exists (
+    where status = ${status} and updated_at < (select clock_timestamp()) - ${unchangedFor}::interval and not exists (
       select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
     ) limit ${replacedMax} for update skip locked`.execute(tx);
   await sql`set local enable_nestloop = on`.execute(tx);
   for (const { id } of lost) {
     await queue.enqueue(tx, jobs, { batch_id: id });
-    logger.warn({ batch_id: id, status }, 'batch without a job is given a new one');
+    logger.warn({ batch_id: id, status }, 'batch had lost its job and got a new one');
   }
   return lost.length;
 }

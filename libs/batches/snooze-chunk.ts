@@ -10,8 +10,8 @@ import { chunkJobId } from './dispatch-chunks.ts';
 import { countUnsettled } from './settle-group.ts';
 
 /**
- * Gives a claimed chunk back to be taken up in `delayMs`, by the clock of the database: under a new generation, and so a new job, in the transaction that
- * ends the old one. What comes next is no crash. Does nothing when the claim was lost.
+ * Snoozes a claimed chunk: completes its job and enqueues a new one, with a new generation, that is due in `delayMs` by the
+ * database's clock. The next claim does not count as a redelivery after a crash. Does nothing when the claim was lost.
  */
 export async function snoozeChunk(
   deps: { eventLog: EventLog; queue: JobQueue },
@@ -21,12 +21,13 @@ export async function snoozeChunk(
 ): Promise<void> {
   const metadata = { actor: { type: 'system' as const, id: 'worker' }, causation_id: job.id };
   const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
-  // Under the lock of the batch's stream: a cancel comes before, and is seen here, or after, and finds the new job.
+  // Under the lock of the batch's stream: a cancel either came before and is seen here, or it comes after and finds the
+  // new job.
   await deps.eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
     if (!(await deps.queue.complete(unit.tx, chunkQueue, job))) return;
     const { chunk } = job.payload;
-    const released = await unit.tx
+    const enqueued = await unit.tx
       .updateTable('batch_chunk')
       .set((of) => ({ generation: of('generation', '+', 1), handed_back: true }))
       .where('batch_id', '=', batch.id)
@@ -34,20 +35,20 @@ export async function snoozeChunk(
       .where('state', '=', 'released')
       .returning('generation')
       .executeTakeFirst();
-    if (!released) return;
-    const { generation } = released;
+    if (!enqueued) return;
+    const { generation } = enqueued;
     const id = chunkJobId(batch.id, chunk, generation);
     const startAfter = new Date(unit.now.getTime() + delayMs);
     const unsettled = await countUnsettled(unit.tx, state, chunk);
-    const putOff = { type: 'snooze_chunk' as const, chunk, unsettled, resumeAt: startAfter };
-    await unit.append(batchModel, batch.id, decideBatch(state, putOff, unit.now));
-    const waits = state.status === 'in_progress' ? { startAfter, priority: snoozedPriority } : {};
-    const options = { id, group: batch.id, ...waits };
+    const snooze = { type: 'snooze_chunk' as const, chunk, unsettled, resumeAt: startAfter };
+    await unit.append(batchModel, batch.id, decideBatch(state, snooze, unit.now));
+    const later = state.status === 'in_progress' ? { startAfter, priority: snoozedPriority } : {};
+    const options = { id, group: batch.id, ...later };
     await deps.queue.enqueue(unit.tx, chunkQueue, { batch_id: batch.id, chunk, generation }, options);
   });
 }
 
-/** Makes the chunks of a batch that were put off due now, as any other: of a cancelled batch, nothing is waited for. */
+/** Makes the snoozed chunks of a batch due now, with the priority of any other. For a batch that was cancelled. */
 export async function wakeSnoozedChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
   await sql`
     update pgboss.job set start_after = least(start_after, now()), priority = 0

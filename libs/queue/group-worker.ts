@@ -5,26 +5,26 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { ClaimedJob, QueueDefinition } from './job-queue.ts';
 
 export type GroupWorker = {
-  /** There may be jobs: look now instead of at the next poll. */
+  /** Call this when jobs may have been added: they are looked for now instead of at the next poll. */
   wake(): void;
-  /** Jobs may wait for room here, also where some that is kept for others stands empty. */
+  /** True when jobs may be waiting for a slot here, even if reserved slots are still free. */
   isCrowded(): boolean;
-  /** Claims no more jobs, and waits for those under way; what is left after `timeoutMs` is told that its claim is lost. */
+  /** Claims no more jobs and waits for the running ones. After `timeoutMs`, the signals of those still running abort. */
   stop(timeoutMs: number): Promise<void>;
 };
 
 type Limits = {
-  /** Jobs at once in this process, of all groups; beyond it, first ones of groups that have none. */
+  /** Slots of this process for the jobs of all groups. First jobs of groups that have none may run beyond it. */
   concurrency: number;
-  /** Of one group. */
+  /** How many of these jobs may belong to one group. */
   concurrencyOfGroup: number;
 };
 
-/** Room for the first job of a group, in times of `concurrency`: many that hang must not keep out one that does not. */
+/** Up to this many times `concurrency`, a group may still start its first job: groups that hang must not block the others. */
 const firstJobFactor = 4;
-/** The `priority` of jobs that come back from waiting. */
+/** The `priority` of snoozed jobs. */
 export const snoozedPriority = -1;
-/** Of the claims while both kinds are there: so many in a othersInARow of the others before one of those that come back. */
+/** While both kinds are due, one snoozed job is claimed after this many others. */
 const othersInARowMax = 3;
 
 type Running = {
@@ -36,27 +36,27 @@ type Running = {
   done: Promise<void>;
 };
 
-// Woken for new jobs, it asks by itself only for those of which nobody tells: lost by a dead worker, or due by now.
+// New jobs wake the worker. Polling finds the rest: jobs lost by a dead worker, and jobs that have become due.
 const pollMs = 2_000;
-/** Half of the queue's heartbeat, as pg-boss has it. */
+/** Half of the queue's heartbeat timeout, as in pg-boss itself. */
 const heartbeatMs = 5_000;
 const retryMs = 1_000;
 
-/** pg-boss returns the ids that it refreshed but leaves them out of its public type. */
+/** pg-boss returns the ids it refreshed, but its public type does not say so. */
 const Touched = z.object({ settled: z.array(z.string()).optional() });
 
 /**
- * Works on a queue whose jobs come in groups, many at once: one loop claims jobs, one at a time, and one statement keeps
- * all their claims alive. (pg-boss's own workers are one poller for each job that may run at once, each with its own
- * queries, of which an idle process with room for 32 would send 16 a second; and its bound for groups holds for pollers
- * that were all started together.)
+ * Works on a queue whose jobs belong to groups. One loop claims the jobs, one at a time, and one statement sends the
+ * heartbeats of all claims. (pg-boss's own workers would need one poller for each slot. An idle process with 32 slots
+ * would send 16 queries a second, and pg-boss limits a group only across pollers that were started together.)
  *
- * The last eighth of the room goes to groups that have no job here yet, and so does as much again as `firstJobFactor` says
- * when all of it is taken: however long many groups take, another one finds room for a first job. Jobs that come back from waiting have half of it at most, and stand behind the others but
- * for every fourth claim: what waits again and again takes little from what could go on, and neither starves the other.
+ * The last eighth of the slots is reserved for groups that have no job here yet. When all slots are taken, such groups may
+ * still start a first job, up to `firstJobFactor` times the slots. So a group can always start, however long others take.
+ * Snoozed jobs get at most half of the slots, and only every fourth claim while other jobs are due, so that jobs that
+ * keep waiting cost the others little and neither kind starves the other.
  *
- * The handler ends its claim itself, in the transaction of its work: one statement more for each job would say only what
- * the database knows. One that leaves its claim open has its job given to another when its heartbeat is missed.
+ * The handler completes its job itself, in the transaction of its work, which saves one statement per job. If it does
+ * not, the job is redelivered when its heartbeat is missed.
  */
 export function startGroupWorker<Payload extends object>(
   { boss, logger, onError }: { boss: PgBoss; logger: Logger; onError: (error: unknown) => void },
@@ -76,7 +76,7 @@ export function startGroupWorker<Payload extends object>(
     [...running.values()].filter(({ isSnoozed }) => isSnoozed).length >= snoozedMax;
   const isReserveOnly = (): boolean => running.size >= concurrency - reserved;
   const isFull = (): boolean => running.size >= concurrency;
-  // Jobs of an older release have no group: nobody can say whether one is a first one.
+  // Jobs enqueued by older releases have no group. With one of those running, no job counts as a first one.
   const hasSlot = (): boolean =>
     !isFull() ||
     (running.size < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
@@ -86,7 +86,7 @@ export function startGroupWorker<Payload extends object>(
       .filter(({ claim }) => !claim.signal.aborted)
       .map(({ id, retryCount }) => ({ id, retryCount }));
 
-  /** Groups of which no job is claimed now. */
+  /** Groups that may not claim another job now. */
   function ignoredGroups(): string[] {
     const jobs = new Map<string, number>();
     for (const { group } of running.values()) if (group !== null) jobs.set(group, (jobs.get(group) ?? 0) + 1);
@@ -131,7 +131,7 @@ export function startGroupWorker<Payload extends object>(
     const isSnoozed = job.priority <= snoozedPriority;
     othersInARow = isSnoozed ? 0 : othersInARow + 1;
     const entry: Running = { id, retryCount, group: groupId, isSnoozed, claim, done: Promise.resolve() };
-    // By claim: one that was lost may come back while its handler still winds up.
+    // Keyed by claim: a lost job may be claimed here again while its first handler is still finishing.
     running.set(`${id}/${retryCount}`, entry);
     entry.done = run(job, claim.signal).finally(() => {
       running.delete(`${id}/${retryCount}`);
@@ -147,7 +147,7 @@ export function startGroupWorker<Payload extends object>(
         await boss.fail(queue.name, { id, retryCount }, error as object);
       }
     } catch (error) {
-      // Nobody keeps the claim alive any more: the monitor gives the job to another.
+      // The heartbeats of this claim stop here, so the job will be redelivered.
       onError(error);
     }
   }
@@ -162,11 +162,11 @@ export function startGroupWorker<Payload extends object>(
       const kept = new Set(settled);
       for (const { id, retryCount } of held) {
         if (kept.has(id)) continue;
-        // Given to another worker; or settled by its own handler, for which this comes too late to matter.
+        // Another worker has the job now. Or its own handler completed it, and then the signal has no effect.
         running.get(`${id}/${retryCount}`)?.claim.abort(new Error(`the claim of job ${id} was lost`));
       }
     } catch (error) {
-      // A sign of life that could not be given says nothing about the claims.
+      // A failed heartbeat does not mean that the claims are lost.
       onError(error);
     } finally {
       isTouching = false;
@@ -187,7 +187,7 @@ export function startGroupWorker<Payload extends object>(
       await Promise.race([all, sleep(timeoutMs, ended.signal)]);
       clearInterval(heartbeat);
       if (running.size === 0) return;
-      logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not end in time and are given back');
+      logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not end in time and are handed back');
       const left = claims();
       for (const { claim } of running.values()) claim.abort(new Error('the process stops'));
       if (left.length > 0) await boss.fail(queue.name, left, { reason: 'the worker stopped' }).catch(onError);

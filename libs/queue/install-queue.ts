@@ -1,7 +1,7 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue, type QueueDefinition } from './job-queue.ts';
 
-/** Brings pg-boss's own schema and the queues into a database, as the first process on it would. */
+/** Creates pg-boss's schema and the queues in a database, as the first process that uses it would. */
 export async function installQueue(
   connectionString: string,
   queues: readonly Omit<QueueDefinition<object>, 'payload'>[],

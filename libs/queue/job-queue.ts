@@ -8,17 +8,17 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 
-/** A queue: its name, the shape of its payload, and how pg-boss keeps its jobs. Payloads hold ids, never data. */
+/** A queue: its name, the shape of its payload, and pg-boss's options for it. Payloads hold ids, never data. */
 export type QueueDefinition<Payload extends object> = {
   name: string;
   payload: z.ZodType<Payload>;
   options: QueueOptions & { notify?: boolean; policy?: 'standard' | 'exclusive' | 'short' };
 };
 
-/** Enough to settle or schedule: payloads play no part there. */
+/** Enough to complete or schedule jobs, where the payload does not matter. */
 type QueueName = { name: string };
 
-/** A claimed job. `attempt` fences every settle: a claim that was lost affects nothing. */
+/** A claimed job. `id` and `retryCount` name the claim: once it is lost, completing the job under it has no effect. */
 export type ClaimedJob<Payload> = {
   id: string;
   payload: Payload;
@@ -27,7 +27,7 @@ export type ClaimedJob<Payload> = {
   retryCount: number;
 };
 
-/** `group`: jobs that `workInGroups` bounds together. */
+/** `group`: `workInGroups` limits the jobs of one group together. */
 type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number; group?: string };
 
 /** Both ends are included. */
@@ -47,12 +47,12 @@ export type JobQueue = Part & {
     jobs: readonly { id: string; payload: Payload; priority?: number; group?: string }[],
   ): Promise<void>;
   /**
-   * Runs a handler for each job, `concurrency` at a time in this process. A handler that throws is run again.
-   * `claimedAtOnce`: so many jobs are claimed, run side by side and completed together by each of these, and done again
-   * together when a handler throws; for short jobs that may be repeated. Default 1.
-   * `retryOutages`: one that fails because the database is away is begun again under the same claim until it answers,
-   * and not after the claim's heartbeat was missed; for handlers whose every step may be repeated. `priorities`: only jobs
-   * of these.
+   * Runs a handler for each job, `concurrency` at a time in this process. A job whose handler throws is tried again.
+   * `claimedAtOnce` (default 1): each worker claims this many jobs, runs them side by side and completes them together. If
+   * one handler throws, all of them are tried again, so this is for short jobs that may be repeated.
+   * `retryOutages`: a handler that fails because the database is unavailable runs again under the same claim until the
+   * database answers, so that the job is not lost with its heartbeat. Every step of such a handler must be repeatable.
+   * `priorities`: only jobs in this range are claimed.
    */
   work<Payload extends object>(
     queue: QueueDefinition<Payload>,
@@ -60,20 +60,20 @@ export type JobQueue = Part & {
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Promise<void>;
   /**
-   * As `work`, of a queue whose jobs are enqueued with a `group`: `concurrency` at a time in this process, of one group
-   * at most `concurrencyOfGroup`. Jobs without a group count only among all. For queues with a heartbeat of 10 s. The
-   * handler completes its job, or gives it back, itself; where it throws, the job is done again.
+   * Like `work`, for a queue whose jobs are enqueued with a `group`: `concurrency` at a time in this process, and at most
+   * `concurrencyOfGroup` of one group. Jobs without a group count only towards `concurrency`. The queue's heartbeat must
+   * be 10 s. The handler completes its job, or hands it back, itself. If it throws, the job is tried again.
    */
   workInGroups<Payload extends object>(
     queue: QueueDefinition<Payload>,
     limits: { concurrency: number; concurrencyOfGroup: number },
     handler: (job: ClaimedJob<Payload>) => Promise<void>,
   ): Pick<GroupWorker, 'wake' | 'isCrowded'>;
-  /** Completes a job inside the caller's transaction; false when the claim was lost meanwhile. */
+  /** Completes a job inside the caller's transaction. False when its claim was lost. */
   complete(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
-  /** Whether the claim is still ours, and a sign of life for it, inside the caller's transaction. */
+  /** Sends a heartbeat inside the caller's transaction. False when the claim was lost. */
   holds(tx: Kysely<Database>, queue: QueueName, job: { id: string; retryCount: number }): Promise<boolean>;
-  /** Gives a job back for immediate redelivery (a worker that stops); false when the claim was lost. */
+  /** Hands a job back for immediate redelivery, because the worker stops. False when the claim was lost. */
   handBack(queue: QueueName, job: { id: string; retryCount: number }, reason: string): Promise<boolean>;
   schedule(queue: QueueName, cron: string): Promise<void>;
   depths(): Promise<Pick<QueueResult, 'name' | 'readyCount' | 'activeCount' | 'deferredCount'>[]>;
@@ -82,12 +82,12 @@ export type JobQueue = Part & {
 const groupOf = (group: string | undefined): { group?: { id: string } } =>
   group === undefined ? {} : { group: { id: group } };
 
-// pg-boss returns the count but leaves it out of its public type.
+// pg-boss returns the count, but its public type does not say so.
 const Affected = z.object({ affected: z.number() });
 
 /**
- * pg-boss behind the few calls that Sluice needs. `role: 'sender'` (the API) neither supervises nor works;
- * `role: 'worker'` does both.
+ * pg-boss behind the few calls that Sluice needs. With `role: 'worker'` it works on jobs and detects lost ones; with
+ * `role: 'sender'` (the API) it only enqueues.
  */
 export function createJobQueue(deps: {
   connectionString: string;
@@ -95,12 +95,12 @@ export function createJobQueue(deps: {
   queues: readonly Omit<QueueDefinition<object>, 'payload'>[];
   logger: Logger;
   poolSizeMax: number;
-  /** How long `stop` waits for handlers that run; their jobs then fail, and are done again. Default 25 s. */
+  /** How long `stop` waits for running handlers. Jobs still running then fail and are tried again. Default 25 s. */
   stopDeadlineMs?: number;
 }): JobQueue {
   const { logger, queues, stopDeadlineMs = 25_000 } = deps;
   const boss = new PgBoss(bossOptions(deps));
-  // Without a listener an emitted error would end the process; a database that is away is retried by pg-boss itself.
+  // Without a listener, an emitted error would end the process. pg-boss itself retries while the database is unavailable.
   const logError = createErrorLog(logger);
   boss.on('error', logError);
   boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
@@ -109,7 +109,7 @@ export function createJobQueue(deps: {
 
   return {
     name: 'job queue',
-    // May be repeated after it failed: what is started stays so, and a queue that exists is made to what it should be.
+    // Can be repeated after a failure. Queues that already exist get the current options.
     async start(signal) {
       await startBoss(boss);
       for (const { name, options } of queues) {
@@ -123,7 +123,8 @@ export function createJobQueue(deps: {
       if (stopped) return;
       stopped = true;
       const endMs = performance.now() + stopDeadlineMs;
-      // pg-boss would end its connections before these have given back what they hold; nobody claims anything meanwhile.
+      // pg-boss would close its connections before the group workers have handed their jobs back. So they stop first, and
+      // pg-boss's own workers claim nothing in the meantime.
       for (const { name } of queues) await boss.offWork(name, { wait: false });
       await Promise.all(groupWorkers.map((worker) => worker.stop(stopDeadlineMs)));
       await boss.stop({ graceful: true, timeout: Math.max(1_000, endMs - performance.now()) });
@@ -144,7 +145,7 @@ export function createJobQueue(deps: {
       const outlasting: typeof handler = async (job) => {
         await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
       };
-      // pg-boss keeps the error with the job, where nobody looks.
+      // pg-boss stores the error with the job but does not log it.
       const logged =
         (run: typeof handler): typeof handler =>
         async (job) => {
@@ -152,19 +153,19 @@ export function createJobQueue(deps: {
             await run(job);
           } catch (error) {
             if (!stopped && !job.signal.aborted) {
-              const told: object = {
+              const fields: object = {
                 err: error,
                 queue: queue.name,
                 job_id: job.id,
                 retries: job.retryCount,
                 ...job.payload,
               };
-              logger.warn(told, 'job failed');
+              logger.warn(fields, 'job failed');
             }
             throw error;
           }
         };
-      // Of the queue itself only its cached options are read here; the polling outlasts outages by itself.
+      // This only reads the cached options of the queue. pg-boss's polling survives outages by itself.
       for (let index = 0; index < concurrency; index += 1)
         await startWorker(
           boss,
@@ -201,7 +202,7 @@ export function createJobQueue(deps: {
 
 const errorLogIntervalMs = 5_000;
 
-/** Every poller of every queue fails while the database is away: one line every few seconds says as much. */
+/** While the database is unavailable every poller of every queue fails, so only one error in five seconds is logged. */
 function createErrorLog(logger: Logger): (error: unknown) => void {
   let quietUntil = Number.NEGATIVE_INFINITY;
   let unlogged = 0;
@@ -228,12 +229,12 @@ function bossOptions(deps: {
     max: deps.poolSizeMax,
     supervise: working,
     schedule: working,
-    // A dead worker is noticed after its heartbeat (10 s, pg-boss's least) and the next pass that finds it overdue, of which
-    // one can just have missed it: two passes. At 5 s that came to 22 s when everything had been killed and the database took ten
-    // more to come back; the job table is small enough to be looked at this often.
+    // A dead worker is noticed when its heartbeat (10 s, the least that pg-boss allows) is overdue, which takes up to two
+    // passes. With passes 5 s apart this took 22 s after everything had been killed and the database needed 10 s to come
+    // back. The job table is small enough to be checked every 2 s.
     superviseIntervalSeconds: 2,
     monitorIntervalSeconds: 2,
-    // Once a day would keep a day of ended jobs, and each of the looks above reads them all.
+    // With the default of once a day, a day of ended jobs would stay in the table, and each pass above reads all of them.
     maintenanceIntervalSeconds: 300,
     useListenNotify: working,
   };
@@ -241,7 +242,7 @@ function bossOptions(deps: {
 
 const outageRetryMs = 500;
 
-/** A start that failed half-way has begun parts that only a stop ends. */
+/** If the start fails half-way, what is already running has to be stopped. */
 async function startBoss(boss: PgBoss): Promise<void> {
   try {
     await boss.start();
@@ -267,8 +268,8 @@ async function outlastOutage(
 }
 
 /**
- * One pg-boss worker. It fetches again at once after its jobs (pg-boss waits for its poll interval when it got as many as
- * it asked for, or fewer), and waits for a NOTIFY or its poll only when the queue was empty.
+ * One pg-boss worker. After its jobs it fetches again immediately, where pg-boss would wait for the next poll. It waits for
+ * a NOTIFY or its poll only when the queue was empty.
  */
 async function startWorker<Payload extends object>(
   boss: PgBoss,
@@ -278,7 +279,7 @@ async function startWorker<Payload extends object>(
 ): Promise<void> {
   const workerId = await boss.work(
     queue.name,
-    // A job that the monitor takes from a dead worker, or that waited to be tried again, is told by no NOTIFY.
+    // No NOTIFY is sent for a job that the monitor takes from a dead worker, or that becomes due for a retry.
     { ...claims, localConcurrency: 1, pollingIntervalSeconds: 1, notifyPollingIntervalSeconds: 2 },
     async (jobs: Job<Payload>[]) => {
       try {
@@ -294,7 +295,7 @@ async function startWorker<Payload extends object>(
   );
 }
 
-/** Rejects with the first error, but only when all of them have ended: no handler outlives its claim. */
+/** Rejects with the first error, but only once all have ended, so that no handler outlives its claim. */
 async function allSettled(work: readonly Promise<void>[]): Promise<void> {
   const failed = (await Promise.allSettled(work)).find((result) => result.status === 'rejected');
   if (failed) throw failed.reason;
