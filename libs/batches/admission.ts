@@ -2,17 +2,17 @@ import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** What one workspace may have open at once, so that it leaves room to others. */
+/** What one workspace may have open at once, so that others get their share. */
 export type BatchLimits = {
   openBatchesMax: number;
   /** Lines of open batches that have no result yet. */
   queuedLinesMax: number;
 };
 
-// Batches end by themselves, but not in seconds.
+// Batches take minutes rather than seconds to end.
 const retryAfterMs = 60_000;
 
-/** Open batches and their lines without a result, from an index of open batches: as many rows as `openBatchesMax` at most. */
+/** Counts open batches and their lines without a result. Reads at most `openBatchesMax` rows of an index of open batches. */
 async function countOpen(
   db: Kysely<Database>,
   workspaceId: string,
@@ -27,10 +27,11 @@ async function countOpen(
   return rows[0] ?? { batches: 0, lines: 0 };
 }
 
-// More transactions than there are connections to the database: so many that do not see each other stay within the limit.
+// More transactions than there are database connections. Counts that are this far below the limit need no lock: the
+// transactions that do not see each other yet cannot pass the limit together.
 const concurrentMax = 500;
 
-/** Until the end of the transaction no other one near a limit of the workspace counts: it will see what this one adds. */
+/** Counts under a lock that is held until the transaction ends, so that the next one to count sees what this one adds. */
 async function countExclusively(
   tx: Transaction<Database>,
   workspaceId: string,
@@ -41,9 +42,9 @@ async function countExclusively(
 }
 
 /**
- * Throws rate_limited when a workspace has as much open as it may; to be asked in the transaction that opens the batch. Far
- * from the limit nobody waits for another; near it they come one after the other, so that it is never passed. Lines of a
- * file count once it was checked (`canQueueLines`).
+ * Throws rate_limited when a workspace has reached its limits. Call it in the transaction that creates the batch. Near the
+ * limit of batches it takes a lock, so that the limit is never passed; far from it, creates do not wait for each other.
+ * Lines count once their file was validated (`canQueueLines`).
  */
 export async function admitBatch(tx: Transaction<Database>, workspaceId: string, limits: BatchLimits): Promise<void> {
   let open = await countOpen(tx, workspaceId, limits.openBatchesMax);
@@ -51,19 +52,19 @@ export async function admitBatch(tx: Transaction<Database>, workspaceId: string,
   if (isNear && open.batches < limits.openBatchesMax) open = await countExclusively(tx, workspaceId, limits);
   const { batches, lines } = open;
   if (batches >= limits.openBatchesMax) {
-    const message = `This workspace has ${batches} batches that have not ended, as many as it may. Create this one when some have.`;
+    const message = `This workspace has ${batches} open batches, which is its limit. Try again when some have ended.`;
     throw new GatewayError('rate_limited', 'too_many_open_batches', message, { retryAfterMs });
   }
   if (lines >= limits.queuedLinesMax) {
-    const message = `Batches of this workspace have ${lines} lines to do, of ${limits.queuedLinesMax} that it may. Create this one when some are done.`;
+    const message = `The open batches of this workspace have ${lines} lines left, and its limit is ${limits.queuedLinesMax}. Try again when some are done.`;
     throw new GatewayError('rate_limited', 'too_many_queued_lines', message, { retryAfterMs });
   }
 }
 
 /**
- * Whether a batch may begin with its lines beside those that the workspace has to do; to be asked in the transaction that
- * begins it. Near the limit, as `admitBatch`; by what is begun elsewhere in the same moment without that, the limit may be
- * passed, by a five-hundredth each.
+ * Whether a workspace may have this many more lines queued. Call it in the transaction that starts the batch. Takes a lock
+ * as `admitBatch` does, except for batches of less than a five-hundredth of the limit: started at the same moment, each of
+ * those may pass the limit by its lines.
  */
 export async function canQueueLines(
   tx: Transaction<Database>,

@@ -1,23 +1,23 @@
 import type { BatchRow } from './batch-model.ts';
 
-/** What the answers of a batch's lines are expected to take, learned from those that came. */
+/** Expected sizes of the answers to a batch's lines, learned from earlier answers. */
 export type AnswerSizes = {
-  /** Bytes of the next answer. */
+  /** Expected bytes of the next answer. */
   expected(batch: AnsweredBatch): number;
   learn(batch: AnsweredBatch, bytes: number): void;
 };
 
 type AnsweredBatch = Pick<BatchRow, 'workspace_id' | 'endpoint' | 'model' | 'id'>;
 
-/** Of the first answer: more than most have, and what is larger waits in its socket for the memory that it needs. */
+/** For the first answer. Most are smaller; a larger one waits in its socket until it gets the memory that it needs. */
 const firstBytes = 16_384;
 const knownMax = 1_000;
-/** So many answers after a large one, less is expected again by two thirds of the difference. */
-const forgetting = 32;
+/** After this many small answers, two thirds of the difference to an earlier large one are forgotten. */
+const decayAnswers = 32;
 
 /**
- * Expects as much as the largest of the last answers had. By workspace, endpoint and model, so that the batches of one kind
- * know from each other; batches of lines of several models know only from themselves.
+ * Expects about the largest of the recent answers. Sizes are kept per workspace, endpoint and model, so that similar batches
+ * share them; a batch whose lines name several models has an entry of its own.
  */
 export function createAnswerSizes(): AnswerSizes {
   const sizes = new Map<string, number>();
@@ -29,7 +29,7 @@ export function createAnswerSizes(): AnswerSizes {
       const key = keyOf(batch);
       const known = sizes.get(key);
       if (known === undefined && sizes.size >= knownMax) sizes.delete(sizes.keys().next().value as string);
-      const expected = known === undefined || bytes >= known ? bytes : known - (known - bytes) / forgetting;
+      const expected = known === undefined || bytes >= known ? bytes : known - (known - bytes) / decayAnswers;
       sizes.set(key, Math.ceil(expected));
     },
   };

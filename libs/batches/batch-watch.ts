@@ -4,11 +4,11 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
 /**
- * Tells a worker, within a second, that a batch it works on starts no more lines: one query an interval for all of
- * them, none a line.
+ * Notices within a second that a batch has changed its status, so that a worker starts no more of its lines. One query per
+ * interval covers all batches of the process.
  */
 export type BatchWatch = Part & {
-  /** A signal that aborts when the batch leaves `status`; `unwatch` when the work on it is over. */
+  /** `signal` aborts when the batch leaves `status`. Call `unwatch` when the work on the batch is over. */
   watch(batchId: string, status: BatchStatus): { signal: AbortSignal; unwatch: () => void };
 };
 
@@ -16,7 +16,7 @@ type Watched = { batchId: string; status: BatchStatus; controller: AbortControll
 
 export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; intervalMs: number }): BatchWatch {
   const { db, logger, intervalMs } = deps;
-  // By batch and status: a validation that runs twice may still watch for `validating` when the lines already run.
+  // Keyed by batch and status: a validation that runs twice may still watch `validating` while the lines already run.
   const watched = new Map<string, Watched>();
   let timer: NodeJS.Timeout | undefined;
   let polling = false;
@@ -24,18 +24,18 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
   async function poll(): Promise<void> {
     if (polling || watched.size === 0) return;
     polling = true;
-    // Not those who come while the answer is under way: it may be older than what they know.
-    const asked = [...watched.values()];
+    // Entries added while the query runs are left out: its answer may be older than what they know.
+    const polled = [...watched.values()];
     try {
       const rows = await db
         .selectFrom('batch')
         .select(['id', 'status'])
-        .where('id', 'in', [...new Set(asked.map((entry) => entry.batchId))])
+        .where('id', 'in', [...new Set(polled.map((entry) => entry.batchId))])
         .execute();
       const statuses = new Map(rows.map((row) => [row.id, row.status]));
-      for (const { batchId, status, controller } of asked) if (statuses.get(batchId) !== status) controller.abort();
+      for (const { batchId, status, controller } of polled) if (statuses.get(batchId) !== status) controller.abort();
     } catch (error) {
-      logger.warn({ err: error }, 'batch watch waits for the database');
+      logger.warn({ err: error }, 'batch watch is waiting for the database');
     } finally {
       polling = false;
     }

@@ -1,10 +1,10 @@
 import type { BatchError, BatchStatus, BatchTarget } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** Why a batch stopped taking results; it names the terminal state that follows. */
+/** Why a batch stopped taking results. It is also the name of the terminal status that follows. */
 export type FinalizingReason = 'completed' | 'cancelled' | 'expired';
 
-/** Tokens and cost of settled lines, summed per provider and model. Cost is null until a price list is in force. */
+/** Tokens and cost of settled lines, summed per provider and model. Cost is null while there is no price list. */
 export type SettledUsage = {
   provider: string;
   model: string | null;
@@ -16,7 +16,7 @@ export type SettledUsage = {
   price_version: string | null;
 };
 
-/** What a terminal batch leaves behind; file ids are null where a file would have had no line. */
+/** The result of a batch that has ended. A file without lines is not written, and its id is null. */
 export type BatchOutcome = {
   output_file_id: string | null;
   output_sha256: string | null;
@@ -27,7 +27,7 @@ export type BatchOutcome = {
   failed: number;
 };
 
-// Written to the log: promises. A change of shape is a new schema version with an upcaster.
+// These shapes are stored in the event log and must stay readable: a change needs a new schema version with an upcast.
 export type BatchEvent =
   | {
       type: 'batch.created';
@@ -57,9 +57,9 @@ export type BatchEvent =
         results_root: string;
       };
     }
-  /** A claim was lost: a crash, or a worker that stopped. Lines without a result may be called again. */
+  /** A claim was lost because a worker crashed or stopped. Lines without a result may be called again. */
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
-  /** No crash: all lines of the chunk waited for their provider until `resume_at` (ISO 8601), when they begin anew. */
+  /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
   | { type: 'batch.chunk_put_off'; data: { chunk: number; unsettled: number; resume_at: string } }
   | { type: 'batch.cancel_requested'; data: Record<string, never> }
   | { type: 'batch.finalizing'; data: { reason: FinalizingReason } }
@@ -68,7 +68,7 @@ export type BatchEvent =
   | { type: 'batch.expired'; data: BatchOutcome }
   | { type: 'batch.failed'; data: { errors: BatchError[] } };
 
-/** What a decision looks at; the read-model row has it all. */
+/** What decisions are based on. The read-model row has all of it. */
 export type BatchState = {
   status: BatchStatus;
   expires_at: Date;
@@ -87,11 +87,11 @@ export type BatchCommand =
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
   | { type: 'snooze_chunk'; chunk: number; unsettled: number; resumeAt: Date }
   | { type: 'cancel' }
-  /** Asked at the deadline, after a cancel and ten minutes after it: is there a reason to stop taking results? */
+  /** Sent at the deadline, after a cancel and ten minutes after it: decides whether the batch stops taking results. */
   | { type: 'close'; openChunks: number }
   | { type: 'finish'; outcome: BatchOutcome };
 
-/** How long lines in flight may go on after a cancel (BATCH-6). */
+/** How long running lines may take after a cancel (openai-semantics.md 1.2). */
 export const cancelGraceMs = 10 * 60_000;
 
 const noLines: BatchOutcome = {
@@ -105,13 +105,13 @@ const noLines: BatchOutcome = {
 };
 
 /**
- * Pure. The events that a command makes of a batch at `now` (database clock). No events: it is so already, or the
- * command came too late (a redelivered job, results after the end). A refusal throws GatewayError `conflict`.
+ * Returns the events that a command causes at `now` (database clock). Pure. Empty when there is nothing to change, or when
+ * the command came too late (a redelivered job, results after the end). Throws GatewayError `conflict` when refused.
  */
 export function decideBatch(batch: BatchState, command: BatchCommand, now: Date): BatchEvent[] {
   switch (command.type) {
     case 'finish_validation':
-      if (wasCancelledUnvalidated(batch)) return [{ type: 'batch.cancelled', data: noLines }];
+      if (wasCancelledBeforeRunning(batch)) return [{ type: 'batch.cancelled', data: noLines }];
       if (batch.status !== 'validating') return [];
       return [
         {
@@ -120,7 +120,7 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
         },
       ];
     case 'fail_validation':
-      if (wasCancelledUnvalidated(batch)) return [{ type: 'batch.cancelled', data: noLines }];
+      if (wasCancelledBeforeRunning(batch)) return [{ type: 'batch.cancelled', data: noLines }];
       return batch.status === 'validating' ? [{ type: 'batch.failed', data: { errors: command.errors } }] : [];
     case 'settle':
       return takesResults(batch) ? decideSettle(batch, command, now) : [];
@@ -144,13 +144,13 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
   }
 }
 
-/** Whether result rows may still be written: after `batch.finalizing` none is, or files and counts would part. */
+/** Whether result rows may still be written. Not after `batch.finalizing`, or the files would not match the counts. */
 export function takesResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
   return batch.in_progress_at !== null && (batch.status === 'in_progress' || batch.status === 'cancelling');
 }
 
-/** A validation that runs twice must not end a batch that the first one let through: that one has lines to drain. */
-const wasCancelledUnvalidated = (batch: BatchState): boolean =>
+/** False once a validation has succeeded: a second run of it must not end a batch that still has running lines. */
+const wasCancelledBeforeRunning = (batch: BatchState): boolean =>
   batch.status === 'cancelling' && batch.in_progress_at === null;
 
 export function isTerminal(status: BatchStatus): boolean {
@@ -181,7 +181,7 @@ function decideCancel(batch: BatchState): BatchEvent[] {
     case 'cancelled':
       return [];
     case 'finalizing':
-      // It is shown as `cancelling`, and cancelling twice answers twice.
+      // It is shown as `cancelling`, and cancelling twice succeeds twice.
       if (batch.finalizing_reason === 'cancelled') return [];
       throw notCancellable(batch.status);
     case 'completed':
@@ -196,12 +196,12 @@ const notCancellable = (status: BatchStatus): GatewayError =>
 
 function decideClose(batch: BatchState, openChunks: number, now: Date): BatchEvent[] {
   if (batch.status === 'cancelling') {
-    // Still being validated: the validation ends it, or the deadline does where no worker is left to.
+    // Still validating: the validation ends the batch, or the deadline does if no worker is left.
     if (batch.in_progress_at === null)
       return now >= batch.expires_at ? [{ type: 'batch.cancelled', data: noLines }] : [];
-    const patience = (batch.cancelling_at?.getTime() ?? 0) + cancelGraceMs;
-    const drained = openChunks === 0 || now.getTime() >= patience;
-    return drained ? [{ type: 'batch.finalizing', data: { reason: 'cancelled' } }] : [];
+    const graceEndsAt = (batch.cancelling_at?.getTime() ?? 0) + cancelGraceMs;
+    const isDrained = openChunks === 0 || now.getTime() >= graceEndsAt;
+    return isDrained ? [{ type: 'batch.finalizing', data: { reason: 'cancelled' } }] : [];
   }
   if (now < batch.expires_at) return [];
   if (batch.status === 'validating') return [{ type: 'batch.expired', data: noLines }];

@@ -16,7 +16,7 @@ import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
 
 export type NewBatch = {
   inputFileId: string;
-  /** The size of that file; null where it is not known, as the file is not. */
+  /** The size of that file. Null when there is no such file; validation reports that. */
   inputBytes: number | null;
   endpoint: string;
   completionWindow: string;
@@ -24,22 +24,22 @@ export type NewBatch = {
   outputExpiresAfterSeconds: number | null;
   gatewayOptions: Record<string, unknown>;
   headers: Record<string, string>;
-  /** Turns the call's credentials into what the batch may use for its whole life, storing a secret of its own. */
+  /** Turns the credentials of the create call into a target that the batch can use until it ends. May store a secret. */
   target: (unit: UnitOfWork, batchId: string) => Promise<BatchTarget>;
 };
 
 export type Batches = {
-  /** Records a batch, in time that does not depend on its size; a worker takes it from there. Throws as `admitBatch`. */
+  /** Creates a batch, in time that does not depend on its size. A worker does the rest. Throws like `admitBatch`. */
   create(
     identity: CallIdentity,
     metadata: EventMetadata,
     batch: NewBatch,
   ): Promise<{ batch: OpenAiBatch; replayed: boolean }>;
-  /** Newest first, after the batch with id `after`; one more than `limit` where there are more. */
+  /** Newest first, after the batch with id `after`. Returns one more than `limit` if there are more. */
   list(query: { workspaceId: string; after: string | null; limit: number }): Promise<BatchRow[]>;
-  /** Throws `not_found` for an unknown batch and for one of another workspace. */
+  /** Throws `not_found` for an unknown batch or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
-  /** Cancelling twice answers twice. Throws `not_found` as `retrieve`, `conflict` when it is too late. */
+  /** Cancelling twice succeeds twice. Throws `not_found` like `retrieve`, `conflict` when it is too late. */
   cancel(workspaceId: string, id: string, metadata: EventMetadata): Promise<BatchRow>;
 };
 
@@ -47,7 +47,7 @@ export function createBatches(deps: {
   db: Kysely<Database>;
   eventLog: EventLog;
   queue: JobQueue;
-  /** How long a batch may take before its unfinished lines expire, whatever its window. */
+  /** After this time the unfinished lines of a batch expire, whatever its completion window. */
   expiresAfterMs: number;
   limits: BatchLimits;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
@@ -94,7 +94,7 @@ export function createBatches(deps: {
       if (after !== null) {
         const cursor = await findBatch(db, workspaceId, after);
         if (!cursor) {
-          const message = `No batch '${after}' to list after: give the id of the last batch of the previous page.`;
+          const message = `There is no batch '${after}'. Set 'after' to the id of the last batch of the previous page.`;
           throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
         }
         query = query.where((of) => of(of.refTuple('created_at', 'id'), '<', of.tuple(cursor.created_at, cursor.id)));
@@ -115,7 +115,7 @@ export function createBatches(deps: {
         if (events.length === 0) return after;
         await dropPendingChunks(unit.tx, id);
         await wakeSnoozedChunks(unit.tx, id);
-        // Where nothing is running. Else the last chunk ends it, or housekeeping when the patience with lines is over.
+        // Ends the batch if nothing is running. Otherwise its last chunk does, or housekeeping after the grace period.
         await queue.enqueue(unit.tx, closeQueue, { batch_id: id });
         if (isTerminal(after.status)) await deps.releaseTarget(unit, after);
         return after;

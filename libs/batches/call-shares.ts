@@ -1,6 +1,6 @@
-/** How many of the calls each group has, and whether it leaves enough to the others to begin one more. */
+/** Counts the calls of each group, and decides whether a group may begin another one without starving the others. */
 export type CallShares = {
-  /** Whether a call of these groups, the workspace first, may begin while `calls` are under way. */
+  /** Whether a call of these groups (the workspace comes first) may begin while `calls` are running. */
   mayBegin(groups: readonly string[], calls: number): boolean;
   begin(groups: readonly string[]): void;
   end(groups: readonly string[], isAnswered: boolean): void;
@@ -8,44 +8,45 @@ export type CallShares = {
 
 type Share = { calls: number; unanswered: number };
 
-/** How much of the calls the groups of one kind may have. */
+/** The share of all calls that a group of one kind may have. */
 type Rule = {
-  /** The part that is for groups that have none, or few, and grow. */
-  kept: number;
-  /** A group may have so many times what is free. */
+  /** This fraction is reserved for groups that have few calls or none. */
+  reserved: number;
+  /** A group may have this many times the calls that are free. */
   timesFree: number;
-  /** Of what is not kept, a group may begin this part before an answer comes. */
+  /** A group may have this fraction of the free, unreserved calls unanswered. */
   unanswered: number;
 };
 
-/** A workspace alone has fifteen sixteenths of the calls: two such workspaces have half each, however many batches. */
-const ofWorkspace: Rule = { kept: 1 / 16, timesFree: 15, unanswered: 1 / 2 };
-/** A batch, or what goes to one place, alone has seven eighths, and two have nearly half each. */
-const ofOthers: Rule = { kept: 1 / 8, timesFree: 7, unanswered: 1 / 8 };
-/** So many it may have unanswered in any case: it grows with its answers, also where little is left. */
+/** A single workspace gets 15/16 of the calls. Two busy ones get half each, however many batches they have. */
+const ofWorkspace: Rule = { reserved: 1 / 16, timesFree: 15, unanswered: 1 / 2 };
+/** A single batch or destination gets 7/8 of the calls. Two get nearly half each. */
+const ofOthers: Rule = { reserved: 1 / 8, timesFree: 7, unanswered: 1 / 8 };
+/** A group may always have this many calls unanswered, so that it can grow with its answers even when little is free. */
 const unansweredMin = 2;
-/** With what workspaces begin that have no call, there may be so many times the calls. */
+/** Workspaces without a call may begin one beyond `callsMax`, up to this many times `callsMax`. */
 const timesAllMax = 2;
 
 /**
- * Dynamic thresholds, as switches share their buffers (Choudhury and Hahne, 1998): what a group may have depends on what
- * is free, so that one alone has nearly all, and many have each a part. The groups of a call are its workspace, where it
- * goes, and its batch, and each has to leave enough.
+ * Dynamic thresholds, as network switches share their buffers (Choudhury and Hahne, 1998): the share of a group depends on
+ * how many calls are free, so that a single group gets nearly all of them and many groups share them. A call belongs to
+ * three groups, its workspace, its destination and its batch, and must be within the share of each.
  *
- * That alone does not keep out what hangs: three groups would take 112, 14 and 2 of 128 calls, and the next one none. So
- * a group begins with a part, and grows with each answer; and the last part is for groups that have none, or few, and
- * grow. Of what a workspace may have unanswered, each new place has one call nevertheless: those that hang must not keep
- * out one that does not. And a workspace without a call may always begin one, beyond what all may have if need be.
+ * This alone does not protect against providers that hang: three groups would take 112, 14 and 2 of 128 calls, and the next
+ * one none. So a group may only have some calls unanswered, and gets more with each answer, and a part of the calls is
+ * reserved for groups with few calls or none. The first call to a new destination is exempt from its workspace's limit on
+ * unanswered calls, so that destinations that hang do not block one that works. And a workspace without a call may always
+ * begin one, even beyond `callsMax`.
  */
 export function createCallShares(callsMax: number): CallShares {
   const shares = new Map<string, Share>();
-  const keptOf = ({ kept }: Rule): number => (Number.isFinite(callsMax) ? Math.floor(callsMax * kept) : 0);
-  const kept = { workspace: keptOf(ofWorkspace), others: keptOf(ofOthers) };
+  const reservedOf = ({ reserved }: Rule): number => (Number.isFinite(callsMax) ? Math.floor(callsMax * reserved) : 0);
+  const reserved = { workspace: reservedOf(ofWorkspace), others: reservedOf(ofOthers) };
 
-  function mayHaveMore(share: Share, rule: Rule, free: number, spare: number, isFirst = false): boolean {
-    const most = spare > 0 ? rule.timesFree * free : free;
+  function mayHaveMore(share: Share, rule: Rule, free: number, unreserved: number, isFirst = false): boolean {
+    const most = unreserved > 0 ? rule.timesFree * free : free;
     if (share.calls >= most) return false;
-    return isFirst || share.unanswered < Math.max(unansweredMin, spare * rule.unanswered);
+    return isFirst || share.unanswered < Math.max(unansweredMin, unreserved * rule.unanswered);
   }
 
   return {
@@ -56,10 +57,10 @@ export function createCallShares(callsMax: number): CallShares {
       const free = callsMax - calls;
       if (free <= 0) return false;
       const isFirst = others.length > 0 && !shares.has(others[0] as string);
-      if (!mayHaveMore(all, ofWorkspace, free, free - kept.workspace, isFirst)) return false;
+      if (!mayHaveMore(all, ofWorkspace, free, free - reserved.workspace, isFirst)) return false;
       return others.every((group) => {
         const share = shares.get(group);
-        return share === undefined || mayHaveMore(share, ofOthers, free, free - kept.others);
+        return share === undefined || mayHaveMore(share, ofOthers, free, free - reserved.others);
       });
     },
     begin(groups) {
@@ -77,7 +78,7 @@ export function createCallShares(callsMax: number): CallShares {
         const share = shares.get(group);
         if (share === undefined) continue;
         share.calls -= 1;
-        // Calls that are under way since before the answer count no more: their group is alive.
+        // An answer shows that the group works, so its earlier calls no longer count as unanswered.
         share.unanswered = isAnswered ? 0 : Math.min(share.calls, share.unanswered);
         if (share.calls === 0) shares.delete(group);
       }

@@ -18,24 +18,24 @@ type Deps = {
   eventLog: EventLog;
   blobs: BlobStore;
   inputBlob: (batch: BatchRow) => Promise<string>;
-  /** Appends `file.uploaded` for a file of results, in the terminal transaction. */
+  /** Appends `file.uploaded` for an output or error file, in the terminal transaction. */
   recordFile: (
     unit: UnitOfWork,
     file: { id: string; filename: string; blob: StoredBlob; expiresAfterSeconds: number | null },
   ) => Promise<void>;
-  /** Wipes what the batch alone used (its own secret), in the terminal transaction. */
+  /** Deletes the secret that only this batch used, in the terminal transaction. */
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   logger: Logger;
 };
 
-// A page is read whole: many small answers at once, few large ones. One that is larger than all of it is read in parts.
-// (In memory a byte of a page is four: as hexadecimal text from the driver, as bytes, and once more as a whole.)
+// A page of results is read at once: many small answers or a few large ones. A result that is larger than a page is read in
+// parts. (A byte of a page takes four bytes of memory: as hexadecimal text from the driver, as bytes, and in the joined page.)
 const pageMax = { lines: 512, bytes: 2 * 1_048_576 };
 
 /**
  * The job of queue `batch-finalise`: writes every line, in input order, to the output or the error file, lines without
  * a result as `batch_cancelled` or `batch_expired`, and then, in one transaction, the files and the terminal event.
- * Running twice is harmless: the transaction decides who won, and the loser's blobs are swept.
+ * Running it twice is harmless: the first transaction wins, and the blobs of the second run are swept.
  */
 export async function finaliseBatch(deps: Deps, batch: BatchRow, signal: AbortSignal): Promise<BatchRow> {
   if (batch.status !== 'finalizing') return batch;
@@ -65,10 +65,10 @@ export async function finaliseBatch(deps: Deps, batch: BatchRow, signal: AbortSi
 
 type ResultFile = {
   write(lines: readonly Buffer[]): Promise<void>;
-  /** Writes one line that comes in parts. */
+  /** Writes one line that is given in parts. */
   writeParts(parts: AsyncIterable<Buffer>): Promise<void>;
   lines(): number;
-  /** Null when no line was written: a file without lines is not made, as at OpenAI. */
+  /** Null when no line was written: like OpenAI, a file without lines is not created. */
   commit(): Promise<StoredBlob | null>;
   abort(): Promise<void>;
 };
@@ -136,17 +136,17 @@ async function writeLines(
   }
 }
 
-/** `data` null: it is larger than a page. */
+/** `data` is null when the result is larger than a page. */
 type ResultRow = { line: number; succeeded: boolean; data: Buffer | null };
 
-/** The rows of the lines from `first` up to, not including, `end`: as many lines as a page may have. */
+/** The rows of the lines from `first` up to, not including, `end`: at most one page. */
 async function readPage(
   db: Kysely<Database>,
   batch: BatchRow,
   first: number,
 ): Promise<{ rows: ResultRow[]; end: number }> {
   const end = Math.min(first + pageMax.lines, batch.total + 1);
-  // The length of a value is known without reading it, as it is stored uncompressed and out of line.
+  // octet_length does not read the value, because it is stored uncompressed and out of line.
   const { rows } = await sql<ResultRow & { page_rows: number }>`
     select line, succeeded, data, page_rows from (
       select line, succeeded, count(*) over ()::int as page_rows,
@@ -162,7 +162,7 @@ async function readPage(
   return { rows, end: isCut ? last.line + 1 : end };
 }
 
-/** The result of one line in parts of the size of a page: as a whole, 60 MB would take four times as much memory. */
+/** Reads the result of one line in parts of one page each: at once, a result of 60 MB would take four times as much memory. */
 async function* readParts(db: Kysely<Database>, batch: BatchRow, line: number): AsyncGenerator<Buffer> {
   for (let from = 1; ; from += pageMax.bytes) {
     const { rows } = await sql<{ part: Buffer }>`

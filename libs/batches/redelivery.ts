@@ -11,33 +11,33 @@ export type ChunkRow = Selectable<BatchChunkTable>;
 
 export type Redelivery =
   /**
-   * Do the lines that have no row yet; `chunk` is the row as it is now. `isSuspect`: one line is left, and it was there
-   * each time a worker died; it is called when no other suspect is, and the row says until then that it is not called.
+   * Run the lines that have no result yet; `chunk` is the current row. `isSuspect`: one line is left, and it was running
+   * each time a worker died. It must only be called while no other suspect is. Until then the row stays `handed_back`.
    */
   | { action: 'run'; chunk: ChunkRow; settled: ReadonlySet<number>; isSuspect: boolean }
-  /** Nothing to do under this claim: it was lost, or the chunk was cut in two and released again. */
+  /** Nothing to do: the claim was lost, or the chunk was split in two and both halves are pending again. */
   | { action: 'drop' }
   /** The batch starts no more lines. */
   | { action: 'stop' }
-  /** One line is left and has ended its worker each time: it becomes an error line. */
+  /** One line is left, and its worker died each time it was called: it becomes an error line. */
   | { action: 'poison'; chunk: ChunkRow; line: number; settled: ReadonlySet<number> };
 
-/** So many claims in a row without a new row cut a chunk in two. */
+/** After this many claims in a row without a new result, a chunk is split in two. */
 const failedClaimsBeforeSplit = 2;
 /**
- * So many end a line that stands alone. More than for a split, because here a user's line is given up: a machine that
- * crashes for another reason, a few times while one long answer is awaited, must not look like the line's doing.
+ * After this many, a single line is given up. More than for a split, because the user loses a line: a machine that crashes
+ * a few times for another reason, while the line waits for a long answer, must not make it a poison line.
  */
 const failedClaimsBeforePoison = 5;
 
-/** Whether a claim is not the first of its chunk: the queue counts its own, the generation those of lost or split jobs. */
+/** Whether a chunk was claimed before: under this job (its retry count) or an earlier one (its generation). */
 export const isRedelivered = (chunk: Pick<ChunkRow, 'generation'>, job: { retryCount: number }): boolean =>
   job.retryCount > 0 || chunk.generation > 0;
 
 /**
- * Takes up a chunk whose earlier claim was lost: records how many lines were unsettled (the bound on repeated calls),
- * asks which lines have rows, and, when claim after claim brought no new row, cuts the chunk until the line that kills
- * its worker stands alone. A chunk that a living worker gave back does not count.
+ * Resumes a chunk that was claimed before. Records how many lines are unsettled, which bounds how many calls may be
+ * repeated, and reads which lines have results. When claims keep bringing no new result, the chunk is split until the line
+ * that kills its worker is alone. A claim that its worker handed back does not count.
  */
 export async function resumeRedelivered(
   deps: { eventLog: EventLog; queue: JobQueue },
@@ -49,13 +49,13 @@ export async function resumeRedelivered(
   const command = { workspaceId: batch.workspace_id, streams: [batch.id], metadata };
   return await deps.eventLog.transact(command, async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
-    // A process that hung since it claimed the job must not cut a chunk that another one works on.
+    // A process that hung after it claimed the job must not split a chunk that another worker has by now.
     if (!(await deps.queue.holds(unit.tx, chunkQueue, job))) return { action: 'drop' };
     if (state.status !== 'in_progress') return { action: 'stop' };
     const chunk = await findChunk(unit, batch.id, chunkNumber);
     const settled = await settledLines(unit, state, chunk);
     const unsettled = chunk.line_count - settled.size;
-    // A first claim after the chunk was put off, or cut in two, lost nothing: the log has that already.
+    // The first claim after a snooze or a split is not a redelivery, and the log already has that event.
     if (job.retryCount > 0 || !chunk.handed_back) {
       const record = { type: 'record_redelivery' as const, chunk: chunkNumber, attempt: job.retryCount, unsettled };
       await unit.append(batchModel, batch.id, decideBatch(state, record, unit.now));
@@ -69,8 +69,8 @@ export async function resumeRedelivered(
     }
     const isAlone = unsettled === 1;
     const isPoison = isAlone && failedClaims >= failedClaimsBeforePoison;
-    // Two lines that die together each time cannot be told apart: from here on only one of them is called at a time, and
-    // what dies while it waits for that has not been tried.
+    // Two suspects that run at the same time cannot be told apart. So from here on only one of them is called at a time,
+    // and a crash while it waits for its turn does not count.
     const isSuspect = isAlone && !isPoison && failedClaims >= failedClaimsBeforeSplit;
     await unit.tx
       .updateTable('batch_chunk')
@@ -108,9 +108,9 @@ async function settledLines(unit: UnitOfWork, batch: BatchRow, chunk: ChunkRow):
 }
 
 /**
- * The first half of the unsettled lines stays in this chunk, the rest goes to a new one; both are released again. Both
- * keep the whole byte range (where a line begins is only known by reading it) and differ in the lines they cover.
- * Their generation says that lines may be settled already; `handed_back`, that their first claim proves nothing yet.
+ * Keeps the first half of the unsettled lines in this chunk and moves the rest to a new one; both become pending. Both keep
+ * the whole byte range, because where a line begins is only known by reading it, and differ in the lines they cover. The
+ * generation shows that lines may be settled already. `handed_back` keeps their first claim from counting as a redelivery.
  */
 async function splitChunk(unit: UnitOfWork, chunk: ChunkRow, settled: ReadonlySet<number>): Promise<void> {
   const open = range(chunk).filter((line) => !settled.has(line));

@@ -1,11 +1,11 @@
 import { hash } from 'node:crypto';
 
-/** What became of one line: an answer of a provider with any status, or none at all. */
+/** The outcome of one line: an answer of a provider with any status, or an error. */
 export type LineOutcome =
   | { kind: 'response'; statusCode: number; requestId: string; body: Buffer }
   | { kind: 'error'; code: string; message: string };
 
-/** Codes of lines that never got an answer. The first two and the last are OpenAI's own (RESULT-3). */
+/** Codes and messages of lines that never got an answer. The first two are OpenAI's own (openai-semantics.md 1.4). */
 export const unansweredMessages = {
   batch_expired: 'This request could not be executed before the completion window expired.',
   batch_cancelled: 'This request was cancelled before it could be executed.',
@@ -14,8 +14,8 @@ export const unansweredMessages = {
 } as const;
 
 /**
- * The id of a line's result: the same for every attempt at the same line, so that a repeat makes the same bytes.
- * `batch_req_` and 32 hex digits.
+ * The id of a line's result: `batch_req_` and 32 hex digits. It is the same each time the line is run, so that a repeat
+ * produces the same bytes.
  */
 export function resultId(batchId: string, line: number): string {
   return `batch_req_${hash('sha256', `${batchId}:${line}`).slice(0, 32)}`;

@@ -6,7 +6,7 @@ export function resultsBucket(batch: { created_at: Date }): string {
   return batch.created_at.toISOString().slice(0, 10);
 }
 
-// By database: a process may have more than one open, as tests do.
+// Per database, because a test process has several.
 const seen = new WeakMap<Kysely<Database>, Set<string>>();
 
 function seenBuckets(db: Kysely<Database>): Set<string> {
@@ -16,9 +16,9 @@ function seenBuckets(db: Kysely<Database>): Set<string> {
 }
 
 /**
- * Makes the partition for a bucket when it is not there. It is made as a table and then attached, because CREATE TABLE …
- * PARTITION OF would lock out every settle and wait behind the longest reader. Once a process has seen it, this costs
- * nothing.
+ * Creates the partition for a bucket if it is missing. It is created as a table and then attached, because CREATE TABLE …
+ * PARTITION OF would block every settle while it waits for the longest reader. Once a process has seen the partition, this
+ * costs nothing.
  */
 export async function ensureResultsPartition(db: Kysely<Database>, bucket: string): Promise<void> {
   if (seenBuckets(db).has(bucket)) return;
@@ -26,14 +26,14 @@ export async function ensureResultsPartition(db: Kysely<Database>, bucket: strin
   const name = `batch_result_${bucket.replaceAll('-', '')}`;
   const table = sql.table(name);
   await db.transaction().execute(async (tx) => {
-    // Two processes that see a new day at once would otherwise make it twice.
+    // Otherwise two processes that see a new day at the same time would create it twice.
     await sql`select pg_advisory_xact_lock(hashtextextended('batch_result partitions', 0))`.execute(tx);
     const { rows } = await sql`
       select from pg_inherits join pg_class on pg_class.oid = inhrelid
       where inhparent = 'batch_result'::regclass and relname = ${name}`.execute(tx);
     if (rows.length > 0) return;
     await sql`create table ${table} (like batch_result including all)`.execute(tx);
-    // Lines are written once and read once: compressing them costs more than the space is worth.
+    // Lines are written once and read once, so compressing them costs more than the space is worth.
     await sql`alter table ${table} alter column data set storage external`.execute(tx);
     await sql`alter table batch_result attach partition ${table} for values in (${sql.lit(bucket)})`.execute(tx);
   });
@@ -41,8 +41,8 @@ export async function ensureResultsPartition(db: Kysely<Database>, bucket: strin
 }
 
 /**
- * Drops the result partitions of days before `before` on which no batch is unfinished: the lines are in the files then.
- * Whole partitions only, so that it costs the same for a thousand rows and for a billion. Returns the days dropped.
+ * Drops the result partitions of days before `before` whose batches have all ended; their lines are in the files. Dropping
+ * whole partitions costs the same for a thousand rows and for a billion. Returns the days dropped.
  */
 export async function dropOldResults(db: Kysely<Database>, before: Date): Promise<string[]> {
   const { rows } = await sql<{ bucket: string; partition: string }>`

@@ -14,7 +14,7 @@ export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): s
     return hash('sha256', leaf, 'buffer');
   });
   const node = Buffer.alloc(65, 1); // 0x01 ‖ 32 bytes ‖ 32 bytes
-  // Pairing from the left and carrying an odd last node up gives RFC 6962's split at the largest power of two.
+  // Pairing from the left and moving an odd last node up is the same as RFC 6962's split at the largest power of two.
   while (level.length > 1) {
     const next: Buffer[] = [];
     for (let index = 0; index < level.length; index += 2) {

@@ -10,14 +10,14 @@ import { enqueueFinalise, isSmall, type FinishSmallBatch } from './finish-small-
 import { ensureResultsPartition, resultsBucket } from './results-bucket.ts';
 import { resultsRoot } from './results-root.ts';
 
-/** A line that has its result, made once; `data` is the exact line of the output or error file. */
+/** The result of a line. `data` is the exact line of the output or error file. */
 export type LineResult = {
   chunk: number;
   line: number;
   succeeded: boolean;
   data: Buffer;
   usage: Omit<SettledUsage, 'cost' | 'price_version'> | null;
-  /** Called once, when the result is committed or refused: its memory is free. */
+  /** Frees the memory of the result. Called once, when the result is committed or refused. */
   release: () => void;
 };
 
@@ -26,7 +26,7 @@ export type SettleDeps = {
   queue: JobQueue;
   logger: Logger;
   finishSmallBatch: FinishSmallBatch;
-  /** Aborts when the process is out of time. */
+  /** Aborts when the process has no time left. */
   signal: AbortSignal;
 };
 
@@ -34,14 +34,14 @@ export type SettleDeps = {
 export type ChunkClaim = { chunk: number; lines: number; job: { id: string; retryCount: number } };
 
 /**
- * `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. `incomplete`: lines of
- * a running batch have no row yet, so the claim is kept.
+ * `refused`: the batch takes no more results. `claim_lost`: another worker has the chunk by now. `incomplete`: the batch is
+ * running and lines have no result yet, so the claim is kept.
  */
 export type CloseOutcome = 'closed' | 'claim_lost' | 'refused' | 'incomplete';
 
 /**
- * One short transaction under the stream's lock: inserts the results that are new, closes the chunks, and appends what
- * the database says it inserted. The transaction that brings the last result also ends the taking of results; a
+ * Settles results in one short transaction under the stream's lock: inserts the new results, closes the chunks, and appends
+ * an event about the rows that were inserted. With the last result of a batch it also appends `batch.finalizing`, and a
  * small batch is finished right after it.
  */
 export async function settleGroup(
@@ -70,15 +70,15 @@ export async function settleGroup(
 }
 
 /**
- * In line order, each line once: a chunk that this process has twice (its claim was lost and came back) brings results
- * of the same line, and a row that is inserted once must be counted once.
+ * In line order, each line once. A process can have the same chunk twice (its claim was lost and it claimed it again) and
+ * then gets two results of one line, of which only one is inserted and must be counted.
  */
 function firstOfEachLine(results: readonly LineResult[]): LineResult[] {
   const sorted = results.toSorted((a, b) => a.line - b.line); // stable: the first stays first
   return sorted.filter((result, index) => result.line !== sorted[index - 1]?.line);
 }
 
-/** Inserts the rows that are not there yet and returns them: the first result of a line wins, for ever. */
+/** Inserts the results of lines that have none yet, and returns those it inserted. The first result of a line is final. */
 async function insertResults(
   tx: Transaction<Database>,
   batch: BatchRow,
@@ -90,7 +90,7 @@ async function insertResults(
   const lengths = results.map((result) => result.data.length);
   let end = 1; // substring() counts from 1
   const offsets = lengths.map((length) => (end += length) - length);
-  // The lines themselves come back only when some were there already: a row of an answer costs more than a line here.
+  // Line numbers are returned only when some lines had results already, because returned rows are expensive.
   const { rows } = await sql<{ inserted: number; lines: number[] | null }>`
     with inserted as (
       insert into batch_result (bucket, batch_id, line, succeeded, data)
@@ -121,8 +121,8 @@ async function closeChunks(
 ): Promise<CloseOutcome[]> {
   const outcomes: CloseOutcome[] = [];
   for (const { chunk, lines, job } of claims) {
-    // A cancelled batch leaves lines undone; its last event counts them. A chunk whose lines all got their rows just now,
-    // as a small batch's do, need not be counted.
+    // A cancelled batch may leave lines without a result. A chunk whose lines were all inserted just now, as is usual in a
+    // small batch, does not need a count.
     const isWhole = inserted.filter((result) => result.chunk === chunk).length === lines;
     if (batch.status === 'in_progress' && !isWhole && (await countUnsettled(tx, batch, chunk)) > 0) {
       outcomes.push('incomplete');
@@ -222,6 +222,6 @@ function sumUsage(results: readonly LineResult[]): SettledUsage[] {
   return [...sums.values()];
 }
 
-/** Before the first settle of a batch in this process. */
+/** Creates the partition for the results of a batch. Call it before its first settle in this process. */
 export const prepareSettling = (db: Parameters<typeof ensureResultsPartition>[0], batch: BatchRow): Promise<void> =>
   ensureResultsPartition(db, resultsBucket(batch));

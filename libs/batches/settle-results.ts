@@ -3,29 +3,29 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { settleGroup, type ChunkClaim, type CloseOutcome, type LineResult, type SettleDeps } from './settle-group.ts';
 
 export type Settler = {
-  /** Takes a result; it is committed with the batch's next group. */
+  /** Adds a result, which is committed with the next group. */
   add(result: LineResult): void;
   /**
-   * Marks a chunk as done, in one transaction with every result that was added before. While the batch is in progress,
-   * that takes a row for each of its lines: a chunk that was closed without would never be looked at again.
+   * Marks a chunk as done, with or after every result that was added before. While the batch is in progress, a chunk with
+   * lines that have no result is not closed (`incomplete`), because nothing would run those lines later.
    */
   close(claim: ChunkClaim): Promise<CloseOutcome>;
-  /** Resolves when what has been added so far is committed, or given up, whatever else comes meanwhile. */
+  /** Resolves when all results added so far are committed or given up. */
   flush(): Promise<void>;
 };
 
-// One settle takes at most this many rows, however many wait: it must stay a short transaction.
+// The most that one settle takes, so that its transaction stays short.
 const groupMax = { rows: 512, bytes: 8 * 1_048_576 };
-// A group is due after this many results or bytes, or this long after its first.
+// A group is settled when it has this many results or bytes, or this long after its first result.
 const groupDue = { rows: 64, bytes: 4 * 1_048_576, afterMs: 250 };
 
 type Closing = { claim: ChunkClaim; resolve: (outcome: CloseOutcome) => void; reject: (error: unknown) => void };
 
 /**
- * Commits the results of one batch in groups: one short transaction under the stream's lock for each, one at a time in
- * this process, so that what arrives meanwhile forms the next group. Counts, usage and root come from the rows that
- * the database says it inserted, never from the worker's memory. While the database is away the results wait here,
- * bounded by the worker's slots.
+ * Commits the results of one batch in groups, each in a short transaction under the stream's lock. Only one transaction of
+ * the batch runs in this process; results that arrive meanwhile form the next group. Counts, usage and root are computed
+ * from the rows that were inserted. While the database is unavailable the results wait here, bounded by the worker's permits
+ * and memory.
  */
 export function createSettler(deps: SettleDeps, batch: { id: string; workspaceId: string }): Settler {
   let results: LineResult[] = [];
@@ -83,7 +83,7 @@ export function createSettler(deps: SettleDeps, batch: { id: string; workspaceId
         );
         for (const [index, { resolve }] of claims.entries()) resolve(outcomes[index] ?? 'closed');
       } catch (error) {
-        // The lines stay unsettled: their chunks will be found incomplete, and their redelivery does them again.
+        // The lines stay unsettled: their chunks are found to be incomplete, and the lines run again when redelivered.
         deps.logger.error({ err: error, batch_id: batch.id, lines: group.length }, 'results not settled');
         for (const { reject } of claims) reject(error);
       } finally {
@@ -118,8 +118,8 @@ export function createSettler(deps: SettleDeps, batch: { id: string; workspaceId
 }
 
 /**
- * Tries again for as long as the database is away, full, or kept busy by a process that hangs with the batch's lock; the
- * results are paid for and must not be lost to an outage.
+ * Retries while the database is unavailable or full, or while a process that hangs holds the batch's lock. The results have
+ * been paid for and must not be lost to an outage.
  */
 async function settleUntilDone(
   deps: SettleDeps,

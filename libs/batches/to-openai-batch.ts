@@ -36,7 +36,7 @@ export function toOpenAiBatch(batch: BatchRow) {
   };
 }
 
-/** A batch that was cancelled is `cancelling` until its files are there; only within is that `finalizing`, too. */
+/** A cancelled batch is shown as `cancelling` until its files exist, although internally it is `finalizing` at the end. */
 function shownStatus({ status, finalizing_reason: reason }: BatchRow): BatchRow['status'] {
   return status === 'finalizing' && reason === 'cancelled' ? 'cancelling' : status;
 }

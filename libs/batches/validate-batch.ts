@@ -25,20 +25,20 @@ type Deps = {
   blobs: BlobStore;
   validator: BatchFileValidator;
   watch: BatchWatch;
-  /** The input file as its owner sees it: undefined when it is unknown, deleted or expired. */
+  /** The input file, or undefined when it is unknown, deleted or expired. */
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
   /** The virtual keys of a workspace. */
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
-  /** Of the batch's workspace. */
+  /** The limits of the batch's workspace. */
   workspaceLimits: BatchLimits;
   logger: Logger;
 };
 
 /**
- * The job of queue `batch-validate`: checks every line of the input and cuts it into chunks, or fails the batch with
- * all that is wrong. Running twice is harmless: the transaction looks at the batch's status again.
+ * The job of queue `batch-validate`: checks every line of the input file and cuts the file into chunks, or fails the batch
+ * with the errors found. Running it twice is harmless: the transaction checks the batch's status again.
  */
 export async function validateBatch(deps: Deps, batchId: string, signal: AbortSignal): Promise<BatchRow | undefined> {
   const { db, logger } = deps;
@@ -58,13 +58,13 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
       open: () => readBlob(deps.blobs, input.blob),
       endpoint: batch.endpoint as BatchEndpoint,
       hasDefaultTarget: batch.target.type !== 'none',
-      virtualKeys: namesKeys(batch) ? new Set(keys.map(({ slug }) => slug)) : null,
+      virtualKeys: linesNameKeys(batch) ? new Set(keys.map(({ slug }) => slug)) : null,
       unable: providersWithout(batch, keys),
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
     });
   } catch (error) {
-    // Cancelled meanwhile: `fail` ends it as cancelled. Anything else is tried again by the queue.
+    // If the batch was cancelled meanwhile, `fail` ends it as cancelled. Anything else is retried by the queue.
     if (!cancelled.aborted || signal.aborted) throw error;
     return await fail(deps, batch, []);
   } finally {
@@ -76,27 +76,29 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     'batch validated',
   );
   if (!result.valid) return await fail(deps, batch, result.errors);
-  // Deleted while it was being read: OpenAI fails such a batch, and afterwards the deletion only unlinks. (Of a small file,
-  // nobody can tell the one from the other.)
+  // The file was deleted while it was being read: OpenAI fails such a batch. After validation, deleting the file has no
+  // effect on the batch. (If this took less than a second, nobody can tell which of the two came first.)
   if (durationMs >= longReadMs && !(await deps.findInput(batch.workspace_id, batch.input_file_id)))
     return await fail(deps, batch, [missingInput(batch.input_file_id)]);
   return await startRunning(deps, batch, result);
 }
 
-/** Whether the lines' own models say where they go: a config, and a model for all lines, come before them. */
-const namesKeys = ({ target, gateway_options: options }: BatchRow): boolean =>
+/** Whether the models of the lines may name virtual keys. Not if the batch has a config or a model for all lines. */
+const linesNameKeys = ({ target, gateway_options: options }: BatchRow): boolean =>
   !('caller' in target) && options['provider_model'] === undefined;
 
-/** The providers that lack the batch's endpoint, as far as is known before a line is read: not those of a config. */
+/** The providers without the batch's endpoint, as far as they are known before the lines are read. Not those of a config. */
 function providersWithout(batch: BatchRow, keys: readonly VirtualKey[]): Map<string | null, string> {
   const { target, endpoint, gateway_options: options } = batch;
-  // A model for all lines may name a key of its own; it is judged when the first line is called.
+  // A model for all lines may name another virtual key; it is checked when the first line is called.
   if (String(options['provider_model']).startsWith('@')) return new Map();
-  const places: [string | null, string][] = namesKeys(batch) ? keys.map(({ slug, provider }) => [slug, provider]) : [];
-  if (target.type === 'provider') places.push([null, target.provider]);
+  const targets: [string | null, string][] = linesNameKeys(batch)
+    ? keys.map(({ slug, provider }) => [slug, provider])
+    : [];
+  if (target.type === 'provider') targets.push([null, target.provider]);
   const own = target.type === 'virtual_key' ? keys.find(({ id }) => id === target.virtual_key_id) : undefined;
-  if (own !== undefined) places.push([null, own.provider]);
-  return new Map(places.filter(([, provider]) => lacksEndpoint(provider, endpoint)));
+  if (own !== undefined) targets.push([null, own.provider]);
+  return new Map(targets.filter(([, provider]) => lacksEndpoint(provider, endpoint)));
 }
 
 async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
@@ -124,7 +126,7 @@ async function startRunning(
       if (isTerminal(failed.status)) await deps.releaseTarget(unit, failed);
       return failed;
     }
-    // One that the log cannot hold is read from the lines again, as where they differ.
+    // A model name that Postgres cannot store counts as none, and is read from each line instead.
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
     const events = decideBatch(
       state,
@@ -175,21 +177,21 @@ const commandOf = (batch: BatchRow) => ({
   metadata: { actor: { type: 'system' as const, id: 'worker' } },
 });
 
-/** As OpenAI fails a batch beyond the tokens that an organization may have enqueued. */
+/** OpenAI fails a batch in the same way when it exceeds an organization's limit of enqueued tokens. */
 function tooManyLines(lineCount: number, queuedLinesMax: number): BatchError {
   const message =
-    `The ${lineCount} lines of this batch, and those that batches of this workspace have to do, are more than ` +
-    `${queuedLinesMax}. Create it again when some are done.`;
+    `This batch has ${lineCount} lines. With the lines left in other open batches of this workspace, that exceeds its ` +
+    `limit of ${queuedLinesMax}. Create the batch again when some are done.`;
   return { code: 'too_many_queued_lines', message, param: null, line: null };
 }
 
-/** OpenAI's shape; there is no organization to name. */
+/** OpenAI's error, but without an organization to name. */
 function missingInput(fileId: string): BatchError {
   const message = `Cannot find file ${fileId}, or this workspace does not have access to it.`;
   return { code: 'invalid_request', message, param: 'file_id', line: null };
 }
 
-/** Errors quote the file, and not everything that JSON can say can be kept in jsonb. */
+/** Errors quote the file, and jsonb cannot store every string that JSON allows. */
 const toStorable = (error: BatchError): BatchError => ({
   ...error,
   message: toStorableText(error.message),
