@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { isTransient } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -110,17 +111,22 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
     },
     async run(job) {
       const stop = AbortSignal.any([draining.signal, job.signal]);
-      const waiting = { logger, stop };
+      // Keeps the claim and its heartbeat while the database is unavailable. Nothing has been called yet.
+      const retrying = {
+        delayMs: 500,
+        signal: stop,
+        onRetry: (error: unknown) => logger.warn({ err: error }, 'chunk is waiting for the database'),
+      };
       let isCalling = false;
       try {
-        const found = await whenDatabaseAnswers(() => find(deps, job), waiting);
+        const found = await retryDuringOutage(() => find(deps, job), retrying);
         if (found === null) return;
         const { batch } = found;
         await useSettler(batch, async (settler) => {
           const claim: Claim = { job, settler, draining: draining.signal, abandon: abandoned.signal };
           const room = roomForRange(deps.ranges.open(batch.workspace_id));
           const work = async (): Promise<void> => {
-            const ready = await whenDatabaseAnswers(() => prepare(deps, job, found), waiting);
+            const ready = await retryDuringOutage(() => prepare(deps, job, found), retrying);
             if (ready.action === 'drop') return;
             if (ready.action === 'stop') return await closeChunk(claim, found.chunk);
             const call = async (): Promise<void> => {
@@ -129,7 +135,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
             };
             if (!ready.isSuspect) return await call();
             await withRoom(deps, { room: suspects, bytes: 0 }, found, claim, async () => {
-              await whenDatabaseAnswers(() => markHandedBack(db, job.payload, false), waiting);
+              await retryDuringOutage(() => markHandedBack(db, job.payload, false), retrying);
               await call();
             });
           };
@@ -168,22 +174,6 @@ type Ready =
 
 type Claim = { job: ClaimedJob<ChunkPayload>; settler: Settler; draining: AbortSignal; abandon: AbortSignal };
 type Run = Extract<Ready, { action: 'run' }> & Claim;
-
-/** Keeps the claim, and its heartbeat, while the database is away: nothing has been called yet. */
-async function whenDatabaseAnswers<Result>(
-  work: () => Promise<Result>,
-  { logger, stop }: { logger: Logger; stop: AbortSignal },
-): Promise<Result> {
-  for (;;) {
-    try {
-      return await work();
-    } catch (error) {
-      if (!isTransient(error) || stop.aborted) throw error;
-      logger.warn({ err: error }, 'chunk waits for the database');
-      await sleep(500, stop);
-    }
-  }
-}
 
 /** The chunk of a job and its batch; null when there is nothing to do. */
 async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | null> {

@@ -1,5 +1,5 @@
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { settleGroup, type ChunkClaim, type CloseOutcome, type LineResult, type SettleDeps } from './settle-group.ts';
 
 export type Settler = {
@@ -127,13 +127,11 @@ async function settleUntilDone(
   group: readonly LineResult[],
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
-  for (;;) {
-    try {
-      return await settleGroup(deps, batch, group, claims);
-    } catch (error) {
-      if (!isDatabaseTrouble(error) || deps.signal.aborted) throw error;
-      deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'settle waits for the database');
-      await sleep(1_000, deps.signal);
-    }
-  }
+  return await retryDuringOutage(() => settleGroup(deps, batch, group, claims), {
+    isOutage: isDatabaseTrouble,
+    delayMs: 1_000,
+    signal: deps.signal,
+    onRetry: (error) =>
+      deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'settle is waiting for the database'),
+  });
 }

@@ -3,9 +3,9 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import { isTransient, reasonOf, sqlStateOf } from './database-error.ts';
 import { createPool } from './pool.ts';
+import { retryDuringOutage } from './retry-during-outage.ts';
 
 export type DatabaseWaitOptions = {
   connectionString: string;
@@ -64,26 +64,25 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
 
   const outlast = async (step: () => Promise<void> | void, signal?: AbortSignal): Promise<void> => {
     let awaySinceMs: number | undefined;
-    for (let pauseMs = backoff.firstMs; ; pauseMs = Math.min(backoff.maxMs, pauseMs * 2)) {
+    const work = async (): Promise<void> => {
+      signal?.throwIfAborted();
       try {
         await step();
-        if (awaySinceMs === undefined) return;
-        waitedMs += performance.now() - awaySinceMs;
-        logger.info({ host, port, database, waited_ms: Math.round(waitedMs) }, 'the database answers');
-        return;
       } catch (error) {
-        if (signal?.aborted) throw error;
-        if (refusedStates.has(sqlStateOf(error) ?? '')) throw unusable(error);
-        if (!isTransient(error)) throw error;
-        const now = performance.now();
-        awaySinceMs ??= now;
-        const leftMs = waitMsMax - waitedMs - (now - awaySinceMs);
-        if (leftMs <= 0) throw gaveUp(place, waitMsMax, error);
-        notice(error);
-        await sleep(Math.min(pauseMs, leftMs), signal);
-        signal?.throwIfAborted();
+        throw !signal?.aborted && refusedStates.has(sqlStateOf(error) ?? '') ? unusable(error) : error;
       }
-    }
+    };
+    const delayMs = (failures: number, error: unknown): number => {
+      const now = performance.now();
+      awaySinceMs ??= now;
+      const leftMs = waitMsMax - waitedMs - (now - awaySinceMs);
+      if (leftMs <= 0) throw gaveUp(place, waitMsMax, error);
+      return Math.min(backoff.firstMs * 2 ** (failures - 1), backoff.maxMs, leftMs);
+    };
+    await retryDuringOutage(work, { delayMs, signal, onRetry: notice });
+    if (awaySinceMs === undefined) return;
+    waitedMs += performance.now() - awaySinceMs;
+    logger.info({ host, port, database, waited_ms: Math.round(waitedMs) }, 'the database answers');
   };
 
   const probe = async (signal?: AbortSignal): Promise<void> => {

@@ -1,8 +1,8 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { hasHung, isTransient } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
 import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
 
@@ -49,21 +49,18 @@ export function createEventLog(db: Kysely<Database>): EventLog {
       const streams = [...new Set(command.streams)].toSorted();
       const eventIds: string[] = [];
       let previous: { result: Awaited<ReturnType<typeof work>> } | undefined;
-      for (let attempt = 0; ; attempt += 1) {
-        try {
-          return await db.transaction().execute(async (tx) => {
-            const now = await lockStreams(tx, streams);
-            if (previous && (await isCommitted(tx, eventIds[0]))) return previous.result;
-            const result = await work(createUnit(tx, now, command, streams, eventIds));
-            previous = { result };
-            return result;
-          });
-        } catch (error) {
-          const delayMs = retryDelaysMs[attempt];
-          if (delayMs === undefined || !isTransient(error) || hasHung(error)) throw error;
-          await sleep(delayMs);
-        }
-      }
+      const once = () =>
+        db.transaction().execute(async (tx) => {
+          const now = await lockStreams(tx, streams);
+          if (previous && (await isCommitted(tx, eventIds[0]))) return previous.result;
+          const result = await work(createUnit(tx, now, command, streams, eventIds));
+          previous = { result };
+          return result;
+        });
+      return await retryDuringOutage(once, {
+        isOutage: (error) => isTransient(error) && !hasHung(error),
+        delayMs: (failures) => retryDelaysMs[failures - 1],
+      });
     },
   };
 }

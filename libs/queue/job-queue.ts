@@ -1,11 +1,10 @@
 import { fromKysely, PgBoss, type ConstructorOptions, type Job, type QueueOptions, type QueueResult } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { isTransient } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
 
 /** A queue: its name, the shape of its payload, and pg-boss's options for it. Payloads hold ids, never data. */
@@ -105,7 +104,7 @@ export function createJobQueue(deps: {
   boss.on('error', logError);
   boss.on('warning', (warning) => logger.warn({ warning: warning.message }, 'queue warning'));
   const groupWorkers: GroupWorker[] = [];
-  let stopped = false;
+  const stopping = new AbortController();
 
   return {
     name: 'job queue',
@@ -120,8 +119,8 @@ export function createJobQueue(deps: {
       }
     },
     async stop() {
-      if (stopped) return;
-      stopped = true;
+      if (stopping.signal.aborted) return;
+      stopping.abort();
       const endMs = performance.now() + stopDeadlineMs;
       // pg-boss would close its connections before the group workers have handed their jobs back. So they stop first, and
       // pg-boss's own workers claim nothing in the meantime.
@@ -142,8 +141,12 @@ export function createJobQueue(deps: {
       await boss.insert(queue.name, inserts, { db: fromKysely(tx) });
     },
     async work(queue, { concurrency, claimedAtOnce = 1, retryOutages = false, priorities = {} }, handler) {
-      const outlasting: typeof handler = async (job) => {
-        await outlastOutage(() => handler(job), { logger, isOver: () => stopped || job.signal.aborted });
+      const retrying: typeof handler = async (job) => {
+        await retryDuringOutage(() => handler(job), {
+          delayMs: outageRetryMs,
+          signal: AbortSignal.any([stopping.signal, job.signal]),
+          onRetry: (error) => logger.warn({ err: error }, 'job is waiting for the database'),
+        });
       };
       // pg-boss stores the error with the job but does not log it.
       const logged =
@@ -152,7 +155,7 @@ export function createJobQueue(deps: {
           try {
             await run(job);
           } catch (error) {
-            if (!stopped && !job.signal.aborted) {
+            if (!stopping.signal.aborted && !job.signal.aborted) {
               const fields: object = {
                 err: error,
                 queue: queue.name,
@@ -171,7 +174,7 @@ export function createJobQueue(deps: {
           boss,
           queue,
           { ...priorities, batchSize: claimedAtOnce },
-          logged(retryOutages ? outlasting : handler),
+          logged(retryOutages ? retrying : handler),
         );
     },
     workInGroups(queue, limits, handler) {
@@ -200,6 +203,7 @@ export function createJobQueue(deps: {
   };
 }
 
+const outageRetryMs = 500;
 const errorLogIntervalMs = 5_000;
 
 /** While the database is unavailable every poller of every queue fails, so only one error in five seconds is logged. */
@@ -240,8 +244,6 @@ function bossOptions(deps: {
   };
 }
 
-const outageRetryMs = 500;
-
 /** If the start fails half-way, what is already running has to be stopped. */
 async function startBoss(boss: PgBoss): Promise<void> {
   try {
@@ -249,21 +251,6 @@ async function startBoss(boss: PgBoss): Promise<void> {
   } catch (error) {
     await boss.stop({ graceful: false }).catch(() => {});
     throw error;
-  }
-}
-
-async function outlastOutage(
-  work: () => Promise<void>,
-  { logger, isOver }: { logger: Logger; isOver: () => boolean },
-): Promise<void> {
-  for (;;) {
-    try {
-      return await work();
-    } catch (error) {
-      if (!isTransient(error) || isOver()) throw error;
-      logger.warn({ err: error }, 'queue waits for the database');
-      await sleep(outageRetryMs);
-    }
   }
 }
 

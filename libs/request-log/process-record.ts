@@ -1,8 +1,8 @@
 import { sql, type Kysely } from 'kysely';
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { sleep } from '#libs/kernel/sleep.ts';
 import { utcDay } from './log-id.ts';
 
 /** How far a process is, now. */
@@ -77,16 +77,11 @@ export function createProcessRecord(deps: {
   const startBeat = (): Promise<void> => (beating ??= beat().finally(() => (beating = undefined)));
 
   async function writeEnd(end: AbortSignal): Promise<boolean> {
-    for (;;) {
-      try {
-        await write(true);
-        return true;
-      } catch (error) {
-        if (!isDatabaseTrouble(error)) return false;
-        await sleep(finishRetryMs, end);
-        if (end.aborted) return false;
-      }
-    }
+    const options = { isOutage: isDatabaseTrouble, delayMs: finishRetryMs, signal: end };
+    return await retryDuringOutage(() => write(true), options).then(
+      () => true,
+      () => false,
+    );
   }
 
   return {

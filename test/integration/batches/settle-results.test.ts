@@ -95,7 +95,7 @@ test('results wait for as long as a process that hangs holds the lock of their b
   } finally {
     hanging.release(true);
   }
-  expect(waiting.mock.calls[0]?.[1]).toBe('settle waits for the database');
+  expect(waiting.mock.calls[0]?.[1]).toBe('settle is waiting for the database');
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'finalizing' });
 });
 
