@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { together } from '#libs/kernel/together.ts';
+import { batchPerTurn } from '#libs/kernel/batch-per-turn.ts';
 import { pieceBytes, piecesOf, sendPieces, stallTimeoutMsDefault } from './send-pieces.ts';
 
 type Ending = { response: ServerResponse; body: Buffer; stallTimeoutMs: number };
@@ -7,7 +7,7 @@ type Ending = { response: ServerResponse; body: Buffer; stallTimeoutMs: number }
 // Beyond this the second copy of the body costs more than it saves.
 const textBytesMax = 16_384;
 
-const end = together(({ response, body, stallTimeoutMs }: Ending): void => {
+const end = batchPerTurn(({ response, body, stallTimeoutMs }: Ending): void => {
   // Head and body leave as one text, each byte of it a character: as two pieces they cost the system call more.
   if (body.length <= textBytesMax) response.end(body.toString('latin1'), 'latin1');
   else if (body.length <= pieceBytes) response.end(body);

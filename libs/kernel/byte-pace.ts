@@ -1,23 +1,23 @@
-/** How fast the large bodies of one workspace are read, all together. */
+/** Limits how fast the large bodies of one workspace are read, all of them together. */
 export type BytePace = {
-  /** Counts bytes of the workspace, and returns how many ms to wait before more of it are read; 0: none. */
+  /** Counts bytes of the workspace. Returns how many ms to wait before more of them are read; 0 for no wait. */
   spend: (workspaceId: string | null, bytes: number) => number;
 };
 
-/** Bodies that are not larger are read as they come. */
+/** Bodies up to this size are not limited. */
 export const unpacedBytesMax = 262_144;
 
-/** So much comes at the speed of the network: an image, but not the next of many bodies. */
+/** A burst this long is read at full speed: enough for one image, but not for many bodies in a row. */
 const burstMs = 50;
 const workspacesMax = 1_000;
 
 /**
- * Lets the large bodies of one workspace take `bytesPerSecond` together. To read a MiB takes some 3 ms of the event loop,
- * whatever becomes of it: thirty callers at the speed of the network would leave nothing to others.
+ * Limits the large bodies of one workspace to `bytesPerSecond` together. Reading a MiB takes about 3 ms of the event loop,
+ * even if the body is rejected later, so thirty callers at network speed would leave no time for anyone else.
  */
 export function createBytePace(bytesPerSecond: number, now: () => number = () => performance.now()): BytePace {
   const bytesPerMs = bytesPerSecond / 1_000;
-  /** When each workspace has paid for what it sent. */
+  /** Until when the bytes that each workspace has sent use up its rate. */
   const paidAtMs = new Map<string | null, number>();
   return {
     spend(workspaceId, bytes) {

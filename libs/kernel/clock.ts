@@ -1,4 +1,4 @@
-/** Epoch milliseconds. What is compared with times in the database takes the database's clock (database-clock.ts). */
+/** Epoch milliseconds. Use the database's clock (database-clock.ts) for what is compared with times in the database. */
 export type Clock = { now(): number };
 
 export const systemClock: Clock = { now: () => Date.now() };

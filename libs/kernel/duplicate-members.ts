@@ -1,8 +1,8 @@
 import { endOfString } from './measure-json.ts';
 
 /**
- * Members of all objects in a parsed JSON value. Fewer than the text has (`measureJson`) exactly when an object of the text
- * has two members of one name, of which JSON.parse keeps the last. The depth of the value must be bounded.
+ * Counts the members of all objects in a parsed JSON value. The text has more (`measureJson`) exactly when one of its objects
+ * has two members of the same name, of which JSON.parse keeps the last. The depth of the value must be bounded.
  */
 export function countMembers(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
@@ -25,7 +25,7 @@ export function countMembers(value: unknown): number {
 
 type Container = { names: Set<string> | null; key: string | number };
 
-/** The path to the first member of JSON text whose name its object has had before, or null. The text must be good JSON. */
+/** The path to the first member whose name appeared before in the same object, or null. The text must be valid JSON. */
 export function findDuplicateMember(bytes: Buffer): (string | number)[] | null {
   const open: Container[] = [];
   let expectsName = false;

@@ -1,6 +1,6 @@
 /**
- * What went wrong, in the terms of the domain. HTTP statuses are chosen in one place only
- * (libs/http/error-response.ts), so that no rule below it thinks in statuses.
+ * What went wrong, in terms of the domain. Only libs/http/error-response.ts maps kinds to HTTP statuses, so that nothing
+ * below it depends on them.
  */
 export type ErrorKind =
   | 'invalid_request'
@@ -18,14 +18,14 @@ export type ErrorKind =
   | 'provider_timeout'
   | 'storage_full'
   | 'unavailable'
-  /** A bug, in what is told of a call that has cost something: see `asGatewayError`. */
+  /** A bug during a call that has to be recorded all the same: see `asGatewayError`. */
   | 'internal';
 
 type ErrorDetails = { param?: string | null; retryAfterMs?: number; cause?: unknown; type?: string | null };
 
 /**
- * A refusal that a caller may read: `message` says what was wrong and what would be right, and never holds a secret.
- * Anything else that is thrown is a bug: it is answered with 500 and its text never leaves the process.
+ * An error for the caller: `message` says what was wrong and what would be right, and never contains a secret. Anything
+ * else that is thrown is a bug: it is answered with 500, and its text never leaves the process.
  */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError';
@@ -33,7 +33,7 @@ export class GatewayError extends Error {
   readonly code: string | null;
   readonly param: string | null;
   readonly retryAfterMs: number | undefined;
-  /** What a provider called it; null: by its kind. */
+  /** The error type that a provider gave; null to derive it from the kind. */
   readonly type: string | null;
 
   constructor(kind: ErrorKind, code: string | null, message: string, details: ErrorDetails = {}) {
@@ -47,8 +47,8 @@ export class GatewayError extends Error {
 }
 
 /**
- * What ended a call, as a GatewayError: a bug becomes one of the kind `internal`, with the bug as its cause. For the places
- * that must tell what a call had cost when something failed after it; it is answered as the bug itself would be.
+ * The error that ended a call as a GatewayError: a bug becomes one of kind `internal`, with the bug as its cause. For code
+ * that must record what a call has cost even if something failed after it. The caller gets the same answer as for the bug.
  */
 export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
@@ -56,7 +56,7 @@ export function asGatewayError(error: unknown): GatewayError {
   return new GatewayError('internal', 'internal_error', message, { cause: error });
 }
 
-/** Marks the branch that the types rule out; a new event type or state then fails to compile, not at night. */
+/** For branches that the types rule out, so that a new event type or state fails to compile instead of at runtime. */
 export function assertNever(value: never): never {
   throw new Error(`unexpected value: ${JSON.stringify(value)}`);
 }

@@ -1,8 +1,8 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-// V8 lets the old generation grow to four times what is alive in it before it looks for garbage. Requests and batch
-// lines live just long enough to get there: a worker with 45 MB of live objects held 270 MB of heap.
+// V8 lets the old generation grow to four times its live objects before it collects garbage. Requests and batch lines live
+// just long enough to be moved there: a worker with 45 MB of live objects held 270 MB of heap.
 const growthPercent = 60;
 
 const transferredBytesMax = 4 * 1_048_576;
@@ -13,14 +13,14 @@ let collect: Collect | null = null;
 let transferredBytes = 0;
 
 /**
- * Keeps the heap of this process and its threads near what is alive in it. Unlike --max-old-space-size it is no limit:
- * a large answer still gets the memory that it needs. Collects once, which stops the process for some 30 ms.
+ * Keeps the heap of this process and its threads close to the size of its live objects. Unlike --max-old-space-size this is
+ * not a limit: a large answer still gets the memory it needs. Collects once, which pauses the process for about 30 ms.
  */
 export function limitHeapGrowth(): void {
-  // Read at every collection, so that it takes effect although the heap exists already.
+  // V8 reads this flag at every collection, so it takes effect although the heap already exists.
   setFlagsFromString(`--heap-growing-percent=${growthPercent}`);
-  // But the first comes at about 110 MB, whatever is alive: an API under full load, with 45 MB alive, held 350 MB of
-  // memory then. So the first is now, when there is little to look through.
+  // V8's first collection comes at about 110 MB, however little is live: by then an API under full load, with 45 MB live,
+  // held 350 MB of memory. So collect now, while there is little to scan.
   setFlagsFromString('--expose-gc');
   collect = runInNewContext('gc') as Collect;
   setFlagsFromString('--no-expose-gc');
@@ -28,10 +28,10 @@ export function limitHeapGrowth(): void {
 }
 
 /**
- * To be told of each `sizeBytes` of a file that goes through this process. What is read from a socket or a disk lies in
- * buffers outside of V8's heap, and whoever only passes them on makes hardly any objects for which V8 would look for
- * garbage: an upload of 200 MB left 55 MB of them, its check as a batch 30 MB. So every 4 MiB the young generation is
- * collected, which takes 1 to 2 ms.
+ * Call this for every `sizeBytes` of a file that pass through this process. Data from a socket or a disk is in buffers
+ * outside V8's heap. Code that only passes them on creates hardly any objects, so V8 has no reason to collect garbage: an
+ * upload of 200 MB left 55 MB of dead buffers, and validating it left 30 MB. So the young generation is collected every
+ * 4 MiB, which takes 1 to 2 ms.
  */
 export function countTransferred(sizeBytes: number): void {
   transferredBytes += sizeBytes;
@@ -40,7 +40,7 @@ export function countTransferred(sizeBytes: number): void {
   collect?.({ type: 'minor' });
 }
 
-/** Frees what is dead in this thread's heap now: after work that left much of it, and before perhaps a long rest. */
+/** Collects garbage in this thread now. Call it after work that left much of it, when the thread may be idle for long. */
 export function collectGarbage(): void {
   collect?.({ type: 'major' });
 }

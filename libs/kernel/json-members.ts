@@ -12,8 +12,8 @@ export type MemberEdits = Readonly<Record<string, string | undefined>>;
 
 export type MemberLimits = { depthMax: number; membersMax: number };
 
-// No narrower than what is admitted in front (64 levels, 100,000 members), so that an edit never refuses what a plain
-// pass-through would have sent. The scan itself does not recurse: depth costs one byte a level.
+// No lower than the limits for request bodies (64 levels, 100,000 members), so that an edit never rejects what would be
+// sent unedited. The scan does not recurse, so depth is cheap.
 const defaultLimits: MemberLimits = { depthMax: 256, membersMax: 100_000 };
 
 const quote = 0x22;
@@ -27,9 +27,9 @@ const closeBracket = 0x5d;
 /**
  * Finds the top-level members of a JSON object in its bytes, duplicates included, without parsing the values.
  *
- * The structure is checked (quotes, brackets, commas, colons); the inside of numbers, literals and strings is not: that
- * is JSON.parse's work, which callers have done. Throws GatewayError `invalid_request` / `invalid_json` when the text is
- * not one object, and when it nests deeper than `depthMax` or has more than `membersMax` members.
+ * Checks the structure (quotes, brackets, commas, colons) but not the inside of numbers, literals and strings, which callers
+ * have checked with JSON.parse. Throws GatewayError `invalid_request` / `invalid_json` when the text is not one object, nests
+ * deeper than `depthMax` or has more than `membersMax` members.
  */
 export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimits): Member[] {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
@@ -59,9 +59,9 @@ export function scanMembers(json: Uint8Array, limits: MemberLimits = defaultLimi
 }
 
 /**
- * Edits top-level members of a JSON object in its bytes: a present member (every duplicate of it) gets the new raw value,
- * an absent one is appended, `undefined` removes. All other bytes stay as they are: order, whitespace, big integers and
- * unknown members survive. The caller vouches that the raw values are JSON. Throws as `scanMembers`.
+ * Edits top-level members of a JSON object in its bytes: existing members (every duplicate) get the new raw value, missing
+ * ones are appended, and `undefined` removes. All other bytes stay as they are: order, whitespace, big integers and unknown
+ * members survive. The raw values must be valid JSON. Throws like `scanMembers`.
  */
 export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: MemberLimits): Buffer {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
@@ -85,7 +85,7 @@ export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: Mem
       from = member.valueEnd;
       continue;
     }
-    // A removed member takes one separator with it: the one after it while nothing is kept before, else the one before.
+    // One comma is removed with the member: the one before it, or the one after it if no member is kept before.
     const next = members[index + 1];
     const before = members[index - 1];
     if (kept === 0) {
@@ -102,21 +102,21 @@ export function spliceMembers(json: Uint8Array, edits: MemberEdits, limits?: Mem
   });
   if (added.length > 0) {
     const last = members.at(-1);
-    const place = Math.max(from, last?.valueEnd ?? skipSpace(bytes, 0) + 1);
-    pieces.push(bytes.subarray(from, place), Buffer.from(`${kept > 0 ? ',' : ''}${added.join(',')}`));
-    from = place;
+    const end = Math.max(from, last?.valueEnd ?? skipSpace(bytes, 0) + 1);
+    pieces.push(bytes.subarray(from, end), Buffer.from(`${kept > 0 ? ',' : ''}${added.join(',')}`));
+    from = end;
   }
   pieces.push(bytes.subarray(from));
   return Buffer.concat(pieces);
 }
 
-/** The raw bytes of a member's value (the last of duplicates, as JSON.parse takes it), or undefined when absent. */
+/** The raw bytes of a member's value (of duplicates the last one, like JSON.parse), or undefined when it is absent. */
 export function memberValue(json: Uint8Array, name: string): Buffer | undefined {
   const member = scanMembers(json).findLast((candidate) => candidate.name === name);
   return member && valueOf(json, member);
 }
 
-/** As `memberValue`, for several names in one scan. */
+/** Like `memberValue`, for several names in one scan. */
 export function memberValues<Name extends string>(
   json: Uint8Array,
   names: readonly Name[],
@@ -130,8 +130,8 @@ export function memberValues<Name extends string>(
 }
 
 /**
- * The raw bytes of the elements of a JSON array, one after the other, without parsing them. Throws as `scanMembers`, also in
- * the middle.
+ * Yields the raw bytes of each element of a JSON array without parsing them. Throws like `scanMembers`, possibly after some
+ * elements.
  */
 export function* scanElements(json: Uint8Array, limits: MemberLimits = defaultLimits): Generator<Buffer> {
   const bytes = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
@@ -156,7 +156,7 @@ function valueOf(json: Uint8Array, { valueStart, valueEnd }: Member): Buffer {
 function skipSpace(bytes: Buffer, from: number): number {
   const { length } = bytes;
   let at = from;
-  // Not a byte beyond the end: to read one makes the whole loop three times as slow.
+  // Never reads beyond the end: a single such read makes the whole loop three times as slow.
   for (; at < length; at += 1) {
     const byte = bytes[at];
     if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) break;
@@ -181,7 +181,7 @@ function skipValue(bytes: Buffer, from: number, depthMax: number): number {
   return at;
 }
 
-/** Numbers, true, false and null end at the first byte that none of them has. */
+/** Numbers, true, false and null end at the first byte that none of them contains. */
 function isScalarByte(byte: number): boolean {
   return (
     (byte >= 0x30 && byte <= 0x39) ||

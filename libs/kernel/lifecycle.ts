@@ -3,9 +3,9 @@ import type { Logger } from './logger.ts';
 import { ConfigurationError } from './read-env.ts';
 
 /**
- * A long-lived part of a process. `stop` is idempotent and may be called before or without `start`, but never while
- * `start` is under way. The signal aborts when the process is told to stop: a start that may take long ends soon then,
- * with or without an error.
+ * A long-lived part of a process. `stop` is idempotent and may be called before or without `start`, but never while `start`
+ * is running. The signal aborts when the process is told to stop; a long start must then end soon, with or without an
+ * error.
  */
 export type Part = {
   name: string;
@@ -13,7 +13,7 @@ export type Part = {
   stop?: () => Promise<void> | void;
 };
 
-/** Starts the parts in order; when one fails, stops those that already run and rethrows. */
+/** Starts the parts in order. If one fails, stops all of them and rethrows. */
 export async function startAll(parts: readonly Part[], logger: Logger): Promise<void> {
   try {
     await startInOrder(parts, new AbortController().signal);
@@ -23,7 +23,7 @@ export async function startAll(parts: readonly Part[], logger: Logger): Promise<
   }
 }
 
-/** Begins no further part once the signal has aborted. */
+/** Starts no further part once the signal has aborted. */
 async function startInOrder(parts: readonly Part[], signal: AbortSignal): Promise<void> {
   for (const part of parts) {
     if (signal.aborted) return;
@@ -32,8 +32,8 @@ async function startInOrder(parts: readonly Part[], signal: AbortSignal): Promis
 }
 
 /**
- * Stops the parts in reverse order; a part that fails to stop is logged and does not keep the others running. `onPart`
- * is told the name of each before it is stopped.
+ * Stops the parts in reverse order. A part that fails to stop is logged, and the others are stopped all the same. `onPart`
+ * is called with the name of each part before it is stopped.
  */
 export async function stopAll(
   parts: readonly Part[],
@@ -50,22 +50,22 @@ export async function stopAll(
   }
 }
 
-/** Without its parent a child has no log and soon no database: long enough to settle, short enough to be replaced. */
+/** Without its parent a child has no log and soon no database. Long enough to settle results, short enough to be replaced. */
 const orphanDeadlineMs = 5_000;
 
-/** What a process with an IPC channel tells its parent when all of its parts are started. */
+/** The message that a process with an IPC channel sends to its parent when all of its parts are started. */
 export const startedMessage = 'started';
 
 /**
- * Runs a process until it is told to stop: starts the parts, stops them on SIGTERM or SIGINT within `deadlineMs`, exits
- * at once on a second signal. A signal during the start lets the part that is being started come to an end, starts no
- * further one, and stops those that run.
+ * Runs a process until it is told to stop: starts the parts, stops them on SIGTERM or SIGINT within `deadlineMs`, and exits
+ * at once on a second signal. A signal during the start waits for the part that is starting, starts no further ones and
+ * stops those that run.
  *
- * A process that was started with an IPC channel (by `npm start`) tells its parent when it has started, stops within 5 s
- * when its parent is gone, and leaves it to its parent to end it at once.
+ * A process that was started with an IPC channel (by `npm start`) tells its parent when it has started, and stops within 5 s
+ * when its parent has died. It ignores a second signal, because its parent can kill it.
  *
- * The exit status is 0 after an orderly stop, also of a start that was not complete. It is 1 when a start fails (a
- * ConfigurationError is printed as it is, on stderr), an error was not caught, or the deadline passed.
+ * The exit status is 0 after an orderly stop, even during the start. It is 1 when a start fails (a ConfigurationError is
+ * printed as it is, on stderr), when an error was not caught, or when the deadline passed.
  */
 export async function runProcess(
   parts: readonly Part[],
@@ -83,7 +83,7 @@ export async function runProcess(
       logger.error({ deadline_ms: withinMs, part: current }, 'stop deadline passed');
       process.exit(1);
     }, withinMs).unref();
-    // A part that is stopped while it starts is left half-way: its start fails, or goes on behind its own stop.
+    // A part must not be stopped while it starts: its start would fail half-way, or go on after its stop.
     await starting.catch((error: unknown) => logger.debug({ err: error }, 'start given up'));
     await stopAll(parts, logger, (part) => {
       current = part;
@@ -94,7 +94,7 @@ export async function runProcess(
   };
   const stop = (reason: string, withinMs = deadlineMs): void => {
     if (ending) {
-      // A service manager signals the parent and its children, and then the parent each child once more.
+      // A service manager signals the parent and its children, and the parent then signals each child again.
       if (process.connected) return;
       process.exit(1);
     }
@@ -105,7 +105,7 @@ export async function runProcess(
   process.on('SIGTERM', () => stop('SIGTERM'));
   process.on('SIGINT', () => stop('SIGINT'));
   process.on('uncaughtException', (error) => {
-    // The state of the process is unknown: the log and the database are crash-safe, memory is not.
+    // The state in memory is unknown now. The log and the database are crash-safe.
     logger.fatal({ err: error }, 'uncaught exception');
     process.exit(1);
   });
@@ -123,7 +123,7 @@ export async function runProcess(
   starting = startInOrder(parts, stopping.signal);
   try {
     await starting;
-    if (!ending) process.send?.(startedMessage, undefined, {}, () => {}); // a parent that is gone needs no news
+    if (!ending) process.send?.(startedMessage, undefined, {}, () => {}); // the parent may have died
   } catch (error) {
     if (ending) return;
     if (error instanceof ConfigurationError) console.error(error.message);

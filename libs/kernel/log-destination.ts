@@ -4,24 +4,24 @@ import type { DestinationStream } from 'pino';
 type Options = {
   /** Default 1, stdout. */
   fd?: number;
-  /** Characters that may wait for a slow reader; what comes then is dropped and counted. Default 8 Mi. */
+  /** Characters that may wait for a slow reader. Lines beyond that are dropped and counted. Default 8 Mi. */
   pendingMax?: number;
 };
 
 const retryMs = 50;
-/** Between two writes. Each costs a thread a wake-up: one a turn was 3 % of an API under full load. */
+/** Time between two writes. Each wakes a thread: one write per turn took 3 % of an API under full load. */
 const gatherMs = 20;
-/** At the end of the process: longer than any reader that is alive needs to make room. */
+/** Tries at the end of the process, 50 ms apart: longer than any live reader needs to make room. */
 const lastTriesMax = 20;
 
 /**
- * Where log lines go: to a file descriptor, in the background, all lines of one turn of the event loop in one write, and
- * while they keep coming, all lines of twenty milliseconds.
- * A line that is followed by process.exit at once is still written. A reader that is gone, a full disk or a reader that
- * stands still costs log lines, never the process: their number is in a line of its own once there is room again.
+ * Writes log lines to a file descriptor in the background: all lines of one turn of the event loop in one write, and under
+ * load all lines of 20 ms.
+ * A line that is followed by process.exit is still written. A reader that has died or hangs, or a full disk, costs log
+ * lines but never the process. How many lines were dropped is logged as soon as there is room again.
  *
- * (pino's own destination repeats a failing write for ever when the process ends, which then never ends, has no bound on
- * what waits, and ends the process when the disk that stdout goes to is full; sonic-boom 4.2.1.)
+ * (pino's own destination, sonic-boom 4.2.1, repeats a failing write for ever when the process ends, so that it never ends.
+ * It does not limit what waits, and it ends the process when the disk behind stdout is full.)
  */
 export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options = {}): DestinationStream {
   let pending: string[] = [];
@@ -30,7 +30,7 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
   let isGone = false;
   let isWriting = false;
   let writtenAtMs = Number.NEGATIVE_INFINITY;
-  /** What a reader that stands still has not taken yet. */
+  /** What a reader that hangs has not taken yet. */
   let waiting: Buffer | undefined;
 
   const take = (): string => {

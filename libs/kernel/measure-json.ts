@@ -1,21 +1,21 @@
 import { isAscii } from 'node:buffer';
 
 export type JsonMeasure = {
-  /** The first limit that the text breaks. It is read no further then: the other figures are those up to there. */
+  /** The first limit that the text exceeds. It is read no further then, and the other figures are for what was read. */
   excess: 'depth' | 'members' | 'bytes' | 'work' | null;
   /** The deepest nesting of objects and arrays. */
   depth: number;
   /** Members of all objects together. */
   members: number;
-  /** All values: objects, arrays, strings, numbers, literals. An upper bound: an empty object or array counts as two. */
+  /** All values: objects, arrays, strings, numbers, literals. An upper bound, as an empty object or array counts as two. */
   values: number;
-  /** Of the text as a JavaScript string, which is alive while it is parsed. */
+  /** Memory of the text as a JavaScript string, needed while it is parsed. */
   textBytes: number;
-  /** Of the parsed value. */
+  /** Memory of the parsed value. */
   valueBytes: number;
 };
 
-// RFC 8259 section 2. What a byte outside of strings is; other bytes are 0.
+// What each byte means outside strings (RFC 8259 section 2). All others are 0.
 const quote = 1;
 const comma = 2;
 const colon = 3;
@@ -36,40 +36,39 @@ for (const sign of '.eE') kinds[sign.charCodeAt(0)] = fraction;
 const quoteByte = 0x22;
 const backslash = 0x5c;
 
-// What values take in V8's heap on 64-bit machines without pointer compression, calibrated against JSON.parse of Node 24
-// (measure-json.test.ts measures it again). Lists of one kind of number, and objects of one shape, take less than this; objects
-// whose keys are all different take somewhat more, because each then has a shape, or a dictionary, of its own.
+// The size of values in V8's heap on 64-bit machines without pointer compression, calibrated against JSON.parse of Node 24
+// (measure-json.test.ts measures it again). Arrays of one kind of number, and objects of one shape, take less. Objects whose
+// keys all differ take somewhat more, because each has a shape or dictionary of its own.
 const objectBytes = 64;
 const arrayBytes = 48;
 const memberBytes = 80;
 const elementBytes = 8;
 const stringBytes = 24;
 const fractionBytes = 8;
-/** For each byte that is in no string: numbers of many digits are objects. */
+/** For each byte outside strings, because numbers with many digits are objects. */
 const plainByteShare = 0.75;
 
-/** Shorter strings are skipped byte by byte: the runtime's search is faster by far, but costs as much to begin. */
+/** Shorter strings are skipped byte by byte. The runtime's search is much faster, but starting it costs as much as this. */
 const nearBytes = 64;
 
 export type JsonLimits = {
   depthMax: number;
   membersMax: number;
-  /** Of objects and arrays alone: enough to break off early. Default: any number. */
+  /** Memory of objects and arrays alone, which is enough to stop early. Default: no limit. */
   valueBytesMax?: number;
   /**
-   * How long the value takes to parse and to check, in numbers of a list: such a number takes 0.05 to 0.1 µs. Default: any
-   * time.
+   * Time to parse and check the value. The unit is one number in an array, which takes 0.05 to 0.1 µs. Default: no limit.
    */
   workMax?: number;
 };
 
-/** An object or array takes as long as five numbers, and a member, whose name may be new each time, as seven. */
+/** An object or array takes as long as five numbers, and a member as seven, because its name may be new each time. */
 const workOf = (commas: number, containers: number, members: number): number => commas + 5 * containers + 6 * members;
 
 /**
- * Measures JSON bytes before they are parsed, in one pass and without recursion: nesting, members, values, and the bytes of
- * memory that `toString` and `JSON.parse` will take. The estimate is at most about a third too low, whatever the bytes are;
- * for ordinary chats it is at most about three times too high. Bytes that are not JSON may pass; the parser refuses those.
+ * Measures JSON bytes before they are parsed, in one pass and without recursion: nesting, members, values, and the memory
+ * that `toString` and `JSON.parse` will take. The estimate of memory is at most about a third too low for any bytes, and at
+ * most about three times too high for ordinary chats. Bytes that are not JSON are not rejected here but by the parser.
  */
 export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
   const { length } = bytes;
@@ -107,7 +106,7 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
     } else {
       if (kind === openBrace) objects += 1;
       else arrays += 1;
-      // Enough of the sum to end early: what is there of so many is not to be parsed.
+      // A part of the final sum, and enough to stop early.
       if (objects * objectBytes + arrays * arrayBytes > valueBytesMax) {
         excess = 'bytes';
         break;
@@ -128,7 +127,7 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
   }
   if (workOf(commas, objects + arrays, members) > workMax) excess ??= 'work';
   const ascii = isAscii(bytes);
-  // One character beyond Latin-1 makes a whole string two bytes wide; escapes make such characters of ASCII.
+  // One character beyond Latin-1 makes a whole string two bytes wide. Escapes in ASCII can produce such characters.
   const stringWidth = ascii && !bytes.includes('\\u') ? 1 : 2;
   return {
     excess,
@@ -148,7 +147,7 @@ export function measureJson(bytes: Buffer, limits: JsonLimits): JsonMeasure {
   };
 }
 
-/** Index of the quote that ends the string that starts at `start`; the length of the bytes when none does. */
+/** Index of the closing quote of the string that starts at `start`, or the length of the bytes if there is none. */
 export function endOfString(bytes: Buffer, start: number): number {
   const { length } = bytes;
   let at = start + 1;
@@ -164,7 +163,7 @@ export function endOfString(bytes: Buffer, start: number): number {
     let slashes = 0;
     while (end - 1 - slashes >= at && bytes[end - 1 - slashes] === backslash) slashes += 1;
     if (slashes % 2 === 0) return end;
-    // A string with one escaped quote may have millions: a search for each of them would take ten times as long.
+    // A string with one escaped quote may have millions, and a search for each would take ten times as long as this loop.
     at = end + 1;
   }
 }

@@ -2,50 +2,50 @@ import { getHeapStatistics } from 'node:v8';
 import { GatewayError } from './errors.ts';
 
 /**
- * What a process may hold for its callers at once: bodies, parsed values, answers under way, lines and results. Each call
- * or line has a lease, to which its bytes are charged; the leases of a workspace share what the workspace may have.
+ * The memory that a process may use for its callers at once: for bodies, parsed values, answers, lines and results. Each call
+ * or line has a lease to which its bytes are charged. The leases of a workspace together may hold the workspace's share.
  */
 export type MemoryBudget = {
   /**
-   * A lease that holds nothing yet. `workspaceId` null: of nobody in particular, which is one workspace too. `waitMsMax`: how
-   * long `chargeWhenFree` waits; a caller is told before he gives up by himself, and a batch line has time.
+   * Opens an empty lease. `workspaceId` is null for calls of no workspace, which share one account. `waitMsMax`: how long
+   * `chargeWhenFree` waits. The default gives a live caller an answer before it times out; batch lines can wait longer.
    */
   open(workspaceId: string | null, waitMsMax?: number): MemoryLease;
-  /** What one lease may ever hold. */
+  /** The most that one lease may hold. */
   readonly leaseBytesMax: number;
   stats(): { heldBytes: number; bytesMax: number; waiting: number };
 };
 
 export type MemoryLease = {
   readonly leaseBytesMax: number;
-  /** What was charged, and not given back. */
+  /** Bytes charged and not yet given back. */
   readonly usedBytes: number;
-  /** Charges more. Throws GatewayError: unavailable / `server_overloaded` with Retry-After, when there is no room now. */
+  /** Charges more. Throws GatewayError unavailable / `server_overloaded` with Retry-After when there is no room now. */
   charge(bytes: number): void;
-  /** As `charge`; false, and nothing charged, when there is no room now. */
+  /** Like `charge`, but returns false, with nothing charged, when there is no room now. */
   tryCharge(bytes: number): boolean;
-  /** Whether `tryCharge` would find room now. */
+  /** Whether `tryCharge` would succeed now. */
   hasRoom(bytes: number): boolean;
-  /** As `charge`, but waits for room. Throws as `charge` after the lease's `waitMsMax`, and what `signal` was aborted with. */
+  /** Like `charge`, but waits for room. Throws like `charge` after the lease's `waitMsMax`, or the reason of `signal`. */
   chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void>;
   /**
-   * Waits until the lease holds at least so much, or as much as it may, for what will be charged. Resolves with false, and
-   * nothing held, when `signal` aborts before.
+   * Waits until the lease holds at least `wanted` bytes (or the most that it may hold) for later charges. Resolves with
+   * false, with nothing reserved, when `signal` aborts first.
    */
   reserve(wanted: number, signal: AbortSignal): Promise<boolean>;
-  /** Gives back some of what was charged. */
+  /** Gives back some of the charged bytes. */
   give(bytes: number): void;
-  /** From now on it holds exactly this, whatever there is room for: of what is there already, the size has become known. */
+  /** Sets what the lease holds, even beyond its share: the bytes exist already, and now their size is known. */
   become(bytes: number): void;
-  /** Gives back everything; what is charged later counts nowhere. */
+  /** Gives back everything. Later charges are ignored. */
   release(): void;
 };
 
 /**
- * A workspace alone has three quarters of the budget, two have three sevenths each: it may hold at most so many times what
- * is free, so that another always finds some. (Dynamic thresholds, as switches share their buffers: Choudhury and Hahne,
- * 1998.) Small leases may take more of what is left, and the last eighth is theirs: calls with images must not keep out
- * those that need next to nothing.
+ * A workspace may hold at most this many times the free bytes, so that there is always something left for others: a single
+ * workspace gets three quarters of the budget, and two get three sevenths each. (Dynamic thresholds, as network switches
+ * share their buffers: Choudhury and Hahne, 1998.) Small leases may take more of the free bytes, and the last eighth is
+ * reserved for them, so that calls with images do not block calls that need next to nothing.
  */
 const shareOfFree = 3;
 const smallShareOfFree = 7;
@@ -54,36 +54,37 @@ const largeShare = 7 / 8;
 
 const liveWaitMsMax = 30_000;
 
-/** Accounts of workspaces that hold nothing are forgotten when there are so many. */
+/** When there are this many accounts, those that hold nothing are removed. */
 const accountsMax = 10_000;
 
 type Account = { heldBytes: number; waiters: Set<Waiter> };
 type Waiter = { lease: Lease; bytes: number; start: () => void };
 
 /**
- * `graceMs`: after this long the oldest that waits gets what it asked for beyond the budget, one at a time. Answers that
- * each hold a part and wait for more would otherwise wait for each other for ever, and small ones could keep a large one
- * out. So the process holds at most the budget and one more lease.
+ * `graceMs`: after this long the oldest waiter gets what it asked for beyond the budget, one lease at a time. Otherwise
+ * answers that each hold a part and wait for more could wait for each other for ever, and small leases could block a large
+ * one. So the process holds at most the budget and one more lease.
  */
 export function createMemoryBudget(bytesMax: number, { graceMs = 1_000 }: { graceMs?: number } = {}): MemoryBudget {
   return new Budget(bytesMax, graceMs);
 }
 
-/** A budget that V8's heap bears when all of it is parsed values, and one lease more: a third of its limit. */
+/** The default budget: a third of V8's heap limit, which is safe even if all of it and one more lease are parsed values. */
 export function defaultMemoryBytesMax(): number {
   return Math.floor(getHeapStatistics().heap_size_limit / 3);
 }
 
-// Classes, because a lease is opened for every live call, and methods of a prototype cost it nothing.
+// Classes, because a lease is opened for every live call, and closures would be created for each.
 class Budget implements MemoryBudget {
   readonly bytesMax: number;
   readonly leaseBytesMax: number;
   readonly #graceMs: number;
   readonly #accounts = new Map<string | null, Account>();
-  /** All that wait, the oldest first, and their accounts in the order of their turns. */
+  /** All waiters, the oldest first. `#turns`: their accounts, in the order of their turns. */
   readonly #waiters = new Set<Waiter>();
   readonly #turns = new Set<Account>();
   #heldBytes = 0;
+  /** The one lease that may hold more than the budget. */
   #beyond: Lease | null = null;
   #grace: NodeJS.Timeout | undefined;
 
@@ -113,19 +114,19 @@ class Budget implements MemoryBudget {
     }
   }
 
-  /** Whether a lease may hold `more` than it does. */
+  /** Whether a lease may hold `more` bytes. */
   fits(lease: Lease, more: number): boolean {
     const own = lease.heldBytes + more;
     if (lease === this.#beyond) return own <= this.leaseBytesMax;
     const isSmall = own <= smallBytesMax;
-    // What one lease holds beyond the budget keeps nobody out: calls that need next to nothing go on beside it.
+    // The lease beyond the budget does not count, so that small calls go on beside it.
     const held = this.#heldBytes - (this.#beyond?.heldBytes ?? 0) + more;
     if (held > (isSmall ? this.bytesMax : this.bytesMax * largeShare)) return false;
     const ofAccount = lease.account.heldBytes - (this.#beyond?.account === lease.account ? this.#beyond.heldBytes : 0);
     return ofAccount + more <= (isSmall ? smallShareOfFree : shareOfFree) * (this.bytesMax - held);
   }
 
-  /** Counts a change of what a lease holds. */
+  /** Counts a change in what a lease holds. */
   count(lease: Lease, change: number): void {
     this.#heldBytes += change;
     lease.account.heldBytes += change;
@@ -152,7 +153,7 @@ class Budget implements MemoryBudget {
     this.#grace = undefined;
   }
 
-  /** The workspaces take turns; of each, the one that has waited longest. Who had a turn stands at the end, and has another. */
+  /** The workspaces take turns; each turn goes to the longest waiter of the workspace, which then moves to the end. */
   #admit(): void {
     for (const account of this.#turns) {
       const waiter = account.waiters.values().next().value;
@@ -163,7 +164,7 @@ class Budget implements MemoryBudget {
   #start(waiter: Waiter): void {
     const { account } = waiter.lease;
     this.leave(waiter);
-    // Its turn is over: it stands behind the others.
+    // Its turn is over: move it behind the others.
     if (this.#turns.delete(account)) this.#turns.add(account);
     waiter.start();
   }
@@ -176,7 +177,7 @@ class Budget implements MemoryBudget {
       if (this.#beyond === null) {
         this.#beyond = oldest.lease;
         this.#start(oldest);
-        // It was released while it waited, and will never give anything back.
+        // It was released while it waited, so it will never give anything back.
         if (oldest.lease.heldBytes === 0) this.#beyond = null;
       }
       if (this.#waiters.size > 0) this.#watchOldest();
@@ -191,7 +192,7 @@ class Lease implements MemoryLease {
   usedBytes = 0;
   #reservedBytes = 0;
   #isReleased = false;
-  /** The larger of what is used and what is reserved. */
+  /** The larger of the used and the reserved bytes. */
   heldBytes = 0;
 
   constructor(budget: Budget, account: Account, waitMsMax: number) {
@@ -224,7 +225,7 @@ class Lease implements MemoryLease {
   async chargeWhenFree(bytes: number, signal: AbortSignal): Promise<void> {
     if (this.tryCharge(bytes)) return;
     signal.throwIfAborted();
-    if (this.usedBytes + bytes > this.leaseBytesMax) throw overloaded(); // never
+    if (this.usedBytes + bytes > this.leaseBytesMax) throw overloaded(); // it would never fit
     const given = new AbortController();
     const giveUp = (): void => given.abort();
     const late = setTimeout(giveUp, this.#waitMsMax);
@@ -247,7 +248,7 @@ class Lease implements MemoryLease {
     const take = (): void => {
       this.#reservedBytes = bytes;
     };
-    // Who comes does not go before who waits.
+    // New requests do not overtake waiting ones.
     if (more > 0 && (this.account.waiters.size > 0 || !this.#budget.fits(this, more))) {
       return await this.#wait(more, signal, take);
     }
@@ -311,6 +312,6 @@ class Lease implements MemoryLease {
 }
 
 function overloaded(): GatewayError {
-  const message = 'The calls under way take as much memory as they may. Try again shortly.';
+  const message = 'The gateway has no memory left for this call. Try again shortly.';
   return new GatewayError('unavailable', 'server_overloaded', message, { retryAfterMs: 1_000 });
 }

@@ -9,17 +9,17 @@ const credentialShapes = [
 ];
 
 /**
- * Text from outside (a provider's error, a failed URL) made safe to show: credential shapes and the `known` secrets
- * are replaced, and it is cut at `lengthMax` characters.
+ * Makes text from outside (a provider's error, a failed URL) safe to show: replaces whatever looks like a credential and the
+ * `known` secrets, and cuts the text at `lengthMax` characters.
  */
 export function scrub(text: string, known: readonly string[] = [], lengthMax = 2_000): string {
   let clean = text;
-  // The longest first: of a secret that begins with another one, the rest would stay.
+  // The longest first: if one secret begins with another, the rest of it would remain.
   for (const secret of known.toSorted((a, b) => b.length - a.length))
     if (secret.length >= 4) clean = clean.replaceAll(secret, '[redacted]');
   for (const shape of credentialShapes) {
     clean = clean.replace(shape, (_match, prefix: unknown) => `${typeof prefix === 'string' ? prefix : ''}[redacted]`);
   }
-  // Half a character at the end of a cut would be refused by jsonb.
+  // The cut may leave half a surrogate pair, which jsonb rejects.
   return clean.length > lengthMax ? `${clean.slice(0, lengthMax).toWellFormed()}…` : clean;
 }

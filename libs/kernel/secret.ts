@@ -15,7 +15,7 @@ export class Secret {
     return this.#value;
   }
 
-  /** The last four characters, for people to tell keys apart; nothing when the value is too short to give four away. */
+  /** The last four characters, so that people can tell keys apart. Empty when the value is too short to reveal four. */
   lastFour(): string {
     return this.#value.length >= 12 ? this.#value.slice(-4) : '';
   }

@@ -1,7 +1,7 @@
 import { isIP, Socket, type LookupFunction } from 'node:net';
 import { buildConnector } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { together } from '#libs/kernel/together.ts';
+import { batchPerTurn } from '#libs/kernel/batch-per-turn.ts';
 import type { CallHandler, CallOptions } from './connection-call.ts';
 import { createConnections } from './connections.ts';
 import type { EgressAllow } from './egress-allow.ts';
@@ -177,7 +177,7 @@ export function createEgress({
   };
 
   const connections = createConnections({ connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond });
-  const dispatch = together(({ options, handler }: { options: CallOptions; handler: CallHandler }): void => {
+  const dispatch = batchPerTurn(({ options, handler }: { options: CallOptions; handler: CallHandler }): void => {
     connections.dispatch(options, handler);
   });
 

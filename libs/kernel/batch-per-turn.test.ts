@@ -1,10 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { together } from './together.ts';
+import { batchPerTurn } from './batch-per-turn.ts';
 
 test('what comes in one turn is handed over in order: eight as soon as they are there, the others when it ends', async () => {
   const handed: number[] = [];
-  const take = together((item: number) => void handed.push(item));
+  const take = batchPerTurn((item: number) => void handed.push(item));
   for (let item = 1; item <= 11; item += 1) take(item);
   expect(handed).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
   await turn();
@@ -13,7 +13,7 @@ test('what comes in one turn is handed over in order: eight as soon as they are 
 
 test('what is taken while another is handed over keeps its turn', async () => {
   const handed: string[] = [];
-  const take = together((item: string) => {
+  const take = batchPerTurn((item: string) => {
     handed.push(item);
     if (item === 'first') take('second');
   });
