@@ -5,14 +5,14 @@ import { withMigratedPool } from './migrated-pool.ts';
 
 export type CheckLogsOptions = {
   connectionString: string;
-  /** `YYYY-MM-DD`: days before it are not read. */
+  /** `YYYY-MM-DD`: earlier days are not checked. */
   since: string | undefined;
   onDay: (day: string) => void;
 };
 
 /**
- * Compares the request log with what the processes that wrote it said of it. Throws ConfigurationError when the
- * database lacks migrations: then they said nothing.
+ * Compares the request log with what the processes that wrote it have reported. Throws ConfigurationError if migrations
+ * are pending: the tables of those reports may not exist yet.
  */
 export async function checkLogs(options: CheckLogsOptions, logger: Logger): Promise<LogCheck> {
   const { connectionString, since, onDay } = options;
@@ -21,20 +21,20 @@ export async function checkLogs(options: CheckLogsOptions, logger: Logger): Prom
   );
 }
 
-/** The verdict in words, one line each. */
+/** The result as text, one line each. */
 export function describeLogCheck(check: LogCheck): string[] {
   const { processes, idleProcesses, rows, missing, days, firstDay } = check;
   const lines = processes.flatMap((process) => describeProcess(process, firstDay));
   const idle = idleProcesses === 0 ? '' : `; ${count(idleProcesses, 'more process', 'es')} recorded nothing`;
-  const since = firstDay === null ? '' : ` from ${firstDay} on`;
+  const since = firstDay === null ? '' : `, from ${firstDay}`;
   lines.push(
-    `${count(rows, 'row')} of ${count(processes.length, 'process', 'es')} in ${count(days, 'day')}${since}, read in ` +
+    `checked ${count(rows, 'row')} of ${count(processes.length, 'process', 'es')} in ${count(days, 'day')}${since}, in ` +
       `${(check.durationMs / 1_000).toFixed(1)} s${idle}`,
   );
   const silent = processes.filter((process) => process.state === 'silent').length;
-  if (missing === 0) lines.push('complete: every row that is known to have been recorded is there');
+  if (missing === 0) lines.push('complete: no recorded row is missing');
   else lines.push(`incomplete: ${count(missing, 'row')} missing`);
-  if (silent > 0) lines.push(`not known: the last rows of ${count(silent, 'process', 'es')} that did not end in order`);
+  if (silent > 0) lines.push(`unknown: the last rows of ${count(silent, 'process', 'es')} that did not stop cleanly`);
   return lines;
 }
 
@@ -43,41 +43,41 @@ function describeProcess(process: CheckedProcess, firstDay: string | null): stri
   const span = said && `, ${toTime(said.started_at)} to ${said.stopped_at ? toTime(said.stopped_at) : '…'}`;
   const lines = [`${said?.app ?? 'process'} ${processId}${span ?? ''}: ${verdictOf(process)}`];
   if (said?.stopped_at === null || said === undefined) {
-    const range = rows === 0 ? 'no row' : `rows ${first} to ${last}`;
-    lines.push(`${range} there${missing === 0 && rows > 0 ? ', without a gap' : ''}`);
+    const range = rows === 0 ? 'no rows' : `rows ${first} to ${last}`;
+    lines.push(`${range} found${missing === 0 && rows > 0 ? ', without gaps' : ''}`);
   }
   if (earlierRows > 0) {
     const which = earlierRows === 1 ? 'row 1 is' : `rows 1 to ${earlierRows} are`;
-    if (said) lines.push(`${which} from before ${firstDay}, where this check begins`);
-    else lines.push(`${which} not there: recorded before ${firstDay}, where this check begins, or lost`);
+    if (said) lines.push(`${which} older than ${firstDay}, where this check begins`);
+    else lines.push(`${which} not there: older than ${firstDay}, where this check begins, or lost`);
   }
   if (missing > 0) {
     const places = gaps.map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`)).join(', ');
     lines.push(`missing: ${count(missing, 'row')}: ${places}${gaps.length === gapsMax ? ', …' : ''}`);
   }
   if (said && said.lost_rows > 0) {
-    lines.push(`${count(said.lost_rows, 'row')} refused by Postgres, or given up at its end: its own log names them`);
+    lines.push(`${count(said.lost_rows, 'row')} rejected by Postgres or not written before it stopped; see its log`);
   }
-  if (lateRows > 0) lines.push(`${count(lateRows, 'row')} recorded after its end: there may have been more`);
+  if (lateRows > 0) lines.push(`${count(lateRows, 'row')} recorded after it stopped; there may have been more`);
   return lines.map((line, index) => (index === 0 ? line : `  ${line}`));
 }
 
 function verdictOf({ state, said, missing, expected }: CheckedProcess): string {
-  const recorded = said && `recorded up to ${said.last_sequence} by ${toTime(said.heard_at)}`;
+  const recorded = said && `had recorded ${count(said.last_sequence, 'row')} by ${toTime(said.heard_at)}`;
   switch (state) {
     case 'ended': {
       const [from, to] = expected;
-      const ended = `ended in order with ${count(to, 'row')}`;
+      const ended = `stopped cleanly after ${count(to, 'row')}`;
       if (missing > 0) return `${ended}, ${missing} missing`;
       if (from > to && to > 0) return ended;
-      return `${ended}, ${from > 1 ? `${from} to ${to} ` : ''}all there`;
+      return `${ended}, ${from > 1 ? `${from} to ${to} ` : ''}all found`;
     }
     case 'running':
-      return `is running; ${recorded}`;
+      return `running; ${recorded}`;
     case 'silent':
-      return `was ended by force: what it recorded in its last moments may be missing; ${recorded}`;
+      return `was killed, so what it recorded last may be missing; ${recorded}`;
     case 'unknown':
-      return 'never told when it began or how far it was: only gaps can be seen';
+      return 'never reported its progress, so only gaps can be detected';
   }
 }
 
@@ -114,7 +114,7 @@ export function logCheckToJson(check: LogCheck): string {
 
 const count = (number: number, what: string, plural = 's'): string => `${number} ${what}${number === 1 ? '' : plural}`;
 
-/** Such as `2026-11-21 10:00:07Z`. */
+/** Like `2026-11-21 10:00:07Z`. */
 const toTime = (time: Date): string =>
   time
     .toISOString()

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { platformFields } from '../platform/config.ts';
 
-/** What the commands read from the environment; a command asks for what it needs. */
+/** Variables that the commands read. All are optional here; a command that needs one says so. */
 export const CliConfig = z.object({
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),

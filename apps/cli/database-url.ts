@@ -7,10 +7,10 @@ import { readRuntimeFile } from '../standalone/runtime-file.ts';
 import { CliConfig } from './config.ts';
 
 /**
- * The database that a command works on: DATABASE_URL; else the embedded one of a running `npm start`; else the embedded
- * one of the data directory, started for the time of the command. `close` ends what was started.
- * Throws ConfigurationError when there is none and `mayCreate` is false, so that a command in the wrong directory does
- * not answer for an empty database.
+ * The database that a command uses: DATABASE_URL; otherwise the embedded one of a running `npm start`; otherwise the
+ * embedded one in the data directory, which is started for the command. `close` stops what was started.
+ * Throws ConfigurationError if there is none and `mayCreate` is false. Otherwise a command in the wrong directory would
+ * report on a new, empty database.
  */
 export async function openDatabaseUrl(
   options: { mayCreate: boolean },
@@ -24,7 +24,7 @@ export async function openDatabaseUrl(
   if (running !== undefined) return { url: running.databaseUrl, close: nothing };
   if (!options.mayCreate && !existsSync(path.join(dataDir, 'postgres'))) {
     throw new ConfigurationError(
-      `There is no database in ${dataDir}. Set DATABASE_URL, or SLUICE_DATA_DIR to the data directory of npm start.`,
+      `There is no database in ${dataDir}. Set DATABASE_URL, or set SLUICE_DATA_DIR to the data directory of npm start.`,
     );
   }
   const server = await startEmbeddedPostgres({ dataDir, logger });

@@ -18,10 +18,13 @@ async function readMasterKeys(): Promise<MasterKeys> {
   const file = path.join(path.resolve(config.SLUICE_DATA_DIR), 'master.key');
   const text = config.SLUICE_MASTER_KEY ?? (await readKeyFile(file));
   if (text !== undefined) return parseMasterKeys(text);
-  throw new ConfigurationError(`There is no master key: set SLUICE_MASTER_KEY, or put it into ${file}.`);
+  throw new ConfigurationError(`There is no master key. Set SLUICE_MASTER_KEY, or put the key into ${file}.`);
 }
 
-/** Brings all stored secrets under the newest master key. Throws ConfigurationError when none is that of the database. */
+/**
+ * Encrypts all stored secrets with the newest master key. Throws ConfigurationError if none of the given keys is the one
+ * that the database was set up with.
+ */
 export async function rewrapKeys(
   { connectionString, onProgress }: { connectionString: string; onProgress: (rewrapped: number) => void },
   logger: Logger,
@@ -34,16 +37,16 @@ export async function rewrapKeys(
   });
 }
 
-/** What came of a rewrap in words, one line each. */
+/** The result of a rewrap as text, one line each. */
 export function describeRewrap({ rewrapped, left }: RewrapReport): string[] {
-  const lines = [`${rewrapped} secrets rewrapped`];
+  const lines = [`${rewrapped} secrets encrypted with the newest master key`];
   const rest = Object.entries(left).map(([id, count]) => `  ${count} need the master key with the id ${id}`);
   return rest.length === 0
-    ? [...lines, 'done: every secret is under the newest master key; older ones can be removed from SLUICE_MASTER_KEY']
-    : [...lines, 'not done: some secrets are still under another key, which SLUICE_MASTER_KEY has to hold:', ...rest];
+    ? [...lines, 'done: all secrets use the newest master key; you can remove older ones from SLUICE_MASTER_KEY']
+    : [...lines, 'not done: some secrets need a key that is missing from SLUICE_MASTER_KEY:', ...rest];
 }
 
-/** Makes an admin key for a workspace (id or name; null: the only one), for whoever may use the database. */
+/** Creates an admin key for a workspace, given by id or name; null means the only one. */
 export async function makeAdminKey(
   { connectionString, workspace, name }: { connectionString: string; workspace: string | null; name: string },
   logger: Logger,

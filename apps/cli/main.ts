@@ -11,23 +11,22 @@ import { openDatabaseUrl } from './database-url.ts';
 import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
 
-// stdout is for results, stderr for progress and problems. Exit codes: 0 done or equal, 1 failed or different, 2 wrong
-// usage.
+// Results go to stdout, progress and problems to stderr. Exit codes: 0 done or equal, 1 failed or different, 2 wrong usage.
 const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
 limitHeapGrowth();
-process.stdout.on('error', () => process.exit(1)); // its reader is gone, as in `sluice … | head`
+process.stdout.on('error', () => process.exit(1)); // the reader has gone away, as in `sluice … | head`
 
 const program = new Command('sluice')
   .description(
-    'Sluice on the command line. Works on the database of DATABASE_URL, of a running npm start, or of the data directory.',
+    'Commands for operators. They use the database in DATABASE_URL, or else the embedded one of the data directory.',
   )
   .showHelpAfterError()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
 
 program
   .command('migrate')
-  .description('bring the database to the newest migration, making the embedded one if there is none')
-  .option('--json', 'print {"applied": [names]}')
+  .description('apply all pending migrations; creates the embedded database if there is none')
+  .option('--json', 'print {"applied": [names]} instead')
   .action(async ({ json = false }: { json?: boolean }) => {
     await withDatabase({ mayCreate: true }, async (connectionString) => {
       const applied = await migrate({ connectionString, logger });
@@ -38,9 +37,9 @@ program
 
 program
   .command('rebuild')
-  .description('fold the event log into the read models, while the platform runs or not')
-  .option('--check', 'only compare: say equal, or name the first difference and exit 1')
-  .option('--json', 'print the report as one JSON object')
+  .description('rebuild the tables that the API reads from the event log; works while Sluice runs')
+  .option('--check', 'only compare them; exit with status 1 and show the first difference if they differ')
+  .option('--json', 'print the report as one JSON object instead')
   .action(async ({ check = false, json = false }: { check?: boolean; json?: boolean }) => {
     await withDatabase({ mayCreate: false }, async (connectionString) => {
       const report = await rebuild({ connectionString, check, onProgress: showEvents }, logger);
@@ -52,10 +51,10 @@ program
 
 program
   .command('logs')
-  .description('the request log: whether every row that a process recorded is there')
-  .requiredOption('--check', 'tell for each process which rows are there; exit 1 when rows are missing')
-  .option('--since <date>', 'read this day (UTC, YYYY-MM-DD) and later ones only', toDay)
-  .option('--json', 'print the result as one JSON object')
+  .description('check that the request log has every row that a process recorded')
+  .requiredOption('--check', 'list which rows of each process are there; exit with status 1 if any are missing')
+  .option('--since <date>', 'check only this day (UTC, YYYY-MM-DD) and later', toDay)
+  .option('--json', 'print the result as one JSON object instead')
   .action(async ({ since, json = false }: { since?: string; json?: boolean }) => {
     await withDatabase({ mayCreate: false }, async (connectionString) => {
       const check = await checkLogs({ connectionString, since, onDay: showProgress }, logger);
@@ -65,12 +64,12 @@ program
     });
   });
 
-const keys = program.command('keys').description('the master key, and admin keys');
+const keys = program.command('keys').description('replace the master key, or create an admin key');
 
 keys
   .command('rewrap')
-  .description('bring all stored secrets under the newest master key, while the platform runs or not; may be repeated')
-  .option('--json', 'print the result as one JSON object')
+  .description('encrypt all stored secrets with the newest master key; works while Sluice runs and can be repeated')
+  .option('--json', 'print the result as one JSON object instead')
   .action(async ({ json = false }: { json?: boolean }) => {
     await withDatabase({ mayCreate: false }, async (connectionString) => {
       const onProgress = (rewrapped: number): void => showProgress(`${rewrapped} secrets`);
@@ -83,10 +82,10 @@ keys
 
 keys
   .command('create-admin')
-  .description('make a new admin key, for when the last one is lost; it is printed this once')
-  .option('--workspace <id>', 'id or name; needed when there are several')
-  .option('--name <name>', 'what the key is called', 'admin')
-  .option('--json', 'print {"id", "workspace_id", "key"}')
+  .description('create an admin key, in case you lost yours, and print it, only once')
+  .option('--workspace <id>', 'id or name of the workspace; required if there are several')
+  .option('--name <name>', 'name of the key', 'admin')
+  .option('--json', 'print {"id", "workspace_id", "key"} instead')
   .action(async ({ workspace, name, json = false }: { workspace?: string; name: string; json?: boolean }) => {
     await withDatabase({ mayCreate: false }, async (connectionString) => {
       const made = await makeAdminKey({ connectionString, workspace: workspace ?? null, name }, logger);
@@ -97,9 +96,9 @@ keys
 
 program
   .command('providers')
-  .description('what each provider can, where it is, and which settings it knows')
+  .description('list what each provider supports; with an option also its address and settings')
   .option('--markdown', 'print docs/providers.md')
-  .option('--json', 'print one JSON object a line')
+  .option('--json', 'print one JSON object per line')
   .action(({ markdown = false, json = false }: { markdown?: boolean; json?: boolean }) => {
     const described = providerIds.flatMap((id) => {
       const provider = findProvider(id);
@@ -109,8 +108,8 @@ program
     else if (json) for (const each of described) print(JSON.stringify(each));
     else {
       for (const { id, operations, areas } of described) {
-        const can = Object.entries({ ...operations, ...areas }).filter(([, form]) => form !== 'cannot');
-        print(`${id.padEnd(18)} ${can.map(([name, form]) => `${name} (${form})`).join(', ')}`);
+        const supported = Object.entries({ ...operations, ...areas }).filter(([, form]) => form !== 'not supported');
+        print(`${id.padEnd(18)} ${supported.map(([name, form]) => `${name} (${form})`).join(', ')}`);
       }
     }
   });
@@ -129,12 +128,12 @@ function clearProgress(): void {
   if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
 }
 
-/** Throws InvalidArgumentError when the text is no day of the calendar. */
+/** Throws InvalidArgumentError if the text is not a calendar day. */
 function toDay(text: string): string {
   const isDay = /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(Date.parse(text));
-  // 30 February is read as 2 March.
+  // Date.parse takes 30 February for 2 March.
   if (isDay && new Date(text).toISOString().startsWith(text)) return text;
-  throw new InvalidArgumentError('It must be a day such as 2026-11-21.');
+  throw new InvalidArgumentError('It must be a date like 2026-11-21.');
 }
 
 async function withDatabase(

@@ -5,9 +5,9 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 
 /**
- * One connection for work that reads whole tables, without the time limits that protect the live path; closed when the
- * work is over. Throws ConfigurationError when the database lacks migrations, or needs a newer release: its tables are
- * not the ones that are read.
+ * Runs `work` with a pool of one connection, which has no statement timeout because the work reads whole tables.
+ * Throws ConfigurationError if migrations are pending or the database needs a newer release: its tables would not be the
+ * ones that this code reads.
  */
 export async function withMigratedPool<Result>(
   options: { connectionString: string; applicationName: string },
@@ -20,13 +20,11 @@ export async function withMigratedPool<Result>(
     const db = createDatabase(pool);
     const required = await missingRequirement(db);
     if (required !== null) {
-      throw new ConfigurationError(`The database needs a newer release than this one, with the migration ${required}.`);
+      throw new ConfigurationError(`The database needs a newer release of Sluice, one that has migration ${required}.`);
     }
     const pending = await pendingMigrations(db);
     if (pending.length > 0) {
-      throw new ConfigurationError(
-        `The database lacks migrations (${pending.join(', ')}). Run: npm run sluice -- migrate`,
-      );
+      throw new ConfigurationError(`Migrations are pending (${pending.join(', ')}). Run: npm run sluice -- migrate`);
     }
     return await work(pool);
   } finally {

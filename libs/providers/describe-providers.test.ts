@@ -10,12 +10,12 @@ const described = providerIds.flatMap((id) => {
   return provider ? [describeProvider(provider)] : [];
 });
 
-test('docs/providers.md is what the code says (npm run sluice -- providers --markdown > docs/providers.md)', () => {
+test('docs/providers.md matches the code (npm run sluice -- providers --markdown > docs/providers.md)', () => {
   const committed = readFileSync(new URL('../../docs/providers.md', import.meta.url), 'utf8');
   expect(committed).toBe(providersToMarkdown(described));
 });
 
-test('forms are told from the adapters', () => {
+test('operations are described from the adapters', () => {
   const forms = Object.fromEntries(described.map(({ id, operations }) => [id, operations]));
   expect(forms['openai']).toEqual({
     chat: 'pass-through',
@@ -25,15 +25,15 @@ test('forms are told from the adapters', () => {
   });
   expect(forms['cohere']).toEqual({
     chat: 'transformed',
-    completions: 'cannot',
+    completions: 'not supported',
     embeddings: 'transformed',
     models: 'transformed',
   });
-  expect(forms['mistral']).toMatchObject({ chat: 'pass-through', completions: 'cannot' });
+  expect(forms['mistral']).toMatchObject({ chat: 'pass-through', completions: 'not supported' });
   expect(forms['azure']).toMatchObject({ chat: 'pass-through', embeddings: 'pass-through' });
 });
 
-test('areas that are forwarded whole, and fine-tuning, are told from the adapters', () => {
+test('pass-through areas and fine-tuning are described from the adapters', () => {
   const areas = Object.fromEntries(described.map(({ id, areas: forms }) => [id, forms]));
   expect(areas['openai']).toEqual({
     moderations: 'pass-through',
@@ -41,14 +41,14 @@ test('areas that are forwarded whole, and fine-tuning, are told from the adapter
     audio: 'pass-through',
     responses: 'pass-through',
     conversations: 'pass-through',
-    rerank: 'cannot',
+    rerank: 'not supported',
     assistants: 'pass-through',
     threads: 'pass-through',
     vector_stores: 'pass-through',
     fine_tuning: 'transformed',
   });
-  expect(areas['groq']).toMatchObject({ audio: 'pass-through', images: 'cannot', fine_tuning: 'cannot' });
-  expect(new Set(Object.values(areas['anthropic'] ?? {}))).toEqual(new Set(['cannot']));
+  expect(areas['groq']).toMatchObject({ audio: 'pass-through', images: 'not supported', fine_tuning: 'not supported' });
+  expect(new Set(Object.values(areas['anthropic'] ?? {}))).toEqual(new Set(['not supported']));
 });
 
 test('a place that is written down is where the adapter is', () => {

@@ -1,33 +1,33 @@
 import { providerPlaces } from './provider-places.ts';
 import { relayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
 
-export type OperationForm = 'pass-through' | 'transformed' | 'cannot';
-/** Operations with a route of their own; those of areas are told with their area. */
+export type OperationForm = 'pass-through' | 'transformed' | 'not supported';
+/** Operations with a route of their own; pass-through operations are described by their area. */
 type OwnOperation = Extract<Operation, 'chat' | 'completions' | 'embeddings' | 'models'>;
 type AreaName = RelayArea | 'fine_tuning';
 
 export type ProviderDescription = {
   id: string;
   operations: Readonly<Record<OwnOperation, OperationForm>>;
-  /** Of everything but completions: areas are forwarded whole, or not at all; fine-tuning jobs are our own. */
+  /** Pass-through areas are forwarded unchanged or not at all; fine-tuning jobs are Sluice's own. */
   areas: Readonly<Record<AreaName, OperationForm>>;
-  /** With the names of settings in braces; null: the caller names a host. */
+  /** With the names of settings in braces. Null if the virtual key has to give a `custom_host`. */
   address: string | null;
-  /** Beside `key` and `custom_host`; a question mark behind those that may be left out. */
+  /** Besides `key` and `custom_host`; optional ones end with a question mark. */
   settings: readonly string[];
   differences: readonly string[];
-  /** For some of its models, or for all: a JSON object without a schema is asked for in words. */
+  /** Some or all of its models have no JSON mode without a schema, so the gateway adds an instruction. */
   asksForJsonInWords: boolean;
 };
 
 const operationNames: readonly OwnOperation[] = ['chat', 'completions', 'embeddings', 'models'];
 const areaNames: readonly AreaName[] = [...relayAreas, 'fine_tuning'];
 
-/** What a provider can, and where it is, as its adapter says it. */
+/** What a provider supports and where it is reached, read from its adapter. */
 export function describeProvider(provider: Provider): ProviderDescription {
   const formOf = (operation: OwnOperation): OperationForm => {
     const translation = provider.operations[operation];
-    if (!translation) return 'cannot';
+    if (!translation) return 'not supported';
     return translation.passThrough ? 'pass-through' : 'transformed';
   };
   const place = providerPlaces[provider.id];
@@ -51,11 +51,11 @@ export function describeProvider(provider: Provider): ProviderDescription {
 }
 
 function areaFormOf({ relay, fineTuning }: Provider, area: AreaName): OperationForm {
-  if (area === 'fine_tuning') return fineTuning ? 'transformed' : 'cannot';
-  return relay?.areas.includes(area) ? 'pass-through' : 'cannot';
+  if (area === 'fine_tuning') return fineTuning ? 'transformed' : 'not supported';
+  return relay?.areas.includes(area) ? 'pass-through' : 'not supported';
 }
 
-/** docs/providers.md, whole. */
+/** The whole of docs/providers.md. */
 export function providersToMarkdown(providers: readonly ProviderDescription[]): string {
   const code = (texts: readonly string[]): string => texts.map((text) => `\`${text}\``).join(', ') || '-';
   const operations = table(
@@ -86,50 +86,50 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     '<!-- Made by `npm run sluice -- providers --markdown > docs/providers.md`; a test compares it with the code. -->',
     '## Operations',
     [
-      '- **pass-through**: the client’s bytes go out and the provider’s bytes come back; only what is named below, or what a',
-      '  config edits, is changed in place.',
-      '- **transformed**: request, answer, stream and errors are translated. Parameters that the provider cannot take are',
-      '  named in `x-gateway-dropped-params`, or refused where that is asked for.',
-      '  Parameters of the provider’s own pass under their names: `stream_function_call_arguments: true` has Gemini 3 on',
-      '  `vertex` stream the arguments of tool calls piece by piece.',
-      '- **cannot**: answered with 400 `unsupported_operation` before anything is sent.',
+      '- **pass-through**: the request is forwarded byte for byte, and so is the answer. Only the differences listed below,',
+      '  and what a config edits, are changed.',
+      '- **transformed**: request, answer, stream and errors are translated. Parameters that the provider does not support are',
+      '  dropped and listed in `x-gateway-dropped-params`, or rejected if the config says so (`unsupported_params`).',
+      '  Parameters that only the provider has keep their names: with `stream_function_call_arguments: true`, Gemini 3 on',
+      '  `vertex` streams the arguments of tool calls piece by piece.',
+      '- **not supported**: rejected with 400 `unsupported_operation` before anything is sent.',
     ].join('\n'),
     operations,
     '## Other areas',
     [
-      'All of an area’s operations (`GET /openapi.json` lists them) go to one provider, whole: no config but its first target,',
-      'no cache, no retries. Fine-tuning jobs are Sluice’s own: it uploads their files, creates and follows them at the',
-      'provider, and keeps events, checkpoints and result files. Files and batches are Sluice’s own too, and a batch runs on',
-      'every provider that has its endpoint: for `/v1/responses`, `/v1/moderations` and `/v1/images/generations` that is the',
-      'area, and such lines have retries and a config’s targets like all others.',
+      'All operations of an area (`GET /openapi.json` lists them) are forwarded unchanged to one provider, without cache and',
+      'retries; of a config only the first target is used. Fine-tuning jobs are managed by Sluice: it uploads their files,',
+      'creates and polls the jobs at the provider, and stores events, checkpoints and result files. Files and batches are',
+      'managed by Sluice too, and a batch runs on every provider that supports its endpoint. Batch lines for `/v1/responses`,',
+      '`/v1/moderations` and `/v1/images/generations` need the area, and have retries and all targets of a config.',
     ].join('\n'),
     areas,
     '## JSON answers',
     [
-      '`response_format` goes to the provider’s own JSON mode. There is none for `json_object`, an object of any shape, at',
-      `${code(inWords)} (of \`vertex\`: its Claude models). There the model is told to`,
-      'answer with a single JSON object and nothing else, behind all other instructions, and the answer is checked:',
+      '`response_format` uses the provider’s own JSON mode. For `json_object`, an object of any shape, these have none:',
+      `${code(inWords)} (\`vertex\`: only its Claude models). With them, an instruction`,
+      'to answer with a single JSON object and nothing else is added after all others, and the answer is checked:',
     ].join('\n'),
     [
-      '- A finished answer must be a JSON object (1 MiB at most); white space and one Markdown fence around it are taken away.',
-      '  Any other ends the call with 502 `json_object_not_met` (a line of a batch: in the error file); its tokens count. The',
-      '  `retry` of a config asks again where 502 is among its statuses, and a fallback goes on; nothing else does, since every',
-      '  attempt is paid for. No circuit breaker counts it.',
-      '- What passes as the model said it: an answer cut off by its limit of tokens, a refusal, and calls of tools.',
-      '- A stream is asked for whole and comes in one piece, so that none begins with prose.',
+      '- A finished answer must be a JSON object of at most 1 MiB; white space and one Markdown fence around it are removed.',
+      '  Any other answer fails the call with 502 `json_object_not_met` (a batch line goes to the error file); its tokens are',
+      '  counted. It is retried only by a config whose `retry` lists 502, or by a fallback, because every attempt costs money.',
+      '  Circuit breakers do not count it.',
+      '- These pass unchecked: an answer that was cut off by the token limit, a refusal, and tool calls.',
+      '- A stream is requested as a whole and sent in one piece, because it could begin with prose.',
     ].join('\n'),
     [
-      '`json_schema` is always the provider’s own; models that have none for it refuse it (400). Without a `schema` it is',
-      '`json_object`. What a provider cannot combine (Gemini’s older models and Cohere: JSON mode and tools; Perplexity:',
-      '`json_object` at all) it refuses itself. Gemini’s JSON may be a list where no schema says otherwise. OpenAI and Azure want',
-      'the word “JSON” in a message, and Cohere’s models need it.',
+      '`json_schema` always uses the provider’s own JSON mode; models without one reject it (400). Without a `schema` it means',
+      '`json_object`. Combinations that a provider does not support (JSON mode with tools: Cohere and older Gemini models;',
+      '`json_object`: Perplexity) are rejected by the provider. Gemini may answer with a list unless a schema rules it out.',
+      'OpenAI and Azure require the word “JSON” in a message, and Cohere’s models need it too.',
     ].join('\n'),
     '## Addresses and settings',
-    'A `custom_host` replaces the base address, its folder included. Settings are members of a virtual key, beside its `key`;\n' +
-      'those with a question mark may be left out. A setting of another provider is refused.',
+    'A `custom_host` replaces the whole base address, including its path. Settings are members of a virtual key, next to its\n' +
+      '`key`; those with a question mark are optional. A setting of another provider is rejected.',
     places,
-    '## Where a dialect differs from OpenAI’s',
-    'Pass-through all the same: bytes are changed only in requests and chunks that hold one of these words.',
+    '## Differences from the OpenAI API',
+    'Calls to these providers are pass-through. Only requests and chunks that contain one of these members are changed.',
     differences,
     '',
   ]
@@ -137,7 +137,7 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     .replace(/\n+$/, '\n');
 }
 
-/** Columns padded, as the formatter has them. */
+/** A Markdown table whose columns are padded as the formatter does it. */
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = head.map((name, column) => Math.max(name.length, 3, ...rows.map((row) => row[column]?.length ?? 0)));
   const line = (cells: readonly string[]): string =>

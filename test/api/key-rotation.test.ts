@@ -99,7 +99,7 @@ test('the master key is replaced while calls are served, and none of them fails'
   await Promise.all([...callers, writer]);
   expect(statuses.filter((status) => status !== 200)).toEqual([]);
   expect([told.code, told.stderr]).toEqual([0, '']);
-  expect(told.stdout).toMatch(/^\d+ secrets rewrapped\ndone: /);
+  expect(told.stdout).toMatch(/^\d+ secrets encrypted with the newest master key\ndone: /);
 
   const again = await command(next, 'rewrap', '--json');
   expect(JSON.parse(again.stdout)).toEqual({ rewrapped: 0, left: {} });

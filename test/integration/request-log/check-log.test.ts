@@ -82,9 +82,9 @@ test('after an orderly stop every row is there, and the command says so', async 
   const { code, stdout } = await runCommand();
   expect(code).toBe(0);
   expect(stdout).toContain(`api ${log.processId}, `);
-  expect(stdout).toContain(': ended in order with 100 rows, all there\n');
+  expect(stdout).toContain(': stopped cleanly after 100 rows, all found\n');
   expect(stdout).toMatch(
-    /\n100 rows of 1 process in \d days from .+; 1 more process recorded nothing\ncomplete: .+\n$/,
+    /\nchecked 100 rows of 1 process in \d days, from .+; 1 more process recorded nothing\ncomplete: .+\n$/,
   );
 });
 
@@ -111,7 +111,9 @@ test('rows that were deleted show as gaps, with exit status 1', async () => {
   });
   const text = await runCommand();
   expect(text.code).toBe(1);
-  expect(text.stdout).toContain(': ended in order with 100 rows, 5 missing\n  missing: 5 rows: 1, 40, 50 to 51, 100\n');
+  expect(text.stdout).toContain(
+    ': stopped cleanly after 100 rows, 5 missing\n  missing: 5 rows: 1, 40, 50 to 51, 100\n',
+  );
   expect(text.stdout).toMatch(/\nincomplete: 5 rows missing\n$/);
   expect((await told()).json).toMatchObject({
     complete: false,
@@ -150,10 +152,10 @@ test('a process that is killed leaves rows that were recorded and are not there'
   const { code, stdout } = await told();
   expect(code).toBe(1);
   expect(stdout).toMatch(
-    /worker .+: was ended by force: what it recorded in its last moments may be missing; recorded up to 133 by .+Z\n/,
+    /worker .+: was killed, so what it recorded last may be missing; had recorded 133 rows by .+Z\n/,
   );
-  expect(stdout).toContain('  rows 1 to 128 there\n  missing: 5 rows: 129 to 133\n');
-  expect(stdout).toMatch(/\nnot known: the last rows of 1 process that did not end in order\n$/);
+  expect(stdout).toContain('  rows 1 to 128 found\n  missing: 5 rows: 129 to 133\n');
+  expect(stdout).toMatch(/\nunknown: the last rows of 1 process that did not stop cleanly\n$/);
 });
 
 test('a process that is running has no missing rows, and the command says how far it is', async () => {
@@ -162,8 +164,8 @@ test('a process that is running has no missing rows, and the command says how fa
   record(log, 70);
   await log.flush();
   const { code, stdout } = await told();
-  expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining(': is running; recorded up to ') });
-  expect(stdout).toContain('  rows 1 to 70 there, without a gap\n');
+  expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining(': running; had recorded ') });
+  expect(stdout).toContain('  rows 1 to 70 found, without gaps\n');
   await remove(log, 7);
   expect((await check()).processes).toMatchObject([{ state: 'running', missing: 1, gaps: [[7, 7]] }]);
   await log.stop?.();
@@ -181,7 +183,7 @@ test('rows that Postgres refused are missing, and told of', async () => {
   ]);
   const { code, stdout } = await told();
   expect(code).toBe(1);
-  expect(stdout).toContain('  missing: 1 row: 11\n  1 row refused by Postgres, or given up at its end');
+  expect(stdout).toContain('  missing: 1 row: 11\n  1 row rejected by Postgres or not written before it stopped');
 });
 
 test('rows of a process that never said a word are compared among each other', async () => {
@@ -232,7 +234,7 @@ describe('over several days', () => {
     });
     const { code, stdout } = await told();
     expect(code).toBe(0);
-    expect(stdout).toContain(': ended in order with 20 rows, 11 to 20 all there\n  rows 1 to 10 are from before ');
+    expect(stdout).toContain(': stopped cleanly after 20 rows, 11 to 20 all found\n  rows 1 to 10 are older than ');
     await remove(log, 11, 20);
     expect((await check()).processes).toMatchObject([
       {
