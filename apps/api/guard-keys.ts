@@ -16,7 +16,7 @@ type Deps = {
   config: Pick<ApiConfig, 'SLUICE_TRUSTED_PROXIES' | 'SLUICE_WRONG_KEYS_PER_MINUTE'>;
   snapshot: AccessSnapshot;
   eventLog: EventLog;
-  /** The database's: keys expire by it. */
+  /** The clock of the database, which decides when a key expires. */
   clock: Clock;
   registry: Registry;
   logger: Logger;
@@ -26,25 +26,28 @@ export type KeyGuard = {
   authenticate: Authenticate<IncomingMessage>;
   /** For `createHttpApp`. */
   onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
-  /** Writes the audit trail of what was refused. */
+  /** Records refused requests as events. */
   refusals: RefusalLog;
 };
 
-/** Who may call: keys, with wrong ones slowed by address and counted, and a trail of what known keys were refused. */
+/**
+ * Authenticates requests. Addresses that send many wrong keys are slowed down; what a known key was not allowed to do is
+ * recorded as an event of that key.
+ */
 export function createKeyGuard({ config, snapshot, eventLog, clock, registry, logger }: Deps): KeyGuard {
   const registers = [registry];
   const addressOf = createClientAddress(config.SLUICE_TRUSTED_PROXIES);
   const wrongKeys = createWrongKeyLimit(config.SLUICE_WRONG_KEYS_PER_MINUTE, () => performance.now());
   const failures = new Counter({
     name: 'sluice_authentication_failures_total',
-    help: 'Requests without a usable key; slowed: refused unread, because too many wrong ones came from their address.',
+    help: 'Requests refused because they had no valid key, by reason; slowed: not checked, after too many wrong keys of the address.',
     labelNames: ['reason'],
     registers,
   });
   const refusals = createRefusalLog({ eventLog, logger, now: Date.now });
   const unrecorded: Gauge = new Gauge({
     name: 'sluice_refusals_unrecorded',
-    help: 'Refused requests that the audit trail lacks, because too many different ones came in a minute.',
+    help: 'Refused requests that were not recorded as events because there were too many different ones, since the start.',
     registers,
     collect: () => unrecorded.set(refusals.dropped()),
   });

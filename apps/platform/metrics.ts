@@ -4,73 +4,114 @@ import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
 
 /**
- * The state of what both processes are made of, read when Prometheus asks. Values of the database are those of the last
- * time that it answered, and absent before the first; /metrics itself always answers, within little more than a second.
+ * Registers the metrics of the parts that both processes have; they are read when Prometheus asks. What is read from the
+ * database is its last known value while the database does not answer, and absent before its first answer, so that
+ * /metrics always answers within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
   const { db, queue, forwarder, egress, requestLog, pool, traffic, responseCache, memory } = platform;
   const registers = [registry];
-  gauge('sluice_forwarding_open_calls', 'Calls to providers under way.', () => forwarder.counters().openCalls);
-  gauge('sluice_forwarding_open_streams', 'Of these, streams.', () => forwarder.counters().openStreams);
+  gauge(
+    'sluice_forwarding_open_calls',
+    'Number of calls to providers in flight in this process.',
+    () => forwarder.counters().openCalls,
+  );
+  gauge(
+    'sluice_forwarding_open_streams',
+    'Number of streamed calls to providers in flight in this process.',
+    () => forwarder.counters().openStreams,
+  );
   gauge(
     'sluice_forwarding_waiting_retries',
-    'Calls that wait for their next attempt.',
+    'Number of calls in this process that wait for their next attempt.',
     () => forwarder.counters().waitingRetries,
   );
-  gauge('sluice_egress_sockets', 'Open connections to providers.', () => egress.stats().sockets);
+  gauge(
+    'sluice_egress_sockets',
+    'Number of open connections from this process to providers.',
+    () => egress.stats().sockets,
+  );
   gauge(
     'sluice_egress_destinations_refused',
-    'Connections refused because of their address, since the start.',
+    'Connections that this process refused because their address is not allowed (SLUICE_EGRESS_ALLOW), since its start.',
     () => egress.stats().destinationsRefused,
   );
-  gauge('sluice_egress_origins', 'Origins of providers with an open connection.', () => egress.stats().origins);
+  gauge(
+    'sluice_egress_origins',
+    'Number of provider origins (scheme, host and port) to which this process has open connections.',
+    () => egress.stats().origins,
+  );
   gauge(
     'sluice_egress_calls_refused',
-    'Calls beyond the share of connections of their workspace, since the start.',
+    'Calls that this process refused because their workspace used its share of SLUICE_CONNECTIONS, since its start.',
     () => egress.stats().callsRefused,
   );
   gauge(
     'sluice_egress_calls_resent',
-    'Calls sent once more because the provider had closed their idle connection, since the start.',
+    'Calls that this process sent again because the provider had closed the idle connection, since its start.',
     () => egress.stats().callsResent,
   );
   gauge(
     'sluice_request_log_waiting_rows',
-    'Rows of the request log that are not in the database.',
+    'Number of request-log rows that this process has not yet written to the database.',
     () => requestLog.stats().waitingRows,
   );
-  gauge('sluice_request_log_kept_rows', 'Of those, the rows that wait on the disk.', () => requestLog.stats().keptRows);
+  gauge(
+    'sluice_request_log_kept_rows',
+    'Number of request-log rows that wait in a file on disk because the database is unavailable.',
+    () => requestLog.stats().keptRows,
+  );
   gauge(
     'sluice_request_log_lost_rows',
-    'Rows of the request log that were given up, since the start.',
+    'Request-log rows that this process could not write and gave up, since its start.',
     () => requestLog.stats().lostRows,
   );
   gauge(
     'sluice_memory_held_bytes',
-    'What bodies, parsed values, answers, lines and results under way are counted as.',
+    'Bytes of the memory budget in use for bodies, parsed values, answers, lines and results in this process.',
     () => memory.stats().heldBytes,
   );
-  gauge('sluice_memory_max_bytes', 'What they may take together.', () => memory.stats().bytesMax);
-  gauge('sluice_memory_waiting', 'Answers and lines that wait for memory.', () => memory.stats().waiting);
-  gauge('sluice_database_connections', 'Connections of the pool.', () => pool.totalCount);
-  gauge('sluice_database_waiting', 'Callers that wait for a connection of the pool.', () => pool.waitingCount);
+  gauge(
+    'sluice_memory_max_bytes',
+    'Bytes of the memory budget of this process (SLUICE_MEMORY_MAX).',
+    () => memory.stats().bytesMax,
+  );
+  gauge(
+    'sluice_memory_waiting',
+    'Number of answers and lines that wait for room in the memory budget of this process.',
+    () => memory.stats().waiting,
+  );
+  gauge(
+    'sluice_database_connections',
+    'Number of open database connections in the pool of this process.',
+    () => pool.totalCount,
+  );
+  gauge(
+    'sluice_database_waiting',
+    'Number of queries and transactions in this process that wait for a database connection.',
+    () => pool.waitingCount,
+  );
   const lag = databaseRead(() => closedLagSeconds(db));
-  gauge('sluice_event_log_lag_seconds', 'Age of the oldest event that subscribers cannot read yet.', lag);
+  gauge(
+    'sluice_event_log_lag_seconds',
+    'Age in seconds of the oldest event that subscribers cannot read yet because an older transaction is open.',
+    lag,
+  );
   gauge(
     'sluice_provider_paused',
-    'Credentials and models that a provider asked not to call for a while.',
+    'Number of pairs of credential and model that this process does not call until a rate limit of the provider ends.',
     () => traffic.stats().paused,
   );
   labelled(
     'sluice_provider_queue',
-    'Calls with a place at their provider, and calls that wait for one.',
+    'Number of calls in this process: in flight at a provider, or waiting for their credential to be free (live, background).',
     'what',
     () => {
       const { inFlight, waitingLive, waitingBackground } = traffic.stats();
       return { in_flight: inFlight, waiting_live: waitingLive, waiting_background: waitingBackground };
     },
   );
-  labelled('sluice_response_cache', 'The response cache of this process, since the start.', 'what', () => {
+  labelled('sluice_response_cache', responseCacheHelp, 'what', () => {
     const { hits, misses, memoryBytes, memoryEntries, waitingRows, droppedRows } = responseCache.stats();
     return {
       hits,
@@ -81,11 +122,10 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
       dropped_rows: droppedRows,
     };
   });
-  // Providers are few; a series for each key and model would be as many as callers care to name. GET /v1/admin/circuits
-  // names them.
+  // One series per provider. One per credential and model would have no bound; GET /v1/admin/circuits lists those.
   const circuits: Gauge = new Gauge({
     name: 'gateway_provider_circuit_state',
-    help: 'Circuit breakers of credentials and models by state, as this process sees them.',
+    help: 'Number of circuits (one per credential, model and breaker config) in each state, as this process sees them.',
     labelNames: ['provider', 'state'],
     registers,
     collect() {
@@ -97,7 +137,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   const readDepths = databaseRead(() => queue.depths());
   const jobs = new Gauge({
     name: 'sluice_queue_jobs',
-    help: 'Jobs by queue and state, as of the last monitor pass.',
+    help: 'Number of jobs in each queue by state (ready, active, deferred), as counted by the last monitor pass.',
     labelNames: ['queue', 'state'],
     registers,
     async collect() {
@@ -120,7 +160,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   );
   const fineTuningJobs: Gauge = new Gauge({
     name: 'sluice_fine_tuning_jobs',
-    help: 'Fine-tuning jobs by status.',
+    help: 'Number of fine-tuning jobs in the database by status.',
     labelNames: ['status'],
     registers,
     async collect() {
@@ -156,7 +196,11 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   }
 }
 
-/** What is read from the database for /metrics: once a second at most, and waited for a second at most. */
+const responseCacheHelp =
+  'Response cache of this process: hits, misses and dropped_rows since its start; ' +
+  'memory_bytes, memory_entries and waiting_rows (not yet written to the database) now.';
+
+/** A read for /metrics: at most one query per second, and at most one second of waiting for it. */
 function databaseRead<Value>(read: () => Promise<Value>): () => Promise<Value | undefined> {
   const bounded = createBoundedRead(read, { everyMs: 1_000, waitMs: 1_000 });
   return async () => (await bounded()).value;

@@ -11,19 +11,19 @@ import { registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 
 export type WorkerOperations = {
-  /** Listens; the first part, so that a probe sees a worker that waits for its database alive. */
+  /** Opens the port. It is the first part to start, so that a liveness probe passes while the worker waits for its database. */
   listener: Part;
-  /** Tells that the worker is ready while it runs; the last part. */
+  /** Reports the worker as ready. It is the last part to start. */
   readiness: Part;
-  /** Counts a line whose call is over. */
+  /** Counts a line whose call has ended. */
   countLine: (outcome: 'succeeded' | 'failed') => void;
 };
 
-/** The worker's own /health and /metrics, where a port is given for them. It serves nothing else. */
+/** The worker's /health and /metrics, if a port is configured. The worker serves nothing else. */
 export function createWorkerOperations(deps: {
   platform: Platform;
   slots: Slots;
-  /** Of the ranges of chunks. */
+  /** The budget for the byte ranges of chunks. */
   ranges: MemoryBudget;
   chunksActive: () => number;
   waits: Pick<LineWaits, 'counts'>;
@@ -37,13 +37,13 @@ export function createWorkerOperations(deps: {
   registerPlatformMetrics(metrics.registry, platform);
   const lines = new Counter({
     name: 'sluice_batch_lines_total',
-    help: 'Batch lines called.',
+    help: 'Batch lines whose call has ended in this worker, by outcome (succeeded, failed).',
     labelNames: ['outcome'],
     registers,
   });
   const inFlight: Gauge = new Gauge({
     name: 'sluice_worker_in_flight',
-    help: 'What is in flight: calls, bytes of lines, answers and results, and lines that wait for a call.',
+    help: 'Batch work in this worker: calls in flight, bytes held for lines, answers and results, and lines waiting for a permit.',
     labelNames: ['what'],
     registers,
     collect() {
@@ -53,7 +53,7 @@ export function createWorkerOperations(deps: {
   });
   const chunks: Gauge = new Gauge({
     name: 'sluice_worker_chunks',
-    help: 'Chunks that are worked on, the bytes of their ranges, and chunks that wait for room in memory.',
+    help: 'Chunks in this worker: active ones, bytes of their ranges of input files, and chunks waiting for room for theirs.',
     labelNames: ['what'],
     registers,
     collect() {
@@ -64,7 +64,7 @@ export function createWorkerOperations(deps: {
   });
   const waiting: Gauge = new Gauge({
     name: 'sluice_batch_lines_waiting',
-    help: 'Batch lines that wait, without a place among the calls, by what they wait for.',
+    help: 'Number of batch lines in this worker that wait and hold no permit, by the reason for the wait.',
     labelNames: ['reason'],
     registers,
     collect() {

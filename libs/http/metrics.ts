@@ -2,7 +2,7 @@ import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { RequestEnd } from './create-http-app.ts';
 
 export type HttpMetrics = {
-  /** Other parts of the process add their own metrics here. */
+  /** Where other parts of the process register their metrics. */
   readonly registry: Registry;
   /** For `createHttpApp({ observe })`. */
   observeRequest: (end: RequestEnd) => void;
@@ -12,25 +12,25 @@ export type HttpMetrics = {
 
 type Child = ReturnType<Histogram['labels']>;
 
-// From a cache hit to the longest wait for a model, in seconds.
+// Seconds, from a cache hit to the longest wait for a model.
 const durationBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
 /**
- * The metrics of one process: request durations by method, route template and status class (never by raw path: that
- * would be unbounded), and the defaults of prom-client, among them `nodejs_eventloop_lag_p99_seconds`.
+ * The metrics of one process: request durations by method, route template and status class, and the default metrics of
+ * prom-client (like `nodejs_eventloop_lag_p99_seconds`). The label is never the raw path, which has no bound.
  */
 export function createMetrics(): HttpMetrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const duration = new Histogram({
     name: 'http_request_duration_seconds',
-    help: 'Time from the head of a request to the end of its response.',
+    help: 'Seconds from the arrival of the request headers to the end of the response, by method, route and status class.',
     labelNames: ['method', 'route', 'status'],
     buckets: durationBuckets,
     registers: [registry],
   });
-  // One bound child per route template, method and class (all of them few): looking the labels up again for each request
-  // costs more than the observation.
+  // Keeps one bound child per route template, method and class, of which there are few. Looking up the labels for each
+  // request costs more than the observation.
   const children = new Map<string, Map<string, Child[]>>();
   return {
     registry,
