@@ -58,5 +58,5 @@ test('a key that the operator chose is named by its variable', async () => {
 });
 
 test('without a key here, it says how to get one', () => {
-  expect(announce(running(undefined, false)).join('\n')).toContain('SLUICE_BOOTSTRAP_KEY');
+  expect(announce(running(undefined, false)).join('\n')).toContain('keys create-admin');
 });

@@ -1,15 +1,12 @@
 import path from 'node:path';
 import type { Running } from './standalone.ts';
 
-/** What the person in front of the terminal needs now: the address, on the first start the key, and a line to try. */
+/** What `npm start` prints when everything runs: the address, on the first start the admin key, and a command to try. */
 export function announce({ url, localUrl, keys, isFirstStart }: Running): string[] {
   const { adminKey } = keys;
   const ready = `sluice ready ${url}/v1`;
   if (adminKey === undefined) {
-    return [
-      ready,
-      'Call it with one of your gateway keys. A lost one is replaced by a start with SLUICE_BOOTSTRAP_KEY.',
-    ];
+    return [ready, 'Call it with one of your gateway keys. If you lost them all: npm run sluice -- keys create-admin'];
   }
   const { value, file } = adminKey;
   if (file === undefined) {
@@ -24,7 +21,7 @@ export function announce({ url, localUrl, keys, isFirstStart }: Running): string
   }
   if (isFirstStart) {
     const key = value.reveal();
-    const where = `It is kept in ${path.resolve(file)}; take it away from there if you keep it elsewhere.`;
+    const where = `It is stored in ${path.resolve(file)}, and you may move it elsewhere.`;
     return [
       ready,
       '',
@@ -48,6 +45,6 @@ function tryLine(url: string, authorization: string): string {
   return `curl -sS ${quoted(`${url}/v1/chat/completions`)} -H ${authorization} -H 'content-type: application/json' -d '${body}'`;
 }
 
-/** For a POSIX shell, and for zsh, to which the brackets of an IPv6 address are a pattern. Also right inside of "$(…)". */
+/** Quotes for a POSIX shell, and for zsh, which takes the brackets of an IPv6 address for a pattern. Also works in "$(…)". */
 const quoted = (text: string): string =>
   /^[\w.:/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;

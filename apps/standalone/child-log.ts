@@ -4,22 +4,22 @@ import { readLogLine, severe } from './log-line.ts';
 import type { LogFile } from './log-file.ts';
 
 export type ChildLog = {
-  /** Reads what a child that was just started writes, to its end. */
+  /** Reads the output of a child process that was just started, until its end. */
   attach(...streams: (Readable | null)[]): void;
-  /** One line of the log, as if a child had written it. */
+  /** Adds a line, as if the child process had written it. */
   line(text: string): void;
-  /** The last lines of the child attached last, for people, oldest first. */
+  /** The last lines of the most recent child process, in readable form, oldest first. */
   lastLines(): string[];
 };
 
 type Options = {
   name: string;
   file: LogFile;
-  /** Warnings and errors, for people, one line each. */
+  /** Gets each warning or error as one readable line. */
   onWarning: (text: string) => void;
-  /** Longer lines are cut: a log line has no reason to be so long, and memory is bounded. */
+  /** Longer lines are cut, so that memory stays bounded. */
   lineLengthMax?: number;
-  /** Warnings shown in ten seconds; the others are in the file only, so that an outage does not flood the terminal. */
+  /** Warnings shown per ten seconds. The rest go to the file only, so that an outage does not flood the terminal. */
   warningsMax?: number;
   now?: () => number;
 };
@@ -27,7 +27,7 @@ type Options = {
 const windowMs = 10_000;
 const lastLinesMax = 12;
 
-/** Everything that a child writes goes to its file, line by line; what is a warning or worse is also shown. */
+/** Writes all output of a child process to its file, line by line, and also shows warnings and errors. */
 export function createChildLog(options: Options): ChildLog {
   const { name, file, onWarning, lineLengthMax = 65_536, warningsMax = 10, now = () => performance.now() } = options;
   let last: string[] = [];
@@ -72,7 +72,7 @@ export function createChildLog(options: Options): ChildLog {
       line(rest);
       rest = '';
     });
-    stream.on('error', () => {}); // the child's exit tells more
+    stream.on('error', () => {}); // the exit of the child process is reported instead
   };
 
   return {

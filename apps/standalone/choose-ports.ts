@@ -5,13 +5,13 @@ import { StartError } from './start-error.ts';
 
 export type Ports = { port: number; simulatorPort: number };
 
-/** The children of a killed start stop listening as soon as they notice; they have this long. */
+/** How long the child processes of a killed start may take to notice and to stop listening. */
 const leftoverWaitMs = 6_000;
 
 /**
- * The ports of the API and the simulator, fixed for this run, so that a restarted process is found where it was. The
- * simulator keeps its port from start to start where it can: a batch may be on its way there.
- * Throws StartError when the API's port cannot be had.
+ * Chooses the ports of the API and the simulator for this run; a restarted process keeps its port. If possible the
+ * simulator also keeps the port of the last run, because a batch may still be calling it there.
+ * Throws StartError if the port of the API is not available.
  */
 export async function choosePorts(config: StandaloneConfig, wasKilled: boolean): Promise<Ports> {
   const waitMs = wasKilled ? leftoverWaitMs : 0;
@@ -23,7 +23,7 @@ export async function choosePorts(config: StandaloneConfig, wasKilled: boolean):
 
 function refusal({ PORT: port, HOST: host }: StandaloneConfig, error: unknown): string {
   if (isInUse(error)) {
-    return `Port ${port} on ${host} is already in use. Stop what listens there, or choose another: PORT=${port + 1} npm start`;
+    return `Port ${port} on ${host} is already in use. Stop what listens there, or choose another port: PORT=${port + 1} npm start`;
   }
   const reason = error instanceof Error ? error.message : 'unknown error';
   return `Sluice cannot listen on ${host} port ${port}: ${reason}. Choose another HOST or PORT.`;
@@ -34,7 +34,9 @@ async function chooseSimulatorPort(config: StandaloneConfig, waitMs: number, tak
   const loopback = '127.0.0.1';
   if (given !== undefined) {
     return await awaitPort(given, loopback, waitMs).catch((error: unknown) => {
-      throw new StartError(`Port ${given} (SLUICE_SIMULATOR_PORT) cannot be used by the simulator.`, { cause: error });
+      throw new StartError(`The simulator cannot listen on port ${given}. Choose another SLUICE_SIMULATOR_PORT.`, {
+        cause: error,
+      });
     });
   }
   const { simulatorPort: known } = await readRemembered(dataDir);

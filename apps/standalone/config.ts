@@ -8,62 +8,62 @@ import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { parseMasterKeys } from '#libs/access/master-key.ts';
 import { ConfigurationError, duration, readEnv } from '#libs/kernel/read-env.ts';
 
-/** What `npm start` reads itself; the variables of its processes are checked by their own schemas and passed on. */
+/** The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on. */
 const StandaloneConfig = z.object({
   /** Absent: the embedded Postgres. */
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
   SLUICE_BLOBS: platformFields.SLUICE_BLOBS,
-  /** Absent: `master.key` in the data directory, made on the first start. */
+  /** Absent: `master.key` in the data directory, generated on the first start. */
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),
-  /** Absent: `admin.key` in the data directory, made on the first start. */
+  /** Absent: `admin.key` in the data directory, generated on the first start. */
   SLUICE_BOOTSTRAP_KEY: ApiConfig.shape.SLUICE_BOOTSTRAP_KEY,
   SLUICE_EGRESS_ALLOW: platformFields.SLUICE_EGRESS_ALLOW,
   SLUICE_LOG_LEVEL: platformFields.SLUICE_LOG_LEVEL,
   PORT: ApiConfig.shape.PORT,
   HOST: ApiConfig.shape.HOST,
   SLUICE_STOP_DEADLINE: ApiConfig.shape.SLUICE_STOP_DEADLINE,
-  /** None, unlike an API by itself: there is no other process for a proxy to turn to. */
+  /** No delay, unlike an API by itself: there is no second API process that a proxy could use instead. */
   SLUICE_STOP_DELAY: duration('0ms', { minMs: 0, maxMs: 600_000 }),
   SLUICE_DRAIN: WorkerConfig.shape.SLUICE_DRAIN,
-  /** Absent: a free port, the same one at the next start where possible. */
+  /** Absent: a free port, and the same one at the next start if possible. */
   SLUICE_SIMULATOR_PORT: z.coerce.number().int().min(1).max(65_535).optional(),
 });
 
 export type StandaloneConfig = z.output<typeof StandaloneConfig> & {
   /** Absolute. */
   dataDir: string;
-  /** The environment that the children's is made from. */
+  /** The environment from which those of the child processes are built. */
   env: NodeJS.ProcessEnv;
 };
 
-/** What only a start can tell: where things are and with which keys. */
+/** Addresses and keys that are only known during a start. */
 export type StartValues = {
   databaseUrl: string;
   port: number;
   simulatorPort: number;
   masterKey: string;
-  /** Undefined on a later start whose key file was removed. */
+  /** Undefined on a later start if the key file was removed. */
   adminKey: string | undefined;
 };
 
 /**
- * The configuration of a demonstration: on a scratch directory, a free port and an embedded database, whatever the
- * environment says of real ones, and with little in its logs.
+ * The configuration of the demo: a scratch directory, a free port and an embedded database, even if the environment names
+ * real ones, and few log lines.
  */
 export function readDemoConfig(dataDir: string, env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
   const { SLUICE_LOG_LEVEL = 'warn' } = env;
-  const aside = { DATABASE_URL: '', SLUICE_MASTER_KEY: '', SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
+  const unset = { DATABASE_URL: '', SLUICE_MASTER_KEY: '', SLUICE_BOOTSTRAP_KEY: '', SLUICE_BLOBS: '' };
   const place = { SLUICE_DATA_DIR: dataDir, PORT: '0', HOST: '127.0.0.1', SLUICE_SIMULATOR_PORT: '' };
-  return readConfig({ ...env, ...aside, ...place, SLUICE_LOG_LEVEL });
+  return readConfig({ ...env, ...unset, ...place, SLUICE_LOG_LEVEL });
 }
 
 type Environment = Record<string, string>;
 export type ChildEnvironments = { api: Environment; worker: Environment; simulator: Environment };
 
-/** Throws ConfigurationError, naming everything that `npm start` or one of its processes would refuse. */
+/** Throws ConfigurationError with all problems that `npm start` or one of its processes would have with the environment. */
 export function readConfig(env: NodeJS.ProcessEnv = process.env): StandaloneConfig {
-  // What this start will decide itself.
+  // Set by this start itself.
   const decided = {
     DATABASE_URL: 'postgres://127.0.0.1/sluice',
     SLUICE_MASTER_KEY: 'unused',
@@ -88,10 +88,10 @@ const isGiven = (value: string | undefined): value is string => value !== undefi
 
 function checkBootstrapKey(key: string): void {
   if (/^[\x21-\x7e]{16,512}$/.test(key)) return;
-  throw new ConfigurationError('SLUICE_BOOTSTRAP_KEY must have 16 to 512 printable ASCII characters without spaces.');
+  throw new ConfigurationError('SLUICE_BOOTSTRAP_KEY must have 16 to 512 printable ASCII characters and no spaces.');
 }
 
-/** One start, one list: a variable that two processes read is told once. */
+/** Reports all problems in one list. A variable that two processes read is listed once. */
 function throwAllProblems(checks: readonly (() => unknown)[]): void {
   const problems = new Set<string>();
   for (const check of checks) {
@@ -99,24 +99,22 @@ function throwAllProblems(checks: readonly (() => unknown)[]): void {
       check();
     } catch (error) {
       if (!(error instanceof ConfigurationError)) throw error;
-      for (const line of error.message.split('\n')) if (!line.endsWith('not usable:')) problems.add(line.trim());
+      for (const line of error.message.split('\n')) if (!line.endsWith('is invalid:')) problems.add(line.trim());
     }
   }
   if (problems.size === 0) return;
-  throw new ConfigurationError(
-    `The configuration is not usable:\n${[...problems].map((line) => `  ${line}`).join('\n')}`,
-  );
+  throw new ConfigurationError(`The configuration is invalid:\n${[...problems].map((line) => `  ${line}`).join('\n')}`);
 }
 
-// Everything else stays here: a child must not inherit secrets of the shell that it has no use for.
+// No other variables are passed on: the shell's environment may hold secrets that a child process has no use for.
 const inherited = /^(?:PATH|HOME|USER|LANG|LC_\w+|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|NO_COLOR|NODE_\w+)$/;
-// Node's own hand-over to a child of somebody else's (an IPC channel, a file descriptor) is not for ours.
+// These describe an IPC channel between Node and the parent of this process; a child must not open it.
 const notInherited = /^(?:NODE_CHANNEL_\w+|NODE_UNIQUE_ID)$/;
 
-// The first is for the API alone; the start itself reads the readiness of the second's port, and prints the usual one.
+// The first is passed to the API only. The second would move the details of /health/ready, which this start reads.
 const notForChildren: ReadonlySet<string> = new Set(['SLUICE_BOOTSTRAP_KEY', 'SLUICE_OPERATIONS_PORT']);
 
-/** The whole environment of each child: an allow-list, Sluice's own variables, and what this start decided. */
+/** The whole environment of each child process: an allow-list, Sluice's variables, and the values of this start. */
 export function childEnvironments(config: StandaloneConfig, values: StartValues): ChildEnvironments {
   const given = Object.entries(config.env).filter((entry): entry is [string, string] => entry[1] !== undefined);
   const pick = (matches: (name: string) => boolean): Environment =>
@@ -126,7 +124,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
   const shared: Environment = {
     ...base,
     ...pick((name) => name.startsWith('SLUICE_') && !notForChildren.has(name)),
-    // libpq's variables (certificates, SSL mode) belong to a database of one's own.
+    // Variables of libpq (certificates, SSL mode) apply to the operator's database only, not to the embedded one.
     ...(config.DATABASE_URL === undefined ? {} : pick((name) => /^PG[A-Z]+$/.test(name))),
     DATABASE_URL: values.databaseUrl,
     HOST: config.HOST,
@@ -154,7 +152,7 @@ export function childEnvironments(config: StandaloneConfig, values: StartValues)
   };
 }
 
-/** The children's working directory is the project's, whatever ours is. */
+/** Child processes run in the project folder, so a relative path would mean another folder there. */
 function absoluteBlobs(blobs: string): string {
   return blobs.startsWith('file:') ? `file:${path.resolve(blobs.slice('file:'.length))}` : blobs;
 }

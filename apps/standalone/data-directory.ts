@@ -7,35 +7,38 @@ import { writeWhole } from './write-whole.ts';
 
 // <data directory>/
 //   postgres/        the embedded database (libs/database/embedded/cluster.ts)
-//   blobs/           uploaded and written files
-//   logs/            what the processes wrote
-//   master.key       0600, wraps the provider secrets in the database: without it they are lost
-//   admin.key        0600, the first gateway key, for people to look up
-//   standalone.json  what a restart keeps
+//   blobs/           input and result files
+//   logs/            output of the processes
+//   master.key       0600, encrypts the provider secrets in the database; without it they are lost
+//   admin.key        0600, the first gateway key
+//   standalone.json  settings that the next start reuses
 //   standalone.lock  held while npm start runs on this directory
-//   runtime.json     0600, where a running npm start can be reached
+//   runtime.json     0600, the addresses of a running npm start
 
-const lockWaitMs = 1_000; // one that has just stopped
+const lockWaitMs = 1_000; // for another start that is just stopping
 
-/** Makes the directory where it is absent and takes it for this process. Throws StartError when that cannot be. */
+/** Creates the directory if needed and locks it for this process. Throws StartError if that is not possible. */
 export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock> {
   try {
     const created = await mkdir(dataDir, { recursive: true, mode: 0o700 });
-    // As root the embedded Postgres runs as another user, who must pass through here to its own folder.
+    // If this process runs as root, the embedded Postgres runs as another user, who needs to reach its own folder.
     if (created !== undefined && process.getuid?.() === 0) await chmod(dataDir, 0o711);
     await access(dataDir, constants.W_OK | constants.X_OK);
   } catch (error) {
     throw new StartError(
-      `The data directory ${dataDir} cannot be written (${codeOf(error)}). Choose another SLUICE_DATA_DIR.`,
+      `The data directory ${dataDir} is not writable (${codeOf(error)}). Choose another SLUICE_DATA_DIR.`,
       { cause: error },
     );
   }
   const lock = await takeDirectoryLock(lockFileOf(dataDir), lockWaitMs).catch((error: unknown) => {
-    throw new StartError(`The data directory ${dataDir} cannot be locked (${codeOf(error)}).`, { cause: error });
+    throw new StartError(
+      `The data directory ${dataDir} could not be locked (${codeOf(error)}). Choose another SLUICE_DATA_DIR.`,
+      { cause: error },
+    );
   });
   if (lock !== undefined) return lock;
   throw new StartError(
-    `Another Sluice runs on the data directory ${dataDir}. Stop it, or choose another SLUICE_DATA_DIR.`,
+    `Another Sluice is running in the data directory ${dataDir}. Stop it, or choose another SLUICE_DATA_DIR.`,
   );
 }
 
@@ -44,7 +47,7 @@ export const lockFileOf = (dataDir: string): string => path.join(dataDir, 'stand
 const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error ? String(error.code) : error instanceof Error ? error.message : 'unknown';
 
-/** What one start leaves for the next; a file that cannot be read counts as none. */
+/** What one start remembers for the next. An unreadable file counts as absent. */
 const Remembered = z.object({ simulatorPort: z.int().min(1).max(65_535).optional() });
 export type Remembered = z.output<typeof Remembered>;
 

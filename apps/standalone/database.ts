@@ -8,7 +8,7 @@ import type { Secret } from '#libs/kernel/secret.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 
 export type KeptPostgres = {
-  /** Where it is now, or was last. */
+  /** Its current address, or the last one. */
   url: () => string;
   stop: () => Promise<void>;
 };
@@ -17,16 +17,16 @@ type Options = {
   dataDir: string;
   logger: Logger;
   onProblem: (text: string) => void;
-  /** Gives the first start up. */
+  /** Cancels the first start. */
   signal: AbortSignal;
-  /** It runs again after it died; `moved` when it had to take another port. */
+  /** Called when it runs again after it died; `moved` if it had to take another port. */
   onRestarted: (moved: boolean) => void;
   backoff?: { firstMs: number; maxMs: number };
 };
 
 /**
- * The embedded Postgres, started again on its data directory whenever it dies, for ever: its log brings it back to its
- * last commit, and the other processes wait for it. Throws when the first start fails.
+ * Starts the embedded Postgres and restarts it whenever it dies, without limit: it recovers to its last commit from its
+ * write-ahead log, and the other processes wait for it. Throws if the first start fails.
  */
 export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgres> {
   const { dataDir, logger, onProblem, signal, onRestarted, backoff = { firstMs: 100, maxMs: 5_000 } } = options;
@@ -36,7 +36,7 @@ export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgr
 
   const watch = (watched: EmbeddedPostgres): void =>
     watched.onExit(({ code, signal }) => {
-      onProblem(`the database ended (${signal ?? `code ${code ?? 'unknown'}`}); it is started again`);
+      onProblem(`the database stopped (${signal ?? `exit code ${code ?? 'unknown'}`}); restarting it`);
       recovery = recover(watched.connectionString);
     });
   const recover = async (oldUrl: string): Promise<void> => {
@@ -48,7 +48,7 @@ export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgr
         return;
       } catch (error) {
         if (stopping.signal.aborted) return;
-        onProblem(`the database does not start: ${error instanceof Error ? error.message : 'unknown error'}`);
+        onProblem(`the database could not be started: ${error instanceof Error ? error.message : 'unknown error'}`);
         await sleep(Math.min(backoff.maxMs, backoff.firstMs * 2 ** attempt), stopping.signal);
       }
     }
@@ -66,13 +66,13 @@ export async function keepEmbeddedPostgres(options: Options): Promise<KeptPostgr
 }
 
 export type Installation = {
-  /** Somebody started on this database before, and there is a key to call with. */
+  /** An earlier start has set this database up, so there is an API key. */
   hasWorkspace: boolean;
-  /** Stored secrets are wrapped by a master key, which only the one who has it can bring. */
+  /** Stored secrets are encrypted with a master key, which therefore must not be generated again. */
   hasMasterKey: boolean;
 };
 
-/** What an earlier start left in the database; nothing in a new one. Throws when the database cannot be reached. */
+/** What earlier starts have left in the database. Throws if the database cannot be reached. */
 export async function inspectInstallation(databaseUrl: string, logger: Logger): Promise<Installation> {
   return await withDatabase(databaseUrl, logger, async (db) => {
     const has = async (table: string, condition = sql`true`): Promise<boolean> => {
@@ -88,7 +88,7 @@ export async function inspectInstallation(databaseUrl: string, logger: Logger): 
   });
 }
 
-/** Throws ConfigurationError when the master key is not the one that the database was set up with. */
+/** Throws ConfigurationError if the master key is not the one that the database was set up with. */
 export async function assertMasterKeyFits(databaseUrl: string, masterKey: Secret, logger: Logger): Promise<void> {
   await withDatabase(databaseUrl, logger, async (db) => {
     await checkMasterKeys(db, parseMasterKeys(masterKey.reveal()));

@@ -10,16 +10,16 @@ import { explain } from './explain.ts';
 import { onStopSignal } from './on-stop-signal.ts';
 import { createStandalone } from './standalone.ts';
 
-/** Each custom_id is kept in memory, to be looked for in the results. */
+/** Bounds memory: each custom_id is kept in memory until its result is found. */
 const linesMax = 1_000_000;
 const interruptedExitCode = 130;
 
 const options = new Command('demo')
-  .description('Runs the whole platform on a scratch directory, sends a batch through it, and checks the results.')
-  .option('--lines <count>', 'requests in the batch', readLines, 2_000)
-  .option('--out <folder>', 'where input, output and error file are written', 'sluice-demo')
-  .option('--questions <file>', 'JSON lines with a `question` each (default: questions are made up)')
-  .option('--keep', 'keep the scratch directory, to run npm start on it')
+  .description('Runs the whole platform in a scratch directory, sends a batch through it, and checks all results.')
+  .option('--lines <count>', 'number of requests in the batch', readLines, 2_000)
+  .option('--out <folder>', 'folder for the input, output and error files', 'sluice-demo')
+  .option('--questions <file>', 'file of JSON lines that each have a `question`; without it, questions are generated')
+  .option('--keep', 'keep the scratch directory, so that npm start can use it')
   .showHelpAfterError()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
   .parse()
@@ -29,7 +29,7 @@ const say = (text: string): void => void process.stdout.write(`${text}\n`);
 const problem = (text: string): void => void process.stderr.write(`${text}\n`);
 
 const scratch = await mkdtemp(path.join(tmpdir(), 'sluice-demo-'));
-await chmod(scratch, 0o711); // as root the database runs as another user, who must get to its folder
+await chmod(scratch, 0o711); // run by root, the database runs as another user, who needs to reach its folder
 const dataDir = path.join(scratch, 'data');
 try {
   process.exitCode = await runInScratch();
@@ -37,12 +37,12 @@ try {
   problem(explain(error));
   process.exitCode = 1;
 } finally {
-  if (options.keep) say(`kept; to look around: SLUICE_DATA_DIR=${dataDir} npm start`);
+  if (options.keep) say(`The scratch directory was kept. To look around: SLUICE_DATA_DIR=${dataDir} npm start`);
   else await removeScratch();
 }
 process.exit();
 
-/** Returns the exit code: 0 only when everything adds up and every process ended in order. */
+/** Returns the exit code: 0 only if all checks passed and every process stopped cleanly. */
 async function runInScratch(): Promise<number> {
   const interrupted = new AbortController();
   const standalone = createStandalone(readDemoConfig(dataDir), { say: () => {}, problem });
@@ -57,16 +57,16 @@ async function runInScratch(): Promise<number> {
       process.exit(interruptedExitCode);
     },
   });
-  let addsUp = false;
+  let areResultsRight = false;
   const folder = path.resolve(options.out);
   try {
     say(`sluice demo: the whole platform in ${scratch}`);
-    // Before anything is started: it takes seconds, and this is the option that is mistyped.
+    // Before the start, which takes seconds: a mistyped folder should fail right away.
     await prepareFolder(folder);
     const startedAt = performance.now();
     const running = await standalone.start();
     say(`ready      ${running.url}/v1, after ${((performance.now() - startedAt) / 1_000).toFixed(1)} s`);
-    addsUp = await runDemo({
+    areResultsRight = await runDemo({
       running,
       lines: options.lines,
       folder,
@@ -78,16 +78,16 @@ async function runInScratch(): Promise<number> {
   } catch (error) {
     if (!interrupted.signal.aborted) problem(explain(error));
   }
-  const inOrder = await standalone.stop();
+  const isClean = await standalone.stop();
   if (interrupted.signal.aborted) return interruptedExitCode;
-  if (!inOrder) problem('not every process ended in order');
-  say(addsUp && inOrder ? 'everything adds up' : 'this run does not add up');
-  return addsUp && inOrder ? 0 : 1;
+  if (!isClean) problem('not every process stopped cleanly');
+  say(areResultsRight && isClean ? 'all checks passed' : 'some checks failed');
+  return areResultsRight && isClean ? 0 : 1;
 }
 
 async function removeScratch(): Promise<void> {
   try {
-    await removeEmbeddedPostgres(dataDir); // which may lie elsewhere
+    await removeEmbeddedPostgres(dataDir); // its files may be outside of the data directory
     await rm(scratch, { recursive: true, force: true, maxRetries: 5 });
   } catch (error) {
     problem(`${scratch} could not be removed: ${explain(error)}`);

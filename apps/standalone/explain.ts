@@ -2,12 +2,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { StartError } from './start-error.ts';
 
-/** A reason that is meant for people as it is, or everything there is to find a bug. */
+/** The message of an error that is meant for people, or the stack of any other error. */
 export function explain(error: unknown): string {
   const isExpected = [StartError, ConfigurationError, GatewayError].some((kind) => error instanceof kind);
   if (!(error instanceof Error)) return String(error);
   if (!isExpected) return error.stack ?? error.message;
-  // A GatewayError's message is for callers, who must not learn more; here the operator asks.
+  // A GatewayError hides its cause from API callers. The operator may see it.
   return error instanceof GatewayError && error.cause instanceof Error
     ? `${error.message} (${error.cause.message})`
     : error.message;

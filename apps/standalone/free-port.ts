@@ -1,7 +1,7 @@
 import { createServer } from 'node:net';
 import { sleep } from '#libs/kernel/sleep.ts';
 
-/** `port` when nobody listens there, or a free one for 0. Throws the system's error: EADDRINUSE, EACCES, EADDRNOTAVAIL. */
+/** Returns `port` if it is free, or any free port for 0. Throws the system's error: EADDRINUSE, EACCES, EADDRNOTAVAIL. */
 export function probePort(port: number, host: string): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();
@@ -14,7 +14,7 @@ export function probePort(port: number, host: string): Promise<number> {
   });
 }
 
-/** As `probePort`, but waits up to `waitMs` for a port in use to become free. */
+/** Like `probePort`, but waits up to `waitMs` for a port to become free. */
 export async function awaitPort(port: number, host: string, waitMs: number): Promise<number> {
   const deadline = performance.now() + waitMs;
   for (;;) {

@@ -39,5 +39,5 @@ test.skipIf(!existsSync('/dev/full'))('a full disk is told once and ends nothing
   const log = openLogFile({ file: '/dev/full', sizeBytesMax: 1_000, onProblem: (text) => problems.push(text) });
   for (let number = 0; number < 3; number += 1) log.write('line\n');
   log.close();
-  expect(problems).toEqual([expect.stringMatching(/^cannot write \/dev\/full: ENOSPC/)]);
+  expect(problems).toEqual([expect.stringMatching(/^could not write \/dev\/full: ENOSPC/)]);
 });

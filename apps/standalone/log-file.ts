@@ -3,15 +3,15 @@ import path from 'node:path';
 
 export type LogFile = {
   file: string;
-  /** Appends the text. A full disk loses lines and is told to `onProblem` once, until a write succeeds again. */
+  /** Appends the text. If the disk is full, lines are lost; `onProblem` is called once until a write succeeds again. */
   write(text: string): void;
   close(): void;
 };
 
 /**
- * An append-only text file that is renamed to `<file>.1` when it would grow past `sizeBytesMax`, so that two of that
- * size are kept at most. Writes are synchronous: what a child wrote just before it died is in the file.
- * Throws when the file cannot be opened.
+ * An append-only text file that is renamed to `<file>.1` before it would grow beyond `sizeBytesMax`, so that at most two
+ * files of that size are kept. Writes are synchronous, so that the last output of a process that died is in the file.
+ * Throws if the file cannot be opened.
  */
 export function openLogFile(options: {
   file: string;
@@ -24,7 +24,7 @@ export function openLogFile(options: {
   let sizeBytes = 0;
   let failing = false;
   const open = (): number => {
-    // Prompts and keys are never logged, but who calls what is nobody else's business either.
+    // Readable by the owner only: the log has no prompts and keys, but it says who calls what.
     const opened = openSync(file, 'a', 0o600);
     sizeBytes = fstatSync(opened).size;
     return opened;
@@ -49,7 +49,7 @@ export function openLogFile(options: {
         sizeBytes += bytes.length;
         failing = false;
       } catch (error) {
-        if (!failing) onProblem(`cannot write ${file}: ${error instanceof Error ? error.message : 'unknown error'}`);
+        if (!failing) onProblem(`could not write ${file}: ${error instanceof Error ? error.message : 'unknown error'}`);
         failing = true;
       }
     },

@@ -9,13 +9,13 @@ const LogRecord = z.looseObject({
   err: z.union([z.looseObject({ message: z.string() }), z.string()]).optional(),
 });
 
-/** Of no use on a terminal line: who and when are known, stacks are in the file. */
+/** Not shown on the terminal: process and time are known there, and stacks are in the file. */
 const unshown = new Set(['level', 'time', 'process', 'pid', 'name', 'msg', 'err']);
 const wordsLengthMax = 500;
 
 /**
- * A line of a process's log for people: JSON lines become `message: error (field=value, …)`. What is not JSON (a crash
- * of Node itself, a configuration error) is shown as it is and counts as an error.
+ * Makes a log line readable: a JSON line becomes `message: error (field=value, …)`. Anything else (a crash of Node, a
+ * configuration error) is shown unchanged and counts as an error.
  */
 export function readLogLine(text: string): { level: number; words: string } {
   const record = LogRecord.safeParse(parseJson(text));
@@ -41,7 +41,7 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** One line without control characters: a logged text must not be able to steer the terminal. */
+/** Removes control characters: a logged text must not be able to control the terminal. */
 function printable(text: string): string {
   const clean = text.replaceAll(/[\p{Cc}\p{Cf}]+/gu, ' ').trimEnd();
   return clean.length > wordsLengthMax ? `${clean.slice(0, wordsLengthMax)}…` : clean;

@@ -4,7 +4,7 @@ import { explain } from './explain.ts';
 import { onStopSignal } from './on-stop-signal.ts';
 import { createStandalone, type Terminal } from './standalone.ts';
 
-// A terminal that was closed must not end the platform before it is stopped in order.
+// If the terminal was closed, writing to it fails. That must not end this process before it has stopped the others.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 const terminal: Terminal = {
   say: (line) => process.stdout.write(`${line}\n`),
@@ -18,10 +18,10 @@ try {
   onStopSignal({
     first: () => {
       stopping = true;
-      terminal.say('stopping (once more to stop at once)');
-      void standalone.stop().then((inOrder) => {
+      terminal.say('stopping (press Ctrl-C again to stop immediately)');
+      void standalone.stop().then((isClean) => {
         terminal.say('stopped');
-        process.exit(inOrder ? 0 : 1);
+        process.exit(isClean ? 0 : 1);
       });
     },
     again: () => {
@@ -29,7 +29,7 @@ try {
       process.exit(1);
     },
   });
-  terminal.say('sluice starts');
+  terminal.say('starting sluice');
   try {
     for (const line of announce(await standalone.start())) terminal.say(line);
   } catch (error) {

@@ -10,15 +10,15 @@ import { StartError } from './start-error.ts';
 
 export type Keys = {
   masterKey: Secret;
-  /** `file` is absent when the key is SLUICE_BOOTSTRAP_KEY. Undefined: somebody has keys, and none is kept here. */
+  /** `file` is absent if the key is SLUICE_BOOTSTRAP_KEY. Undefined: there are keys, but none is stored here. */
   adminKey: { value: Secret; file: string | undefined } | undefined;
 };
 
 /**
- * The two keys of an installation, from the environment or from their files in the data directory. A key is made only
- * for a database that has none yet, and is on the disk before a process uses it: a crash at any point loses neither, and
- * an operator who takes `admin.key` away (its key stays valid) does not get another one at each start.
- * Throws StartError when stored secrets need a master key that is not here.
+ * The two keys of an installation, from the environment or from their files in the data directory. A key is generated only
+ * if the database has none yet, and is on disk before a process uses it, so that no crash can lose it. An operator who
+ * removes `admin.key` (the key stays valid) does not get a new one at each start.
+ * Throws StartError if stored secrets need a master key that is missing.
  */
 export async function prepareKeys(config: StandaloneConfig, installation: Installation): Promise<Keys> {
   return {
@@ -37,8 +37,8 @@ async function prepareMasterKey(config: StandaloneConfig, { hasMasterKey }: Inst
   }
   if (hasMasterKey) {
     throw new StartError(
-      `The master key ${file} is missing, and the provider credentials in the database cannot be read without it. ` +
-        'Put it back, or set SLUICE_MASTER_KEY.',
+      `The master key file ${file} is missing. Without it the provider credentials in the database cannot be decrypted. ` +
+        'Restore the file, or set SLUICE_MASTER_KEY.',
     );
   }
   const made = randomBytes(32).toString('base64');

@@ -5,7 +5,7 @@ import { takeDirectoryLock } from '#libs/database/embedded/directory-lock.ts';
 import { lockFileOf } from './data-directory.ts';
 import { writeWhole } from './write-whole.ts';
 
-/** Where a running `npm start` can be reached, for the commands that work beside it. Holds a password: mode 0600. */
+/** The addresses of a running `npm start`, for commands that run at the same time. Holds a password, hence mode 0600. */
 const RuntimeFile = z.object({ pid: z.number().int(), url: z.string(), databaseUrl: z.string() });
 export type RuntimeFile = z.output<typeof RuntimeFile>;
 
@@ -19,14 +19,14 @@ export async function removeRuntimeFile(dataDir: string): Promise<void> {
   await rm(fileOf(dataDir), { force: true });
 }
 
-/** True when a `npm start` on this data directory was killed: its children may need a moment to notice. */
+/** True if an `npm start` with this data directory was killed. Its child processes may still be running for a moment. */
 export async function hasRuntimeFile(dataDir: string): Promise<boolean> {
   return (await readFile(fileOf(dataDir)).catch(() => undefined)) !== undefined;
 }
 
 /**
- * What a running `npm start` of this data directory wrote; undefined when none runs. Whether one runs is told by its
- * lock, not by the process id: after a reboot, or in another container, that number is somebody else's.
+ * The addresses of the `npm start` that is running with this data directory; undefined if none is. The lock decides whether
+ * one is running, not the process id, which may belong to another process after a reboot or in another container.
  */
 export async function readRuntimeFile(dataDir: string): Promise<RuntimeFile | undefined> {
   try {

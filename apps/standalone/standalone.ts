@@ -14,38 +14,38 @@ import { StartError } from './start-error.ts';
 import { supervise, type Supervised } from './supervise.ts';
 import { waitUntilReady } from './wait-until-ready.ts';
 
-/** Where it speaks to people: `say` for what runs where, `problem` for what went wrong. */
+/** Output for people: `say` for progress, `problem` for what went wrong. */
 export type Terminal = { say: (line: string) => void; problem: (line: string) => void };
 
 export type Running = {
   /** Without a path, as HOST and PORT say. */
   url: string;
-  /** As `url`, but reachable from this machine when HOST means all addresses. */
+  /** Like `url`, but reachable from this machine even if HOST is the wildcard address. */
   localUrl: string;
   /** Without a path. */
   simulatorUrl: string;
   keys: Keys;
-  /** Nobody could call this installation before this start. */
+  /** There was no API key before this start. */
   isFirstStart: boolean;
-  /** The database as it is now. */
+  /** The current address of the database; it changes if the embedded one has to move to another port. */
   databaseUrl: () => string;
 };
 
 export type Standalone = {
-  /** Starts everything and returns when calls and batches are served. Throws StartError; what ran is then stopped. */
+  /** Starts everything and returns when calls and batches are served. Throws StartError after stopping what had started. */
   start(): Promise<Running>;
-  /** Stops API, worker, simulator and database, in this order. True when each ended by itself. Idempotent. */
+  /** Stops API, worker, simulator and database, in this order. True if none of them had to be killed. Idempotent. */
   stop(): Promise<boolean>;
-  /** Ends the processes at once; the embedded database notices by itself. For the second Ctrl-C. */
+  /** Kills the processes; the embedded database notices and stops. For the second Ctrl-C. */
   kill(): void;
 };
 
-/** 16 MiB and the file before it, for each process: days of one line a request, and no disk is filled. */
+/** Each process keeps a file of this size and the one before it: enough for days of one line per request. */
 const logSizeBytesMax = 16_777_216;
-/** More than each process gives itself, so that it is the process that gives up and says why. */
+/** Longer than each process's own deadline, so that the process itself gives up and says why. */
 const stopGraceMs = 12_000;
 const simulatorDrainMs = 2_000;
-/** For a process whose database has another address now: it cannot settle anything, but can finish an answer. */
+/** How long a process may finish its answers when the database has moved to another address. It cannot write any more. */
 const restartWithinMs = 2_000;
 
 /** The whole platform on this machine: database, keys, and API, worker and simulator as supervised child processes. */
@@ -78,7 +78,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     assertGoesOn();
     const installation = await inspect(database.url(), logger);
     const keys = await prepareKeys(config, installation);
-    // The processes would find out as well, but each by itself and again and again.
+    // Otherwise each process would fail on it at every restart.
     if (installation.hasMasterKey) await assertMasterKeyFits(database.url(), keys.masterKey, logger);
     const logs = { simulator: openLog('simulator'), worker: openLog('worker'), api: openLog('api') };
     assertGoesOn();
@@ -111,8 +111,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     if (given !== undefined) return { url: () => given, onMoved: () => {} };
     let moved = async (): Promise<void> => {};
     const onRestarted = (hasMoved: boolean): void => {
-      terminal.problem('the database runs again');
-      if (!hasMoved) return; // the same address: the processes find it by themselves
+      terminal.problem('the database is running again');
+      if (!hasMoved) return; // at the same address, where the processes reconnect by themselves
       void moved().catch((error: unknown) => logger.error({ err: error }, 'runtime file not written'));
       for (const child of children) void child.restart(restartWithinMs);
     };
@@ -191,16 +191,16 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
   const assertGoesOn = (): void => stopping.signal.throwIfAborted();
 
   const unwind = async (): Promise<boolean> => {
-    let inOrder = true;
+    let isClean = true;
     for (const cleanup of cleanups.splice(0).toReversed()) {
       try {
-        if ((await cleanup()) === false) inOrder = false;
+        if ((await cleanup()) === false) isClean = false;
       } catch (error) {
-        inOrder = false;
+        isClean = false;
         terminal.problem(`stopping: ${error instanceof Error ? error.message : 'unknown error'}`);
       }
     }
-    return inOrder;
+    return isClean;
   };
 
   const stop = async (): Promise<boolean> => {
@@ -227,14 +227,14 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
   };
 }
 
-/** Our own log goes the way of the children's: into a file, and warnings to the terminal. */
+/** This process logs like its children: into a file, and warnings also to the terminal. */
 function loggerTo(log: ChildLog, level: string): Logger {
   return createLogger({ name: 'standalone', level }, { write: (text: string) => log.line(text.trimEnd()) });
 }
 
 const bracketed = (host: string): string => (host.includes(':') ? `[${host}]` : host);
 
-/** HOST may mean all addresses, which nobody can connect to everywhere. */
+/** HOST may be the wildcard address, which not every system can connect to. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   return host === '::' ? '::1' : host;

@@ -1,4 +1,4 @@
-/** Why `npm start` cannot run, for the person who started it: what is wrong and what would be right, without a stack. */
+/** Why `npm start` could not run, with what to do about it. Shown without a stack. */
 export class StartError extends Error {
   override readonly name = 'StartError';
 }

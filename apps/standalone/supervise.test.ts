@@ -38,24 +38,24 @@ test('a process that ends is started again, after a wait that doubles up to its 
   const { problems } = await superviseScript('process.exit(7)');
   await expect.poll(() => problems.length, { timeout: 50_000 }).toBeGreaterThanOrEqual(4);
   expect(problems.slice(0, 4)).toEqual(
-    [10, 20, 40, 40].map((ms) => `the child exited with code 7; it is started again in ${ms} ms`),
+    [10, 20, 40, 40].map((ms) => `the child exited with code 7; restarting it in ${ms} ms`),
   );
 });
 
 test('one that lived long enough is started again after the shortest wait', async () => {
   const { problems } = await superviseScript('process.exit(0)', { backoff: { ...backoff, resetAfterMs: 0 } });
   await expect.poll(() => problems.length, { timeout: 50_000 }).toBeGreaterThanOrEqual(3);
-  expect(new Set(problems)).toEqual(new Set(['the child exited with code 0; it is started again in 10 ms']));
+  expect(new Set(problems)).toEqual(new Set(['the child exited with code 0; restarting it in 10 ms']));
 });
 
-test('one that never starts is given up with the last words of its last try', async () => {
+test('one that never starts is given up with the last output of its last try', async () => {
   const { givenUp, problems, written } = await superviseScript(
     `console.log('{"level":30,"msg":"about to fail"}'); console.error('because of the disk'); process.exit(1)`,
     { mayGiveUp: () => true, startsMax: 3 },
   );
   await expect.poll(givenUp, { timeout: 50_000 }).toBeDefined();
   const [head, ...words] = givenUp()?.message.split('\n') ?? [];
-  expect(head).toBe('The child does not start: it exited with code 1, 3 times. Its last words:');
+  expect(head).toBe('The child could not be started: it exited with code 1, 3 times. Its last output:');
   expect(words.toSorted()).toEqual(['  about to fail', '  because of the disk']);
   expect(problems).toEqual([]);
   expect(written.filter((line) => line === 'because of the disk')).toHaveLength(3);
@@ -106,7 +106,7 @@ test('one that is stopped while it restarts stays down', async () => {
   expect(child.pid()).toBeUndefined();
 });
 
-test('what SIGTERM ends before it has a handler had nothing to stop: it ended in order', async () => {
+test('a process that SIGTERM kills before it has a handler counts as stopped cleanly', async () => {
   const { child, written } = await superviseScript(`setInterval(() => {}, 1000); console.log('loading')`);
   await expect.poll(() => written, { timeout: 50_000 }).toEqual(['loading']);
   expect(await child.stop()).toBe(true);

@@ -6,53 +6,53 @@ import type { ChildLog } from './child-log.ts';
 
 export type Supervised = {
   readonly name: string;
-  /** The process id; undefined while it is down. */
+  /** The process id; undefined while it is not running. */
   pid(): number | undefined;
-  /** The process that runs now has said that all of it is started (libs/kernel/lifecycle.ts). */
+  /** The current process has reported that all of its parts have started (libs/kernel/lifecycle.ts). */
   hasStarted(): boolean;
   start(): void;
-  /** Ends the process, in order if it manages within `withinMs`, and starts it again, with a fresh environment. */
+  /** Stops the process, or kills it after `withinMs`, and starts it again with a fresh environment. */
   restart(withinMs: number): Promise<void>;
   /**
-   * SIGTERM, SIGKILL after the deadline. True when the process ended in order: with exit code 0, or by the SIGTERM itself,
-   * which ends a process that had nothing to stop yet (a handler is the first thing that each installs). Idempotent.
+   * Sends SIGTERM, and SIGKILL after the deadline. True if the process stopped cleanly: with exit code 0, or killed by the
+   * SIGTERM itself, which only happens before its handler is installed, when there is nothing to stop yet. Idempotent.
    */
   stop(): Promise<boolean>;
-  /** Ends the process at once. */
+  /** Kills the process. */
   kill(): void;
 };
 
 export type SuperviseOptions = {
   name: string;
-  /** Relative to the project, so that a process list shows `node apps/<name>/main.ts`. */
+  /** Relative to the project folder, so that a process list shows `node apps/<name>/main.ts`. */
   program: string;
-  /** Of Node. */
+  /** Options of Node. */
   flags?: readonly string[];
-  /** Asked at every start. */
+  /** Called at every start of the process. */
   environment: () => Record<string, string>;
   log: ChildLog;
   stopDeadlineMs: number;
-  /** For people: that it ended, and what happens now. */
+  /** Gets a message for people when the process has ended. */
   onProblem: (text: string) => void;
-  /** The process ended `startsMax` times in a row before `mayGiveUp` became false; it is not started again. */
+  /** The process ended `startsMax` times in a row while `mayGiveUp` was true; it is not started again. */
   onGiveUp: (reason: Error) => void;
-  /** True until the platform was ready once. Afterwards a process is started again for ever: it has worked before. */
+  /** True until the platform was ready once. From then on a process is restarted without limit, because it has worked. */
   mayGiveUp: () => boolean;
-  /** True once everything is being stopped: what ends by itself then is not started again. */
+  /** True once everything is being stopped; a process that ends then is not restarted. */
   isStopping?: () => boolean;
   startsMax?: number;
   backoff?: { firstMs: number; maxMs: number; resetAfterMs: number };
 };
 
 const projectFolder = fileURLToPath(new URL('../../', import.meta.url));
-const lastWordsMs = 3_000;
+const lastOutputMs = 3_000;
 const backoffDefault = { firstMs: 100, maxMs: 5_000, resetAfterMs: 30_000 };
 
 /**
- * Keeps one child process running: started again 100 ms after it ends, then after 200 ms and so on up to 5 s; 30 s of
- * life start the count again. The child gets an IPC channel, by whose end it notices that this process was killed
- * (libs/kernel/lifecycle.ts), and a session of its own, so that Ctrl-C reaches this process only and the order of the
- * stop is ours.
+ * Keeps one child process running. It is restarted after 100 ms, then 200 ms and so on up to 5 s; once it has run for 30 s
+ * the backoff starts over. The child gets an IPC channel, whose end tells it that this process was killed
+ * (libs/kernel/lifecycle.ts), and a session of its own, so that Ctrl-C reaches only this process, which decides the order
+ * of the stop.
  */
 export function supervise(options: SuperviseOptions): Supervised {
   const { name, log, mayGiveUp, isStopping = () => false, startsMax = 5, backoff = backoffDefault } = options;
@@ -83,14 +83,14 @@ export function supervise(options: SuperviseOptions): Supervised {
     const ended = new Promise<ExitStatus>((resolve) => {
       launched.once('exit', (code, signal) => resolve({ code, signal }));
       launched.once('error', (error) => {
-        log.line(`${options.program} cannot be run: ${error.message}`);
+        log.line(`${options.program} could not be run: ${error.message}`);
         if (launched.pid === undefined) resolve({ code: null, signal: null });
       });
     });
     exited = ended.then(async (status) => {
       if (child === launched) child = undefined;
-      // Its last words are read before anybody goes on. (Not for longer: a grandchild may hold the pipe.)
-      await Promise.race([closed, sleep(lastWordsMs)]);
+      // Waits until its last output has been read, but not for ever: a grandchild may keep the pipe open.
+      await Promise.race([closed, sleep(lastOutputMs)]);
       return status;
     });
     void exited.then((status) => {
@@ -106,13 +106,15 @@ export function supervise(options: SuperviseOptions): Supervised {
       wanted = false;
       const words = log.lastLines().map((line) => `  ${line}`);
       options.onGiveUp(
-        new Error([`The ${name} does not start: it ${how}, ${failures} times. Its last words:`, ...words].join('\n')),
+        new Error(
+          [`The ${name} could not be started: it ${how}, ${failures} times. Its last output:`, ...words].join('\n'),
+        ),
       );
       return;
     }
     const waitMs = Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(failures - 1, 20));
-    // Failures of the first start are told once, when it is given up, unless a later try succeeds.
-    if (!mayGiveUp()) options.onProblem(`the ${name} ${how}; it is started again in ${waitMs} ms`);
+    // Failures during the first start are reported only when it is given up.
+    if (!mayGiveUp()) options.onProblem(`the ${name} ${how}; restarting it in ${waitMs} ms`);
     timer = setTimeout(launch, waitMs);
   };
 
@@ -165,4 +167,4 @@ export function supervise(options: SuperviseOptions): Supervised {
 type ExitStatus = { code: number | null; signal: NodeJS.Signals | null };
 
 const describe = ({ code, signal }: ExitStatus): string =>
-  signal === null ? `exited with code ${code ?? 'unknown'}` : `was ended by ${signal}`;
+  signal === null ? `exited with code ${code ?? 'unknown'}` : `was killed by ${signal}`;

@@ -10,19 +10,20 @@ const Answer = z.looseObject({
 type Options = {
   /** The API, without a path. */
   url: string;
-  /** Its reason is thrown when it aborts. */
+  /** When it aborts, its reason is thrown. */
   signal: AbortSignal;
-  /** What else is missing, when something is; asked after the API has said yes. */
+  /** What else is missing, if anything; called once the API is ready. */
   alsoMissing?: () => string | undefined;
-  /** Told what is missing, every `noticeMs`: a large migration or a long replay takes its time. */
+  /** Gets what is missing, every `noticeMs`: a large migration or a long recovery of the database takes time. */
   onWaiting: (why: string) => void;
   intervalMs?: number;
   noticeMs?: number;
 };
 
 /**
- * Returns when GET /health/ready says yes and names a connected worker, so that a batch would run at once, and when
- * nothing else is missing: a worker is connected before all of it is started, and it may be one of another start.
+ * Returns when GET /health/ready reports that the API is ready and a worker is connected, so that a batch would run at
+ * once, and `alsoMissing` returns nothing: a worker connects before all of its parts have started, and the connected one
+ * may belong to another start.
  */
 export async function waitUntilReady({
   url,

@@ -79,7 +79,7 @@ describe('duration', () => {
     'refuses %j and says what is right',
     (value) => {
       expect(() => read(value)).toThrow(
-        'D: must be a duration such as 250ms, 20s, 10m or 24h, from 100 ms to 86400000 ms',
+        'D: must be a duration like 250ms, 20s, 10m or 24h, from 100 ms to 86400000 ms',
       );
     },
   );
@@ -99,6 +99,6 @@ describe('byteSize', () => {
     expect(read(value)).toBe(bytes);
   });
   test.each(['1023', '3GiB', '64MB', '1.5MiB', '-1', 'KiB', '1TiB'])('refuses %j and says what is right', (value) => {
-    expect(() => read(value)).toThrow('S: must be a size such as 512KiB, 64MiB or 2GiB');
+    expect(() => read(value)).toThrow('S: must be a size like 512KiB, 64MiB or 2GiB');
   });
 });

@@ -1,9 +1,9 @@
 import { z } from 'zod';
 
 /**
- * Reads one process's configuration from the environment: empty and blank strings count as absent, and all problems are
- * reported together, by variable name and without the values (they may be secrets).
- * Throws ConfigurationError; a main.ts prints it and exits 1.
+ * Reads the configuration of a process from the environment. Empty and blank strings count as absent.
+ * Throws ConfigurationError that lists all problems at once, by variable name and without values, which may be secrets. A
+ * main.ts prints it and exits with status 1.
  */
 export function readEnv<Schema extends z.ZodType>(
   schema: Schema,
@@ -13,14 +13,14 @@ export function readEnv<Schema extends z.ZodType>(
   const result = schema.safeParse(present);
   if (result.success) return result.data;
   const lines = result.error.issues.map((issue) => `  ${issue.path.join('.') || '(environment)'}: ${issue.message}`);
-  throw new ConfigurationError(`The configuration is not usable:\n${lines.join('\n')}`);
+  throw new ConfigurationError(`The configuration is invalid:\n${lines.join('\n')}`);
 }
 
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
 }
 
-/** A whole number of the environment with its bounds; `fallback` when absent. */
+/** A whole number with its bounds; `fallback` if the variable is absent. */
 export const wholeNumber = (fallback: number, { min, max }: { min: number; max: number }) => {
   const rule = `must be a whole number from ${min} to ${max}`;
   const isWithin = (value: number): boolean => Number.isInteger(value) && value >= min && value <= max;
@@ -29,7 +29,7 @@ export const wholeNumber = (fallback: number, { min, max }: { min: number; max: 
 
 const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** A duration such as `250ms`, `20s`, `10m`, `24h` or `30d`, as milliseconds. */
+/** A duration like `250ms`, `20s`, `10m`, `24h` or `30d`, in milliseconds. */
 export const duration = (fallback: string, bounds: { minMs: number; maxMs: number }) =>
   z
     .string()
@@ -38,15 +38,13 @@ export const duration = (fallback: string, bounds: { minMs: number; maxMs: numbe
       const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim());
       const ms = match ? Number(match[1]) * (units[match[2] ?? ''] ?? Number.NaN) : Number.NaN;
       if (Number.isFinite(ms) && ms >= bounds.minMs && ms <= bounds.maxMs) return ms;
-      context.addIssue(
-        `must be a duration such as 250ms, 20s, 10m or 24h, from ${bounds.minMs} ms to ${bounds.maxMs} ms`,
-      );
+      context.addIssue(`must be a duration like 250ms, 20s, 10m or 24h, from ${bounds.minMs} ms to ${bounds.maxMs} ms`);
       return z.NEVER;
     });
 
 const sizes: Record<string, number> = { '': 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 };
 
-/** A size such as `512KiB`, `64MiB`, `2GiB` or a plain number of bytes, as bytes. */
+/** A size like `512KiB`, `64MiB`, `2GiB` or a plain number of bytes, in bytes. */
 export const byteSize = (fallback: string, bounds: { minBytes: number; maxBytes: number }) =>
   z
     .string()
@@ -56,7 +54,7 @@ export const byteSize = (fallback: string, bounds: { minBytes: number; maxBytes:
       const bytes = match ? Number(match[1]) * (sizes[match[2] ?? ''] ?? Number.NaN) : Number.NaN;
       if (Number.isFinite(bytes) && bytes >= bounds.minBytes && bytes <= bounds.maxBytes) return bytes;
       context.addIssue(
-        `must be a size such as 512KiB, 64MiB or 2GiB, from ${bounds.minBytes} to ${bounds.maxBytes} bytes`,
+        `must be a size like 512KiB, 64MiB or 2GiB, from ${bounds.minBytes} to ${bounds.maxBytes} bytes`,
       );
       return z.NEVER;
     });

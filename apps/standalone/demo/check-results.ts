@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { BatchObject } from '#libs/contracts/batches.ts';
 import { count } from './progress.ts';
 
-/** One thing that was checked, in words; `ok` is false when it does not add up. */
+/** One check and its result as text. */
 export type Finding = { ok: boolean; text: string };
 
 const Usage = z.object({
@@ -25,14 +25,14 @@ type Options = {
   batch: BatchObject;
   /** Which file each custom_id must be in. */
   expected: ReadonlyMap<string, 'output' | 'errors'>;
-  /** Undefined where the batch names no such file. */
+  /** Undefined if the batch has no such file. */
   outputFile: string | undefined;
   errorFile: string | undefined;
 };
 
 /**
- * Holds the two files against the input and against what the batch says of itself: each line in exactly one file, in the
- * right one, the counts those of the files, and the usage the sum over the output file. Reads the files line by line.
+ * Checks the two files against the input and the batch object: each line is in exactly one file, and in the right one; the
+ * batch's counts match the files; its usage is the sum over the output file. Reads the files line by line.
  */
 export async function checkResults({ batch, expected, outputFile, errorFile }: Options): Promise<Finding[]> {
   const seen = new Set<string>();
@@ -47,18 +47,18 @@ export async function checkResults({ batch, expected, outputFile, errorFile }: O
   return [
     finding(
       missing.length + twice.length === 0,
-      `${count(expected.size)} lines in: ${count(output.lines)} in the output file, ${count(errors.lines)} in the error ` +
-        `file; ${count(missing.length)} missing, ${count(twice.length)} twice`,
+      `${count(expected.size)} input lines: ${count(output.lines)} in the output file, ${count(errors.lines)} in the error ` +
+        `file, ${count(missing.length)} missing, ${count(twice.length)} duplicated`,
       [...missing, ...twice],
     ),
     finding(
       misplaced.length === 0,
-      `failed are the ${count(errors.lines)} that asked to fail, and no other`,
+      `the ${count(errors.lines)} lines that were meant to fail did, and no others`,
       misplaced,
     ),
     finding(
       total === expected.size && completed === output.lines && failed === errors.lines,
-      `the batch counts the same: ${count(total)} = ${count(completed)} completed + ${count(failed)} failed`,
+      `the batch's counts match: ${count(total)} = ${count(completed)} completed + ${count(failed)} failed`,
     ),
     finding(
       usage !== null &&
@@ -67,8 +67,8 @@ export async function checkResults({ batch, expected, outputFile, errorFile }: O
         usage.output_tokens === tokens.output &&
         usage.output_tokens_details.reasoning_tokens === tokens.reasoning &&
         usage.total_tokens === tokens.input + tokens.output,
-      `usage ${count(usage?.input_tokens ?? 0)} input + ${count(usage?.output_tokens ?? 0)} output tokens; the output ` +
-        `file adds up to ${count(tokens.input)} + ${count(tokens.output)}`,
+      `the batch's usage is ${count(usage?.input_tokens ?? 0)} input + ${count(usage?.output_tokens ?? 0)} output tokens; ` +
+        `the output file adds up to ${count(tokens.input)} + ${count(tokens.output)}`,
     ),
   ];
 }
@@ -105,14 +105,14 @@ async function tally(
 
 function finding(ok: boolean, text: string, examples: readonly string[] = []): Finding {
   const shown = examples.slice(0, 5).join(', ');
-  return { ok, text: ok || shown === '' ? text : `${text}; such as ${shown}` };
+  return { ok, text: ok || shown === '' ? text : `${text}, for example ${shown}` };
 }
 
 const SimulatorStats = z.object({ statuses: z.record(z.string(), z.record(z.string(), z.int())) });
 
 /**
- * What the provider saw: as many successful calls as lines completed and refused ones as lines failed, each once, and
- * beside them only the failures that were tried again. Nobody was called twice for one result.
+ * Checks what the provider saw: one successful call per completed line, one rejected call per failed line, and besides
+ * them only calls that failed and were retried. No line was called again after it had a result.
  */
 export function checkCalls(stats: unknown, batch: BatchObject): Finding {
   const { statuses } = SimulatorStats.parse(stats);
@@ -122,6 +122,6 @@ export function checkCalls(stats: unknown, batch: BatchObject): Finding {
   const retried = chat['500'] ?? 0;
   return finding(
     chat['200'] === completed && (chat['400'] ?? 0) === failed && calls === total + retried,
-    `the provider saw ${count(calls)} calls: one for each line and ${count(retried)} retries of answers that failed at first`,
+    `the provider saw ${count(calls)} calls: one per line and ${count(retried)} retries of calls that failed`,
   );
 }

@@ -14,13 +14,13 @@ export type GatewayClient = {
   uploadFile(file: string): Promise<FileObject>;
   createBatch(inputFileId: string, metadata: Record<string, string>): Promise<BatchObject>;
   retrieveBatch(id: string): Promise<BatchObject>;
-  /** Writes a file's content to a local file, as it comes. */
+  /** Streams a file's content into a local file. */
   download(fileId: string, target: string): Promise<void>;
   /** Streams a chat completion: each piece of text as it arrives. True when the stream ended with `[DONE]`. */
   streamChat(body: Record<string, unknown>, onText: (text: string) => void): Promise<boolean>;
 };
 
-/** The public API over HTTP, as any client would use it. Throws with the answer's own message when it is an error. */
+/** The public API over HTTP, as any client would use it. Throws with the message of an error response. */
 export function createGatewayClient(options: { url: string; key: string; signal: AbortSignal }): GatewayClient {
   const { url, key, signal } = options;
 
@@ -31,7 +31,7 @@ export function createGatewayClient(options: { url: string; key: string; signal:
     if (response.ok) return response;
     const problem = Problem.safeParse(await response.json().catch(() => undefined));
     const message = problem.data?.error.message ?? 'no message';
-    throw new Error(`${init.method ?? 'GET'} ${route} was answered with ${response.status}: ${message}`);
+    throw new Error(`${init.method ?? 'GET'} ${route} failed with ${response.status}: ${message}`);
   };
   const post = (route: string, body: unknown): Promise<Response> =>
     call(route, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
@@ -40,7 +40,7 @@ export function createGatewayClient(options: { url: string; key: string; signal:
     async uploadFile(file) {
       const form = new FormData();
       form.set('purpose', 'batch');
-      form.set('file', await openAsBlob(file), path.basename(file)); // read while it is sent, not before
+      form.set('file', await openAsBlob(file), path.basename(file)); // read while it is sent, so that a large file is not held in memory
       return FileObject.parse(await (await call('/files', { method: 'POST', body: form })).json());
     },
     async createBatch(inputFileId, metadata) {

@@ -1,16 +1,16 @@
 import { words } from './words.ts';
 
-/** One line of the input file, and in which file its result must be found. */
+/** One line of the input file, and the file that its result must be in. */
 export type DemoRequest = { customId: string; body: Record<string, unknown>; endsIn: 'output' | 'errors' };
 
 type Options = { lines: number; questions: readonly string[] };
 
-/** Every so many lines, one asks the simulator to fail for good, and some for an answer that fails at first. */
+/** One of so many lines asks the simulator to fail always, or to fail sometimes so that the line is retried. */
 const failingEvery = 400;
 const flakyEvery = 10;
 
-// The simulator reads latency and length from a model's name: a small model that answers in about 0.2 s, and a large
-// one that takes twice as long and writes more.
+// The simulator reads latency and length from the model name. The small model answers in about 0.2 s; the large one takes
+// twice as long and writes more.
 const models = {
   small: '@simulator/sim-small+lognormal:200ms:900ms',
   large: '@simulator/sim-large+lognormal:400ms:2s+220tok',
@@ -19,8 +19,8 @@ const models = {
 };
 
 /**
- * Requests as a company would send them over night: questions, tickets to sort, invoices to read, texts to translate and
- * tools to call, each with a prompt of its own. The same count and questions make the same requests.
+ * Requests as a company would send them overnight: questions, tickets to sort, invoices to read, texts to translate and
+ * tools to call, each with its own prompt. The same arguments give the same requests.
  */
 export function* makeRequests({ lines, questions }: Options): Generator<DemoRequest> {
   for (let index = 0; index < lines; index += 1) {
@@ -52,7 +52,7 @@ const kinds: readonly ((input: Input) => Made)[] = [
 const user = (content: string) => ({ role: 'user', content });
 const system = (content: string) => ({ role: 'system', content });
 
-/** Past the last question they come again, each time with another instruction. */
+/** After the last question it starts over, each time with another instruction. */
 function askQuestion({ index, random, questions }: Input): Made {
   const turn = Math.floor(index / kinds.length) * 2 + (index % kinds.length === 0 ? 0 : 1);
   const question = questions[turn % questions.length] ?? '';

@@ -1,9 +1,9 @@
 export type Counts = { total: number; completed: number; failed: number };
 
 export type Progress = {
-  /** Shows the counts: rewrites one line on a terminal, prints one every two seconds elsewhere. */
+  /** Shows the counts: updates one line on a terminal, otherwise prints a line every two seconds. */
   show(counts: Counts): void;
-  /** Leaves the last state on the screen. */
+  /** Shows the final counts and ends the line. */
   end(counts: Counts): void;
 };
 
@@ -12,7 +12,7 @@ const plainEveryMs = 2_000;
 
 type Options = { stream: { isTTY?: boolean; write: (text: string) => unknown }; lines: number; now?: () => number };
 
-/** A progress bar with lines a second, time left and failed lines. */
+/** A progress bar with lines per second, time left and failed lines. */
 export function createProgress({ stream, lines, now = () => performance.now() }: Options): Progress {
   const startedAt = now();
   let printedAt = Number.NEGATIVE_INFINITY;
@@ -27,7 +27,7 @@ export function createProgress({ stream, lines, now = () => performance.now() }:
   return { show: (counts) => print(counts, false), end: (counts) => print(counts, true) };
 }
 
-/** Pure. The rate is that of the whole run so far: it does not jump with every settled chunk. */
+/** Pure. The rate is the average of the whole run, which does not jump with every settled chunk. */
 export function describeProgress({ total, completed, failed }: Counts, elapsedMs: number): string {
   const settled = completed + failed;
   const share = total === 0 ? 0 : settled / total;

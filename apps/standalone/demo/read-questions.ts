@@ -6,11 +6,11 @@ import { words } from './words.ts';
 const Row = z.object({ question: z.string().min(1) });
 
 /**
- * Questions for the requests and where they are from: the file's, or made up ones without a file.
+ * Questions for the requests and their source: the file, or generated ones without a file.
  * Throws StartError when the file cannot be read or one of its lines has no question.
  */
-export async function readQuestions(file?: string): Promise<{ questions: string[]; source: string }> {
-  if (file === undefined) return { questions: makeQuestions(3_000), source: 'made up' };
+export async function readQuestions(file: string | undefined): Promise<{ questions: string[]; source: string }> {
+  if (file === undefined) return { questions: makeQuestions(3_000), source: 'generated' };
   const text = await readFile(file, 'utf8').catch((error: NodeJS.ErrnoException) => {
     throw new StartError(
       `The questions in ${file} cannot be read (${String(error.code)}). Choose another --questions.`,
@@ -31,7 +31,7 @@ function questionIn(line: string, number: number): string {
   }
 }
 
-/** Word problems, no two alike: the numbers are made from the index. */
+/** Word problems, all different because their numbers come from the index. */
 export function makeQuestions(count: number): string[] {
   const { names, goods, cities } = words;
   return Array.from({ length: count }, (_, index) => {

@@ -11,10 +11,10 @@ beforeAll(async () => {
 });
 afterAll(() => rm(scratch, { recursive: true, force: true }));
 
-test('a folder that cannot be made is told as such, without a stack', async () => {
+test('a folder that cannot be created is reported without a stack', async () => {
   const file = path.join(scratch, 'file');
   await writeFile(file, '');
   const refused = prepareFolder(path.join(file, 'out'));
   await expect(refused).rejects.toThrow(StartError);
-  await expect(refused).rejects.toThrow(`${path.join(file, 'out')} cannot be written (ENOTDIR). Choose another --out.`);
+  await expect(refused).rejects.toThrow(`${path.join(file, 'out')} is not writable (ENOTDIR). Choose another --out.`);
 });

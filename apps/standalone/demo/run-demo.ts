@@ -17,9 +17,9 @@ import { readQuestions } from './read-questions.ts';
 export type DemoOptions = {
   running: Running;
   lines: number;
-  /** Where input, output and error file go; they stay there. Prepared by `prepareFolder`. */
+  /** Folder of the input, output and error files, which are kept. Prepared by `prepareFolder`. */
   folder: string;
-  questionsFile?: string;
+  questionsFile: string | undefined;
   signal: AbortSignal;
   stdout: { isTTY?: boolean; write: (text: string) => unknown };
   logger: Logger;
@@ -29,8 +29,8 @@ const pollMs = 200;
 const endedStatuses = new Set(['completed', 'failed', 'expired', 'cancelled']);
 
 /**
- * Submits a batch of generated requests through the public API, follows it to its end, fetches its files and checks
- * everything that can be checked. Returns whether it all adds up; what it found is printed as it goes.
+ * Submits a batch of generated requests through the public API, polls it until it ends, downloads its files and checks
+ * them. Prints its findings as it goes, and returns whether all checks passed.
  */
 export async function runDemo(options: DemoOptions): Promise<boolean> {
   const { running, folder, lines, signal, stdout, logger } = options;
@@ -60,16 +60,16 @@ export async function runDemo(options: DemoOptions): Promise<boolean> {
     checkCalls(await simulatorStats(running, signal), batch),
     await checkLog(running, logger),
   ];
-  say('live       a streamed completion, as it arrives:');
+  say('live       a streamed completion as it arrives:');
   findings.push(await streamOnce(client, stdout));
   say('checks');
-  for (const { ok, text } of findings) say(`  ${ok ? 'ok   ' : 'WRONG'}  ${text}`);
+  for (const { ok, text } of findings) say(`  ${ok ? 'ok    ' : 'FAILED'}  ${text}`);
   return findings.every(({ ok }) => ok);
 }
 
 /**
- * Files of an earlier run must not be taken for this one's; anything else in the folder is not ours. Throws StartError
- * when the folder cannot be made or written.
+ * Creates the folder and removes the files of an earlier run from it, but nothing else. Throws StartError if the folder is
+ * not writable.
  */
 export async function prepareFolder(folder: string): Promise<void> {
   try {
@@ -78,7 +78,7 @@ export async function prepareFolder(folder: string): Promise<void> {
     await writeFile(path.join(folder, 'input.jsonl'), '');
   } catch (error) {
     if (!(error instanceof Error && 'code' in error)) throw error;
-    throw new StartError(`The folder ${folder} cannot be written (${String(error.code)}). Choose another --out.`);
+    throw new StartError(`The folder ${folder} is not writable (${String(error.code)}). Choose another --out.`);
   }
 }
 
@@ -109,7 +109,7 @@ async function follow(client: GatewayClient, created: BatchObject, options: Demo
     if (endedStatuses.has(batch.status)) {
       progress.end(batch.request_counts);
       const first = batch.errors?.data[0];
-      if (first) options.stdout.write(`  the input was refused: line ${first.line ?? '-'}: ${first.message}\n`);
+      if (first) options.stdout.write(`  the input file is invalid: line ${first.line ?? '-'}: ${first.message}\n`);
       return batch;
     }
     progress.show(batch.request_counts);
@@ -137,7 +137,7 @@ async function simulatorStats({ simulatorUrl }: Running, signal: AbortSignal): P
   return await (await fetch(`${simulatorUrl}/stats`, { signal })).json();
 }
 
-/** `sluice rebuild --check`: what the event log says is what the API shows. */
+/** `sluice rebuild --check`: the tables that the API reads match the event log. */
 async function checkLog(running: Running, logger: Logger): Promise<Finding> {
   const report = await rebuild({ connectionString: running.databaseUrl(), check: true, onProgress: () => {} }, logger);
   return { ok: report.difference === null, text: `rebuild --check: ${describeCheck(report, true).join('; ')}` };
@@ -158,7 +158,7 @@ async function streamOnce(client: GatewayClient, stdout: DemoOptions['stdout']):
   stdout.write('\n');
   return {
     ok: isDone && pieces > 1,
-    text: `the live completion came in ${pieces} pieces${isDone ? '' : ', without its end'}`,
+    text: `the live completion arrived in ${pieces} pieces${isDone ? '' : ', but without [DONE]'}`,
   };
 }
 

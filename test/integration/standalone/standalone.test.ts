@@ -140,7 +140,7 @@ describe('npm start', () => {
     expect(after.simulator).toBe(before.simulator);
     expect([after.api, after.worker]).not.toContain(before.api);
     expect([after.api, after.worker]).not.toContain(before.worker);
-    expect(platform.stderr()).toContain('the worker was ended by SIGKILL');
+    expect(platform.stderr()).toContain('the worker was killed by SIGKILL');
   });
 
   test('a killed database comes back on its data, while live calls go on', async () => {
@@ -152,7 +152,7 @@ describe('npm start', () => {
 
   test('a second start on the same data directory or port is refused in one line', async () => {
     const same = await run(['apps/standalone/main.ts'], env);
-    expect(same).toMatchObject({ code: 1, stderr: expect.stringMatching(/^Another Sluice runs on .+\n$/) });
+    expect(same).toMatchObject({ code: 1, stderr: expect.stringMatching(/^Another Sluice is running in .+\n$/) });
     const port = new URL(platform.baseUrl).port;
     const other = { ...env, SLUICE_DATA_DIR: path.join(folder, 'other'), PORT: port };
     const taken = await run(['apps/standalone/main.ts'], other);

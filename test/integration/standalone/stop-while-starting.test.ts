@@ -67,7 +67,7 @@ async function stopAt({ isReached }: Moment, delayMs: number): Promise<void> {
     existsSync(logFile(app)) ? readFileSync(logFile(app)).subarray(from.get(app)).toString() : '';
   const { child, output, ended } = launch(['apps/standalone/main.ts'], env);
   const isDue = ({ stdout }: typeof output): boolean =>
-    stdout.includes('sluice ready') || (stdout.includes('sluice starts\n') && isReached(logged));
+    stdout.includes('sluice ready') || (stdout.includes('starting sluice\n') && isReached(logged));
   while (!isDue(output)) {
     if (child.exitCode !== null) throw new Error(`It ended by itself:\n${output.stdout}\n${output.stderr}`);
     await sleep(2);
@@ -82,7 +82,7 @@ async function expectOrder(ended: Promise<Ended>): Promise<void> {
   const { code, stdout, stderr } = await ended;
   const problems = stderr.split('\n').filter((line) => line !== '' && !migrationEnded.test(line));
   expect({ code, problems }).toEqual({ code: 0, problems: [] });
-  expect(stdout).toMatch(/stopping \(once more to stop at once\)\n(?:.*\n)*stopped\n$/);
+  expect(stdout).toMatch(/stopping \(press Ctrl-C again to stop immediately\)\n(?:.*\n)*stopped\n$/);
   expect(leftovers()).toEqual([]);
   expect(existsSync(path.join(dataDir, 'runtime.json'))).toBe(false);
 }
