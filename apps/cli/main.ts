@@ -3,8 +3,8 @@ import { migrate } from '#libs/database/migrate.ts';
 import { limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
 import { createLogDestination } from '#libs/kernel/log-destination.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { describeProvider, providersToMarkdown } from '#libs/providers/describe-providers.ts';
-import { findProvider, providerIds } from '#libs/providers/registry.ts';
+import { describeProvider } from '#libs/providers/describe-providers.ts';
+import { providers } from '#libs/providers/provider-list.ts';
 import { explain } from '../standalone/explain.ts';
 import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
 import { openDatabaseUrl } from './database-url.ts';
@@ -96,16 +96,11 @@ keys
 
 program
   .command('providers')
-  .description('list what each provider supports; with an option also its address and settings')
-  .option('--markdown', 'print docs/providers.md')
+  .description('what each provider supports, its address and its settings')
   .option('--json', 'print one JSON object per line')
-  .action(({ markdown = false, json = false }: { markdown?: boolean; json?: boolean }) => {
-    const described = providerIds.flatMap((id) => {
-      const provider = findProvider(id);
-      return provider ? [describeProvider(provider)] : [];
-    });
-    if (markdown) process.stdout.write(providersToMarkdown(described));
-    else if (json) for (const each of described) print(JSON.stringify(each));
+  .action(({ json = false }: { json?: boolean }) => {
+    const described = providers.map(describeProvider);
+    if (json) for (const each of described) print(JSON.stringify(each));
     else {
       for (const { id, operations, areas } of described) {
         const supported = Object.entries({ ...operations, ...areas }).filter(([, form]) => form !== 'not supported');

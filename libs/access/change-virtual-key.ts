@@ -26,7 +26,8 @@ export async function changeVirtualKey(
   const { settings: givenSettings, secrets: given } = splitSettings(row.provider, request);
   const customHost = wantedHost(deps, row, request.custom_host);
   const settings = { ...row.settings, ...givenSettings };
-  const moved = customHost === row.custom_host ? changedDestination(row.settings, givenSettings) : 'custom_host';
+  const moved =
+    customHost === row.custom_host ? changedDestination(row.provider, row.settings, givenSettings) : 'custom_host';
   const hasNewSecret = Object.keys(given).length > 0;
   if (moved !== null && row.secret_id !== null && !hasNewSecret) throw needsCredential(row.slug, moved);
 
@@ -50,7 +51,7 @@ function wantedHost({ checkDestination }: Deps, row: VirtualKeyRow, wanted: stri
   if (wanted === undefined) return row.custom_host;
   if (wanted === null) {
     if (findProvider(row.provider)?.baseUrlOf(row.settings)) return null;
-    throw missingHost(row.provider);
+    throw missingHost(row.provider, row.settings);
   }
   const url = parseCustomHost(wanted, 'custom_host');
   checkDestination(url);

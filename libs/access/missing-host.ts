@@ -1,9 +1,12 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { providerPlaces } from '#libs/providers/provider-places.ts';
+import type { Settings } from '#libs/providers/provider.ts';
+import { findProvider } from '#libs/providers/registry.ts';
 
-/** The refusal of a target whose provider has no address: none of its own, or one of settings that are not given. */
-export function missingHost(provider: string): GatewayError {
-  const setting = /\{(\w+)\}/.exec(providerPlaces[provider]?.address ?? '')?.[1];
+/** The refusal of a target whose provider has no address: none of its own, or one made of a setting that is not given. */
+export function missingHost(provider: string, settings: Settings): GatewayError {
+  const address = findProvider(provider)?.address ?? '';
+  const names = [...address.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name);
+  const setting = names.find((name) => !settings[name]);
   return new GatewayError(
     'invalid_request',
     'missing_required_parameter',

@@ -1,8 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { virtualKeySecretNames, virtualKeySettingNames } from '#libs/contracts/virtual-keys.ts';
+import { secretNames, settingNames } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import { assertSendable } from './assert-sendable.ts';
+import type { SettingForm } from '#libs/providers/provider.ts';
+import { settingFields } from '#libs/providers/setting-fields.ts';
 
 export type ProviderSettings = {
   settings: Readonly<Record<string, string>>;
@@ -10,6 +11,7 @@ export type ProviderSettings = {
 };
 
 const lengthMax = 16_384;
+const forms: Readonly<Record<string, SettingForm>> = settingFields;
 
 type HeaderNames = readonly (readonly [setting: string, header: string, alias: string])[];
 const headersOf = (settings: readonly string[]): HeaderNames =>
@@ -17,13 +19,12 @@ const headersOf = (settings: readonly string[]): HeaderNames =>
     const header = setting.replaceAll('_', '-');
     return [setting, `x-gateway-${header}`, `x-portkey-${header}`];
   });
-const openHeaders = headersOf(virtualKeySettingNames);
-const secretHeaders = headersOf(virtualKeySecretNames);
+const openHeaders = headersOf(settingNames);
+const secretHeaders = headersOf(secretNames);
 
 /**
- * The provider's own settings in a caller's headers (`x-gateway-aws-region`, `x-gateway-aws-secret-access-key`; the names
- * of libs/contracts/virtual-keys.ts). They belong to the caller's own credential and are read for nothing else.
- * Throws invalid_request, without quoting a secret.
+ * The provider's own settings in a caller's headers (`x-gateway-` and the setting's name with hyphens). They belong to the
+ * caller's own credential and are read for nothing else. Throws invalid_request, without quoting a secret.
  */
 export function settingsOf(headers: IncomingHttpHeaders): ProviderSettings {
   const settings: Record<string, string> = {};
@@ -35,7 +36,7 @@ export function settingsOf(headers: IncomingHttpHeaders): ProviderSettings {
   for (const [setting, header, alias] of secretHeaders) {
     const value = valueOf(headers, header, alias);
     if (value === null) continue;
-    if (setting !== 'vertex_service_account_json') assertSendable(value, header);
+    assertSendable(setting, value, header);
     secrets[setting] = new Secret(value);
   }
   return { settings, secrets };
@@ -49,7 +50,23 @@ function valueOf(headers: IncomingHttpHeaders, header: string, alias: string): s
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: header });
 }
 
-/** Settings by which a provider knows its caller without a `key`. */
-export function authenticates({ settings, secrets }: ProviderSettings): boolean {
-  return Object.keys(secrets).length > 0 || 'aws_role_arn' in settings || 'azure_auth_mode' in settings;
+/** Whether the setting is a document (a key file), which is not sent in a header. */
+export const isDocument = (setting: string): boolean => forms[setting]?.json === true;
+
+/**
+ * Refuses a credential (`key`, or a secret setting) that no header can hold: one that was pasted with a line break would be
+ * stored, and then fail every call. Throws invalid_request naming `param`, without quoting the credential.
+ */
+export function assertSendable(setting: string, value: string, param: string): void {
+  if (isDocument(setting) || /^[\x21-\x7e]+$/.test(value)) return;
+  throw new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    `Invalid '${param}': a credential consists of printable ASCII characters, without spaces and line breaks.`,
+    { param },
+  );
 }
+
+/** Whether a provider may know its caller by these settings, without a `key`. */
+export const authenticates = ({ settings, secrets }: ProviderSettings): boolean =>
+  Object.keys(secrets).length > 0 || Object.keys(settings).some((name) => forms[name]?.authenticates);

@@ -7,10 +7,10 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
-import { assertSendable } from './assert-sendable.ts';
 import { unknownProvider } from './unknown-provider.ts';
 import { holdsSecrets } from './config-secrets.ts';
 import { parseCustomHost } from './custom-host.ts';
+import { assertSendable } from './provider-settings.ts';
 
 /** Throws GatewayError for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
 type CheckDestination = (url: URL) => void;
@@ -54,10 +54,8 @@ function checkLeaf(leaf: Leaf, at: string, checkDestination: CheckDestination): 
       throw new GatewayError(error.kind, error.code, error.message, { param });
     }
   }
-  if (apiKey !== null) assertSendable(apiKey.reveal(), `${at}.api_key`);
-  for (const [name, secret] of Object.entries(secrets)) {
-    if (name !== 'vertex_service_account_json') assertSendable(secret.reveal(), `${at}.${name}`);
-  }
+  if (apiKey !== null) assertSendable('api_key', apiKey.reveal(), `${at}.api_key`);
+  for (const [name, secret] of Object.entries(secrets)) assertSendable(name, secret.reveal(), `${at}.${name}`);
 }
 
 function checkGuardrails(guardrails: readonly Guardrail[], param: string, check: CheckDestination): void {

@@ -1,41 +1,29 @@
 import {
-  virtualKeySecretNames,
-  virtualKeySettingNames,
+  secretNames as secretSettingNames,
+  settingNames,
   type CreateVirtualKeyRequest,
   type UpdateVirtualKeyRequest,
 } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import { findForeignSetting } from '#libs/providers/foreign-setting.ts';
-import { assertSendable } from './assert-sendable.ts';
+import { findProvider, providersWith } from '#libs/providers/registry.ts';
+import { assertSendable, isDocument } from './provider-settings.ts';
 import type { SecretMembers } from './secrets.ts';
 
 /** Everything that is encrypted; the order is that of preference for the last four characters. */
-const secretNames = ['key', ...virtualKeySecretNames] as const;
+const secretNames = ['key', ...secretSettingNames] as const;
 
 /**
- * Settings that choose the server which a credential is sent to. To change one asks for the credential again, as a custom
- * host does: otherwise whoever may edit a virtual key could have its key sent to a server of his own (CVE-2026-41487).
- */
-const destinationSettings: ReadonlySet<string> = new Set([
-  'azure_resource_name',
-  'azure_endpoint_name',
-  'azure_foundry_url',
-  'huggingface_base_url',
-  'snowflake_account',
-]);
-
-/**
- * A request's flat members, told apart: what may be shown again, and what is encrypted.
- * Throws invalid_request for a credential that no header can carry, and for a setting of another provider than `provider`,
- * which nobody would ever read. (Those of headers are not judged: a client may send the same ones with every call.)
+ * Divides a request's flat members into what may be shown again and what is encrypted.
+ * Throws invalid_request for a credential that no header can hold, and for a setting that `provider` does not know.
+ * (Settings in headers are not checked like this: a client may send the same ones with every call.)
  */
 export function splitSettings(
   provider: string,
   request: CreateVirtualKeyRequest | UpdateVirtualKeyRequest,
 ): { settings: Record<string, string>; secrets: SecretMembers } {
   const settings: Record<string, string> = {};
-  for (const name of virtualKeySettingNames) {
+  for (const name of settingNames) {
     const value = request[name];
     if (value !== undefined) settings[name] = value;
   }
@@ -43,7 +31,7 @@ export function splitSettings(
   for (const name of secretNames) {
     const value = request[name];
     if (value === undefined) continue;
-    if (name !== 'vertex_service_account_json') assertSendable(value, name);
+    assertSendable(name, value, name);
     secrets[name] = new Secret(value);
   }
   refuseForeignSetting(provider, [...Object.keys(settings), ...Object.keys(secrets)]);
@@ -51,27 +39,28 @@ export function splitSettings(
 }
 
 function refuseForeignSetting(provider: string, names: readonly string[]): void {
-  const foreign = findForeignSetting(provider, names);
-  if (foreign === null) return;
-  const owners = foreign.providers.join(', ');
-  const message = `Invalid '${foreign.name}': it is a setting of ${owners}, and this key is one of ${provider}. Leave it out.`;
-  throw new GatewayError('invalid_request', 'invalid_value', message, { param: foreign.name });
+  const known = findProvider(provider)?.settings ?? {};
+  const foreign = names.find((name) => name !== 'key' && !Object.hasOwn(known, name));
+  if (foreign === undefined) return;
+  const owners = providersWith(foreign).join(', ');
+  const message = `Invalid '${foreign}': it is a setting of ${owners}, and this key is one of ${provider}. Leave it out.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param: foreign });
 }
 
-/** The name of a setting that would send the stored credential elsewhere, or null. */
+/** The name of a setting that would send the stored credential to another server, or null. */
 export function changedDestination(
+  provider: string,
   stored: Readonly<Record<string, string>>,
   wanted: Readonly<Record<string, string>>,
 ): string | null {
-  for (const [name, value] of Object.entries(wanted)) {
-    if (destinationSettings.has(name) && stored[name] !== value) return name;
-  }
-  return null;
+  const known = findProvider(provider)?.settings ?? {};
+  const changed = Object.keys(wanted).find((name) => known[name]?.destination && stored[name] !== wanted[name]);
+  return changed ?? null;
 }
 
 /** The end of the key, for people to tell keys apart. A key file (JSON) has no end that would tell anything. */
 export function lastFourOf(secrets: SecretMembers): string {
-  const name = secretNames.find((secret) => secrets[secret] && secret !== 'vertex_service_account_json');
+  const name = secretNames.find((secret) => secrets[secret] && !isDocument(secret));
   return (name && secrets[name]?.lastFour()) ?? '';
 }
 

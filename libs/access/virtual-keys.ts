@@ -136,7 +136,7 @@ function checkPlace(
   const { settings } = splitSettings(provider.id, request);
   if (request.custom_host === undefined) {
     if (provider.baseUrlOf(settings)) return { provider: provider.id, customHost: null };
-    throw missingHost(provider.id);
+    throw missingHost(provider.id, settings);
   }
   const url = parseCustomHost(request.custom_host, 'custom_host');
   checkDestination(url);

@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import type { SettingForm } from '#libs/providers/provider.ts';
+import { settingFields } from '#libs/providers/setting-fields.ts';
 import { CircuitBreakerInput } from './circuit-breaker.ts';
 import { checkRules, checkShape } from './config-rules.ts';
 import { isQueryField, QueryInput } from './config-query.ts';
@@ -7,7 +9,7 @@ import { GuardrailList } from './guardrails.ts';
 import { parseParamPath } from './param-path.ts';
 import { CacheInput } from './response-cache.ts';
 import { addBreach, decimal, integer, text } from './scalars.ts';
-import { virtualKeySecretNames, virtualKeySettingNames } from './virtual-keys.ts';
+import { secretNames, settingNames } from './virtual-keys.ts';
 
 // The config object (CONF-1). Strict at every level: a member that nobody reads is a mistake of
 // whoever wrote it (Portkey ignored a misspelt flag for years).
@@ -129,18 +131,18 @@ const clientsChoice = (path: string[]) => ({
   text: (name: () => string) => `Invalid ${name()}: a config cannot change this parameter; the caller chooses it.`,
 });
 
-/** Shorter names of three settings, which Portkey's configs use. */
-export const settingAliases = {
-  resource_name: 'azure_resource_name',
-  deployment_id: 'azure_deployment_id',
-  api_version: 'azure_api_version',
-} as const;
+/** Shorter names of some settings, which Portkey's configs use. */
+export const settingAliases: Readonly<Record<string, string>> = Object.fromEntries(
+  Object.entries<SettingForm>(settingFields).flatMap(([name, { alias }]) =>
+    alias === undefined ? [] : [[alias, name]],
+  ),
+);
 
 const settingText = () => text({ min: 1, max: 2_048 }).optional();
 const secretText = () => text({ min: 1, max: 16_384 }).optional();
 
-export const configSecretNames = ['api_key', ...virtualKeySecretNames] as const;
-export const configSettingNames = [...virtualKeySettingNames, ...Object.keys(settingAliases)] as readonly string[];
+export const configSecretNames: readonly string[] = ['api_key', ...secretNames];
+export const configSettingNames: readonly string[] = [...settingNames, ...Object.keys(settingAliases)];
 
 const settingMembers = Object.fromEntries(configSettingNames.map((setting) => [setting, settingText()]));
 const secretMembers = Object.fromEntries(configSecretNames.map((secret) => [secret, secretText()]));

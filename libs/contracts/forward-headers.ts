@@ -1,9 +1,10 @@
 import { z } from 'zod';
+import { credentialHeaders } from '#libs/providers/setting-fields.ts';
 import { addBreach } from './scalars.ts';
 
-// What belongs to the connection between client and gateway, or is a credential for the gateway itself. The adapter sets
-// the provider's own.
-const ours: ReadonlySet<string> = new Set([
+// What belongs to the connection between client and gateway, or is a credential: for the gateway itself, or a provider's,
+// which the adapter sets.
+const ours: ReadonlySet<string> = new Set<string>([
   'accept',
   'accept-encoding',
   'api-key',
@@ -14,7 +15,6 @@ const ours: ReadonlySet<string> = new Set([
   'host',
   'http2-settings',
   'keep-alive',
-  'ocp-apim-subscription-key',
   'set-cookie',
   'te',
   'trailer',
@@ -22,9 +22,9 @@ const ours: ReadonlySet<string> = new Set([
   'upgrade',
   'user-agent',
   'x-api-key',
-  'x-goog-api-key',
+  ...credentialHeaders,
 ]);
-const oursBegin = /^(?:content-|proxy-|x-gateway-|x-portkey-|x-amz-)/;
+const oursBegin = ['content-', 'proxy-', 'x-gateway-', 'x-portkey-', ...ours].filter((name) => name.endsWith('-'));
 
 /** The name of a client's header that may go on to the provider; in lower case. */
 export const ForwardHeader = z
@@ -34,7 +34,7 @@ export const ForwardHeader = z
   .regex(/^[a-zA-Z0-9_-]+$/)
   .transform((name) => name.toLowerCase())
   .check((context) => {
-    if (!ours.has(context.value) && !oursBegin.test(context.value)) return;
+    if (!ours.has(context.value) && !oursBegin.some((beginning) => context.value.startsWith(beginning))) return;
     addBreach(context, {
       path: [],
       code: 'invalid_value',

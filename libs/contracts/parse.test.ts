@@ -452,6 +452,12 @@ test('virtual keys need a credential, refuse unknown settings and take a service
   expect(refusal(UpdateVirtualKeyRequest, { provider: 'groq' })).toMatchObject({ code: 'unknown_parameter' });
 });
 
+test('a client secret of Microsoft Entra is a credential, so that no key is needed beside it', () => {
+  const entra = { azure_entra_tenant_id: 't', azure_entra_client_id: 'c', azure_entra_client_secret: 's' };
+  const request = { name: 'a', provider: 'azure', azure_resource_name: 'contoso', ...entra };
+  expect(parseWith(CreateVirtualKeyRequest, request)).toEqual(request);
+});
+
 test('a message does not carry a long value back', () => {
   const problem = refusal(CreateBatchRequest, batch({ endpoint: 'x'.repeat(100_000), ['y'.repeat(100_000)]: 1 }));
   expect(problem.message.length).toBeLessThan(500);

@@ -1,63 +1,35 @@
 import { z } from 'zod';
+import type { SettingForm } from '#libs/providers/provider.ts';
+import { settingFields } from '#libs/providers/setting-fields.ts';
 import { slug, timestamp } from './access-fields.ts';
 import { listOf } from './lists.ts';
 import { addBreach, anyObject, text } from './scalars.ts';
 
-// A provider's own settings have the names of their headers in snake case (CONF-6).
+// A provider's own settings are members of a virtual key beside its `key`. They are declared in the provider's folder; what
+// is known of them here is made from there (libs/providers/setting-fields.ts).
 
-const shortText = () => text({ min: 1, max: 2_048 });
+type SettingName = keyof typeof settingFields;
 
-const openSettings = {
-  openai_organization: shortText().optional(),
-  openai_project: shortText().optional(),
-  openai_beta: shortText().optional(),
-  anthropic_beta: shortText().optional(),
-  anthropic_version: shortText().optional(),
-  azure_resource_name: shortText().optional(),
-  azure_deployment_id: shortText().optional(),
-  azure_api_version: shortText().optional(),
-  azure_model_name: shortText().optional(),
-  azure_auth_mode: shortText().optional(),
-  azure_managed_client_id: shortText().optional(),
-  azure_workload_client_id: shortText().optional(),
-  azure_entra_client_id: shortText().optional(),
-  azure_entra_tenant_id: shortText().optional(),
-  azure_entra_scope: shortText().optional(),
-  azure_foundry_url: shortText().optional(),
-  azure_endpoint_name: shortText().optional(),
-  aws_region: shortText().optional(),
-  aws_access_key_id: shortText().optional(),
-  aws_role_arn: shortText().optional(),
-  aws_external_id: shortText().optional(),
-  aws_auth_type: shortText().optional(),
-  aws_s3_bucket: shortText().optional(),
-  aws_bedrock_model: shortText().optional(),
-  vertex_project_id: shortText().optional(),
-  vertex_region: shortText().optional(),
-  vertex_storage_bucket_name: shortText().optional(),
-  fireworks_account_id: shortText().optional(),
-  huggingface_base_url: shortText().optional(),
-  workers_ai_account_id: shortText().optional(),
-  snowflake_account: shortText().optional(),
-};
+const settings = Object.entries<SettingForm>(settingFields);
+
+const namesWhere = (holds: (form: SettingForm) => unknown): readonly SettingName[] =>
+  settings.filter(([, form]) => holds(form)).map(([name]) => name as SettingName);
+
+/** The settings that may be shown again. */
+export const settingNames = namesWhere(({ secret }) => !secret);
+/** The settings that are stored encrypted, as `key` is, and are never shown. */
+export const secretNames = namesWhere(({ secret }) => secret);
 
 const secretText = () => text({ min: 1, max: 16_384 });
 
-const secretSettings = {
-  azure_ad_token: secretText().optional(),
-  azure_entra_client_secret: secretText().optional(),
-  aws_secret_access_key: secretText().optional(),
-  aws_session_token: secretText().optional(),
-  /** The key file of a service account: its text, or the object itself. */
-  vertex_service_account_json: z
-    .union([secretText(), anyObject().transform((account) => JSON.stringify(account))])
-    .optional(),
-};
+function settingValue({ secret, json }: SettingForm): z.ZodType<string> {
+  const value = secret ? secretText() : text({ min: 1, max: 2_048 });
+  return json ? z.union([value, anyObject().transform((document) => JSON.stringify(document))]) : value;
+}
 
-/** The settings that may be shown again. */
-export const virtualKeySettingNames = Object.keys(openSettings) as (keyof typeof openSettings)[];
-/** The settings that are stored encrypted, as `key` is, and are never shown. */
-export const virtualKeySecretNames = Object.keys(secretSettings) as (keyof typeof secretSettings)[];
+const settingMembers = Object.fromEntries(
+  settings.map(([name, form]) => [name, settingValue(form).optional()]),
+) as Record<SettingName, z.ZodOptional<z.ZodType<string>>>;
 
 // Shape only: which hosts may be reached is decided where connections are opened.
 const customHost = () =>
@@ -79,18 +51,11 @@ const customHost = () =>
 const common = {
   note: text({ max: 2_000 }).nullish(),
   expires_at: timestamp().nullish(),
-  ...openSettings,
-  ...secretSettings,
+  ...settingMembers,
 };
 
 // Any of these authenticates by itself, without a `key`.
-const keyless = [
-  'aws_secret_access_key',
-  'aws_role_arn',
-  'vertex_service_account_json',
-  'azure_ad_token',
-  'azure_auth_mode',
-] as const;
+const keyless = namesWhere(({ authenticates }) => authenticates);
 
 /** Body of POST /virtual-keys. `key` is needed unless the provider's own settings hold the credential. */
 export const CreateVirtualKeyRequest = z

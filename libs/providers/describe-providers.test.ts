@@ -1,18 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { describeProvider, providersToMarkdown } from './describe-providers.ts';
-import { providerPlaces } from './provider-places.ts';
 import type { Settings } from './provider.ts';
-import { findProvider, providerIds } from './registry.ts';
+import { providers } from './provider-list.ts';
+import { toSettingFieldsModule } from './setting-fields-module.ts';
 
-const described = providerIds.flatMap((id) => {
-  const provider = findProvider(id);
-  return provider ? [describeProvider(provider)] : [];
+const described = providers.map(describeProvider);
+
+const committed = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
+
+test('docs/providers.md is what the code says (npm run generate)', () => {
+  expect(committed('../../docs/providers.md')).toBe(providersToMarkdown(described));
 });
 
-test('docs/providers.md matches the code (npm run sluice -- providers --markdown > docs/providers.md)', () => {
-  const committed = readFileSync(new URL('../../docs/providers.md', import.meta.url), 'utf8');
-  expect(committed).toBe(providersToMarkdown(described));
+test('setting-fields.ts holds the settings of the providers (npm run generate)', () => {
+  expect(committed('setting-fields.ts')).toBe(toSettingFieldsModule(providers));
 });
 
 test('operations are described from the adapters', () => {
@@ -51,18 +53,20 @@ test('pass-through areas and fine-tuning are described from the adapters', () =>
   expect(new Set(Object.values(areas['anthropic'] ?? {}))).toEqual(new Set(['not supported']));
 });
 
-test('a place that is written down is where the adapter is', () => {
+test('an address made of settings is where the adapter sends its calls', () => {
   const samples: Settings = { vertex_region: 'europe-west1', aws_region: 'eu-west-1', azure_resource_name: 'contoso' };
-  const made = Object.entries(providerPlaces).filter(([, { address }]) => address !== '');
-  expect(made.length).toBeGreaterThan(0);
-  for (const [id, { address, settings }] of made) {
+  const made = providers.filter(({ address }) => address?.includes('{'));
+  expect(made.map(({ id }) => id)).toEqual(['vertex', 'bedrock', 'azure']);
+  for (const { id, address = '', settings = {}, baseUrlOf } of made) {
     const expected = address.replaceAll(
       /\{(\w+)\}/g,
       (_braces, name: string) => samples[name] ?? `no sample for ${name}`,
     );
-    expect([id, findProvider(id)?.baseUrlOf(samples)?.href.replace(/\/$/, '')]).toEqual([id, expected]);
-    // What the address is made of cannot be left out.
-    for (const [, name] of address.matchAll(/\{(\w+)\}/g)) expect(settings).toContain(name);
+    expect([id, baseUrlOf(samples)?.href.replace(/\/$/, '')]).toEqual([id, expected]);
+    for (const [, name = ''] of address.matchAll(/\{(\w+)\}/g)) expect(Object.keys(settings)).toContain(name);
   }
-  expect(Object.keys(providerPlaces).filter((id) => findProvider(id)?.id !== id)).toEqual([]);
+  const fixed = providers.filter(({ address }) => !address?.includes('{'));
+  for (const { id, address, baseUrlOf } of fixed) {
+    expect([id, baseUrlOf({})?.href]).toEqual([id, address && new URL(address).href]);
+  }
 });

@@ -1,4 +1,3 @@
-import { providerPlaces } from './provider-places.ts';
 import { relayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
 
 export type OperationForm = 'pass-through' | 'transformed' | 'not supported';
@@ -30,7 +29,6 @@ export function describeProvider(provider: Provider): ProviderDescription {
     if (!translation) return 'not supported';
     return translation.passThrough ? 'pass-through' : 'transformed';
   };
-  const place = providerPlaces[provider.id];
   return {
     id: provider.id,
     operations: {
@@ -43,8 +41,10 @@ export function describeProvider(provider: Provider): ProviderDescription {
       AreaName,
       OperationForm
     >,
-    address: place?.address || (provider.baseUrlOf({})?.href ?? null),
-    settings: place?.settings ?? [],
+    address: provider.address ?? null,
+    settings: Object.entries(provider.settings ?? {}).flatMap(([name, { unused }]) =>
+      unused ? [] : [provider.address?.includes(`{${name}}`) ? name : `${name}?`],
+    ),
     differences: provider.differences ?? [],
     asksForJsonInWords: provider.operations.chat?.asksForJsonInWords !== undefined,
   };
@@ -83,7 +83,7 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
   );
   return [
     '# Providers',
-    '<!-- Made by `npm run sluice -- providers --markdown > docs/providers.md`; a test compares it with the code. -->',
+    '<!-- Made by `npm run generate`; a test compares it with the code. -->',
     '## Operations',
     [
       '- **pass-through**: the request is forwarded byte for byte, and so is the answer. Only the differences listed below,',

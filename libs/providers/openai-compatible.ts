@@ -17,6 +17,7 @@ import {
   type ProviderError,
   type RelayArea,
   type RelayCall,
+  type SettingFields,
   type Settings,
   type Translation,
   type Upstream,
@@ -25,14 +26,16 @@ import { partsOf } from './url-parts.ts';
 
 type Options = {
   id: string;
+  aliases?: readonly string[];
   /** Absent: a host must be given with each target. */
   baseUrl?: string;
   operations?: readonly Operation[];
   /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
-  /** Headers that a setting of the target gives where the client sends none. */
-  settingHeaders?: Readonly<Record<string, string>>;
+  settings?: SettingFields;
+  /** Settings that go out as the header of their name (`openai_project`: `openai-project`) where the client sends none. */
+  headerSettings?: readonly string[];
   /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
   dialect?: Dialect | null;
   /** The pass-through areas that it has. Default: none. */
@@ -47,16 +50,18 @@ const common: Dialect = {};
 /** A provider that speaks OpenAI's dialect: the client's bytes go out, the provider's bytes come back. */
 export function openAiCompatible({
   id,
+  aliases = [],
   baseUrl,
   operations = ['chat', 'completions', 'embeddings', 'models'],
   asksForUsage = true,
   clientHeaders = [],
-  settingHeaders = {},
+  settings = {},
+  headerSettings = [],
   dialect = common,
   relays = [],
   fineTuning = false,
 }: Options): Provider {
-  const fromSettings = Object.entries(settingHeaders);
+  const fromSettings = headerSettings.map((setting) => [setting.replaceAll('_', '-'), setting] as const);
   const pushSettings = (headers: string[], settings: Settings, sent: Readonly<Record<string, string>>): void => {
     for (const [header, setting] of fromSettings) {
       const value = settings[setting];
@@ -106,9 +111,12 @@ export function openAiCompatible({
   const differences = dialect === null ? [] : describeDialect(dialect);
   return {
     id,
+    aliases,
+    settings: { ...settings, ...Object.fromEntries(headerSettings.map((setting) => [setting, {}])) },
+    ...(baseUrl === undefined ? {} : { address: baseUrl }),
     baseUrlOf: () => address,
     needsCredential: address !== null,
-    clientHeaders,
+    clientHeaders: [...clientHeaders, ...fromSettings.map(([header]) => header)],
     requestIdHeaders: ['x-request-id'],
     ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
     ...(differences.length > 0 ? { differences } : {}),

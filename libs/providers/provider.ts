@@ -17,6 +17,35 @@ export type Operation = keyof typeof operationPaths;
 /** A provider's own settings by the names of their headers in snake case (`aws_region`), as virtual keys store them. */
 export type Settings = Readonly<Record<string, string>>;
 
+/**
+ * What is known of one of a provider's own settings. The name is the same everywhere: a member of a virtual key or of a
+ * config's target, and with hyphens in a header (`x-gateway-aws-region`). The value is text.
+ */
+export type SettingField = {
+  /** A credential: stored encrypted, never shown again. */
+  secret?: true;
+  /** A JSON document (a key file), given as its text or as the object itself. It is never sent in a header. */
+  json?: true;
+  /** The provider knows its caller by this setting, without a `key`. */
+  authenticates?: true;
+  /**
+   * It chooses the server that a credential is sent to. A change asks for the credential again: otherwise whoever may edit
+   * a virtual key could have its key sent to a server of their own (CVE-2026-41487).
+   */
+  destination?: true;
+  /** A shorter name, which Portkey's configs use. */
+  alias?: string;
+  /** Accepted because clients of Portkey's API store it. Nothing reads it. */
+  unused?: true;
+};
+/** What the forms of requests depend on: plain data, from which libs/providers/setting-fields.ts is made. */
+export type SettingForm = Pick<SettingField, 'secret' | 'json' | 'authenticates' | 'alias'>;
+export type SettingFields = Readonly<Record<string, SettingField>>;
+
+/** Another provider's settings, for one that stands in for it: clients store them all the same, and nothing reads them. */
+export const unused = (fields: SettingFields = {}): SettingFields =>
+  Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, { ...field, unused: true }]));
+
 /** Where a call goes, and with what. `baseUrl` holds neither credentials nor a fragment. */
 export type Upstream = {
   baseUrl: URL;
@@ -170,16 +199,27 @@ export type AuthorizeTools = {
   keepSecret: (text: string) => void;
 };
 
-/** An absent operation means "this provider cannot": answered `unsupported_operation` before any network call. */
+/** All that the platform knows of a provider. An absent operation is refused as `unsupported_operation` before any call. */
 export type Provider = {
   readonly id: string;
+  /** Other names of it, which clients of Portkey's API send. */
+  readonly aliases?: readonly string[];
+  /** Its own settings, by name; those that the address is made of are required. */
+  readonly settings?: SettingFields;
+  /** Where it is, with the names of settings in braces, for people to read. Absent: the caller must name a host. */
+  readonly address?: string;
   /**
-   * Its own address, perhaps made of settings (a region, a resource's name); null: the caller must name a host, or the
-   * settings lack what the address is made of. Throws GatewayError invalid_request for a setting that no address can hold.
+   * The address, made of the settings; null where there is none or one of its settings is missing. Throws GatewayError
+   * invalid_request for a setting that no address can hold.
    */
   readonly baseUrlOf: (settings: Settings) => URL | null;
   /** false: a server that may ask for no key (self-hosted, the simulator). */
   readonly needsCredential: boolean;
+  /**
+   * Request headers that hold its credential beside `authorization`; no client's header of that name goes out. A name that
+   * ends with a hyphen stands for all that begin with it. Lower case.
+   */
+  readonly credentialHeaders?: readonly string[];
   /** Request headers of a client that may reach this provider; all others stay here. Lower case. */
   readonly clientHeaders: readonly string[];
   /** Response headers that hold the provider's id of the call, in order of preference. Lower case. */

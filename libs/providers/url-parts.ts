@@ -1,3 +1,6 @@
+import { LRUCache } from 'lru-cache';
+import type { Settings } from './provider.ts';
+
 type UrlParts = { origin: string; folder: string; search: string };
 const known = new WeakMap<URL, UrlParts>();
 
@@ -9,4 +12,24 @@ export function partsOf(url: URL): UrlParts {
     known.set(url, parts);
   }
   return parts;
+}
+
+/** Far more regions than a cloud has; of resources of one's own, those that are in use at a time. */
+const addressesMax = 1_000;
+
+/**
+ * The `baseUrlOf` of a provider whose address is made of one setting. `toAddress` is called once for each of its values and
+ * throws GatewayError invalid_request for one that no address can hold.
+ */
+export function addressFrom(setting: string, toAddress: (value: string) => string): (settings: Settings) => URL | null {
+  const addresses = new LRUCache<string, URL>({ max: addressesMax });
+  return ({ [setting]: value }) => {
+    if (value === undefined || value === '') return null;
+    let address = addresses.get(value);
+    if (address === undefined) {
+      address = new URL(toAddress(value));
+      addresses.set(value, address);
+    }
+    return address;
+  };
 }

@@ -16,9 +16,9 @@ const fileOf = async (text: string): Promise<string> => {
   return file;
 };
 
-test('without a file questions are made up, no two alike', async () => {
-  const { questions, source } = await readQuestions();
-  expect(source).toBe('made up');
+test('without a file questions are generated, no two alike', async () => {
+  const { questions, source } = await readQuestions(undefined);
+  expect(source).toBe('generated');
   expect(new Set(questions).size).toBe(3_000);
 });
 

@@ -19,7 +19,7 @@ export type DemoOptions = {
   lines: number;
   /** Folder of the input, output and error files, which are kept. Prepared by `prepareFolder`. */
   folder: string;
-  questionsFile: string | undefined;
+  questionsFile?: string;
   signal: AbortSignal;
   stdout: { isTTY?: boolean; write: (text: string) => unknown };
   logger: Logger;

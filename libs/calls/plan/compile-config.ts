@@ -147,7 +147,7 @@ function credentialsOf(config: Config, here: Inherited): LeafCredentials {
   const settings: Record<string, string> = {};
   for (const name of configSettingNames) {
     const value = config[name];
-    if (typeof value === 'string') settings[settingAliases[name as keyof typeof settingAliases] ?? name] = value;
+    if (typeof value === 'string') settings[settingAliases[name] ?? name] = value;
   }
   const secrets: Record<string, Secret> = {};
   for (const name of configSecretNames) {

@@ -19,8 +19,11 @@ const modelsMax = 1_000;
 /** Anthropic's Messages API (platform.claude.com/docs, "Messages"). */
 export const anthropic: Provider = {
   id: 'anthropic',
+  settings: { anthropic_version: {}, anthropic_beta: {} },
+  address: address.href,
   baseUrlOf: () => address,
   needsCredential: true,
+  credentialHeaders: ['x-api-key'],
   clientHeaders: ['anthropic-beta', 'anthropic-version'],
   requestIdHeaders: ['request-id'],
   operations: {

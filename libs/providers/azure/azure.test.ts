@@ -30,7 +30,8 @@ test('the address is made of the resource’s name, and of nothing that could be
     'https://my-resource.openai.azure.com/openai',
   );
   expect(azure.baseUrlOf({})).toBeNull();
-  for (const name of ['evil.example/', 'a.b', 'x@evil.example', 'a#', '', '-a', '[::1]', 'a\n']) {
+  expect(azure.baseUrlOf({ azure_resource_name: '' })).toBeNull();
+  for (const name of ['evil.example/', 'a.b', 'x@evil.example', 'a#', '-a', '[::1]', 'a\n']) {
     expect(() => azure.baseUrlOf({ azure_resource_name: name })).toThrow(
       expect.objectContaining({ kind: 'invalid_request', param: 'azure_resource_name' }),
     );

@@ -1,23 +1,24 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
+import { anthropic } from '../anthropic/index.ts';
 import { numberOf, toRecord, toRecords } from '../json-value.ts';
 import { decodeOpenAiError, encodeBody } from '../openai-compatible.ts';
+import { openai } from '../openai/index.ts';
 import {
   operationPaths,
+  unused,
   type Call,
   type OutboundRequest,
   type Provider,
-  type Settings,
   type Translation,
   type Upstream,
 } from '../provider.ts';
-import { partsOf } from '../url-parts.ts';
+import { addressFrom, partsOf } from '../url-parts.ts';
 import { createEntraTokens, entraClientOf } from './entra-token.ts';
 
 /** The newest dated version that is no preview (learn.microsoft.com, "Azure OpenAI API version lifecycle"). */
 const defaultVersion = '2024-10-21';
 
-const addresses = new Map<string, URL>();
 const tokenOf = createEntraTokens();
 
 const translation: Translation = {
@@ -32,8 +33,33 @@ const translation: Translation = {
  */
 export const azure: Provider = {
   id: 'azure',
-  baseUrlOf,
+  aliases: ['azure-openai'],
+  settings: {
+    azure_resource_name: { destination: true, alias: 'resource_name' },
+    azure_deployment_id: { alias: 'deployment_id' },
+    azure_api_version: { alias: 'api_version' },
+    azure_auth_mode: { authenticates: true },
+    azure_ad_token: { secret: true, authenticates: true },
+    azure_entra_tenant_id: {},
+    azure_entra_client_id: {},
+    azure_entra_client_secret: { secret: true, authenticates: true },
+    azure_entra_scope: {},
+    azure_model_name: { unused: true },
+    azure_managed_client_id: { unused: true },
+    azure_workload_client_id: { unused: true },
+    azure_foundry_url: { destination: true, unused: true },
+    azure_endpoint_name: { destination: true, unused: true },
+    ...unused(openai.settings),
+    ...unused(anthropic.settings),
+  },
+  address: 'https://{azure_resource_name}.openai.azure.com/openai',
+  baseUrlOf: addressFrom('azure_resource_name', (resource) => {
+    if (/^[A-Za-z0-9][A-Za-z0-9-]{0,62}$/.test(resource))
+      return `https://${resource.toLowerCase()}.openai.azure.com/openai`;
+    throw invalid('azure_resource_name', 'expected the name of a resource: letters, digits and hyphens');
+  }),
   needsCredential: true,
+  credentialHeaders: ['api-key', 'ocp-apim-subscription-key'],
   clientHeaders: [],
   requestIdHeaders: ['x-request-id', 'apim-request-id'],
   operations: {
@@ -47,18 +73,6 @@ export const azure: Provider = {
     if (client) request.headers.push('authorization', `Bearer ${await tokenOf(client, tools)}`);
   },
 };
-
-function baseUrlOf({ azure_resource_name: resource }: Settings): URL | null {
-  if (resource === undefined) return null;
-  const known = addresses.get(resource);
-  if (known) return known;
-  if (!/^[A-Za-z0-9][A-Za-z0-9-]{0,62}$/.test(resource)) {
-    throw invalid('azure_resource_name', 'expected the name of a resource: letters, digits and hyphens');
-  }
-  const address = new URL(`https://${resource.toLowerCase()}.openai.azure.com/openai`);
-  if (addresses.size < 1_000) addresses.set(resource, address);
-  return address;
-}
 
 function encode(call: Call, upstream: Upstream): OutboundRequest {
   const { settings, baseUrl } = upstream;

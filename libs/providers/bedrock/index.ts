@@ -1,7 +1,8 @@
+import { anthropic } from '../anthropic/index.ts';
 import { mediaUrls, readChatMessages } from '../chat-messages.ts';
 import { wantsAnyJsonObject } from '../json-in-words.ts';
-import type { Call, OutboundRequest, Provider, Settings, Upstream } from '../provider.ts';
-import { partsOf } from '../url-parts.ts';
+import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
+import { addressFrom, partsOf } from '../url-parts.ts';
 import { decodeConverse } from './decode.ts';
 import { decodeEmbeddings, encodeEmbeddingsBody } from './embeddings.ts';
 import { encodeConverseBody } from './encode.ts';
@@ -18,8 +19,26 @@ import { openConverseStream } from './stream.ts';
  */
 export const bedrock: Provider = {
   id: 'bedrock',
-  baseUrlOf,
+  aliases: ['aws-bedrock'],
+  settings: {
+    aws_region: {},
+    aws_access_key_id: {},
+    aws_secret_access_key: { secret: true, authenticates: true },
+    aws_session_token: { secret: true },
+    aws_role_arn: { authenticates: true },
+    aws_external_id: {},
+    aws_auth_type: { unused: true },
+    aws_s3_bucket: { unused: true },
+    aws_bedrock_model: { unused: true },
+    ...unused(anthropic.settings),
+  },
+  address: 'https://bedrock-runtime.{aws_region}.amazonaws.com',
+  baseUrlOf: addressFrom('aws_region', (region) => {
+    assertRegion(region);
+    return `https://bedrock-runtime.${region}.${awsDomain(region)}`;
+  }),
   needsCredential: true,
+  credentialHeaders: ['x-amz-'],
   clientHeaders: [],
   requestIdHeaders: ['x-amzn-requestid'],
   operations: {
@@ -48,20 +67,6 @@ export const bedrock: Provider = {
     if (!upstream.apiKey) await signRequest(request, upstream, tools);
   },
 };
-
-const addresses = new Map<string, URL>();
-
-function baseUrlOf(settings: Settings): URL | null {
-  const region = settings['aws_region'];
-  if (region === undefined || region === '') return null;
-  assertRegion(region);
-  let address = addresses.get(region);
-  if (address === undefined) {
-    address = new URL(`https://bedrock-runtime.${region}.${awsDomain(region)}`);
-    if (addresses.size < 100) addresses.set(region, address); // there are about 40
-  }
-  return address;
-}
 
 function requestOf(
   { baseUrl, apiKey }: Upstream,

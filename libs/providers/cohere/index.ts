@@ -14,6 +14,7 @@ const modelsMax = 1_000;
 /** Cohere's v2 API (COHERE-1). */
 export const cohere: Provider = {
   id: 'cohere',
+  address: address.href,
   baseUrlOf: () => address,
   needsCredential: true,
   clientHeaders: ['x-client-name'],

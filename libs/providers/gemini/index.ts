@@ -14,8 +14,11 @@ const modelsMax = 1_000;
 /** Google's Gemini API with an API key (GEMINI-1). */
 export const gemini: Provider = {
   id: 'gemini',
+  aliases: ['google'],
+  address: address.href,
   baseUrlOf: () => address,
   needsCredential: true,
+  credentialHeaders: ['x-goog-api-key'],
   clientHeaders: [],
   requestIdHeaders: ['x-request-id'],
   operations: {

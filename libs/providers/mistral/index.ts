@@ -6,6 +6,7 @@ import { shortToolIds } from './tool-ids.ts';
 /** Near enough to OpenAI for bytes to pass (MISTRAL-1). */
 export const mistral = openAiCompatible({
   id: 'mistral',
+  aliases: ['mistral-ai'],
   baseUrl: 'https://api.mistral.ai/v1',
   operations: ['chat', 'embeddings', 'models'],
   // Usage comes unasked; unknown members are refused with 422, `stream_options` among them.

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Settings, Upstream } from '../provider.ts';
-import { partsOf } from '../url-parts.ts';
+import type { Upstream } from '../provider.ts';
+import { addressFrom, partsOf } from '../url-parts.ts';
 import { serviceAccountOf } from './service-account.ts';
 
 // Every name stands in an address: these forms hold nothing that could lead elsewhere (SEC-3).
@@ -10,20 +10,11 @@ const projectForm = /^(?:[a-z0-9][a-z0-9-]{0,60}(?:\.[a-z0-9-]{1,60}){1,5}:)?[a-
 /** Claude's names end with a date (`claude-sonnet-4-5@20250929`). */
 const modelForm = /^[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,120}(?:@[A-Za-z0-9]{1,20})?$/;
 
-const addresses = new Map<string, URL>();
-
 /** The region's own address; null without `vertex_region`. Throws invalid_request for what no address can hold. */
-export function addressOf(settings: Settings): URL | null {
-  const region = settings['vertex_region'];
-  if (region === undefined || region === '') return null;
+export const addressOf = addressFrom('vertex_region', (region) => {
   checkForm(region, regionForm, 'vertex_region', 'a region such as us-central1, or global');
-  let address = addresses.get(region);
-  if (address === undefined) {
-    address = new URL(`https://${hostOf(region)}/v1`);
-    if (addresses.size < 200) addresses.set(region, address); // there are about 50
-  }
-  return address;
-}
+  return `https://${hostOf(region)}/v1`;
+});
 
 /** `us` and `eu` are multi-regions, with names of another kind. */
 function hostOf(region: string): string {

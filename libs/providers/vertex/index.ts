@@ -1,5 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Provider } from '../provider.ts';
+import { anthropic } from '../anthropic/index.ts';
+import { unused, type Provider } from '../provider.ts';
 import { addressOf } from './address.ts';
 import { decodeVertexError, vertexChat } from './chat.ts';
 import { decodeVertexEmbedding, encodeVertexEmbedding } from './embeddings.ts';
@@ -15,6 +16,15 @@ export function createVertex(): Provider {
   const tokenOf = createTokens();
   return {
     id: 'vertex',
+    aliases: ['vertex-ai'],
+    settings: {
+      vertex_region: {},
+      vertex_project_id: {},
+      vertex_service_account_json: { secret: true, json: true, authenticates: true },
+      vertex_storage_bucket_name: { unused: true },
+      ...unused(anthropic.settings),
+    },
+    address: 'https://{vertex_region}-aiplatform.googleapis.com/v1',
     baseUrlOf: addressOf,
     needsCredential: true,
     clientHeaders: ['anthropic-beta'],

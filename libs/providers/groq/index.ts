@@ -1,0 +1,25 @@
+import type { Amend } from '../dialect.ts';
+import { toRecord } from '../json-value.ts';
+import { openAiCompatible } from '../openai-compatible.ts';
+
+/** console.groq.com/docs/api-reference */
+export const groq = openAiCompatible({
+  id: 'groq',
+  baseUrl: 'https://api.groq.com/openai/v1',
+  operations: ['chat', 'models'],
+  relays: ['audio', 'responses'],
+  dialect: {
+    usageBesideChoices: true,
+    answers: { hints: ['"x_groq"'], open: openAmend },
+    notes: ['usage of `x_groq`'],
+  },
+});
+
+/** Groq's last chunk may tell usage in `x_groq` alone; OpenAI's place for it is beside the choices. */
+function openAmend(): Amend {
+  return (answer) => {
+    const { usage } = toRecord(answer['x_groq']);
+    const told = answer['usage'] !== undefined && answer['usage'] !== null;
+    return told || usage === undefined ? answer : { ...answer, usage };
+  };
+}

@@ -1,0 +1,113 @@
+import { anthropic } from './anthropic/index.ts';
+import { azure } from './azure/index.ts';
+import { bedrock } from './bedrock/index.ts';
+import { cohere } from './cohere/index.ts';
+import { gemini } from './gemini/index.ts';
+import { groq } from './groq/index.ts';
+import { mistral } from './mistral/index.ts';
+import { openai } from './openai/index.ts';
+import { openAiCompatible } from './openai-compatible.ts';
+import { relayAreas, unused, type Provider } from './provider.ts';
+import { vertex } from './vertex/index.ts';
+
+/**
+ * Every provider, in the order in which people see them. A provider whose API differs from OpenAI's in more than a few
+ * words, or that has settings of its own, has a folder. After a change here run `npm run generate`.
+ * Base URLs, operations and pass-through areas are those of the providers' own API references; a self-hosted server may
+ * have any area.
+ */
+export const providers: readonly Provider[] = [
+  openai,
+  anthropic,
+  gemini,
+  vertex,
+  bedrock,
+  azure,
+  cohere,
+  mistral,
+  // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
+  openAiCompatible({
+    id: 'openai-compatible',
+    clientHeaders: ['openai-beta'],
+    settings: {
+      ...unused(openai.settings),
+      // Of providers that are reached through this one, with a host.
+      huggingface_base_url: { destination: true, unused: true },
+      snowflake_account: { destination: true, unused: true },
+      workers_ai_account_id: { unused: true },
+    },
+    relays: relayAreas,
+  }),
+  openAiCompatible({ id: 'vllm', settings: unused(openai.settings), relays: ['audio', 'responses', 'rerank'] }),
+  openAiCompatible({
+    id: 'ollama',
+    settings: unused(openai.settings),
+    dialect: { renames: { max_completion_tokens: 'max_tokens' } },
+  }),
+  openAiCompatible({
+    id: 'simulator',
+    settings: unused(openai.settings),
+    clientHeaders: ['openai-beta'],
+    relays: relayAreas,
+    dialect: null,
+    fineTuning: true,
+  }),
+  groq,
+  openAiCompatible({
+    id: 'together',
+    aliases: ['together-ai'],
+    baseUrl: 'https://api.together.xyz/v1',
+    relays: ['images', 'audio', 'rerank'],
+    dialect: {
+      renames: { max_completion_tokens: 'max_tokens' },
+      finishReasons: { eos: 'stop' },
+      usageBesideChoices: true,
+    },
+  }),
+  openAiCompatible({
+    id: 'fireworks',
+    aliases: ['fireworks-ai'],
+    baseUrl: 'https://api.fireworks.ai/inference/v1',
+    settings: { fireworks_account_id: { unused: true } },
+    relays: ['responses', 'rerank'],
+  }),
+  openAiCompatible({
+    id: 'openrouter',
+    baseUrl: 'https://openrouter.ai/api/v1',
+    clientHeaders: ['http-referer', 'x-title'],
+    relays: ['responses'],
+    // A provider behind it that failed, in an answer that says 200.
+    dialect: { finishReasons: { error: 'failure' }, usageBesideChoices: true },
+  }),
+  openAiCompatible({
+    id: 'deepseek',
+    baseUrl: 'https://api.deepseek.com/v1',
+    operations: ['chat', 'models'],
+    // Broken off for want of machines: neither an end nor a limit of the caller's.
+    dialect: {
+      renames: { max_completion_tokens: 'max_tokens' },
+      finishReasons: { insufficient_system_resource: 'failure' },
+      usageBesideChoices: true,
+    },
+  }),
+  openAiCompatible({
+    id: 'xai',
+    aliases: ['x-ai'],
+    baseUrl: 'https://api.x.ai/v1',
+    operations: ['chat', 'completions', 'models'],
+    relays: ['images', 'responses'],
+  }),
+  openAiCompatible({
+    id: 'cerebras',
+    baseUrl: 'https://api.cerebras.ai/v1',
+    operations: ['chat', 'completions', 'models'],
+  }),
+  openAiCompatible({
+    id: 'perplexity',
+    aliases: ['perplexity-ai'],
+    baseUrl: 'https://api.perplexity.ai',
+    operations: ['chat'],
+    asksForUsage: false,
+    dialect: { renames: { max_completion_tokens: 'max_tokens' }, usageBesideChoices: true },
+  }),
+];

@@ -1,0 +1,47 @@
+import type { Provider, SettingForm } from './provider.ts';
+
+/** The settings of all providers, in their order. A name that several providers know means the same at all of them. */
+export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<string, SettingForm>> {
+  const forms: Record<string, SettingForm> = {};
+  for (const { settings = {} } of providers) {
+    for (const [name, { secret, json, authenticates, alias }] of Object.entries(settings)) {
+      forms[name] ??= {
+        ...(secret && { secret }),
+        ...(json && { json }),
+        ...(authenticates && { authenticates }),
+        ...(alias === undefined ? {} : { alias }),
+      };
+    }
+  }
+  return forms;
+}
+
+/** Of all providers, without repetition. */
+export const credentialHeadersOf = (providers: readonly Provider[]): string[] => [
+  ...new Set(providers.flatMap(({ credentialHeaders = [] }) => credentialHeaders)),
+];
+
+/** The text of libs/providers/setting-fields.ts, as the formatter has it. */
+export function toSettingFieldsModule(providers: readonly Provider[]): string {
+  const literal = (value: string | boolean): string => (typeof value === 'string' ? `'${value}'` : String(value));
+  const fields = Object.entries(settingFormsOf(providers)).map(([name, form]) => {
+    const facts = Object.entries(form).map(([fact, value]) => `${fact}: ${literal(value)}`);
+    return `  ${name}: ${facts.length === 0 ? '{}' : `{ ${facts.join(', ')} }`},`;
+  });
+  const headers = credentialHeadersOf(providers).map((header) => `  ${literal(header)},`);
+  return [
+    '// Made by `npm run generate` from the providers’ folders; a test compares it with them. It is data alone, so that',
+    '// contracts, which also run in browsers, need not load the adapters.',
+    '',
+    '/** The settings of all providers by their names in virtual keys and configs. */',
+    'export const settingFields = {',
+    ...fields,
+    '} as const;',
+    '',
+    '/** Headers that hold a provider’s credential; one that ends with a hyphen stands for all that begin with it. */',
+    'export const credentialHeaders = [',
+    ...headers,
+    '] as const;',
+    '',
+  ].join('\n');
+}
