@@ -16,6 +16,9 @@ export type EventTable = {
   data: Json<Record<string, unknown>>;
   metadata: Json<Record<string, unknown>>;
   recorded_at: Date;
+  /** RFC 8785 (libs/event-log/canonical-form.ts) and its SHA-256; null for events from before they were kept. */
+  canonical: string | null;
+  sha256: Buffer | null;
 };
 
 /** What every inline read model holds: one row folds exactly one stream, and `version` is the stream's. */

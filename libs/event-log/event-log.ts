@@ -3,8 +3,10 @@ import { v7 as uuidv7 } from 'uuid';
 import { hasHung, isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { canonicalForm } from './canonical-form.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
 import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
+import { currentVersion } from './upcast.ts';
 
 /** One transaction over locked streams: load state, decide, append, project, enqueue. */
 export type UnitOfWork = {
@@ -123,7 +125,7 @@ function createUnit(
           workspaceId: row?.workspace_id ?? command.workspaceId,
           streamId: id,
           streamVersion: (before?.version ?? 0) + index + 1,
-          schemaVersion: 1,
+          schemaVersion: currentVersion(model.upcasts, event.type),
           recordedAt,
         };
         appended += 1;
@@ -154,16 +156,19 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
   await sql`
     with appended as (
       insert into event
-        (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
-      select event_id, ${first.workspaceId}, ${first.streamId}, stream_version, type, schema_version, data,
-        ${JSON.stringify(metadata)}::jsonb, ${first.recordedAt}
+        (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
+         canonical, sha256)
+      select event_id, ${first.workspaceId}, ${first.streamId}, stream_version, type, schema_version,
+        entry -> 'data', entry -> 'metadata', ${first.recordedAt}, canonical, sha256(convert_to(canonical, 'UTF8'))
       from unnest(
         ${events.map((event) => event.eventId)}::uuid[],
         ${events.map((event) => event.streamVersion)}::int[],
         ${events.map((event) => event.type)}::text[],
         ${events.map((event) => event.schemaVersion)}::int[],
-        ${events.map((event) => JSON.stringify(event.data))}::jsonb[]
-      ) as new_event (event_id, stream_version, type, schema_version, data)
+        ${events.map((event) => canonicalForm(event, metadata))}::text[]
+      ) as new_event (event_id, stream_version, type, schema_version, canonical)
+      -- "offset 0" keeps Postgres from parsing the text once for each member that is taken from it.
+      cross join lateral (select canonical::jsonb as entry offset 0) as parsed
       order by stream_version
     )
     insert into ${sql.table(model.name)} (${sql.join(columns.map((column) => sql.ref(column)))})

@@ -1,6 +1,7 @@
 import type { PoolClient } from 'pg';
 import { foldEvent, type AnyInlineModel, type StreamRow } from './inline-model.ts';
 import { toEvent, type PositionedEvent } from './read-events.ts';
+import { upcast } from './upcast.ts';
 
 export type FoldedRow = StreamRow & Record<string, unknown>;
 
@@ -44,7 +45,8 @@ export async function* foldLog(
     if (!folding) throw new Error(`event ${event.position} has type ${event.type}, which no model folds`);
     for (const model of folding) {
       if (!model.perEvent) open.set(model, foldEvent(model, open.get(model), event as never));
-      else if (model.perEvent.rowId(event as never) !== null) add(model, foldEvent(model, undefined, event as never));
+      else if (model.perEvent.rowId(upcast(model.upcasts, event) as never) !== null)
+        add(model, foldEvent(model, undefined, event as never));
     }
     if (readyRows < rowsAtOnce) continue;
     for (const [model, rows] of ready) yield { model, rows };

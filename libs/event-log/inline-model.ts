@@ -1,5 +1,6 @@
 import type { Database } from '#libs/database/schema.ts';
 import type { NewEvent, RecordedEvent } from './event.ts';
+import { upcast, type Upcasts } from './upcast.ts';
 
 /** What the framework keeps in every inline row; a model's own columns come beside it. */
 export type StreamRow = { id: string; workspace_id: string; version: number; updated_at: Date };
@@ -13,6 +14,8 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
   name: keyof Database;
   /** jsonb columns, which are written as JSON text. */
   jsonColumns: readonly (keyof Row & string)[];
+  /** For event types whose shape has changed since they were first written; `evolve` gets current shapes only. */
+  upcasts?: Upcasts;
   /** Pure and total: no clock, no randomness; accepts every event ever written, in order. */
   evolve(row: Row | undefined, event: RecordedEvent<Event>): Omit<Row, keyof StreamRow>;
   /**
@@ -30,15 +33,20 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
 // `evolve` is contravariant in Event, so a collection of models of different events needs the widest form.
 export type AnyInlineModel = InlineModel<StreamRow & Record<string, unknown>, never>;
 
+/** The upcasts of all these models, for readers of events of any type. */
+export const upcastsOf = (models: readonly Pick<AnyInlineModel, 'upcasts'>[]): Upcasts =>
+  Object.assign({}, ...models.map(({ upcasts }) => upcasts)) as Upcasts;
+
 /**
- * Folds one more event into a row. Throws when the event is not the stream's next: a gap or a repeat means that the
+ * Folds one more event, of whatever schema version, into a row. Throws when the event is not the stream's next: a gap or a repeat means that the
  * order of the log was broken, and no row may hide that.
  */
 export function foldEvent<Row extends StreamRow, Event extends NewEvent>(
   model: InlineModel<Row, Event>,
   row: Row | undefined,
-  event: RecordedEvent<Event>,
+  recorded: RecordedEvent<Event>,
 ): Row {
+  const event = upcast(model.upcasts, recorded);
   const rowId = model.perEvent?.rowId(event);
   if (typeof rowId === 'string') return { ...rowOf(model, undefined, event), id: rowId };
   const expected = (row?.version ?? 0) + 1;

@@ -2,6 +2,7 @@ import type { Pool, PoolClient } from 'pg';
 import { foldLog, type FoldedRow } from './fold-log.ts';
 import type { AnyInlineModel } from './inline-model.ts';
 import { toEvent } from './read-events.ts';
+import { upcast } from './upcast.ts';
 
 export type Difference = { model: string; id: string; live: unknown; folded: unknown };
 export type CheckReport = {
@@ -159,7 +160,7 @@ async function findInvented(client: PoolClient, model: AnyInlineModel): Promise<
 /** The ids that rows of the model have by the log, at least those among `ids`. */
 async function foldedIds(
   client: PoolClient,
-  { perEvent }: AnyInlineModel,
+  { perEvent, upcasts }: AnyInlineModel,
   ids: readonly string[],
 ): Promise<ReadonlySet<string>> {
   if (!perEvent) {
@@ -172,7 +173,7 @@ async function foldedIds(
   const found = new Set<string>();
   for (const streamId of new Set(ids.map((id) => perEvent.streamOf(id)))) {
     const { rows } = await client.query('select * from event where stream_id = $1', [streamId]);
-    for (const row of rows) found.add(perEvent.rowId(toEvent(row) as never) ?? '');
+    for (const row of rows) found.add(perEvent.rowId(upcast(upcasts, toEvent(row)) as never) ?? '');
   }
   return found;
 }

@@ -1,4 +1,5 @@
 import type { BatchTarget, FineTuningError, FineTuningRequest, FineTuningStatus } from '#libs/database/schema.ts';
+import { canonicalJson } from '#libs/event-log/canonical-form.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /** What can be asked of a job that exists. */
@@ -209,16 +210,7 @@ function differs(job: FineTuningState, view: FineTuningView): boolean {
 }
 
 /** Equal as JSON, whatever the order of members: jsonb does not keep it. */
-function isSame(a: unknown, b: unknown): boolean {
-  return JSON.stringify(sorted(a)) === JSON.stringify(sorted(b));
-}
-
-function sorted(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (typeof value !== 'object' || value === null) return value;
-  const members = Object.entries(value).map(([key, member]) => [key, sorted(member)] as const);
-  return Object.fromEntries(members.toSorted(([a], [b]) => (a < b ? -1 : 1)));
-}
+const isSame = (a: unknown, b: unknown): boolean => canonicalJson(a) === canonicalJson(b);
 
 function ended(
   job: FineTuningState,

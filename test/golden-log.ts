@@ -1,0 +1,50 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { EventMetadata, RecordedEvent } from '#libs/event-log/event.ts';
+
+/** An event of the golden log, with the canonical form and the hash that it had when it was written down. */
+export type GoldenEvent = { event: RecordedEvent; metadata: EventMetadata; canonical: string; sha256: string };
+
+type GoldenLine = Omit<GoldenEvent, 'event'> & {
+  type: string;
+  data: object;
+  event_id: string;
+  workspace_id: string;
+  stream_id: string;
+  stream_version: number;
+  schema_version: number;
+  recorded_at: string;
+};
+
+/**
+ * Every event type in every schema version that was ever merged, in lawful streams. Lines are added for new types and
+ * versions, and are never changed: installations hold such events.
+ */
+export function readGoldenLog(): GoldenEvent[] {
+  return (readLines('golden-log.jsonl') as GoldenLine[]).map((line) => ({
+    event: {
+      type: line.type,
+      data: line.data,
+      eventId: line.event_id,
+      workspaceId: line.workspace_id,
+      streamId: line.stream_id,
+      streamVersion: line.stream_version,
+      schemaVersion: line.schema_version,
+      recordedAt: new Date(line.recorded_at),
+    },
+    metadata: line.metadata,
+    canonical: line.canonical,
+    sha256: line.sha256,
+  }));
+}
+
+/** What the golden log folds to: model and row, times in ISO 8601. */
+export const readGoldenRows = (): { model: string; row: { id: string } }[] => readLines('golden-rows.jsonl') as never;
+
+function readLines(file: string): unknown[] {
+  const text = readFileSync(path.join(import.meta.dirname, 'fixtures', file), 'utf8');
+  return text
+    .trimEnd()
+    .split('\n')
+    .map((line): unknown => JSON.parse(line));
+}

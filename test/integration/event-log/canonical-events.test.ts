@@ -1,0 +1,72 @@
+import { hash } from 'node:crypto';
+import { expect, test } from 'vitest';
+import { batchModel } from '#libs/batches/batch-model.ts';
+import { canonicalForm } from '#libs/event-log/canonical-form.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import { readStream } from '#libs/event-log/read-events.ts';
+import { readGoldenLog } from '#test/golden-log.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+import { batchCreated, batchValidated, commandOn } from './streams.ts';
+
+const database = useTestDatabase();
+
+async function storedOf(streamId: string) {
+  return await database.db
+    .selectFrom('event')
+    .select(['canonical', 'sha256', 'metadata'])
+    .where('stream_id', '=', streamId)
+    .orderBy('stream_version')
+    .execute();
+}
+
+test('every event is appended with its canonical form and the hash of that', async () => {
+  const eventLog = createEventLog(database.db);
+  const odd = { 'b\u20ac': '😀 "quoted" \\ \t', a: [1e21, 1e-7, -0, 2 ** 53], z: { 10: null, 9: true } };
+  await eventLog.transact(commandOn('batch_canonical'), (unit) =>
+    unit.append(batchModel, 'batch_canonical', [batchCreated({ gateway_options: odd }), batchValidated(3)]),
+  );
+  const stored = await storedOf('batch_canonical');
+  const events = await readStream(database.db, 'batch_canonical');
+  expect(events).toHaveLength(2);
+  for (const [index, event] of events.entries()) {
+    const { canonical, sha256, metadata } = stored[index] ?? {};
+    // Read back through jsonb, an event still has the form that it was appended with.
+    expect(canonicalForm(event, metadata as EventMetadata)).toBe(canonical);
+    expect(sha256?.toString('hex')).toBe(hash('sha256', canonical ?? ''));
+  }
+  expect(JSON.parse(stored[0]?.canonical ?? '')).toMatchObject({
+    form: 1,
+    data: { gateway_options: { a: [1e21, 1e-7, 0, 2 ** 53] } },
+  });
+});
+
+test('events from before forms were stored have the same form when they are read', async () => {
+  const golden = readGoldenLog();
+  for (const { event, metadata } of golden) {
+    await database.pool.query(
+      `insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
+       values ($1, $2, $3, $4, $5, $6, $7::jsonb, $8::jsonb, $9)`,
+      [
+        event.eventId,
+        event.workspaceId,
+        event.streamId,
+        event.streamVersion,
+        event.type,
+        event.schemaVersion,
+        JSON.stringify(event.data),
+        JSON.stringify(metadata),
+        event.recordedAt,
+      ],
+    );
+  }
+  for (const streamId of new Set(golden.map(({ event }) => event.streamId))) {
+    const expected = golden.filter(({ event }) => event.streamId === streamId).map(({ canonical }) => canonical);
+    const stored = await storedOf(streamId);
+    const read = (await readStream(database.db, streamId)).map((event, index) =>
+      canonicalForm(event, stored[index]?.metadata as EventMetadata),
+    );
+    expect(read).toEqual(expected);
+    expect(stored.every(({ canonical, sha256 }) => canonical === null && sha256 === null)).toBe(true);
+  }
+});
