@@ -5,6 +5,8 @@ import { workspaceModel } from '#libs/access/workspace-model.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { fileModel } from '#libs/files/file-model.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
 /** Every inline read model; what `sluice rebuild` folds the log into. */
@@ -17,4 +19,6 @@ export const inlineModels = [
   fileModel,
   batchModel,
   fineTuningJobModel,
+  resourceModel(resourceKinds),
+  resourceVersionModel(resourceKinds),
 ] as unknown as readonly AnyInlineModel[];

@@ -5,6 +5,9 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
+import { liveKind, type LiveKind } from '#libs/resources/live-resources.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createAccessListener } from './access-listener.ts';
 import {
   emptyAccess,
@@ -21,6 +24,8 @@ export type AccessSnapshotOptions = {
   db: Kysely<Database>;
   secrets: Pick<Secrets, 'open'>;
   logger: Logger;
+  /** The kinds of records whose cached ones it holds. Default: those of this release. */
+  kinds?: readonly AnyResource[];
   /** Is told the database's time with every poll. */
   databaseClock?: Pick<DatabaseClock, 'set'>;
   /** Direct connection for LISTEN; null: polling alone, which is within the promised second too. */
@@ -36,6 +41,8 @@ export type AccessSnapshotOptions = {
 };
 
 export type AccessSnapshot = Part & {
+  /** The living records of a kind, as of now; ask again for every request. */
+  live<Entry>(kind: { noun: string; cached?: CachedKind<never, Entry> }): LiveKind<Entry>;
   findApiKey(digest: string): LiveApiKey | undefined;
   findVirtualKey(workspaceId: string, slug: string): LiveVirtualKey | undefined;
   findVirtualKeyById(id: string): LiveVirtualKey | undefined;
@@ -86,7 +93,7 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
     const { version, now } = row;
     options.databaseClock?.set(now.getTime(), askedMs, monotonicMs());
     if (version !== state.version) {
-      state = await loadAccess(options, version, state);
+      state = await loadAccess({ kinds: resourceKinds, ...options }, version, state);
       absent.clear();
     }
     confirmedMs = askedMs;
@@ -147,6 +154,7 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
       await next?.catch(() => {});
       await running?.catch(() => {});
     },
+    live: (kind) => liveKind(state.kinds, kind),
     findApiKey: (digest) => state.apiKeysByDigest.get(digest),
     findVirtualKey: (workspaceId, slug) => state.virtualKeysBySlug.get(workspaceId)?.get(slug),
     findVirtualKeyById: (id) => state.virtualKeys.get(id),

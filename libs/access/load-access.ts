@@ -5,6 +5,8 @@ import type { Caller } from '#libs/http/caller.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
+import type { AnyResource } from '#libs/resources/define-resource.ts';
+import { loadLiveKinds, type LiveKinds } from '#libs/resources/live-resources.ts';
 import { fetchConfigs, fetchGuardrails } from './load-configs.ts';
 import type { SecretMembers, Secrets } from './secrets.ts';
 import type { LiveGuardrails } from './workspace-guardrails.ts';
@@ -61,6 +63,8 @@ export type AccessState = {
   readonly configsBySlug: ReadonlyMap<string, ReadonlyMap<string, LiveConfig>>;
   /** By workspace; only those that have some. */
   readonly guardrails: ReadonlyMap<string, LiveGuardrails>;
+  /** Of every kind of record that is cached, by its noun. */
+  readonly kinds: LiveKinds;
 };
 
 export const emptyAccess: AccessState = {
@@ -72,9 +76,10 @@ export const emptyAccess: AccessState = {
   configs: new Map(),
   configsBySlug: new Map(),
   guardrails: new Map(),
+  kinds: new Map(),
 };
 
-type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'open'>; logger: Logger };
+type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'open'>; logger: Logger; kinds: readonly AnyResource[] };
 
 // Rows a query: decrypting them (about 20 µs each) then never holds the event loop for long.
 const sliceRows = 500;
@@ -121,6 +126,7 @@ export async function loadAccess(deps: Deps, version: number, previous: AccessSt
     configs,
     configsBySlug: bySlug(configs.values()),
     guardrails,
+    kinds: await loadLiveKinds(deps, deps.kinds, previous.kinds),
   };
 }
 
@@ -167,6 +173,7 @@ async function fetchApiKeys({ db }: Deps, ids: readonly string[]): Promise<LiveA
     const caller = Object.freeze<Caller>({
       workspaceId: row.workspace_id,
       keyId: row.id,
+      principal: Object.freeze({ type: 'service_key', id: row.id }),
       scopes: row.scopes === null ? 'all' : new Set(row.scopes),
       defaults: Object.freeze({
         configId: row.defaults.config_id ?? null,

@@ -9,6 +9,9 @@ export const wholeNumberText = (value: unknown): unknown =>
 export const queryInteger = (bounds: { min: number; max: number; fallback: number }) =>
   z.preprocess(wholeNumberText, integer({ min: bounds.min, max: bounds.max }).default(bounds.fallback));
 
+const optionalInteger = (bounds: { min: number; max: number }) =>
+  z.preprocess(wholeNumberText, integer(bounds).optional());
+
 /** The cursor of a list: the id of the last item of the page before. */
 export const cursor = () => text({ min: 1, max: 200 }).optional();
 
@@ -18,6 +21,14 @@ export const ListQuery = z.object({
   limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
 });
 export type ListQuery = z.output<typeof ListQuery>;
+
+/** The query of a list of libs/resources: `after` and `limit`, or `current_page` (from 0) and `page_size`. */
+export const ResourceListQuery = z.object({
+  after: cursor(),
+  limit: optionalInteger({ min: 1, max: 100 }),
+  current_page: optionalInteger({ min: 0, max: 1_000_000 }),
+  page_size: optionalInteger({ min: 1, max: 100 }),
+});
 
 /** A page of a list. SDKs page by `has_more` and the last item's id; `first_id` and `last_id` are null when empty. */
 export const listOf = <Item extends z.ZodType>(item: Item) =>

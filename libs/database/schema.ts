@@ -75,6 +75,28 @@ export type ConfigVersionTable = StreamFold & {
   created_at: Date;
 };
 
+/** The head of a record of any kind (libs/resources): `kind` is the noun of its events, `data` its fields. */
+export type ResourceTable = StreamFold & {
+  kind: string;
+  slug: string | null;
+  /** What a record is found by in all workspaces, such as the digest of a key; unique in its kind. */
+  lookup: string | null;
+  data: Json<Record<string, unknown>>;
+  /** The newest version; null for a kind without versions. */
+  last_version: number | null;
+  created_at: Date;
+  deleted_at: Date | null;
+};
+
+/** `id` is `<resource>@<number>`; `version` is that of the stream when it was written. */
+export type ResourceVersionTable = StreamFold & {
+  kind: string;
+  resource_id: string;
+  number: number;
+  data: Json<Record<string, unknown>>;
+  created_at: Date;
+};
+
 export type SecretTable = {
   id: string;
   workspace_id: string;
@@ -347,6 +369,8 @@ export type Database = {
   virtual_key: VirtualKeyTable;
   config: ConfigTable;
   config_version: ConfigVersionTable;
+  resource: ResourceTable;
+  resource_version: ResourceVersionTable;
   secret: SecretTable;
   access_version: { id: ColumnType<boolean, never, never>; version: number };
   file: FileTable;

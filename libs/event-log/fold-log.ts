@@ -1,5 +1,5 @@
 import type { PoolClient } from 'pg';
-import { foldEvent, type AnyInlineModel, type StreamRow } from './inline-model.ts';
+import { foldEvent, nounsOf, type AnyInlineModel, type StreamRow } from './inline-model.ts';
 import { toEvent, type PositionedEvent } from './read-events.ts';
 import { upcast } from './upcast.ts';
 
@@ -22,7 +22,10 @@ export async function* foldLog(
   models: readonly AnyInlineModel[],
   onProgress: (events: number) => void,
 ): AsyncGenerator<FoldedRows> {
-  const byNoun = Map.groupBy(models, (model) => model.perEvent?.noun ?? (model.name as string));
+  const byNoun = new Map<string, AnyInlineModel[]>();
+  for (const model of models) {
+    for (const noun of nounsOf(model)) byNoun.set(noun, [...(byNoun.get(noun) ?? []), model]);
+  }
   let ready = new Map<AnyInlineModel, FoldedRow[]>();
   let readyRows = 0;
   const add = (model: AnyInlineModel, row: FoldedRow): void => {

@@ -10,8 +10,10 @@ export type StreamRow = { id: string; workspace_id: string; version: number; upd
  * state that commands are decided on.
  */
 export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
-  /** Table name, and the noun before the dot of every event type of its streams. */
+  /** Table name, and (without `nouns`) the noun before the dot of every event type of its streams. */
   name: keyof Database;
+  /** The nouns of its streams' events, where one table holds the rows of several. */
+  nouns?: readonly string[];
   /** jsonb columns, which are written as JSON text. */
   jsonColumns: readonly (keyof Row & string)[];
   /** For event types whose shape has changed since they were first written; `evolve` gets current shapes only. */
@@ -23,7 +25,8 @@ export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
    * that appends such an event inserts the row, and `evolve` gets no row.
    */
   perEvent?: {
-    noun: string;
+    /** Of the events; without `nouns` of the model itself. */
+    noun?: string;
     rowId: (event: RecordedEvent<Event>) => string | null;
     /** The stream whose event made the row of this id. */
     streamOf: (rowId: string) => string;
@@ -69,6 +72,10 @@ function rowOf<Row extends StreamRow, Event extends NewEvent>(
     updated_at: event.recordedAt,
   } as Row;
 }
+
+/** The nouns of the events that a model folds. */
+export const nounsOf = (model: Pick<AnyInlineModel, 'name' | 'nouns' | 'perEvent'>): readonly string[] =>
+  model.nouns ?? [model.perEvent?.noun ?? model.name];
 
 /** A row's values in the order of `columns`, ready for a driver: jsonb as text, the rest as it is. */
 export function rowValues(

@@ -22,7 +22,8 @@ export function authenticateForTest(request: { headers: { authorization?: string
   }
   const scopes = token === 'all' ? 'all' : new Set([token]);
   const defaults = { configId: null, allowsConfigOverride: true, metadata: null };
-  return { workspaceId: 'ws_1', keyId: 'key_1', scopes, defaults, expiresAtMs: Number.POSITIVE_INFINITY };
+  const principal = { type: 'service_key' as const, id: 'key_1' };
+  return { workspaceId: 'ws_1', keyId: 'key_1', principal, scopes, defaults, expiresAtMs: Number.POSITIVE_INFINITY };
 }
 
 export type TestServer = {

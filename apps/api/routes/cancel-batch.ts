@@ -4,7 +4,7 @@ import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import { BatchObject } from '#libs/contracts/batches.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /** POST /v1/batches/{batch_id}/cancel. Cancelling twice answers 200 twice. Errors: not_found, conflict. */
 export function cancelBatch({ batches }: { batches: Batches }): Route {

@@ -4,7 +4,7 @@ import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { toOpenAiFineTuningJob } from '#libs/fine-tuning/to-openai-fine-tuning-job.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 const operations = [
   { control: 'cancel', operationId: 'cancelFineTuningJob', summary: 'Cancel a fine-tuning job' },

@@ -4,7 +4,7 @@ import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /**
  * POST /v1/api-keys. The only answer that holds the key; it cannot be repeated, not even for a repeated call.

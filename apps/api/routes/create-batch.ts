@@ -9,7 +9,7 @@ import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '#libs/identity/call-identity.ts';
 import { metadataOf } from '../call-metadata.ts';
 
 const headers = ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'];

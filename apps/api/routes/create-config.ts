@@ -3,7 +3,7 @@ import { ConfigObject, CreateConfigRequest } from '#libs/contracts/configs.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /** POST /v1/configs. Errors: invalid_request (the config, at the member at fault), conflict (slug_taken). */
 export function createConfig({ configs }: { configs: Configs }): Route {

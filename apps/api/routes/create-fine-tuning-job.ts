@@ -11,7 +11,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '#libs/identity/call-identity.ts';
 
 /**
  * POST /v1/fine_tuning/jobs. The job is recorded here and taken to the provider by a worker; files that cannot be used

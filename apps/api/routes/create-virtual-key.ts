@@ -3,7 +3,7 @@ import { CreateVirtualKeyRequest, VirtualKeyObject } from '#libs/contracts/virtu
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /**
  * POST /v1/virtual-keys. The credential is encrypted and never comes back.

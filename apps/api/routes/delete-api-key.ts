@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { ApiKeys } from '#libs/access/api-keys.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 const DeletedApiKey = z.object({ id: z.string(), object: z.literal('api-key'), deleted: z.literal(true) });
 

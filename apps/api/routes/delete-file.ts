@@ -3,7 +3,7 @@ import { FileDeletion } from '#libs/contracts/files.ts';
 import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /** DELETE /v1/files/{file_id}. Deleting again is 404. A batch that runs keeps what it needs. Errors: not_found. */
 export function deleteFile({ files }: { files: Files }): Route {

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 const DeletedVirtualKey = z.object({
   id: z.string(),

@@ -3,7 +3,7 @@ import { toConfigObject, type Configs } from '#libs/access/configs.ts';
 import { ConfigObject, UpdateConfigRequest } from '#libs/contracts/configs.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /** PUT /v1/configs/{slug}: another config becomes the next version. Errors: invalid_request, not_found. */
 export function updateConfig({ configs }: { configs: Configs }): Route {

@@ -4,7 +4,7 @@ import { UpdateVirtualKeyRequest, VirtualKeyObject } from '#libs/contracts/virtu
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /**
  * PUT /v1/virtual-keys/{slug}: what is left out stays. A new custom host needs the credential in the same request.

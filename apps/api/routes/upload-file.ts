@@ -8,7 +8,7 @@ import { receiveUpload } from '#libs/http/multipart-upload.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { callIdentityOf, eventMetadataOf } from '../call-identity.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 // Forms have no nesting: SDKs write `expires_after[anchor]` and `expires_after[seconds]`.
 const UploadForm = z.record(z.string(), z.string()).transform((fields) => {

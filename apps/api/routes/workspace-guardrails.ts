@@ -2,7 +2,7 @@ import type { WorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import { GuardrailsObject, SetGuardrailsRequest } from '#libs/contracts/workspaces.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { eventMetadataOf } from '../call-identity.ts';
+import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 type Deps = { workspaceGuardrails: WorkspaceGuardrails };
 

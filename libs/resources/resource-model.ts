@@ -1,0 +1,127 @@
+import type { RecordedEvent } from '#libs/event-log/event.ts';
+import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
+import type { AnyResource } from './define-resource.ts';
+
+/** The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. */
+export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
+  kind: string;
+  slug: string | null;
+  lookup: string | null;
+  data: Data;
+  last_version: number | null;
+  created_at: Date;
+  deleted_at: Date | null;
+};
+
+/** A version of a record, as it was and will be. */
+export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
+  kind: string;
+  resource_id: string;
+  number: number;
+  data: Partial<Data>;
+  created_at: Date;
+};
+
+/**
+ * `<noun>.created` has all fields and the slug; `.updated` what changed; `.deleted` (or the kind's own verb) nothing.
+ * A new version comes with its number as `<noun>_version`; `.version_published` repeats the fields of the one that it
+ * names, so that a row is made of the event alone.
+ */
+export type ResourceEvent = { type: string; data: Record<string, unknown> };
+
+/** The member of events, and of `data`, that holds the number of a version: `config_version` of a config. */
+export const versionMember = ({ noun }: Pick<AnyResource, 'noun'>): string => `${noun}_version`;
+
+export const versionId = (id: string, number: number): string => `${id}@${number}`;
+
+const versionedOnRequest = ({ versioned }: AnyResource): boolean => versioned?.publish === 'on_request';
+
+/** Heads of the records of these kinds: one row folds one stream. */
+export function resourceModel(kinds: readonly AnyResource[]): InlineModel<ResourceRow, ResourceEvent> {
+  const byNoun = new Map(kinds.map((kind) => [kind.noun, kind]));
+  return {
+    name: 'resource',
+    nouns: [...byNoun.keys()],
+    jsonColumns: ['data'],
+    evolve(row, event) {
+      const [noun = '', verb = ''] = event.type.split('.');
+      const kind = byNoun.get(noun);
+      if (kind === undefined) throw new Error(`no kind of record has the event ${event.type}`);
+      const next = evolve(kind, row, verb, event);
+      return { ...next, lookup: kind.lookup?.(next.data) ?? null };
+    },
+  };
+}
+
+type Head = Omit<ResourceRow, keyof StreamRow | 'lookup'>;
+
+function evolve(kind: AnyResource, row: Head | undefined, verb: string, event: RecordedEvent<ResourceEvent>): Head {
+  const number = event.data[versionMember(kind)];
+  if (verb === 'created') {
+    const { slug, ...data } = event.data;
+    return {
+      kind: kind.noun,
+      slug: typeof slug === 'string' ? slug : null,
+      data,
+      last_version: typeof number === 'number' ? number : null,
+      created_at: event.recordedAt,
+      deleted_at: null,
+    };
+  }
+  if (!row) throw new Error(`the stream ${event.streamId} begins with ${event.type}`);
+  const { kind: noun, slug, data, last_version, created_at, deleted_at } = row;
+  const head = { kind: noun, slug, data, last_version, created_at, deleted_at };
+  if (verb === 'updated') {
+    const isDraft = typeof number === 'number' && versionedOnRequest(kind);
+    const changes = isDraft ? withoutVersioned(kind, event.data) : event.data;
+    return { ...head, data: { ...data, ...changes }, last_version: typeof number === 'number' ? number : last_version };
+  }
+  if (verb === 'version_published' && kind.versioned) return { ...head, data: { ...data, ...event.data } };
+  if (verb === (kind.removal?.verb ?? 'deleted')) {
+    // Its secrets went with it.
+    const rest = 'secret_id' in data ? { ...data, secret_id: null } : data;
+    return { ...head, data: rest, deleted_at: event.recordedAt };
+  }
+  const own = kind.events?.[verb];
+  if (!own) throw new Error(`the kind ${noun} has no event ${event.type}`);
+  return { ...head, data: own(data, event as never) as Record<string, unknown> };
+}
+
+function withoutVersioned(kind: AnyResource, data: Record<string, unknown>): Record<string, unknown> {
+  const left = { ...data };
+  for (const name of [...(kind.versioned?.fields ?? []), versionMember(kind)]) delete left[name];
+  return left;
+}
+
+/** The versions of records of these kinds: one row for each event that brought one, for good. */
+export function resourceVersionModel(kinds: readonly AnyResource[]): InlineModel<ResourceVersionRow, ResourceEvent> {
+  const versioned = new Map(kinds.filter((kind) => kind.versioned).map((kind) => [kind.noun, kind]));
+  const kindOf = ({ type }: ResourceEvent): AnyResource | undefined => versioned.get(type.slice(0, type.indexOf('.')));
+  return {
+    name: 'resource_version',
+    nouns: [...versioned.keys()],
+    jsonColumns: ['data'],
+    perEvent: {
+      rowId(event) {
+        const kind = kindOf(event);
+        if (kind === undefined || event.type.endsWith('.version_published')) return null;
+        const number = event.data[versionMember(kind)];
+        return typeof number === 'number' ? versionId(event.streamId, number) : null;
+      },
+      streamOf: (rowId) => rowId.slice(0, rowId.lastIndexOf('@')),
+    },
+    evolve(_row, event) {
+      const kind = kindOf(event);
+      const number = kind && event.data[versionMember(kind)];
+      if (kind === undefined || typeof number !== 'number') throw new Error(`${event.type} brings no version`);
+      const fields = kind.versioned?.fields ?? [];
+      return {
+        kind: kind.noun,
+        resource_id: event.streamId,
+        number,
+        data: Object.fromEntries(fields.filter((name) => name in event.data).map((name) => [name, event.data[name]])),
+        created_at: event.recordedAt,
+      };
+    },
+  };
+}

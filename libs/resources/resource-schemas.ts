@@ -1,0 +1,36 @@
+import { z } from 'zod';
+import { slug } from '#libs/contracts/access-fields.ts';
+import { integer } from '#libs/contracts/scalars.ts';
+import type { AnyResource } from './define-resource.ts';
+
+/** Body of POST. A key of the organisation may choose the workspace; another key may only name its own. */
+export function createBodySchema(kind: AnyResource): z.ZodObject {
+  const hasWorkspace = (kind.owner ?? 'workspace') === 'workspace';
+  return z.strictObject({
+    ...kind.fields,
+    ...(kind.slug ? { slug: slug().optional() } : {}),
+    ...(hasWorkspace ? { workspace_id: z.string().min(1).max(200).optional() } : {}),
+  });
+}
+
+/** Body of PUT: what is absent stays, so no member has a default. */
+export function updateBodySchema({ fields, immutable = [], updateFields = {} }: AnyResource): z.ZodObject {
+  const changeable = Object.entries(fields as z.ZodRawShape).filter(([name]) => !immutable.includes(name));
+  const optional = changeable.map(([name, field]) => [name, withoutDefault(field as z.ZodType).optional()] as const);
+  return z.strictObject({ ...Object.fromEntries(optional), ...updateFields });
+}
+
+/** zod fills in a default inside of `.optional()`, too: a PUT of one member would reset the others. */
+const withoutDefault = (field: z.ZodType): z.ZodType =>
+  field instanceof z.ZodDefault ? (field.unwrap() as z.ZodType) : field;
+
+/** Path parameters of a version, whose record is named by `name`. */
+export const versionParams = (name: 'slug' | 'id') =>
+  z.object({
+    [name]: z.string(),
+    version: z.preprocess(
+      // However large: there is none, which is another answer than that it is no number.
+      (value) => (typeof value === 'string' && /^\d+$/.test(value) ? Math.min(Number(value), 2 ** 53 - 1) : value),
+      integer({ min: 1 }),
+    ),
+  }) as unknown as z.ZodObject<{ version: z.ZodType<number> }>;

@@ -1,0 +1,297 @@
+import { isDeepStrictEqual } from 'node:util';
+import { sql, type Kysely } from 'kysely';
+import { announceAccessChange } from '#libs/access/access-change.ts';
+import { SecretUnreadableError, type SecretMembers, type SecretOwner, type Secrets } from '#libs/access/secrets.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import type { AnyResource, Checked, CheckContext } from './define-resource.ts';
+import { listResources, listVersions, type PageRequest } from './list-resources.ts';
+import {
+  resourceModel,
+  resourceVersionModel,
+  versionId,
+  versionMember,
+  type ResourceEvent,
+  type ResourceRow,
+  type ResourceVersionRow,
+} from './resource-model.ts';
+import { freeSlug, slugLock } from './resource-slug.ts';
+import { viewOf } from './resource-view.ts';
+
+export type StoreDeps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  secrets: Secrets;
+  /** Lets this process see its own change before the caller is answered. */
+  snapshot: { catchUp(): Promise<void> };
+  /** The database's: records expire by it. */
+  clock: Clock;
+  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  checkDestination: (url: URL) => void;
+};
+
+/** Who changes something: what the request authenticated as, and what its events say of it. */
+export type Actor = { caller: Caller; metadata: EventMetadata };
+
+/** A record is named by its slug (where the kind has them) or its id; `workspaceId` null means all workspaces. */
+export type RecordName = { workspaceId: string | null; name: string };
+
+export type ResourceStore<Data> = {
+  /**
+   * Creates a record. A repeat of the call gets the first answer, without what is shown only once: `replayed` says so.
+   * Throws what `check` throws, and conflict (`slug_taken`).
+   */
+  create(
+    call: CallIdentity,
+    workspaceId: string,
+    actor: Actor,
+    input: Record<string, unknown>,
+  ): Promise<{ record: object; shownOnce: Record<string, string>; replayed: boolean }>;
+  /** Changes what `input` names and leaves the rest. Throws not_found and what `check` throws. */
+  update(name: RecordName, actor: Actor, input: Record<string, unknown>): Promise<ResourceRow<Data>>;
+  /** Deletes a record and its secrets, and frees its slug. Throws not_found. */
+  remove(name: RecordName, actor: Actor): Promise<ResourceRow<Data>>;
+  /** Throws not_found, also for a record of another workspace. */
+  get(name: RecordName): Promise<ResourceRow<Data>>;
+  /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */
+  list(page: PageRequest): Promise<{ rows: ResourceRow<Data>[]; total: number }>;
+  /** The same of a record's versions. */
+  listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<{ rows: ResourceVersionRow<Data>[]; total: number }>;
+  /** Puts a version into use, of a kind that publishes on request. The one in use: nothing happens. Throws not_found. */
+  publish(name: RecordName, metadata: EventMetadata, number: number): Promise<ResourceRow<Data>>;
+  /** Throws not_found. */
+  getVersion(row: ResourceRow<Data>, number: number): Promise<ResourceVersionRow<Data>>;
+  /**
+   * Runs `decide` on the locked row of a living record and appends what it returns, for the kind's own events.
+   * Throws not_found.
+   */
+  change(
+    name: RecordName,
+    metadata: EventMetadata,
+    decide: (unit: UnitOfWork, row: ResourceRow<Data>) => Promise<ResourceEvent[]> | ResourceEvent[],
+  ): Promise<ResourceRow<Data>>;
+};
+
+/** What lists, creates and changes the records of one kind. */
+export function createResourceStore<Data extends object>(
+  definition: AnyResource,
+  deps: StoreDeps,
+): ResourceStore<Data> {
+  const { db, eventLog, secrets, snapshot } = deps;
+  const { noun, versioned } = definition;
+  const model = resourceModel([definition]);
+  const isShownDeleted = definition.removal?.isShown === true;
+  const versionEvents = resourceVersionModel([definition]);
+
+  const missing = (name: string): GatewayError => {
+    const message = `There is no ${definition.names.one} '${name.slice(0, 100)}'.`;
+    const param = definition.slug ? 'slug' : 'id';
+    return new GatewayError('not_found', `${noun}_not_found`, message, { param });
+  };
+
+  const find = async ({ workspaceId, name }: RecordName): Promise<ResourceRow<Data> | undefined> => {
+    const { rows } = await sql<ResourceRow<Data>>`
+      select * from resource where kind = ${noun} and (${workspaceId}::text is null or workspace_id = ${workspaceId})
+        and (id = ${name} ${definition.slug ? sql`or slug = ${name}` : sql``})
+        and (deleted_at is null or ${isShownDeleted})
+      order by deleted_at nulls first limit 1`.execute(db);
+    return rows[0];
+  };
+
+  const get: ResourceStore<Data>['get'] = async (name) => {
+    const row = await find(name);
+    if (!row) throw missing(name.name);
+    return row;
+  };
+
+  const ownerOf = (row: Pick<ResourceRow, 'id' | 'workspace_id'>, number: number | null): SecretOwner => ({
+    workspaceId: row.workspace_id,
+    ownerId: number === null ? row.id : versionId(row.id, number),
+  });
+
+  /** Appends events, and the row of the version that one of them brings; tells every process where the kind is cached. */
+  const append = async (unit: UnitOfWork, id: string, events: readonly ResourceEvent[]): Promise<ResourceRow<Data>> => {
+    const row = await unit.append(model, id, events);
+    const number = events.map(({ data }) => data[versionMember(definition)]).find((value) => value !== undefined);
+    if (versioned && typeof number === 'number' && !events[0]?.type.endsWith('.version_published')) {
+      const event = { ...(events[0] as ResourceEvent), streamId: id, recordedAt: row.updated_at };
+      const { data, ...version } = versionEvents.evolve(undefined, event as never);
+      const stream = { workspace_id: row.workspace_id, version: row.version, updated_at: row.updated_at };
+      const values = { ...version, ...stream, id: versionId(id, number), data: JSON.stringify(data) };
+      await unit.tx.insertInto('resource_version').values(values).execute();
+    }
+    if (definition.cached && events.length > 0) await announceAccessChange(unit);
+    return row as ResourceRow<Data>;
+  };
+
+  const contextOf = (
+    unit: UnitOfWork,
+    workspaceId: string,
+    caller: Caller,
+    row: ResourceRow<Data> | null,
+  ): CheckContext<Data> => ({
+    ...deps,
+    unit,
+    workspaceId,
+    caller,
+    row,
+    async readSecrets() {
+      if (row === null) return {};
+      return (await secrets.readOwned(unit.tx, ownerOf(row, versioned ? row.last_version : null))) ?? {};
+    },
+  });
+
+  const check = async (input: Record<string, unknown>, context: CheckContext<Data>): Promise<Checked<Data>> => {
+    const { open, given } = splitSecrets(definition, input);
+    const checked: Checked<Data> = definition.check
+      ? await definition.check(open, context)
+      : { data: asJson(open) as Partial<Data> };
+    if (Object.keys(given).length === 0) return checked;
+    return { ...checked, secrets: { ...(await readKept(context)), ...given } };
+  };
+
+  /** Encrypts the secrets of a new state in place of the old ones; what of it belongs into the event. */
+  const storeSecrets = async (
+    unit: UnitOfWork,
+    row: Pick<ResourceRow, 'id' | 'workspace_id'>,
+    members: SecretMembers,
+    numbers: { before: number | null; now: number | null },
+  ): Promise<{ secret_id?: string | null }> => {
+    if (versioned?.publish !== 'on_request') await secrets.removeOwned(unit, ownerOf(row, numbers.before));
+    const isEmpty = Object.keys(members).length === 0;
+    const secretId = isEmpty ? null : await secrets.store(unit, ownerOf(row, numbers.now), members);
+    return versioned ? {} : { secret_id: secretId };
+  };
+
+  const change: ResourceStore<Data>['change'] = async ({ workspaceId, name }, metadata, decide) => {
+    const { id, workspace_id } = await get({ workspaceId, name });
+    const changed = await eventLog.transact({ workspaceId: workspace_id, streams: [id], metadata }, async (unit) => {
+      const row = (await unit.load(model, id)) as ResourceRow<Data> | undefined;
+      if (!row || (row.deleted_at && !isShownDeleted)) throw missing(name);
+      return await append(unit, id, await decide(unit, row));
+    });
+    if (definition.cached) await snapshot.catchUp();
+    return changed;
+  };
+
+  return {
+    get,
+    change,
+
+    async create(call, workspaceId, { caller, metadata }, input) {
+      const id = newId(definition.idPrefix);
+      const owner = definition.owner === 'itself' ? id : workspaceId;
+      const isUniqueInAll = definition.owner === 'itself';
+      const locks = definition.slug ? [slugLock(isUniqueInAll ? '*' : owner, noun)] : [];
+      let shownOnce: Record<string, string> = {};
+      const command = { workspaceId: owner, streams: [...locks, id], metadata };
+      const result = await transactOnce<object>(eventLog, call, command, async (unit) => {
+        const { slug: wanted, ...fields } = input;
+        const checked = await check(fields, contextOf(unit, owner, caller, null));
+        const place = { kind: noun, one: definition.names.one, workspaceId: owner, ofAll: isUniqueInAll };
+        const names = { slug: wanted as string | undefined, name: (fields['name'] as string | undefined) ?? '' };
+        const slug = definition.slug ? { slug: await freeSlug(unit, place, names) } : {};
+        const number = versioned ? { [versionMember(definition)]: 1 } : {};
+        const numbers = { before: null, now: versioned ? 1 : null };
+        const sealed =
+          checked.secrets || definition.secrets
+            ? await storeSecrets(unit, { id, workspace_id: owner }, checked.secrets ?? {}, numbers)
+            : {};
+        const data = { ...slug, ...checked.data, ...sealed, ...number };
+        const row = await append(unit, id, [{ type: `${noun}.created`, data }]);
+        shownOnce = checked.shownOnce ?? {};
+        return { status: 200, body: viewOf(definition, row, unit.now.getTime()) };
+      });
+      if (definition.cached) await snapshot.catchUp();
+      return { record: result.body, shownOnce: result.replayed ? {} : shownOnce, replayed: result.replayed };
+    },
+
+    update: (name, { caller, metadata }, input) =>
+      change(name, metadata, async (unit, row) => {
+        const checked = await check(input, contextOf(unit, row.workspace_id, caller, row));
+        const isNewer = ([member, value]: [string, unknown]): boolean =>
+          !isDeepStrictEqual(value, (row.data as Record<string, unknown>)[member]);
+        const data: Record<string, unknown> = Object.fromEntries(Object.entries(checked.data).filter(isNewer));
+        const fields = versioned?.fields ?? [];
+        const isVersion = fields.some((field: string) => field in data) || (versioned && checked.secrets) !== undefined;
+        const before = row.last_version;
+        const now = isVersion ? (before ?? 0) + 1 : before;
+        if (checked.secrets) Object.assign(data, await storeSecrets(unit, row, checked.secrets, { before, now }));
+        if (versioned && isVersion) {
+          const last = versioned.publish === 'at_once' ? row.data : (await readVersion(unit.tx, row, before ?? 1)).data;
+          const whole = Object.entries({ ...last, ...checked.data }).filter(([field]) => fields.includes(field));
+          Object.assign(data, Object.fromEntries(whole), { [versionMember(definition)]: now });
+        }
+        return Object.keys(data).length === 0 ? [] : [{ type: `${noun}.updated`, data }];
+      }),
+
+    remove: (name, { caller, metadata }) =>
+      change(name, metadata, async (unit, row) => {
+        definition.checkRemoval?.(row, caller);
+        if (row.deleted_at) return [];
+        await secrets.removeOwned(unit, ownerOf(row, versioned ? row.last_version : null));
+        return [{ type: `${noun}.${definition.removal?.verb ?? 'deleted'}`, data: {} }];
+      }),
+
+    publish: (name, metadata, number) =>
+      change(name, metadata, async (unit, row) => {
+        const member = versionMember(definition);
+        if ((row.data as Record<string, unknown>)[member] === number) return [];
+        const { data } = await readVersion(unit.tx, row, number);
+        return [{ type: `${noun}.version_published`, data: { ...data, [member]: number } }];
+      }),
+
+    list: (page) => listResources<Data>(db, definition, page),
+    listVersions: (row, page) => listVersions<Data>(db, row, page),
+    getVersion: (row, number) => readVersion(db, row, number),
+  };
+
+  async function readVersion(
+    source: Kysely<Database>,
+    row: ResourceRow<Data>,
+    number: number,
+  ): Promise<ResourceVersionRow<Data>> {
+    const { rows } = await sql<ResourceVersionRow<Data>>`
+      select * from resource_version
+      where id = ${versionId(row.id, number)} and workspace_id = ${row.workspace_id}`.execute(source);
+    if (rows[0]) return rows[0];
+    const message =
+      `The ${definition.names.one} '${row.slug ?? row.id}' has no version ${number}; ` +
+      `its last one is ${row.last_version}.`;
+    throw new GatewayError('not_found', `${noun}_version_not_found`, message, { param: 'version' });
+  }
+}
+
+/** To store secrets again is how an operator replaces those that cannot be decrypted any more. */
+async function readKept(context: { readSecrets(): Promise<SecretMembers> }): Promise<SecretMembers> {
+  try {
+    return await context.readSecrets();
+  } catch (error) {
+    if (error instanceof SecretUnreadableError) return {};
+    throw error;
+  }
+}
+
+function splitSecrets(
+  definition: AnyResource,
+  input: Record<string, unknown>,
+): { open: Record<string, unknown>; given: SecretMembers } {
+  const open = { ...input };
+  const given: Record<string, Secret> = {};
+  for (const name of definition.secrets ?? []) {
+    const value = open[name];
+    delete open[name];
+    if (typeof value === 'string') given[name] = new Secret(value);
+  }
+  return { open, given };
+}
+
+/** As an event gives it back: no undefined members, times as text. */
+export const asJson = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value)) as Value;

@@ -1,0 +1,72 @@
+import { z } from 'zod';
+import { toUnixSeconds } from '#libs/kernel/clock.ts';
+import type { AnyResource } from './define-resource.ts';
+import { versionMember, type ResourceRow, type ResourceVersionRow } from './resource-model.ts';
+
+/** The `object` member of a kind's records: `api-key` for the noun `api_key`. */
+export const objectOf = ({ noun }: AnyResource): string => noun.replaceAll('_', '-');
+
+/** The names of a kind's fields that may be shown. */
+const shownFields = ({ fields, secrets = [] }: AnyResource): string[] =>
+  Object.keys(fields).filter((name) => name !== 'slug' && !secrets.includes(name));
+
+/** The public form of a record. `nowMs` is the database's clock. */
+export function viewOf(kind: AnyResource, row: ResourceRow<object>, nowMs: number): object {
+  if (kind.view) return kind.view(row, nowMs);
+  const data = row.data as Record<string, unknown>;
+  const fields = shownFields(kind).map((name) => [name, data[name] ?? null]);
+  return {
+    id: row.id,
+    object: objectOf(kind),
+    ...(kind.slug ? { slug: row.slug } : {}),
+    ...(kind.versioned ? { version: data[versionMember(kind)], last_version: row.last_version } : {}),
+    ...(Object.fromEntries(fields) as object),
+    status: row.deleted_at ? 'deleted' : 'active',
+    created_at: toUnixSeconds(row.created_at),
+    updated_at: toUnixSeconds(row.updated_at),
+  };
+}
+
+/** The schema of `viewOf`, for the documentation. */
+export function viewSchemaOf(kind: AnyResource): z.ZodObject {
+  if (kind.viewSchema) return kind.viewSchema;
+  return z.object({
+    id: z.string(),
+    object: z.literal(objectOf(kind)),
+    ...(kind.slug ? { slug: z.string() } : {}),
+    ...(kind.versioned ? { version: z.int(), last_version: z.int() } : {}),
+    ...anyOf(shownFields(kind)),
+    status: z.enum(['active', 'deleted']),
+    created_at: z.int(),
+    updated_at: z.int(),
+  });
+}
+
+/** The public form of a version of a record. */
+export function versionViewOf(kind: AnyResource, head: Pick<ResourceRow, 'slug'>, row: ResourceVersionRow): object {
+  return {
+    id: row.id,
+    object: `${objectOf(kind)}.version`,
+    [`${kind.noun}_id`]: row.resource_id,
+    ...(kind.slug ? { slug: head.slug } : {}),
+    version: row.number,
+    ...(kind.versioned?.shown ? kind.versioned.shown(row.data) : row.data),
+    created_at: toUnixSeconds(row.created_at),
+  };
+}
+
+/** The schema of `versionViewOf`. */
+export function versionSchemaOf(kind: AnyResource): z.ZodObject {
+  return z.object({
+    id: z.string(),
+    object: z.literal(`${objectOf(kind)}.version`),
+    [`${kind.noun}_id`]: z.string(),
+    ...(kind.slug ? { slug: z.string() } : {}),
+    version: z.int(),
+    ...anyOf(kind.versioned?.fields ?? []),
+    created_at: z.int(),
+  });
+}
+
+// Stored fields may be another form of what the request has, so the document leaves their types open.
+const anyOf = (names: readonly string[]): z.ZodRawShape => Object.fromEntries(names.map((name) => [name, z.unknown()]));
