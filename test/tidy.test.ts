@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { providers } from '#libs/providers/provider-list.ts';
 
 // House rules that no linter knows (docs/decisions): cheap to check, easy to forget.
 
@@ -33,6 +34,34 @@ test('every route file is in the route table, or what one of those is made of', 
   const files = readdirSync(path.join(root, folder)).filter((file) => !file.endsWith('.test.ts'));
   const importers = ['apps/api/routes.ts', ...files.map((file) => `${folder}/${file}`)].map(read).join('\n');
   expect(files.filter((file) => !new RegExp(`'\\./(routes/)?${file}'`).test(importers))).toEqual([]);
+});
+
+test('only the folders of providers know a provider’s name or settings, in their adapters', () => {
+  const names = providers.flatMap(({ id, aliases = [] }) => [id, ...aliases]);
+  const settings = providers.flatMap((provider) => Object.keys(provider.settings ?? {}));
+  const headers = settings.map((setting) => setting.replaceAll('_', '-'));
+  const name = new RegExp(`(['"\`])(${names.join('|')})\\1`);
+  const setting = new RegExp(`\\b(${[...settings, ...headers].join('|')})\\b`);
+  const withoutComments = (text: string): string => text.replaceAll(/\/\*[^]*?\*\/|(?<=^|\s)\/\/.*/gm, '');
+  const found = tracked
+    .filter((file) => /^(apps|libs)\//.test(file) && !/^(libs\/providers|apps\/simulator)\/|\.test\.ts$/.test(file))
+    .flatMap((file) => {
+      const code = withoutComments(read(file));
+      // The simulator is an app besides: the others start it and give it a virtual key.
+      const named = file.startsWith('apps/') ? code.replaceAll("'simulator'", '') : code;
+      return [name, setting].flatMap((form) => form.exec(named)?.[0] ?? []).map((word) => `${file}: ${word}`);
+    });
+  expect(found).toEqual([]);
+});
+
+test('contracts, which also run in browsers, load none of the adapters', () => {
+  const imports = tracked
+    .filter((file) => file.startsWith('libs/contracts/') && !file.endsWith('.test.ts'))
+    .flatMap((file) => [...read(file).matchAll(/from '#libs\/providers\/(.+)'/g)].map((match) => match[1]));
+  expect(new Set(imports)).toEqual(new Set(['provider.ts', 'setting-fields.ts']));
+  for (const file of ['provider.ts', 'setting-fields.ts']) {
+    expect(read(`libs/providers/${file}`)).not.toMatch(/^import (?!type )/m);
+  }
 });
 
 test('the README names every variable of the environment', () => {

@@ -3,7 +3,7 @@ import { createConfigs } from '#libs/access/configs.ts';
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
 import { createWorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
-import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
+import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
@@ -164,7 +164,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       if (key === undefined && known === undefined) return;
       const { workspaceId } = await bootstrap({ db, eventLog }, key === undefined ? null : new Secret(key));
       if (config.SLUICE_SIMULATOR_URL !== undefined) {
-        await ensureSimulatorKey({ db, eventLog, secrets }, workspaceId, config.SLUICE_SIMULATOR_URL);
+        const key = { ...simulatorKey, customHost: config.SLUICE_SIMULATOR_URL };
+        await keepVirtualKey({ db, eventLog, secrets }, workspaceId, key);
       }
       await access.snapshot.refresh();
     },
@@ -191,3 +192,12 @@ const notStartedYet = (): GatewayError =>
       retryAfterMs: 1_000,
     },
   );
+
+const simulatorKey = {
+  slug: 'simulator',
+  provider: 'simulator',
+  name: 'Simulator',
+  note: 'Stands in for a provider, without network and without cost.',
+  // It refuses calls without a key, as a provider does, and takes any.
+  key: new Secret('simulator'),
+};

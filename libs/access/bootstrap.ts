@@ -79,17 +79,26 @@ async function oldestWorkspace(db: Kysely<Database>): Promise<string | undefined
   return (await query.executeTakeFirst())?.id;
 }
 
+/** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */
+export type KeptVirtualKey = {
+  slug: string;
+  provider: string;
+  name: string;
+  note: string;
+  customHost: string;
+  key: Secret;
+};
+
 /**
- * Keeps a virtual key `simulator` that leads to the simulator of this machine, whose port changes with every start: made
- * when absent, moved when it pointed elsewhere. A key of that slug for another provider is somebody's own and stays.
+ * Keeps a virtual key that points to a server whose address changes: creates it when absent and moves it when it pointed
+ * elsewhere. A key of that slug for another provider is a user's own and stays. Any number of processes may run it at once.
  */
-export async function ensureSimulatorKey(
+export async function keepVirtualKey(
   deps: Deps & { secrets: Secrets },
   workspaceId: string,
-  url: string,
+  { slug, provider, name, note, customHost: host, key }: KeptVirtualKey,
 ): Promise<void> {
-  const slug = 'simulator';
-  const customHost = canonicalHost(parseCustomHost(url, 'custom_host'));
+  const customHost = canonicalHost(parseCustomHost(host, 'custom_host'));
   const find = (db: Kysely<Database>) =>
     db
       .selectFrom('virtual_key')
@@ -103,31 +112,16 @@ export async function ensureSimulatorKey(
   const streams = [lock, `virtual_key_slugs:${workspaceId}`, id];
   await deps.eventLog.transact({ workspaceId, streams, metadata }, async (unit) => {
     const row = await find(unit.tx);
-    if (row && (row.id !== id || row.provider !== slug || row.custom_host === customHost)) return;
-    // A credential that somebody stored for the old address does not follow to the new one.
+    if (row && (row.id !== id || row.provider !== provider || row.custom_host === customHost)) return;
+    // A credential that a user stored for the old address must not be sent to the new one.
     if (row?.secret_id) await deps.secrets.remove(unit, row.secret_id);
-    // The simulator refuses calls without a key, as the provider that it stands in for; any key will do.
-    const secretId = await deps.secrets.store(unit, { workspaceId, ownerId: id }, { key: new Secret('simulator') });
+    const secretId = await deps.secrets.store(unit, { workspaceId, ownerId: id }, { key });
     const data = { custom_host: customHost, secret_id: secretId, secret_last_four: '' };
+    const created = { slug, provider, name, note, settings: {}, expires_at: null, ...data };
     await unit.append(
       virtualKeyModel,
       id,
-      row
-        ? [{ type: 'virtual_key.updated', data }]
-        : [
-            {
-              type: 'virtual_key.created',
-              data: {
-                slug,
-                provider: slug,
-                name: 'Simulator',
-                note: 'Stands in for a provider, without network and without cost.',
-                settings: {},
-                expires_at: null,
-                ...data,
-              },
-            },
-          ],
+      row ? [{ type: 'virtual_key.updated', data }] : [{ type: 'virtual_key.created', data: created }],
     );
     await announceAccessChange(unit);
   });

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { apiKeyModel } from '#libs/access/api-key-model.ts';
-import { bootstrap, ensureSimulatorKey } from '#libs/access/bootstrap.ts';
+import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
 import { isWellFormedGatewayKey } from '#libs/access/gateway-key.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
@@ -74,31 +74,34 @@ test.each(['short', 'fifteen-chars-1', 'has a space in the middle', 'umlaut-in-i
   },
 );
 
-test('the simulator has a virtual key that follows its address', async () => {
+const keepSimulatorKey = (workspaceId: string, customHost: string) => {
+  const key = { slug: 'simulator', provider: 'simulator', name: 'Simulator', note: '', key: new Secret('simulator') };
+  return keepVirtualKey(access, workspaceId, { ...key, customHost });
+};
+
+test('the virtual key of a server of the installation follows its address', async () => {
   const { workspaceId } = await bootstrap(access, null);
-  await Promise.allSettled(
-    Array.from({ length: 4 }, () => ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1/')),
-  );
+  await Promise.allSettled(Array.from({ length: 4 }, () => keepSimulatorKey(workspaceId, 'http://127.0.0.1:9001/v1/')));
   const first = await access.virtualKeys.get(workspaceId, 'simulator');
   expect(first).toMatchObject({ provider: 'simulator', custom_host: 'http://127.0.0.1:9001/v1', version: 1 });
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9001/v1');
   expect(await access.virtualKeys.get(workspaceId, 'simulator')).toEqual(first);
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
   expect(await access.virtualKeys.get(workspaceId, 'simulator')).toMatchObject({
     id: first.id,
     custom_host: 'http://127.0.0.1:9002/v1',
     version: 2,
   });
   await access.virtualKeys.remove(workspaceId, 'simulator', metadata);
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
   expect((await access.virtualKeys.get(workspaceId, 'simulator')).id).not.toBe(first.id);
 });
 
 test('a credential that was stored for the simulator does not follow it to another port', async () => {
   const { workspaceId } = await bootstrap(access, null);
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9001/v1');
   const before = await access.virtualKeys.update(workspaceId, 'simulator', metadata, { key: 'sk-for-port-9001' });
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
   const { secret_id: secretId } = await access.virtualKeys.get(workspaceId, 'simulator');
   expect(secretId).not.toBe(before.secret_id);
   expect(await database.db.selectFrom('secret').select('id').execute()).toEqual([{ id: secretId }]);
@@ -126,8 +129,8 @@ test('of processes with different master keys that start at once, those with one
 
 test('every model folds to the rows that are there', async () => {
   const { workspaceId } = await bootstrap(access, null);
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9001/v1');
-  await ensureSimulatorKey(access, workspaceId, 'http://127.0.0.1:9002/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9001/v1');
+  await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
   const report = await checkInlineModels(database.pool, [workspaceModel, apiKeyModel, virtualKeyModel] as never);
   expect(report).toMatchObject({ events: 4, rows: { workspace: 1, api_key: 1, virtual_key: 1 }, difference: null });
 });
