@@ -2,20 +2,17 @@ import { isDeepStrictEqual } from 'node:util';
 import type { UpdateVirtualKeyRequest } from '#libs/contracts/virtual-keys.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { findProvider } from '#libs/providers/registry.ts';
-import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { SecretUnreadableError, type SecretMembers, type Secrets } from './secrets.ts';
-import { changedDestination, lastFourOf, splitSettings } from './virtual-key-input.ts';
+import { changedDestination, checkHost, lastFourOf, splitSettings } from './virtual-key-input.ts';
 import { virtualKeyModel, type VirtualKeyFields, type VirtualKeyRow } from './virtual-key-model.ts';
-import { missingHost } from './missing-host.ts';
 
 type Deps = { secrets: Secrets; checkDestination: (url: URL) => void };
 type Changes = Partial<VirtualKeyFields>;
 
 /**
- * Applies a PUT to a living virtual key inside a transaction: appends `virtual_key.updated` with what differs, or nothing.
- * A stored credential is for the place that it was stored for: a change of place needs the credential in the same request,
- * and takes over nothing of the old one. Throws invalid_request.
+ * Applies a PUT to a virtual key inside a transaction: appends `virtual_key.updated` with what differs, or nothing.
+ * A stored credential is only sent to the server that it was stored for: a change of server needs the credential in the same
+ * request, and none of the old secrets are kept. Throws invalid_request.
  */
 export async function changeVirtualKey(
   deps: Deps,
@@ -23,11 +20,15 @@ export async function changeVirtualKey(
   row: VirtualKeyRow,
   request: UpdateVirtualKeyRequest,
 ): Promise<VirtualKeyRow> {
-  const { settings: givenSettings, secrets: given } = splitSettings(row.provider, request);
-  const customHost = wantedHost(deps, row, request.custom_host);
+  const { provider } = row;
+  const { settings: givenSettings, secrets: given } = splitSettings(provider, request);
   const settings = { ...row.settings, ...givenSettings };
+  const wanted = request.custom_host === undefined ? row.custom_host : request.custom_host;
+  // A stored host is not checked again, so that a name can be changed whatever the operator allows by now.
+  const isNewPlace = request.custom_host !== undefined || (wanted === null && Object.keys(givenSettings).length > 0);
+  const customHost = isNewPlace ? checkHost(deps.checkDestination, { provider, settings, customHost: wanted }) : wanted;
   const moved =
-    customHost === row.custom_host ? changedDestination(row.provider, row.settings, givenSettings) : 'custom_host';
+    customHost === row.custom_host ? changedDestination(provider, row.settings, givenSettings) : 'custom_host';
   const hasNewSecret = Object.keys(given).length > 0;
   if (moved !== null && row.secret_id !== null && !hasNewSecret) throw needsCredential(row.slug, moved);
 
@@ -47,18 +48,7 @@ export async function changeVirtualKey(
   );
 }
 
-function wantedHost({ checkDestination }: Deps, row: VirtualKeyRow, wanted: string | null | undefined): string | null {
-  if (wanted === undefined) return row.custom_host;
-  if (wanted === null) {
-    if (findProvider(row.provider)?.baseUrlOf(row.settings)) return null;
-    throw missingHost(row.provider, row.settings);
-  }
-  const url = parseCustomHost(wanted, 'custom_host');
-  checkDestination(url);
-  return canonicalHost(url);
-}
-
-/** A new row for the new document: an old ciphertext is never overwritten, and a transaction that fails keeps it. */
+/** Adds a new row: an old ciphertext is never overwritten, so that a transaction that fails keeps it. */
 async function replaceSecret(
   { secrets }: Deps,
   unit: UnitOfWork,
@@ -74,7 +64,7 @@ async function replaceSecret(
   return { secret_id: secretId, secret_last_four: lastFourOf(members) };
 }
 
-/** To store it again is how an operator mends a credential that cannot be read any more. */
+/** None for a credential that cannot be read any more, since an operator repairs one by storing it again. */
 async function readKept(secrets: Secrets, unit: UnitOfWork, workspaceId: string, id: string): Promise<SecretMembers> {
   try {
     return (await secrets.read(unit.tx, workspaceId, id)) ?? {};

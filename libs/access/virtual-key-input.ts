@@ -6,7 +6,9 @@ import {
 } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
+import type { Settings } from '#libs/providers/provider.ts';
 import { findProvider, providersWith } from '#libs/providers/registry.ts';
+import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { assertSendable, isDocument } from './provider-settings.ts';
 import type { SecretMembers } from './secrets.ts';
 
@@ -45,6 +47,39 @@ function refuseForeignSetting(provider: string, names: readonly string[]): void 
   const owners = providersWith(foreign).join(', ');
   const message = `Invalid '${foreign}': it is a setting of ${owners}, and this key is one of ${provider}. Leave it out.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: foreign });
+}
+
+/**
+ * Checks where a virtual key's calls go: the canonical form of `customHost`, or null for the address that the provider has
+ * with these settings. Throws invalid_request when there is none, and for a host that can never be called.
+ */
+export function checkHost(
+  checkDestination: (url: URL) => void,
+  { provider, settings, customHost }: { provider: string; settings: Settings; customHost: string | null },
+): string | null {
+  if (customHost === null) {
+    if (findProvider(provider)?.baseUrlOf(settings)) return null;
+    throw missingHost(provider, settings);
+  }
+  const url = parseCustomHost(customHost, 'custom_host');
+  checkDestination(url);
+  return canonicalHost(url);
+}
+
+/** The refusal of a target whose provider has no address: none of its own, or one made of a setting that is not given. */
+function missingHost(provider: string, settings: Settings): GatewayError {
+  const address = findProvider(provider)?.address ?? '';
+  const names = [...address.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name);
+  const setting = names.find((name) => !settings[name]);
+  return new GatewayError(
+    'invalid_request',
+    'missing_required_parameter',
+    setting === undefined
+      ? `Missing required parameter: 'custom_host'. The provider '${provider}' has no address of its own.`
+      : `Missing required parameter: '${setting}'. The address of the provider '${provider}' is made of it; ` +
+          `or give a server of your own as 'custom_host'.`,
+    { param: setting ?? 'custom_host' },
+  );
 }
 
 /** The name of a setting that would send the stored credential to another server, or null. */

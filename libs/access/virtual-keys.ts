@@ -17,13 +17,11 @@ import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { createChangeLiving } from './change-living.ts';
 import { unknownProvider } from './unknown-provider.ts';
-import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { listPage, type PageRequest } from './list-page.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
-import { missingHost } from './missing-host.ts';
 import type { Secrets } from './secrets.ts';
 import { changeVirtualKey } from './change-virtual-key.ts';
-import { lastFourOf, slugCandidates, splitSettings } from './virtual-key-input.ts';
+import { checkHost, lastFourOf, slugCandidates, splitSettings } from './virtual-key-input.ts';
 import { virtualKeyModel, type VirtualKeyRow } from './virtual-key-model.ts';
 
 export type VirtualKeyDeps = {
@@ -80,8 +78,11 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
 
     async create(call, metadata, request) {
       const { workspaceId } = call;
-      const { provider, customHost } = checkPlace(deps, request);
+      const provider = findProvider(request.provider)?.id;
+      if (provider === undefined) throw unknownProvider(request.provider, 'provider');
       const { settings, secrets: members } = splitSettings(provider, request);
+      const wanted = { provider, settings, customHost: request.custom_host ?? null };
+      const customHost = checkHost(deps.checkDestination, wanted);
       const id = newId('vk_');
       const random = randomBytes(4).toString('hex');
       const command = { workspaceId, streams: [slugLock(workspaceId), id], metadata };
@@ -126,22 +127,6 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
 
 /** Slugs are unique in a workspace, so those who take one go one after the other. */
 const slugLock = (workspaceId: string): string => `virtual_key_slugs:${workspaceId}`;
-
-function checkPlace(
-  { checkDestination }: Pick<VirtualKeyDeps, 'checkDestination'>,
-  request: CreateVirtualKeyRequest,
-): { provider: string; customHost: string | null } {
-  const provider = findProvider(request.provider);
-  if (!provider) throw unknownProvider(request.provider, 'provider');
-  const { settings } = splitSettings(provider.id, request);
-  if (request.custom_host === undefined) {
-    if (provider.baseUrlOf(settings)) return { provider: provider.id, customHost: null };
-    throw missingHost(provider.id, settings);
-  }
-  const url = parseCustomHost(request.custom_host, 'custom_host');
-  checkDestination(url);
-  return { provider: provider.id, customHost: canonicalHost(url) };
-}
 
 async function freeSlug(
   { tx }: UnitOfWork,

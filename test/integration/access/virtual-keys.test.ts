@@ -249,6 +249,21 @@ test('the same host in another spelling is no change of place', async () => {
   await expect(update('spelled', { custom_host: null })).rejects.toMatchObject({ param: 'custom_host' });
 });
 
+test('a key goes back from its own host to an address made of a setting in the same request', async () => {
+  await create({ name: 'b', slug: 'back', provider: 'azure', key: 'sk-1', custom_host: 'https://h.example/v1' });
+  await expect(update('back', { custom_host: null, key: 'sk-2' })).rejects.toMatchObject({
+    code: 'missing_required_parameter',
+    param: 'azure_resource_name',
+  });
+  const moved = await update('back', { custom_host: null, azure_resource_name: 'contoso', key: 'sk-2' });
+  expect(moved).toMatchObject({ custom_host: null, settings: { azure_resource_name: 'contoso' } });
+});
+
+test('an update cannot store a setting that no address can hold', async () => {
+  await create({ name: 'r', slug: 'region', provider: 'bedrock', key: 'sk-1', aws_region: 'eu-west-1' });
+  await expect(update('region', { aws_region: 'evil.example/' })).rejects.toMatchObject({ param: 'aws_region' });
+});
+
 test('deleting wipes the ciphertext, keeps the history, and is not found afterwards', async () => {
   const { record } = await create({ name: 'd', slug: 'doomed', provider: 'openai', key: 'sk-1' });
   await access.virtualKeys.remove(workspaceId, 'doomed', metadata);
