@@ -15,6 +15,7 @@ export type ProviderDescription = {
   /** Besides `key` and `custom_host`; optional ones end with a question mark. */
   settings: readonly string[];
   differences: readonly string[];
+  notes: readonly string[];
   /** Some or all of its models have no JSON mode without a schema, so the gateway adds an instruction. */
   asksForJsonInWords: boolean;
 };
@@ -46,6 +47,7 @@ export function describeProvider(provider: Provider): ProviderDescription {
       unused ? [] : [provider.address?.includes(`{${name}}`) ? name : `${name}?`],
     ),
     differences: provider.differences ?? [],
+    notes: provider.notes ?? [],
     asksForJsonInWords: provider.operations.chat?.asksForJsonInWords !== undefined,
   };
 }
@@ -90,8 +92,7 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       '  and what a config edits, are changed.',
       '- **transformed**: request, answer, stream and errors are translated. Parameters that the provider does not support are',
       '  dropped and listed in `x-gateway-dropped-params`, or rejected if the config says so (`unsupported_params`).',
-      '  Parameters that only the provider has keep their names: with `stream_function_call_arguments: true`, Gemini 3 on',
-      '  `vertex` streams the arguments of tool calls piece by piece.',
+      '  Parameters that only the provider has keep their names.',
       '- **not supported**: rejected with 400 `unsupported_operation` before anything is sent.',
     ].join('\n'),
     operations,
@@ -106,9 +107,9 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     areas,
     '## JSON answers',
     [
-      '`response_format` uses the provider’s own JSON mode. For `json_object`, an object of any shape, these have none:',
-      `${code(inWords)} (\`vertex\`: only its Claude models). With them, an instruction`,
-      'to answer with a single JSON object and nothing else is added after all others, and the answer is checked:',
+      '`response_format` uses the provider’s own JSON mode. For `json_object`, an object of any shape, there is none at',
+      `${code(inWords)}. There an instruction to answer with a single JSON object and nothing`,
+      'else is added after all others, and the answer is checked:',
     ].join('\n'),
     [
       '- A finished answer must be a JSON object of at most 1 MiB; white space and one Markdown fence around it are removed.',
@@ -120,9 +121,7 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     ].join('\n'),
     [
       '`json_schema` always uses the provider’s own JSON mode; models without one reject it (400). Without a `schema` it means',
-      '`json_object`. Combinations that a provider does not support (JSON mode with tools: Cohere and older Gemini models;',
-      '`json_object`: Perplexity) are rejected by the provider. Gemini may answer with a list unless a schema rules it out.',
-      'OpenAI and Azure require the word “JSON” in a message, and Cohere’s models need it too.',
+      '`json_object`. What a provider does not support is listed under Notes; the provider itself rejects it.',
     ].join('\n'),
     '## Addresses and settings',
     'A `custom_host` replaces the whole base address, including its path. Settings are members of a virtual key, next to its\n' +
@@ -131,6 +130,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     '## Differences from the OpenAI API',
     'Calls to these providers are pass-through. Only requests and chunks that contain one of these members are changed.',
     differences,
+    '## Notes',
+    providers.flatMap(({ id, notes }) => notes.map((note) => `- \`${id}\`: ${note}`)).join('\n'),
     '',
   ]
     .join('\n\n')

@@ -42,6 +42,7 @@ type Options = {
   relays?: readonly RelayArea[];
   /** It trains models by OpenAI's fine-tuning API. */
   fineTuning?: boolean;
+  notes?: readonly string[];
 };
 
 /** Most servers know the roles system, user, assistant and tool only. */
@@ -60,6 +61,7 @@ export function openAiCompatible({
   dialect = common,
   relays = [],
   fineTuning = false,
+  notes = [],
 }: Options): Provider {
   const fromSettings = headerSettings.map((setting) => [setting.replaceAll('_', '-'), setting] as const);
   const pushSettings = (headers: string[], settings: Settings, sent: Readonly<Record<string, string>>): void => {
@@ -120,6 +122,7 @@ export function openAiCompatible({
     requestIdHeaders: ['x-request-id'],
     ...(relays.length > 0 ? { relay: { areas: relays, encode: encodeRelayed } } : {}),
     ...(differences.length > 0 ? { differences } : {}),
+    notes,
     ...(fineTuning ? { fineTuning: addressOf } : {}),
     operations: Object.fromEntries([...operations, ...ofLines].map((operation) => [operation, byOperation[operation]])),
   };

@@ -107,6 +107,7 @@ export const providers: readonly Provider[] = [
     aliases: ['perplexity-ai'],
     baseUrl: 'https://api.perplexity.ai',
     operations: ['chat'],
+    notes: ['It rejects `json_object`.'],
     asksForUsage: false,
     dialect: { renames: { max_completion_tokens: 'max_tokens' }, usageBesideChoices: true },
   }),

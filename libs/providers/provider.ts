@@ -229,6 +229,8 @@ export type Provider = {
   readonly relay?: Relay;
   /** What a pass-through changes all the same, for people to read (docs/providers.md). */
   readonly differences?: readonly string[];
+  /** What else its users should know, in whole sentences (docs/providers.md). */
+  readonly notes?: readonly string[];
   /** How its files and fine-tuning jobs are reached; absent: it trains nothing, or not in OpenAI's dialect. */
   readonly fineTuning?: Addressing;
   /**

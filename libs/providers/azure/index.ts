@@ -62,6 +62,7 @@ export const azure: Provider = {
   credentialHeaders: ['api-key', 'ocp-apim-subscription-key'],
   clientHeaders: [],
   requestIdHeaders: ['x-request-id', 'apim-request-id'],
+  notes: ['Its models reject JSON mode unless the word “JSON” is in a message.'],
   operations: {
     chat: translation,
     completions: translation,

@@ -19,6 +19,7 @@ export const cohere: Provider = {
   needsCredential: true,
   clientHeaders: ['x-client-name'],
   requestIdHeaders: ['x-debug-trace-id', 'x-request-id'],
+  notes: ['It rejects JSON mode together with tools, and its models need the word “JSON” in a message.'],
   operations: {
     chat: {
       encode: (call, upstream) => post(call, upstream, '/chat', encodeChatBody(call)),

@@ -7,6 +7,7 @@ export const openai = openAiCompatible({
   baseUrl: 'https://api.openai.com/v1',
   headerSettings: ['openai_organization', 'openai_project', 'openai_beta'],
   relays: relayAreas.filter((area) => area !== 'rerank'),
+  notes: ['Its models reject JSON mode unless the word “JSON” is in a message.'],
   dialect: null,
   fineTuning: true,
 });

@@ -29,6 +29,10 @@ export function createVertex(): Provider {
     needsCredential: true,
     clientHeaders: ['anthropic-beta'],
     requestIdHeaders: ['x-request-id', 'request-id'],
+    notes: [
+      'Its Claude models have no JSON mode for `json_object`; the others have one.',
+      'With `stream_function_call_arguments: true`, Gemini 3 streams the arguments of tool calls piece by piece.',
+    ],
     operations: {
       chat: vertexChat,
       embeddings: {
