@@ -10,7 +10,7 @@ import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/line-waits.ts';
-import { createSlots } from '#libs/batches/slots.ts';
+import { createPermitPool } from '#libs/batches/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
@@ -40,7 +40,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const { db, databaseClock, eventLog, queue, blobs, access, files, forwarder, requestLog, memory, timeouts } =
     platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
-  const slots = createSlots({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
+  const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
   const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
   const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
@@ -68,7 +68,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const { SLUICE_WORKER_PORT: port, HOST: host } = config;
   const operations = createWorkerOperations({
     platform,
-    slots,
+    permits,
     ranges,
     chunksActive: () => runner.active(),
     waits,
@@ -114,7 +114,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     queue,
     blobs,
     watch,
-    slots,
+    permits,
     memory,
     memoryWaitMsMax: timeouts.totalMs,
     answerSizes: createAnswerSizes(),

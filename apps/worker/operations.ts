@@ -1,6 +1,6 @@
 import { Counter, Gauge } from 'prom-client';
 import type { LineWaits } from '#libs/batches/line-waits.ts';
-import type { Slots } from '#libs/batches/slots.ts';
+import type { PermitPool } from '#libs/batches/permit-pool.ts';
 import { createMetrics } from '#libs/http/metrics.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -22,7 +22,7 @@ export type WorkerOperations = {
 /** The worker's /health and /metrics, if a port is configured. The worker serves nothing else. */
 export function createWorkerOperations(deps: {
   platform: Platform;
-  slots: Slots;
+  permits: PermitPool;
   /** The budget for the byte ranges of chunks. */
   ranges: MemoryBudget;
   chunksActive: () => number;
@@ -31,7 +31,7 @@ export function createWorkerOperations(deps: {
   port: number | undefined;
   host: string;
 }): WorkerOperations {
-  const { platform, slots, ranges, chunksActive, waits, logger, port, host } = deps;
+  const { platform, permits, ranges, chunksActive, waits, logger, port, host } = deps;
   const metrics = createMetrics();
   const registers = [metrics.registry];
   registerPlatformMetrics(metrics.registry, platform);
@@ -48,7 +48,7 @@ export function createWorkerOperations(deps: {
     registers,
     collect() {
       const bytes = platform.memory.stats().heldBytes;
-      for (const [what, value] of Object.entries({ ...slots.inFlight(), bytes })) inFlight.set({ what }, value);
+      for (const [what, value] of Object.entries({ ...permits.inFlight(), bytes })) inFlight.set({ what }, value);
     },
   });
   const chunks: Gauge = new Gauge({

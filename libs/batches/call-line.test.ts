@@ -13,9 +13,9 @@ const batch = {
 } as unknown as BatchRow;
 const body = Buffer.from('{"model":"m"}');
 const target = { provider: 'openai' };
-const noPlace = {
+const noPermit = {
   aside: (_what: unknown, wait: (signal: AbortSignal) => Promise<void>) => wait(new AbortController().signal),
-  isLeft: () => false,
+  isAbandoned: () => false,
 };
 
 function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs?: number }) {
@@ -39,8 +39,8 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs
     onCalled: () => {},
     now: () => options.nowMs ?? 0,
   });
-  const call = (signal = new AbortController().signal, place = noPlace) =>
-    callLine({ batch, line: 1, body, signal, place, memory: createMemoryBudget(1_000_000).open(null) });
+  const call = (signal = new AbortController().signal, permit = noPermit) =>
+    callLine({ batch, line: 1, body, signal, permit, memory: createMemoryBudget(1_000_000).open(null) });
   return { call, forward };
 }
 
@@ -90,7 +90,7 @@ test("a provider's name for its model is recorded in a form that the log takes",
 test('a call that was made has its record, although a step after it failed or its line was left', async () => {
   const called = vi.fn();
   const attempts = [{ startedAt: 0, durationMs: 1, status: 200, errorCode: null }];
-  const run = async (outcome: Outcome, isLeft: boolean): Promise<unknown> => {
+  const run = async (outcome: Outcome, isAbandoned: boolean): Promise<unknown> => {
     const callLine = createCallLine({
       forward: () => Promise.resolve(outcome),
       resolveTarget: () => Promise.resolve({ target: target as never, model: null }),
@@ -101,9 +101,14 @@ test('a call that was made has its record, although a step after it failed or it
     });
     const { signal } = new AbortController();
     const memory = createMemoryBudget(1_000_000).open(null);
-    return await callLine({ batch, line: 1, body, signal, place: { ...noPlace, isLeft: () => isLeft }, memory }).catch(
-      (error: unknown) => error,
-    );
+    return await callLine({
+      batch,
+      line: 1,
+      body,
+      signal,
+      permit: { ...noPermit, isAbandoned: () => isAbandoned },
+      memory,
+    }).catch((error: unknown) => error);
   };
   const bug = asGatewayError(new TypeError('a bug after the call'));
   const lostAnswer = { status: 200, usage: null } as unknown as JsonAnswer;

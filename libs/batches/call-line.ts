@@ -10,11 +10,11 @@ import type { Operation } from '#libs/providers/provider.ts';
 import type { PlanRun } from '#libs/calls/plan/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
 import { operationOf } from './endpoint-operation.ts';
-import type { LinePlace } from './line-place.ts';
+import type { LinePermit } from './line-permit.ts';
 import { resultId, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
 
-/** `body`: the raw JSON of the line's `body`. `place`: where it waits, and whether it is to go on after that. */
+/** `body`: the raw JSON of the line's `body`. `permit`: released while the line waits. */
 type Line = {
   batch: BatchRow;
   line: number;
@@ -22,10 +22,10 @@ type Line = {
   signal: AbortSignal;
   /** To which its answer is charged. */
   memory: MemoryLease;
-  place: Pick<LinePlace, 'aside' | 'isLeft'>;
+  permit: Pick<LinePermit, 'aside' | 'isAbandoned'>;
 };
 
-/** Executes one line. Rejects only when its signal aborted, or its place was left: then the line has no outcome. */
+/** Executes one line. Rejects only when its signal aborted, or the line was abandoned: then the line has no outcome. */
 export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
 
 /** What is known about a line's call when it is over, for the request log. */
@@ -73,7 +73,7 @@ export function createCallLine(deps: {
   /** That the database is away says nothing about the line: it waits, as long as the batch does. */
   async function whenPossible<Result>(
     batch: BatchRow,
-    { signal, place }: Pick<Line, 'signal' | 'place'>,
+    { signal, permit }: Pick<Line, 'signal' | 'permit'>,
     work: () => Result | Promise<Result>,
   ): Promise<Result> {
     for (;;) {
@@ -84,12 +84,12 @@ export function createCallLine(deps: {
         if (!passes || now() >= policy(batch).deadlineAt) throw error;
         signal.throwIfAborted();
         const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + retryResolveMs };
-        await place.aside(what, (end) => sleep(retryResolveMs, end));
+        await permit.aside(what, (end) => sleep(retryResolveMs, end));
       }
     }
   }
 
-  return async ({ batch, line, body, signal, memory, place }) => {
+  return async ({ batch, line, body, signal, memory, permit }) => {
     const operation = operationOf(batch.endpoint);
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
     if (operation === undefined || body === undefined)
@@ -120,10 +120,10 @@ export function createCallLine(deps: {
         includeUsage: false,
         signal,
         backgroundUntil: policy(batch).deadlineAt,
-        aside: place.aside,
+        aside: permit.aside,
         memory,
       };
-      const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, { signal, place }, work));
+      const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, { signal, permit }, work));
       if (running !== null) {
         const run = await running;
         called.target = run.target;
@@ -132,7 +132,7 @@ export function createCallLine(deps: {
         attempts = run.attempts.length;
         result = run.outcome;
       } else {
-        const { target, model } = await whenPossible(batch, { signal, place }, () =>
+        const { target, model } = await whenPossible(batch, { signal, permit }, () =>
           resolveTarget(batch, wantedModel ?? bodyModel),
         );
         called.target = model === null ? target : { ...target, model };
@@ -144,15 +144,15 @@ export function createCallLine(deps: {
     }
     const madeAttempts = attempts ?? result.attempts.length;
     const { outcome, errorCode } = toOutcome(result, requestId);
-    const isLeft = result.kind === 'failed' && (signal.aborted || place.isLeft());
+    const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
     // A line that is left is done by whoever has its chunk next; but a call that was made is recorded.
-    if (!isLeft || madeAttempts > 0) {
+    if (!isAbandoned || madeAttempts > 0) {
       onCalled({ ...called, answer, errorCode, attempts: madeAttempts, durationMs: now() - startedAtMs });
     }
     if (result.kind === 'failed') {
       signal.throwIfAborted();
-      if (place.isLeft()) throw result.error;
+      if (permit.isAbandoned()) throw result.error;
       // Whoever runs the line logs it, and makes the line's error of it.
       if (result.error.kind === 'internal') throw result.error;
     }

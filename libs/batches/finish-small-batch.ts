@@ -5,7 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { BatchRow } from './batch-model.ts';
 import { finaliseQueue, smallBatchPriority } from './batch-queues.ts';
-import { createSlots } from './slots.ts';
+import { createPermitPool } from './permit-pool.ts';
 
 const jobNamespace = 'b7a0a1f0-3f0e-5d0b-8a35-5d1f54a8e6c1';
 /** A batch of at most this many lines is finished by the worker that settled its last line: its files are written quickly. */
@@ -56,15 +56,15 @@ export function createFinishSmallBatch(deps: {
   finalise: (batch: BatchRow, signal: AbortSignal) => Promise<void>;
   logger: Logger;
 }): FinishSmallBatch {
-  const room = createSlots({ callsMax: finishedAtOnce, bytesMax: Number.POSITIVE_INFINITY });
+  const permits = createPermitPool({ callsMax: finishedAtOnce, bytesMax: Number.POSITIVE_INFINITY });
   return async (batch, signal) => {
-    if (!(await room.acquire(0, { signal }))) return;
+    if (!(await permits.acquire(0, { signal }))) return;
     try {
       await deps.finalise(batch, signal);
     } catch (error) {
       if (!signal.aborted) deps.logger.warn({ err: error, batch_id: batch.id }, 'batch will be finished by its job');
     } finally {
-      room.release(1, 0);
+      permits.release(1, 0);
     }
   };
 }

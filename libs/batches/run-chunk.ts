@@ -21,17 +21,17 @@ import type { LineWaits } from './line-waits.ts';
 import { runLines } from './run-lines.ts';
 import { prepareSettling } from './settle-group.ts';
 import { createSettler, type Settler } from './settle-results.ts';
-import { createSlots, type Room, type Slots } from './slots.ts';
+import { createPermitPool, type Permits, type PermitPool } from './permit-pool.ts';
 
 export type ChunkRunner = {
-  /** The handler of queue `batch-chunk`. Throws, after a pause, when the chunk has to be tried again. */
+  /** The handler of queue `batch-chunk`. Throws, after a pause, when the chunk has to be retried. */
   run(job: ClaimedJob<ChunkPayload>): Promise<void>;
   /**
-   * Starts no more lines from now on and leaves those that wait; running ones have `graceMs` to finish, what is finished
-   * is settled, and the unfinished chunks are given back for immediate redelivery.
+   * Starts no more lines and abandons those that wait. Running lines have `graceMs` to finish. Their results are settled,
+   * and unfinished chunks are handed back for immediate redelivery.
    */
   drain(graceMs: number): void;
-  /** Chunks that are worked on, not those that wait for room. */
+  /** Chunks that are running, without those that wait for memory. */
   active(): number;
 };
 
@@ -41,38 +41,38 @@ type Deps = {
   queue: JobQueue;
   blobs: BlobStore;
   watch: BatchWatch;
-  slots: Slots;
-  /** Of lines, answers and results. */
+  permits: PermitPool;
+  /** For lines, answers and results. */
   memory: MemoryBudget;
-  /** How long an answer waits for it in its socket. */
+  /** How long an answer waits in its socket for memory. */
   memoryWaitMsMax: number;
   answerSizes: AnswerSizes;
-  /** Of the ranges of input files that are worked on. */
+  /** For the byte ranges of input files that running chunks keep. */
   ranges: MemoryBudget;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
-  /** Other chunks need the room that those of this process have. */
+  /** Whether other chunks need the slots that the chunks of this process have. */
   isCrowded: () => boolean;
   isLogFull: () => boolean;
-  /** The blob of an input file, also after the file was deleted: a living batch keeps what it needs. */
+  /** The blob of the input file, even if the file was deleted: it stays until the batch has ended. */
   inputBlob: (batch: BatchRow) => Promise<string>;
   finishSmallBatch: FinishSmallBatch;
-  /** A chunk is done: the dispatcher may release another. */
+  /** Called when a chunk is done, so that the dispatcher can enqueue another. */
   onChunkDone: () => void;
   logger: Logger;
 };
 
-/** Runs chunks of batches: lines to calls to results, bounded by the process's slots. */
+/** Runs the chunks of batches: calls their lines and settles the results, limited by the process's permits and memory. */
 export function createChunkRunner(deps: Deps): ChunkRunner {
   const { db, logger } = deps;
   const draining = new AbortController();
   const abandoned = new AbortController();
   let active = 0;
   const settlers = new Map<string, { settler: Settler; users: number }>();
-  // One of the lines that may end this process is called at a time, so that it is known which one did (redelivery.ts).
-  const suspects = createSlots({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
+  // Only one suspected poison line is called at a time, so that it is clear which one ended the process (redelivery.ts).
+  const suspects = createPermitPool({ callsMax: 1, bytesMax: Number.POSITIVE_INFINITY });
 
-  // One settler a batch and process, so that the chunks of a batch share their transactions.
+  // One settler per batch, so that its chunks share transactions.
   async function useSettler(batch: BatchRow, work: (settler: Settler) => Promise<void>): Promise<void> {
     let entry = settlers.get(batch.id);
     if (!entry) {
@@ -124,7 +124,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
         const { batch } = found;
         await useSettler(batch, async (settler) => {
           const claim: Claim = { job, settler, draining: draining.signal, abandon: abandoned.signal };
-          const room = roomForRange(deps.ranges.open(batch.workspace_id));
+          const memory = memoryForRange(deps.ranges.open(batch.workspace_id));
           const work = async (): Promise<void> => {
             const ready = await retryDuringOutage(() => prepare(deps, job, found), retrying);
             if (ready.action === 'drop') return;
@@ -134,18 +134,19 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
               await runReady(deps, { ...ready, ...claim });
             };
             if (!ready.isSuspect) return await call();
-            await withRoom(deps, { room: suspects, bytes: 0 }, found, claim, async () => {
+            await withPermit(deps, { permits: suspects, bytes: 0 }, found, claim, async () => {
               await retryDuringOutage(() => markHandedBack(db, job.payload, false), retrying);
               await call();
             });
           };
-          await withRoom(deps, { room, bytes: found.chunk.byte_length }, found, claim, () => countActive(work));
+          const range = { permits: memory, bytes: found.chunk.byte_length };
+          await withPermit(deps, range, found, claim, () => countActive(work));
         });
         deps.onChunkDone();
       } catch (error) {
         const { batch_id, chunk } = job.payload;
-        logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed; it is tried again');
-        // Before any call: the fault lies in the surroundings, and must not be taken for that of a line.
+        logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed; it will be retried');
+        // No line has been called yet, so none of them caused the failure, and it must not count against them.
         if (!isCalling && !isTransient(error)) await markHandedBack(db, job.payload).catch(() => {});
         await sleep(Math.min(failurePause.maxMs, failurePause.firstMs * 2 ** Math.min(job.retryCount, 10)), stop);
         throw error;
@@ -154,7 +155,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
   };
 }
 
-// The queue gives a failed chunk out again at once, as it must after a crash.
+// The queue redelivers a failed chunk at once, which is right after a crash but not after an error.
 const failurePause = { firstMs: 500, maxMs: 30_000 };
 
 type Found = { batch: BatchRow; chunk: ChunkRow };
@@ -175,7 +176,7 @@ type Ready =
 type Claim = { job: ClaimedJob<ChunkPayload>; settler: Settler; draining: AbortSignal; abandon: AbortSignal };
 type Run = Extract<Ready, { action: 'run' }> & Claim;
 
-/** The chunk of a job and its batch; null when there is nothing to do. */
+/** The chunk of a job, and its batch. Null when there is nothing to do. */
 async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | null> {
   const { batch_id: batchId, chunk: number } = job.payload;
   const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
@@ -192,10 +193,10 @@ async function find(deps: Deps, job: ClaimedJob<ChunkPayload>): Promise<Found | 
 }
 
 /**
- * The room of one chunk's range, by workspace: the ranges of a batch whose provider hangs stay for as long as its calls,
- * and must not keep out the others. Small ones of the same workspace do not wait behind large ones either.
+ * Memory for the byte range of one chunk. Each workspace has a share of it, because a batch whose provider hangs keeps its
+ * ranges as long as its calls and must not block others. Small ranges do not wait behind large ones of their workspace.
  */
-const roomForRange = (lease: MemoryLease): Room => ({
+const memoryForRange = (lease: MemoryLease): Permits => ({
   async acquire(bytes, { signal = never } = {}) {
     return (bytes <= smallBytesMax && lease.tryCharge(bytes)) || (await lease.reserve(bytes, signal));
   },
@@ -205,13 +206,13 @@ const roomForRange = (lease: MemoryLease): Room => ({
 const never = new AbortController().signal;
 
 /**
- * Works on a chunk when there is room: in memory for its range, or among the suspects. The claim is kept meanwhile; a
- * cancel, a lost claim or a drain ends the wait. Who has room never waits for more of it, so that it comes back to the
- * others.
+ * Waits for a permit, runs `work` and releases the permit. Used for the memory of a chunk's range and for suspects. The claim
+ * is kept during the wait; a cancel, a lost claim or a drain ends it. Code that holds a permit never waits for another one of
+ * the same kind, so there is no deadlock.
  */
-async function withRoom(
+async function withPermit(
   deps: Deps,
-  { room, bytes }: { room: Room; bytes: number },
+  { permits, bytes }: { permits: Permits; bytes: number },
   { batch, chunk }: Found,
   claim: Claim,
   work: () => Promise<void>,
@@ -219,17 +220,17 @@ async function withRoom(
   if (batch.status !== 'in_progress') return await closeChunk(claim, chunk);
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const stop = AbortSignal.any([leftInProgress, claim.draining, claim.job.signal]);
-  let hasRoom: boolean;
+  let isAcquired: boolean;
   try {
-    hasRoom = await room.acquire(bytes, { signal: stop });
+    isAcquired = await permits.acquire(bytes, { signal: stop });
   } finally {
     unwatch();
   }
-  if (hasRoom) {
+  if (isAcquired) {
     try {
       return await work();
     } finally {
-      room.release(1, bytes);
+      permits.release(1, bytes);
     }
   }
   if (claim.job.signal.aborted) return;
@@ -237,7 +238,7 @@ async function withRoom(
   else await handBack(deps, claim);
 }
 
-/** Everything else that comes before the first call. */
+/** Everything else that has to happen before the first call. */
 async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>, { batch, chunk }: Found): Promise<Ready> {
   await prepareSettling(deps.db, batch);
   if (!isRedelivered(chunk, job)) {
@@ -268,11 +269,14 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
   });
   if (job.signal.aborted) await settler.flush();
   else if (end.kind === 'stopped') await handBack(deps, run);
-  else if (end.kind === 'putOff') {
+  else if (end.kind === 'snoozed') {
     await settler.flush();
     await snoozeChunk(deps, job, batch, Math.max(0, end.resumeAtMs - Date.now()));
     const until = new Date(end.resumeAtMs).toISOString();
-    deps.logger.info({ batch_id: batch.id, chunk: chunk.chunk, until }, 'chunk is put off: all of its lines wait');
+    deps.logger.info(
+      { batch_id: batch.id, chunk: chunk.chunk, until },
+      'chunk is snoozed: all of its lines are waiting',
+    );
   } else await closeChunk(run, chunk);
 }
 
@@ -291,14 +295,14 @@ async function readLines(deps: Deps, batch: BatchRow, chunk: ChunkRow): Promise<
   return splitChunk(range, chunk.range_first_line).filter(({ line }) => line >= chunk.first_line && line < end);
 }
 
-/** A worker told to stop: what is finished is settled, the rest goes to another worker at once. */
+/** The worker is stopping: settles what is finished, and hands the rest to another worker at once. */
 async function handBack(deps: Deps, { job, settler }: Claim): Promise<void> {
   await settler.flush();
   await markHandedBack(deps.db, job.payload);
   await deps.queue.handBack(chunkQueue, job, 'the worker was told to stop');
 }
 
-/** What comes next is no crash, and must not count against the chunk's lines; `false`: from now on it is one. */
+/** With `true`, the next claim does not count as one after a crash. With `false`, it does again. */
 async function markHandedBack(
   db: Kysely<Database>,
   { batch_id, chunk }: ChunkPayload,

@@ -8,28 +8,28 @@ import type { AnswerSizes } from './answer-sizes.ts';
 import type { BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
-import { createChunkPulse } from './chunk-pulse.ts';
-import { createLinePlace, type LinePlace, type OnWait } from './line-place.ts';
+import { createSnoozeWatch } from './snooze-watch.ts';
+import { createLinePermit, type LinePermit, type OnWait } from './line-permit.ts';
 import type { LineWaits } from './line-waits.ts';
 import { isSuccess, resultLine, unansweredMessages, type LineOutcome } from './result-line.ts';
 import type { LineResult } from './settle-group.ts';
 import type { Settler } from './settle-results.ts';
-import { createLineRooms } from './line-rooms.ts';
-import type { Slots } from './slots.ts';
+import { createBatchPermits } from './batch-permits.ts';
+import type { PermitPool } from './permit-pool.ts';
 import { withLineMemory } from './with-line-memory.ts';
 
 type Deps = {
   watch: BatchWatch;
-  slots: Pick<Slots, 'of'>;
+  permits: Pick<PermitPool, 'of'>;
   memory: MemoryBudget;
   /** How long an answer waits for memory in its socket. */
   memoryWaitMsMax: number;
   answerSizes: AnswerSizes;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
-  /** Other chunks need the room that this one has. */
+  /** Other chunks need the permits that this one has. */
   isCrowded: () => boolean;
-  /** No call may be begun now, because its record would have no place. */
+  /** No call may be begun now, because its record would have no place in the log. */
   isLogFull: () => boolean;
   logger: Logger;
 };
@@ -52,7 +52,7 @@ type Lines = {
 };
 
 /** `left`: the batch is not in progress any more. `stopped`: some lines have no result. `putOff`: so, as all only wait. */
-type LinesEnd = { kind: 'done' | 'stopped' | 'left' } | { kind: 'putOff'; resumeAtMs: number };
+type LinesEnd = { kind: 'done' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
 
 /** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
 type Running = Lines & { signal: AbortSignal; onWait: OnWait };
@@ -75,15 +75,15 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, lines, settled } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
-  const pulse = createChunkPulse({ now: Date.now, isCrowded: deps.isCrowded, putOffs: run.generation });
-  const stop = AbortSignal.any([leftInProgress, run.stop, pulse.putOff]);
-  const callsOf = createLineRooms(deps.slots, batch);
+  const snoozeWatch = createSnoozeWatch({ now: Date.now, isCrowded: deps.isCrowded, snoozes: run.generation });
+  const stop = AbortSignal.any([leftInProgress, run.stop, snoozeWatch.snooze]);
+  const callsOf = createBatchPermits(deps.permits, batch);
   const running: Running = {
     ...run,
     stop,
     signal: AbortSignal.any([run.abandon, results.ended]),
     onWait(what) {
-      const ends = [deps.waits.begin(batch.id, what), pulse.begin(what)];
+      const ends = [deps.waits.begin(batch.id, what), snoozeWatch.onWait(what)];
       return () => {
         for (const end of ends) end();
       };
@@ -95,36 +95,36 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
     for (const line of lines) {
       if (settled.has(line.line)) continue;
       while (deps.isLogFull() && !stop.aborted) await sleep(logFullLookMs, stop);
-      // Room first: a line that waits here holds nothing and may still be cancelled.
+      // Permits first: a line that waits here holds nothing and may still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
       const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
-      const room = withLineMemory(callsOf(line.bytes), lease, lineBytes);
-      const hasRoom = await room.acquire(bytes, { signal: stop });
+      const permits = withLineMemory(callsOf(line.bytes), lease, lineBytes);
+      const isAcquired = await permits.acquire(bytes, { signal: stop });
       isStopped = stop.aborted;
-      if (isStopped && hasRoom) room.release(1, bytes);
+      if (isStopped && isAcquired) permits.release(1, bytes);
       if (isStopped) break;
-      const place = createLinePlace({ room, bytes, stop, onWait: running.onWait });
-      pulse.started();
-      started.push(runLine(deps, running, line, place, lease).finally(() => pulse.ended()));
+      const permit = createLinePermit({ permits, bytes, stop, onWait: running.onWait });
+      snoozeWatch.lineStarted();
+      started.push(runLine(deps, running, line, permit, lease).finally(() => snoozeWatch.lineEnded()));
     }
-    pulse.allStarted();
+    snoozeWatch.allLinesStarted();
     const finished = await Promise.all(started);
     isStopped ||= finished.includes(false);
   } finally {
-    pulse.stop();
+    snoozeWatch.stop();
     unwatch();
     results.unwatch();
   }
-  if (leftInProgress.aborted) return { kind: 'left' };
+  if (leftInProgress.aborted) return { kind: 'not_in_progress' };
   if (!isStopped) return { kind: 'done' };
-  const isPutOff = pulse.putOff.aborted && !run.stop.aborted;
-  return isPutOff ? { kind: 'putOff', resumeAtMs: pulse.resumeAtMs() } : { kind: 'stopped' };
+  const isSnoozed = snoozeWatch.snooze.aborted && !run.stop.aborted;
+  return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped' };
 }
 
 /**
  * `ended` aborts when no more results of the batch are taken: after the cancel, those that run may finish, but what
- * hangs would otherwise keep its room from all other batches until the batch's deadline.
+ * hangs would otherwise keep its permits from all other batches until the batch's deadline.
  */
 function watchResultsEnd(
   watch: BatchWatch,
@@ -155,7 +155,7 @@ async function runLine(
   deps: Deps,
   run: Running,
   { line, bytes }: RequestLine,
-  place: LinePlace,
+  permit: LinePermit,
   memory: MemoryLease,
 ): Promise<boolean> {
   const { batch, chunk, signal, settler, poison } = run;
@@ -166,11 +166,11 @@ async function runLine(
     try {
       if (poison === line)
         outcome = { kind: 'error', code: 'worker_crashed', message: unansweredMessages.worker_crashed };
-      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, place, memory }));
+      else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, permit, memory }));
     } catch (error) {
-      if (signal.aborted || place.isLeft()) {
+      if (signal.aborted || permit.isAbandoned()) {
         // Whoever has the chunk next does this line.
-        place.end(0);
+        permit.end(0);
         return false;
       }
       deps.logger.error({ err: error, batch_id: batch.id, line }, 'line failed inside the gateway');
@@ -181,12 +181,12 @@ async function runLine(
     const release = (): void => memory.release();
     settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
     // The call is over; the result stays counted until it is committed, and with it the statement that holds it.
-    place.end(answerCopies * data.length, outcome.kind === 'response');
+    permit.end(answerCopies * data.length, outcome.kind === 'response');
     if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);
   } catch (error) {
     // The line has no result, so the chunk will be found incomplete and count as tried in vain.
     deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');
-    place.end(0);
+    permit.end(0);
   }
   return true;
 }

@@ -1,15 +1,15 @@
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import type { Room } from './slots.ts';
+import type { Permits } from './permit-pool.ts';
 
 /**
- * The room of one line with its memory beside its place among the calls. The place first: lines that held memory and waited
- * for a place would keep it from the calls under way, which need it for their answers before they give up a place, and
- * neither would go on. While it waits for memory a line keeps its place, of which its group has only a share (call-shares.ts).
- * The lease holds what was acquired and is not released yet; while the line calls, its answer is charged to it beside that,
- * or from it, where it was more than the line itself needs.
- * `lineBytes`: of the line, parsed where its call has to.
+ * Adds the memory of one line to its permit. The permit is acquired first. Otherwise lines could hold memory while they wait
+ * for a permit, and running calls could wait for that memory before they release their permits: a deadlock. While a line
+ * waits for memory it keeps its permit, but its group has only a share of the permits (call-shares.ts).
+ * The lease holds the bytes that were acquired and not yet released. While the line calls, its answer uses up what the line
+ * itself does not need of them, and is charged in addition beyond that.
+ * `lineBytes`: memory of the line itself, including its parsed value if the call needs one.
  */
-export function withLineMemory(calls: Room, lease: MemoryLease, lineBytes: number): Room {
+export function withLineMemory(calls: Permits, lease: MemoryLease, lineBytes: number): Permits {
   let heldBytes = 0;
   const keep = (bytes: number): void => {
     heldBytes = bytes;

@@ -6,10 +6,10 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createBatchWatch, type BatchWatch } from '#libs/batches/batch-watch.ts';
 import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import type { CallLine } from '#libs/batches/call-line.ts';
-import type { LinePlace } from '#libs/batches/line-place.ts';
+import type { LinePermit } from '#libs/batches/line-permit.ts';
 import { createChunkRunner, type ChunkRunner } from '#libs/batches/run-chunk.ts';
 import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
-import { createSlots, type Slots } from '#libs/batches/slots.ts';
+import { createPermitPool, type PermitPool } from '#libs/batches/permit-pool.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import type { Wait } from '#libs/calls/call.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -47,7 +47,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-type Setup = { runner: ChunkRunner; slots: Slots; watch: BatchWatch; called: number[] };
+type Setup = { runner: ChunkRunner; permits: PermitPool; watch: BatchWatch; called: number[] };
 
 const answer: Awaited<ReturnType<CallLine>> = {
   outcome: { kind: 'response', statusCode: 200, requestId: 'req', body: Buffer.from('{}') },
@@ -56,11 +56,11 @@ const answer: Awaited<ReturnType<CallLine>> = {
 
 /** A runner over real files and a real database; `call` stands in for the provider. */
 function setUp(
-  call: (line: number, signal: AbortSignal, place: Pick<LinePlace, 'aside'>) => Promise<unknown>,
+  call: (line: number, signal: AbortSignal, permit: Pick<LinePermit, 'aside'>) => Promise<unknown>,
   callsMax = 10,
   ranges = createMemoryBudget(1_048_576),
 ): Setup {
-  const slots = createSlots({ callsMax, bytesMax: 1_048_576 });
+  const permits = createPermitPool({ callsMax, bytesMax: 1_048_576 });
   const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
   const called: number[] = [];
   const runner = createChunkRunner({
@@ -69,7 +69,7 @@ function setUp(
     queue: engine.queue,
     blobs,
     watch,
-    slots,
+    permits,
     memory: createMemoryBudget(16_777_216),
     memoryWaitMsMax: 60_000,
     answerSizes: createAnswerSizes(),
@@ -78,16 +78,16 @@ function setUp(
     isCrowded: () => false,
     isLogFull: () => false,
     finishSmallBatch: () => Promise.resolve(),
-    async callLine({ line, signal, place }) {
+    async callLine({ line, signal, permit }) {
       called.push(line);
-      await call(line, signal, place);
+      await call(line, signal, permit);
       return answer;
     },
     inputBlob: () => Promise.resolve(blob),
     onChunkDone: () => {},
     logger: silent,
   });
-  return { runner, slots, watch, called };
+  return { runner, permits, watch, called };
 }
 
 /** A running batch of one chunk that covers the file, and the claim of it. */
@@ -112,12 +112,12 @@ const untilAborted = (signal: AbortSignal): Promise<never> =>
   });
 
 test('every line is called once, settled, and its room given back', async () => {
-  const { runner, slots, called } = setUp(() => Promise.resolve(), 2);
+  const { runner, permits, called } = setUp(() => Promise.resolve(), 2);
   const { id, claim } = await createChunk();
   await runner.run(jobOf(id, claim));
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a job whose chunk has nothing to do is ended', async () => {
@@ -130,18 +130,18 @@ test('a job whose chunk has nothing to do is ended', async () => {
 });
 
 test('a call that throws inside the gateway is an error line, and the others are answered', async () => {
-  const { runner, slots } = setUp((line) =>
+  const { runner, permits } = setUp((line) =>
     line === 3 ? Promise.reject(new Error('a bug of ours')) : Promise.resolve(),
   );
   const { id, claim } = await createChunk();
   await runner.run(jobOf(id, claim));
   expect(await readBatch(database, id)).toMatchObject({ completed: lines - 1, failed: 1 });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a worker told to stop settles what is done and gives the chunk back at once', async () => {
   const started = Promise.withResolvers<void>();
-  const { runner, slots, called } = setUp(async (line, signal) => {
+  const { runner, permits, called } = setUp(async (line, signal) => {
     if (line === 1) return;
     started.resolve();
     await untilAborted(signal);
@@ -153,7 +153,7 @@ test('a worker told to stop settles what is done and gives the chunk back at onc
   await running;
   expect(called.length).toBeLessThan(lines);
   expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
   expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
 
   // The next worker does the rest, and only that.
@@ -168,7 +168,7 @@ test('a worker told to stop settles what is done and gives the chunk back at onc
 
 test('a lost claim starts no more lines, keeps what is done, and closes nothing', async () => {
   const lost = new AbortController();
-  const { runner, slots, called } = setUp(async (line, signal) => {
+  const { runner, permits, called } = setUp(async (line, signal) => {
     if (line < 3) return;
     lost.abort();
     await untilAborted(signal);
@@ -179,11 +179,11 @@ test('a lost claim starts no more lines, keeps what is done, and closes nothing'
   expect(called).toEqual([1, 2, 3]);
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'in_progress' });
   expect((await readChunks(database, id))[0]?.state).toBe('released');
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a cancelled batch starts no more lines, and those that run may finish', async () => {
-  const { runner, slots, watch, called } = setUp(async (line) => {
+  const { runner, permits, watch, called } = setUp(async (line) => {
     if (line === 2) {
       const noticed = watch.watch(id, 'in_progress');
       await requestCancel(engine, id);
@@ -198,12 +198,12 @@ test('a cancelled batch starts no more lines, and those that run may finish', as
   expect(called).toEqual([1, 2]);
   const batch = await readBatch(database, id);
   expect(batch).toMatchObject({ completed: 2, status: 'finalizing', finalizing_reason: 'cancelled' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a call that outlasts the cancelled batch is given up, and its room is free for others', async () => {
   const waiting = Promise.withResolvers<void>();
-  const { runner, slots, watch } = setUp(async (line, signal) => {
+  const { runner, permits, watch } = setUp(async (line, signal) => {
     if (line < lines) return;
     waiting.resolve();
     await untilAborted(signal);
@@ -221,7 +221,7 @@ test('a call that outlasts the cancelled batch is given up, and its room is free
   await run;
   await watch.stop?.();
   expect(await readBatch(database, id)).toMatchObject({ completed: lines - 1, status: 'finalizing' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a watch for another status of the same batch does not end its lines', async () => {
@@ -239,13 +239,13 @@ test('a watch for another status of the same batch does not end its lines', asyn
 });
 
 test('a chunk whose input cannot be read is tried again, and that is not held against its lines', async () => {
-  const { runner, called, slots } = setUp(() => Promise.resolve());
+  const { runner, called, permits } = setUp(() => Promise.resolve());
   const { id, claim } = await createChunk();
   await database.db.updateTable('batch_chunk').set({ byte_length: 1_000_000 }).where('batch_id', '=', id).execute();
   await expect(runner.run(jobOf(id, claim))).rejects.toThrow('the blob ends');
   expect(called).toEqual([]);
   expect((await readChunks(database, id))[0]).toMatchObject({ handed_back: true, state: 'released' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 const until: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
@@ -256,27 +256,27 @@ function setUpWaiting() {
   const waiting = Promise.withResolvers<void>();
   let waits = 0;
   const calledAfter: number[] = [];
-  const setup = setUp(async (line, _signal, place) => {
+  const setup = setUp(async (line, _signal, permit) => {
     if (line === 1) return;
     waits += 1;
     if (waits === lines - 1) waiting.resolve();
-    await place.aside(until, untilEnded);
+    await permit.aside(until, untilEnded);
     calledAfter.push(line);
   }, 2);
   return { ...setup, waiting: waiting.promise, calledAfter };
 }
 
 test('lines that wait hold no room: with two places all six lines get their turn', async () => {
-  const { runner, slots, watch, waiting } = setUpWaiting();
+  const { runner, permits, watch, waiting } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
   const run = runner.run(jobOf(id, claim));
   await waiting;
-  expect(slots.inFlight()).toMatchObject({ calls: 0, waiting: 0 });
+  expect(permits.inFlight()).toMatchObject({ calls: 0, waiting: 0 });
   await requestCancel(engine, id);
   await run;
   await watch.stop?.();
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a cancel ends the lines that wait at once; none of them calls, and the batch is drained', async () => {
@@ -298,7 +298,7 @@ test('a cancel ends the lines that wait at once; none of them calls, and the bat
 });
 
 test('the end of the batch ends the lines that wait, and leaves them without a result', async () => {
-  const { runner, slots, watch, waiting, calledAfter } = setUpWaiting();
+  const { runner, permits, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
   const run = runner.run(jobOf(id, claim));
@@ -312,18 +312,18 @@ test('the end of the batch ends the lines that wait, and leaves them without a r
   await watch.stop?.();
   expect(calledAfter).toEqual([]);
   expect(await readBatch(database, id)).toMatchObject({ completed: 1, failed: 0, finalizing_reason: 'expired' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a drain does not wait for lines that wait: they are given back and done by the next worker', async () => {
-  const { runner, slots, waiting, calledAfter } = setUpWaiting();
+  const { runner, permits, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   const run = runner.run(jobOf(id, claim));
   await waiting;
   runner.drain(3_600_000);
   await run;
   expect(calledAfter).toEqual([]);
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
   expect(await readChunks(database, id)).toMatchObject([{ state: 'released', handed_back: true }]);
   const next = setUp(() => Promise.resolve());
   await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
@@ -332,7 +332,7 @@ test('a drain does not wait for lines that wait: they are given back and done by
 });
 
 test('a lost claim ends the lines that wait', async () => {
-  const { runner, slots, waiting, calledAfter } = setUpWaiting();
+  const { runner, permits, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   const lost = new AbortController();
   const run = runner.run(jobOf(id, claim, lost.signal));
@@ -342,7 +342,7 @@ test('a lost claim ends the lines that wait', async () => {
   await run;
   expect(calledAfter).toEqual([]);
   expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
-  expect(slots.inFlight()).toEqual(nothingInFlight);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
 test('a chunk waits for room in memory, reads nothing before, and a drain ends that wait', async () => {

@@ -1,20 +1,20 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Wait } from '#libs/calls/call.ts';
-import { createLinePlace } from './line-place.ts';
-import { createSlots } from './slots.ts';
+import { createLinePermit } from './line-permit.ts';
+import { createPermitPool } from './permit-pool.ts';
 
 const what: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
 const nothing = { calls: 0, bytes: 0, waiting: 0 };
 const tick = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 async function setUp(callsMax = 1) {
-  const slots = createSlots({ callsMax, bytesMax: 100 });
+  const permits = createPermitPool({ callsMax, bytesMax: 100 });
   const stop = new AbortController();
   const waits = { now: 0, all: 0 };
-  await slots.acquire(10);
-  const place = createLinePlace({
-    room: slots,
+  await permits.acquire(10);
+  const permit = createLinePermit({
+    permits,
     bytes: 10,
     stop: stop.signal,
     onWait() {
@@ -23,7 +23,7 @@ async function setUp(callsMax = 1) {
       return () => (waits.now -= 1);
     },
   });
-  return { slots, stop, waits, place };
+  return { permits, stop, waits, permit };
 }
 
 /** A wait that lasts until it is told to end, or its signal aborts. */
@@ -36,81 +36,81 @@ function openWait() {
   return { wait, end: () => ended.resolve() };
 }
 
-test('a line that waits holds nothing, and has its room again when it goes on', async () => {
-  const { slots, waits, place } = await setUp();
+test('a line that waits holds no permit, and has one again when it goes on', async () => {
+  const { permits, waits, permit } = await setUp();
   const { wait, end } = openWait();
-  const waited = place.aside(what, wait);
-  expect(slots.inFlight()).toEqual(nothing);
+  const waited = permit.aside(what, wait);
+  expect(permits.inFlight()).toEqual(nothing);
   expect(waits.now).toBe(1);
   end();
   await waited;
-  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
+  expect(permits.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
   expect(waits.now).toBe(0);
-  expect(place.isLeft()).toBe(false);
-  place.end(4); // its result is smaller
-  expect(slots.inFlight()).toEqual({ calls: 0, bytes: 4, waiting: 0 });
+  expect(permit.isAbandoned()).toBe(false);
+  permit.end(4); // its result is smaller
+  expect(permits.inFlight()).toEqual({ calls: 0, bytes: 4, waiting: 0 });
 });
 
-test('a stop ends a line that waits: it holds nothing and is not to call', async () => {
-  const { slots, stop, waits, place } = await setUp();
-  const waited = place.aside(what, openWait().wait);
+test('a stop ends a line that waits: it holds nothing and must not call', async () => {
+  const { permits, stop, waits, permit } = await setUp();
+  const waited = permit.aside(what, openWait().wait);
   stop.abort();
   await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
-  expect(place.isLeft()).toBe(true);
+  expect(permit.isAbandoned()).toBe(true);
   expect(waits.now).toBe(0);
-  place.end(0);
-  expect(slots.inFlight()).toEqual(nothing);
+  permit.end(0);
+  expect(permits.inFlight()).toEqual(nothing);
 });
 
-test('a stop ends a line whose wait is over and that waits for its room', async () => {
-  const { slots, stop, place } = await setUp();
+test('a stop ends a line that has waited and is now waiting for its permit', async () => {
+  const { permits, stop, permit } = await setUp();
   const { wait, end } = openWait();
-  const waited = place.aside(what, wait);
-  await slots.acquire(20); // another line took the room
+  const waited = permit.aside(what, wait);
+  await permits.acquire(20); // another line took the permit
   end();
   await tick();
-  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 1 });
+  expect(permits.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 1 });
   stop.abort();
   await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
-  place.end(0);
-  expect(slots.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 0 });
+  permit.end(0);
+  expect(permits.inFlight()).toEqual({ calls: 1, bytes: 20, waiting: 0 });
 });
 
-test('a line that is stopped in the moment in which it is given room gives it back', async () => {
-  const { slots, stop, place } = await setUp();
+test('a line that is stopped at the moment it gets its permit releases it', async () => {
+  const { permits, stop, permit } = await setUp();
   const { wait, end } = openWait();
-  const waited = place.aside(what, wait);
-  await slots.acquire(20);
+  const waited = permit.aside(what, wait);
+  await permits.acquire(20);
   end();
   await tick();
-  slots.release(1, 20); // the room is the line's from here on
+  permits.release(1, 20); // the permit is the line's from here on
   stop.abort();
   await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
-  place.end(0);
-  expect(slots.inFlight()).toEqual(nothing);
+  permit.end(0);
+  expect(permits.inFlight()).toEqual(nothing);
 });
 
-test('a line under way when the stop comes may finish, but begins no wait', async () => {
-  const { slots, stop, waits, place } = await setUp();
+test('a line that is calling when the stop comes may finish, but begins no wait', async () => {
+  const { permits, stop, waits, permit } = await setUp();
   stop.abort();
-  expect(place.isLeft()).toBe(false);
-  await expect(place.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
+  expect(permit.isAbandoned()).toBe(false);
+  await expect(permit.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
   expect(waits.all).toBe(0);
-  // Nor does it get another chance.
-  await expect(place.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
-  place.end(0);
-  expect(slots.inFlight()).toEqual(nothing);
+  // Nor may it try again.
+  await expect(permit.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
+  permit.end(0);
+  expect(permits.inFlight()).toEqual(nothing);
 });
 
 test('a wait that fails ends its line without an outcome', async () => {
-  const { slots, waits, place } = await setUp();
-  await expect(place.aside(what, () => Promise.reject(new Error('the process stops')))).rejects.toMatchObject({
+  const { permits, waits, permit } = await setUp();
+  await expect(permit.aside(what, () => Promise.reject(new Error('the process stops')))).rejects.toMatchObject({
     code: 'call_aborted',
   });
-  place.end(0);
-  expect(place.isLeft()).toBe(true);
+  permit.end(0);
+  expect(permit.isAbandoned()).toBe(true);
   expect(waits.now).toBe(0);
-  expect(slots.inFlight()).toEqual(nothing);
+  expect(permits.inFlight()).toEqual(nothing);
 });
 
 test('whatever lines do and whenever they are stopped, the limits hold and nothing leaks', async () => {
@@ -121,7 +121,7 @@ test('whatever lines do and whenever they are stopped, the limits hold and nothi
       fc.integer({ min: 1, max: 4 }),
       fc.nat(60),
       async (lines, callsMax, stopAfter) => {
-        const slots = createSlots({ callsMax, bytesMax: 100 });
+        const permits = createPermitPool({ callsMax, bytesMax: 100 });
         const stop = new AbortController();
         let calling = 0;
         let now = 0;
@@ -133,9 +133,9 @@ test('whatever lines do and whenever they are stopped, the limits hold and nothi
         };
         const failures: unknown[] = [];
         const run = async ({ bytes, waits }: (typeof lines)[number]): Promise<void> => {
-          if (!(await slots.acquire(bytes, { signal: stop.signal }))) return;
-          const place = createLinePlace({
-            room: slots,
+          if (!(await permits.acquire(bytes, { signal: stop.signal }))) return;
+          const permit = createLinePermit({
+            permits,
             bytes,
             stop: stop.signal,
             onWait() {
@@ -149,21 +149,21 @@ test('whatever lines do and whenever they are stopped, the limits hold and nothi
               expect(calling).toBeLessThanOrEqual(callsMax);
               await ticks(wait % 2);
               calling -= 1;
-              await place.aside(what, (signal) => ticks(wait, signal));
+              await permit.aside(what, (signal) => ticks(wait, signal));
             }
-            place.end(0);
+            permit.end(0);
           } catch (error) {
             failures.push({ error, isStopped: stop.signal.aborted });
-            place.end(0);
+            permit.end(0);
           }
         };
         const running = lines.map(run);
         await ticks(stopAfter);
         stop.abort();
         await Promise.all(running);
-        const left = { error: expect.objectContaining({ code: 'call_aborted' }), isStopped: true };
-        expect(failures).toEqual(failures.map(() => left));
-        expect(slots.inFlight()).toEqual(nothing);
+        const abandoned = { error: expect.objectContaining({ code: 'call_aborted' }), isStopped: true };
+        expect(failures).toEqual(failures.map(() => abandoned));
+        expect(permits.inFlight()).toEqual(nothing);
         expect(now).toBe(0);
       },
     ),

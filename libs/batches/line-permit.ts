@@ -1,0 +1,77 @@
+import type { Aside, Wait } from '#libs/calls/call.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Permits } from './permit-pool.ts';
+
+/**
+ * The permit of one line: held while the line calls, released while it waits. It is created by a caller that has acquired it
+ * (state `calling`), and takes over releasing it.
+ */
+export type LinePermit = {
+  /** For the line's request. Once it has thrown, the line is over: it has no outcome and holds no permit. */
+  aside: Aside;
+  /** The line was stopped while it waited. It is run again with the next claim of its chunk. */
+  isAbandoned: () => boolean;
+  /** Call this once when the call is over, even for an abandoned line. `keptBytes` of the line's bytes stay counted. */
+  end: (keptBytes: number, isAnswered?: boolean) => void;
+};
+
+/** Called when a wait begins. Returns a function to call when the wait is over. */
+export type OnWait = (what: Wait) => () => void;
+
+/**
+ * `stop` ends all waits of the line, because its batch starts no more lines, its claim was lost or its worker stops. Only a
+ * line that is calling may finish after that.
+ */
+export function createLinePermit(deps: {
+  permits: Permits;
+  bytes: number;
+  stop: AbortSignal;
+  onWait: OnWait;
+}): LinePermit {
+  const { permits, bytes, stop, onWait } = deps;
+  let state: 'calling' | 'waiting' | 'abandoned' | 'ended' = 'calling';
+
+  const abandon = (): GatewayError => {
+    state = 'abandoned';
+    return new GatewayError(
+      'unavailable',
+      'call_aborted',
+      'The line was stopped while it waited. It will be run later.',
+    );
+  };
+
+  return {
+    async aside(what, wait) {
+      // An abandoned line must never call again.
+      if (state !== 'calling' || stop.aborted) {
+        if (state === 'calling') permits.release(1, bytes);
+        throw abandon();
+      }
+      state = 'waiting';
+      // A rate limit is an answer. A retry may follow an error that was none.
+      permits.release(1, bytes, what.reason === 'rate_limited');
+      const endWait = onWait(what);
+      try {
+        await wait(stop);
+      } catch {
+        throw abandon();
+      } finally {
+        endWait();
+      }
+      if (!(await permits.acquire(bytes, { signal: stop, isResuming: true }))) throw abandon();
+      state = 'calling';
+      // The permit may be granted at the very moment of the stop.
+      if (stop.aborted) {
+        permits.release(1, bytes);
+        throw abandon();
+      }
+    },
+    isAbandoned: () => state === 'abandoned',
+    end(keptBytes, isAnswered = false) {
+      if (state === 'calling') {
+        state = 'ended';
+        permits.release(1, bytes - keptBytes, isAnswered);
+      } else if (keptBytes > 0) permits.release(0, -keptBytes);
+    },
+  };
+}
