@@ -3,7 +3,7 @@ import { createAnswerSizes } from './answer-sizes.ts';
 
 const batch = { workspace_id: 'ws_1', endpoint: '/v1/embeddings', model: 'm', id: 'batch_1' } as const;
 
-test('what comes next is expected to be as large as the largest of the last answers', () => {
+test('the next answer is expected to be as large as the largest recent one', () => {
   const sizes = createAnswerSizes();
   expect(sizes.expected(batch)).toBe(16_384);
   sizes.learn(batch, 1_000);
@@ -15,7 +15,7 @@ test('what comes next is expected to be as large as the largest of the last answ
   expect(sizes.expected(batch)).toBeGreaterThan(1_000);
 });
 
-test('batches of one model of a workspace know from each other, and others do not', () => {
+test('batches of one workspace and model share what they learned, and others do not', () => {
   const sizes = createAnswerSizes();
   sizes.learn(batch, 5_000_000);
   expect(sizes.expected({ ...batch, id: 'batch_2' })).toBe(5_000_000);
@@ -24,7 +24,7 @@ test('batches of one model of a workspace know from each other, and others do no
   expect(sizes.expected({ ...batch, model: null, id: 'batch_2' })).toBe(16_384);
 });
 
-test('only so many kinds are remembered', () => {
+test('only a limited number of kinds is remembered', () => {
   const sizes = createAnswerSizes();
   for (let index = 0; index <= 1_000; index += 1) sizes.learn({ ...batch, workspace_id: `ws_${index}` }, 1);
   expect(sizes.expected({ ...batch, workspace_id: 'ws_0' })).toBe(16_384);

@@ -58,7 +58,7 @@ const settled = (completed: number, failed = 0) => ({
   results_root: 'root',
 });
 
-/** The row that a history folds to, each event recorded at `during`. */
+/** The row that a history folds to, with each event recorded at `during`. */
 function stateAfter(...history: BatchEvent[]): BatchRow {
   let row: BatchRow | undefined;
   for (const [index, event] of history.entries()) {
@@ -122,7 +122,7 @@ const nothing: Record<CommandName, Expected> = {
 };
 const ended = { ...nothing, cancel: 'conflict' as const };
 
-// What each command makes of each state, within the completion window; `finalizing` with its reason.
+// What each command does in each state before the deadline. `finalizing` is shown with its reason.
 const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
   validating: {
     ...nothing,
@@ -159,7 +159,7 @@ const withinWindow: Record<StateName, Record<CommandName, Expected>> = {
   failed: ended,
 };
 
-// Where the deadline changes the answer.
+// The states in which the deadline changes the decision.
 const pastDeadline: Partial<Record<StateName, Partial<Record<CommandName, Expected>>>> = {
   validating: { 'close with open chunks': ['batch.expired'], 'close drained': ['batch.expired'] },
   'cancelling before validation': {
@@ -208,7 +208,7 @@ describe('at the deadline and after', () => {
   });
 });
 
-test('a cancelled batch waits ten minutes for lines in flight, and no longer', () => {
+test('a cancelled batch waits ten minutes for running lines, and no longer', () => {
   const state = stateAfter(...states['cancelling after validation']);
   const close: BatchCommand = { type: 'close', openChunks: 1 };
   const settle: BatchCommand = { type: 'settle', settled: settled(1), openChunks: 1 };
@@ -230,7 +230,7 @@ test('a settle that closes the last chunk of a cancelled batch ends it at once',
   ]);
 });
 
-test('earlier settles count towards the last line', () => {
+test('results settled earlier count towards the last line', () => {
   const state = stateAfter(created, validated, { type: 'batch.lines_settled', data: settled(5, 4) });
   const last: BatchCommand = { type: 'settle', settled: settled(1), openChunks: 1 };
   expect(decideBatch(state, last, during).map((event) => event.type)).toEqual([
@@ -274,7 +274,7 @@ test('a batch that was cancelled before it was validated ends without lines and 
   });
 });
 
-test('results are taken while the batch runs or drains, and never before validation or after finalizing', () => {
+test('results are accepted while the batch runs or drains, and never before validation or after finalizing', () => {
   const taking = (Object.keys(states) as StateName[]).filter((state) => takesResults(stateAfter(...states[state])));
   expect(taking).toEqual(['in_progress', 'cancelling after validation']);
 });
@@ -293,7 +293,7 @@ test('four states are final', () => {
   for (const [status, final] of Object.entries(all)) expect(isTerminal(status as BatchStatus)).toBe(final);
 });
 
-test('a refused cancel names the status that stands against it', () => {
+test('a refused cancel names the status that prevents it', () => {
   expect(() => decideBatch(stateAfter(...states.finalizing), { type: 'cancel' }, during)).toThrow(
     "Cannot cancel a batch with status 'finalizing'.",
   );

@@ -3,7 +3,7 @@ import { createCallShares } from './call-shares.ts';
 
 const callsMax = 128;
 
-/** Groups that begin calls one after the other; what is not ended hangs. */
+/** Groups that begin calls one after the other. Calls that are not ended hang. */
 function setUp() {
   const shares = createCallShares(callsMax);
   let calls = 0;
@@ -22,7 +22,7 @@ function setUp() {
     shares.end(groups, isAnswered);
     calls -= 1;
   };
-  /** As many calls as there are at once after so many answers, when each lets as many begin as may. */
+  /** How many calls run at once after this many answers, when each answer starts as many calls as allowed. */
   const grow = (answers: number, ...groups: string[]): number => {
     let running = fill(...groups);
     for (let answer = 0; answer < answers && running > 0; answer += 1) {
@@ -43,13 +43,13 @@ test.each([
   expect(grow(20, 'ws', 'healthy')).toBeGreaterThanOrEqual(leave);
 });
 
-test('however many places of one workspace hang, another workspace has calls, which grow with its answers', () => {
+test('however many destinations of one workspace hang, another workspace gets calls, and more with its answers', () => {
   const { fill, grow } = setUp();
   for (let place = 0; place < 200; place += 1) fill('ws', `hangs-${place}`);
   expect(grow(20, 'another', 'healthy')).toBeGreaterThanOrEqual(4);
 });
 
-test('a workspace that has answers, and places that hang beside, leaves calls to another one', () => {
+test('a workspace with answers and with destinations that hang leaves calls to another one', () => {
   const { fill, grow } = setUp();
   for (let place = 0; place < 60; place += 1) {
     fill('ws', `hangs-${place}`);
@@ -58,7 +58,7 @@ test('a workspace that has answers, and places that hang beside, leaves calls to
   expect(grow(20, 'another', 'elsewhere')).toBeGreaterThanOrEqual(4);
 });
 
-test('where the calls of a hundred workspaces hang, the next one still has one, and then another', () => {
+test('when the calls of a hundred workspaces hang, the next one still gets one call, and then another', () => {
   const { fill, begin, end } = setUp();
   for (let workspace = 0; workspace < 100; workspace += 1) {
     expect(fill(`ws-${workspace}`, `hangs-${workspace}`)).toBeGreaterThan(0);
@@ -69,14 +69,14 @@ test('where the calls of a hundred workspaces hang, the next one still has one, 
   }
 });
 
-test('what workspaces begin beyond the limit is bounded', () => {
+test('the calls that workspaces begin beyond the limit are bounded', () => {
   const { fill } = setUp();
   let running = 0;
   for (let workspace = 0; workspace < 1_000; workspace += 1) running += fill(`ws-${workspace}`, `place-${workspace}`);
   expect(running).toBe(2 * callsMax);
 });
 
-test('one batch whose calls are answered has seven eighths of all', () => {
+test('a single batch whose calls are answered gets seven eighths of all calls', () => {
   expect(setUp().fill('ws', 'place', 'a')).toBeLessThanOrEqual(14);
   expect(setUp().grow(100, 'ws', 'place', 'a')).toBe(112);
 });
@@ -108,7 +108,7 @@ test('a workspace of ten batches and one of a single batch have about as many ca
   expect(callsOf('one')).toBeGreaterThan(40);
 });
 
-test('a group whose calls end without an answer gets no more than it began with', () => {
+test('a group whose calls end without an answer gets no more calls than it began with', () => {
   const { fill, end } = setUp();
   const fails = ['ws', 'place', 'fails'];
   const first = fill(...fails);
@@ -119,14 +119,14 @@ test('a group whose calls end without an answer gets no more than it began with'
   expect(first).toBeLessThanOrEqual(14);
 });
 
-test('a place that has all it may when its provider begins to hang leaves calls to others and to other workspaces', () => {
+test('a destination that has its full share when its provider begins to hang leaves calls to others and to other workspaces', () => {
   const { grow } = setUp();
   expect(grow(100, 'ws', 'a')).toBe(112);
   expect(grow(20, 'ws', 'b')).toBe(8);
   expect(grow(20, 'another', 'c')).toBe(4);
 });
 
-test('many batches of one credential that hang have no more than one of them', () => {
+test('many batches of one credential that hang have no more calls than one of them', () => {
   const one = setUp().fill('ws', 'place', 'batch-0');
   const { begin, fill } = setUp();
   let begun = 0;

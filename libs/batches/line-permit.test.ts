@@ -26,7 +26,7 @@ async function setUp(callsMax = 1) {
   return { permits, stop, waits, permit };
 }
 
-/** A wait that lasts until it is told to end, or its signal aborts. */
+/** A wait that lasts until `end` is called or its signal aborts. */
 function openWait() {
   const ended = Promise.withResolvers<void>();
   const wait = (signal: AbortSignal): Promise<void> => {

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createPermitPool } from './permit-pool.ts';
 
-/** Whether a promise has resolved, after everything that is due has run. */
+/** Whether a promise has resolved, once everything that is due has run. */
 async function admitted(promise: Promise<boolean>): Promise<boolean> {
   let done = false;
   void promise.then(() => (done = true));
@@ -10,7 +10,7 @@ async function admitted(promise: Promise<boolean>): Promise<boolean> {
   return done;
 }
 
-test('calls are admitted up to the number allowed, and one more for each that is given back', async () => {
+test('permits are granted up to the limit, and one more for each that is released', async () => {
   const permits = createPermitPool({ callsMax: 2, bytesMax: 1_000 });
   await permits.acquire(10);
   await permits.acquire(10);
@@ -22,7 +22,7 @@ test('calls are admitted up to the number allowed, and one more for each that is
   expect(permits.inFlight()).toEqual({ calls: 2, bytes: 20, waiting: 0 });
 });
 
-test('bytes stay counted until they are given back, also when their call is over', async () => {
+test('bytes stay counted until they are released, even when their call is over', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(100);
   const next = permits.acquire(1);
@@ -32,7 +32,7 @@ test('bytes stay counted until they are given back, also when their call is over
   expect(await admitted(next)).toBe(true);
 });
 
-test('a result larger than its line counts for what it is', async () => {
+test('a result that is larger than its line counts with its own size', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(10);
   permits.release(1, 10 - 95); // the line is gone, its result is here
@@ -42,13 +42,13 @@ test('a result larger than its line counts for what it is', async () => {
   expect(permits.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
 });
 
-test('a line larger than all the bytes allowed gets in when nothing else is, and keeps everything else out', async () => {
+test('a line larger than all the bytes allowed runs when nothing else does, and blocks everything else', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(1);
   const huge = permits.acquire(500);
   const small = permits.acquire(1);
   expect(await admitted(huge)).toBe(false);
-  // Nor does the small one overtake it: the huge one would wait for ever.
+  // The small one does not overtake it either, or the huge one would wait for ever.
   expect(await admitted(small)).toBe(false);
   permits.release(1, 1);
   expect(await admitted(huge)).toBe(true);
@@ -68,7 +68,7 @@ test('waiters are served in order, as many at once as fit', async () => {
   expect(permits.inFlight()).toEqual({ calls: 3, bytes: 90, waiting: 1 });
 });
 
-test('whatever is acquired and given back, the limits hold, the order is kept, and all get in in the end', async () => {
+test('whatever is acquired and released, the limits hold, the order is kept, and everyone is served', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.integer({ min: 0, max: 150 }), { maxLength: 40 }),
@@ -104,7 +104,7 @@ test('whatever is acquired and given back, the limits hold, the order is kept, a
   );
 });
 
-test('calls of one group leave some to others, and one that is given back goes to another', async () => {
+test('one group cannot have all permits, and a released one goes to another group', async () => {
   const permits = createPermitPool({ callsMax: 16, bytesMax: 1_000 });
   const enter = async (group: string, count: number): Promise<number> => {
     const all = await Promise.all(
@@ -112,7 +112,7 @@ test('calls of one group leave some to others, and one that is given back goes t
     );
     return all.filter(Boolean).length;
   };
-  // Not answered yet, of whichever batch they are.
+  // None of these is answered yet, whichever batch they belong to.
   expect(await enter('a', 20)).toBe(2);
   expect(await enter('b', 20)).toBe(0);
   permits.of('ws', 'place', 'a').release(1, 1, true);
@@ -120,7 +120,7 @@ test('calls of one group leave some to others, and one that is given back goes t
   expect(await admitted(permits.of('ws', 'elsewhere', 'b').acquire(1))).toBe(true);
 });
 
-test('a workspace that has no call may begin one where others have taken all, and no second one', async () => {
+test('a workspace without a call may begin one when others have all the permits, but not a second one', async () => {
   const permits = createPermitPool({ callsMax: 2, bytesMax: 100 });
   expect(await admitted(permits.of('ws', 'a').acquire(1))).toBe(true);
   expect(await admitted(permits.of('ws', 'b').acquire(1))).toBe(true);
@@ -133,7 +133,7 @@ test('a workspace that has no call may begin one where others have taken all, an
   expect(await admitted(second)).toBe(true);
 });
 
-test('groups take turns, and the lines of one keep their order', async () => {
+test('groups take turns, and the lines of a group keep their order', async () => {
   const permits = createPermitPool({ callsMax: 1, bytesMax: 100 });
   await permits.of('ws').acquire(1);
   const order: string[] = [];
@@ -151,7 +151,7 @@ test('groups take turns, and the lines of one keep their order', async () => {
   expect(order).toEqual(['a1', 'b1', 'c1', 'a2', 'c2', 'a3']);
 });
 
-test('of whatever groups the lines are, all get in in the end, and no group alone has more than seven eighths of the calls', async () => {
+test('whatever groups the lines belong to, all are served, and no group has more than seven eighths of the calls', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.record({ group: fc.constantFrom('a', 'b', 'c'), size: fc.integer({ min: 0, max: 40 }) }), {
@@ -193,7 +193,7 @@ test('of whatever groups the lines are, all get in in the end, and no group alon
   );
 });
 
-test('a line that comes back goes before those that have not begun, and these still get their turn', async () => {
+test('a resuming line goes before those that have not begun, and these still get their turn', async () => {
   const permits = createPermitPool({ callsMax: 1, bytesMax: 100 });
   await permits.acquire(1);
   const order: string[] = [];
@@ -211,7 +211,7 @@ test('a line that comes back goes before those that have not begun, and these st
   expect(order).toEqual(['r1', 'r2', 'r3', 'b1', 'r4', 'r5', 'r6', 'b2', 'r7', 'b3']);
 });
 
-test('who does not wait any longer holds nothing, and lets in those behind', async () => {
+test('a waiter that gives up holds nothing and lets the next ones pass', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(10);
   const left = new AbortController();

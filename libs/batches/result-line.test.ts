@@ -36,20 +36,20 @@ test('the custom_id keeps its own spelling', () => {
   expect(resultLine('batch_1', 0, Buffer.from(raw), answer('{}')).toString()).toContain(`"custom_id":${raw},`);
 });
 
-test('line breaks between the tokens of a body become spaces, so that the line stays one', () => {
+test('line breaks between the tokens of a body become spaces, so that it stays one line', () => {
   const body = '{\r\n  "text": "a\\nb",\n  "n": 1\r}\n';
   const line = resultLine('batch_1', 0, Buffer.from('"c"'), answer(body)).toString();
   expect(line).not.toMatch(/[\r\n]/);
   expect(JSON.parse(line).response.body).toEqual({ text: 'a\nb', n: 1 });
 });
 
-test("the provider's bytes are not changed under its feet", () => {
+test("the provider's own buffer is not modified", () => {
   const body = Buffer.from('{\n}');
   resultLine('batch_1', 0, Buffer.from('"c"'), { kind: 'response', statusCode: 200, requestId: 'r', body });
   expect(body.toString()).toBe('{\n}');
 });
 
-test('any JSON, however it is laid out, comes back the same from its line', () => {
+test('any JSON, however it is formatted, is the same when read from its line', () => {
   fc.assert(
     fc.property(fc.json(), fc.constantFrom('', ' ', '\t', '\n', '\r\n'), fc.string(), (json, indent, customId) => {
       const value: unknown = JSON.parse(json);
@@ -66,12 +66,12 @@ test('any JSON, however it is laid out, comes back the same from its line', () =
   );
 });
 
-test('a repeat of a line makes the same bytes; another line or batch has another id', () => {
+test('a repeated line produces the same bytes, and another line or batch has another id', () => {
   expect(resultId('batch_1', 5)).toBe(resultId('batch_1', 5));
   expect(resultId('batch_1', 5)).toMatch(/^batch_req_[0-9a-f]{32}$/);
   const ids = [resultId('batch_1', 5), resultId('batch_1', 6), resultId('batch_2', 5), resultId('batch_1', 51)];
   expect(new Set(ids).size).toBe(4);
-  // In files that users keep: may never come out differently.
+  // These ids are in files that users keep, so they must never change.
   expect(resultId('batch_1', 0)).toBe('batch_req_0fc3c1b8374711cd438f4d7bcb811eb2');
 });
 
@@ -88,6 +88,6 @@ test.each([
   expect(isSuccess(answer('{}', status))).toBe(success);
 });
 
-test('a line without an answer is no success', () => {
+test('a line without an answer is not a success', () => {
   expect(isSuccess({ kind: 'error', code: 'worker_crashed', message: 'x' })).toBe(false);
 });

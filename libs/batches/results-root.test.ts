@@ -62,7 +62,7 @@ test.each(Array.from({ length: 20 }, (_, size) => size))('a tree of %d lines has
   expect(resultsRoot(lines)).toBe(rootByTheBook(lines.map(entryOf)).toString('hex'));
 });
 
-// Written down: results_root is in the log and in auditors' hands, and may never come out differently.
+// Fixed values: results_root is in the log and auditors may have copies, so it must never change.
 test('the root of given lines is for ever the same', () => {
   const line = (number: number, text: string): Line => ({ line: number, data: Buffer.from(text) });
   expect(resultsRoot([])).toBe('e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855');

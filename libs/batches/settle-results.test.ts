@@ -4,11 +4,11 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { LineResult } from './settle-group.ts';
 import { createSettler } from './settle-results.ts';
 
-// A chunk that is put off (all of its lines wait), or whose claim was lost, flushes the settler that it shares with the
-// other chunks of its batch. It has to wait for what was added before, not for the others to fall silent.
-test('flush ends when what was added before it is committed, also while other chunks bring results', async () => {
+// A chunk that is snoozed, or whose claim was lost, flushes the settler that it shares with the
+// other chunks of its batch. It must wait for results added before, and not until the others add none.
+test('flush ends when what was added before it is committed, even while other chunks add results', async () => {
   const eventLog = {
-    // A settle of 10 ms.
+    // A settle takes 10 ms.
     transact: async (): Promise<never[]> => {
       await sleep(10);
       return [];
@@ -38,7 +38,7 @@ test('flush ends when what was added before it is committed, also while other ch
   void settler.flush().then(() => {
     state.isFlushed = true;
   });
-  // Another chunk of the batch brings more than a group in the time of a settle.
+  // Another chunk of the batch adds more than a group during each settle.
   for (let round = 0; round < 100 && !state.isFlushed; round += 1) {
     for (let count = 0; count < 100; count += 1) settler.add(result());
     await sleep(5);

@@ -22,13 +22,13 @@ async function closeJobsOf(batchId: string): Promise<number> {
 
 const close = (id: string) => closeBatch({ ...engine, db: database.db, releaseTarget }, id, 'job');
 
-/** Everything that happened to the batch is so much longer ago. */
+/** Makes everything that happened to the batch this much older. */
 const age = (id: string, by: string) =>
   sql`update batch set created_at = created_at - ${by}::interval, updated_at = updated_at - ${by}::interval,
     expires_at = expires_at - ${by}::interval, cancelling_at = cancelling_at - ${by}::interval
     where id = ${id}`.execute(database.db);
 
-test('a batch leaves no job in the queue for its deadline, and is told of when that has passed, once a minute', async () => {
+test('a batch has no job for its deadline, and gets one a minute once the deadline has passed', async () => {
   const { db } = database;
   const batches = createBatches({ ...engine, db, expiresAfterMs: 3_600_000, limits, releaseTarget });
   const { batch } = await batches.create(
@@ -61,13 +61,13 @@ test('a batch leaves no job in the queue for its deadline, and is told of when t
   await age(batch.id, '61 minutes');
   await enqueueCloseJobs(db, engine.queue);
   await enqueueCloseJobs(db, engine.queue);
-  // Two where the minute ended between the looks.
+  // Two if the minute ended between the two checks.
   expect([1, 2]).toContain(await closeJobsOf(batch.id));
   await close(batch.id);
   expect(await readBatch(database, batch.id)).toMatchObject({ status: 'expired' });
 });
 
-// A fail-over to a standby whose clock is two seconds behind: the events of the last two seconds lie in the future, so
+// A fail-over to a standby whose clock is two seconds behind: the events of the last two seconds are in the future, so
 // `cancelling_at` is the batch's last event and not the clock.
 test('a batch that is cancelled just after the clock was set back ends ten minutes later, although a line hangs', async () => {
   const { db } = database;
@@ -90,7 +90,7 @@ test('a batch that is cancelled just after the clock was set back ends ten minut
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
 });
 
-test('jobs that an earlier release left for deadlines go when their batch has ended', async () => {
+test('deadline jobs of an earlier release are deleted when their batch has ended', async () => {
   const { db, queue } = { db: database.db, queue: engine.queue };
   const [open, over] = [
     await createRunningBatch(database, engine, { lines: 1 }),

@@ -27,7 +27,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 
 type Row = { line: number; succeeded: boolean; data: Buffer };
 
-/** A batch that takes no more results, with these rows. */
+/** A `finalizing` batch with these rows. */
 async function createFinalizing(lines: number, rows: readonly Row[], reason: FinalizingReason): Promise<string> {
   const id = await createRunningBatch(database, engine, { lines });
   const bucket = resultsBucket(await readBatch(database, id));
@@ -76,7 +76,7 @@ const contentOf = async (blob: StoredBlob | undefined): Promise<Buffer> =>
 
 test('answers larger than a page are written whole and in order', async () => {
   const mebibyte = 1_048_576;
-  // One larger than a page by itself, several that fill more than one, and small ones around them.
+  // One answer larger than a page, several that together fill more than one, and small ones around them.
   const sizes = [10, 3 * mebibyte, 3 * mebibyte, 3 * mebibyte, 10, 9 * mebibyte, 10, 10];
   const rows = sizes.map((size, index) => ({
     line: index + 1,
@@ -96,11 +96,11 @@ test('answers larger than a page are written whole and in order', async () => {
   expect(await readBatch(database, id)).toMatchObject({ status: 'completed' });
 });
 
-test('lines without a result are written where they stand in the input, over any number of pages', async () => {
+test('lines without a result are written in input order, over any number of pages', async () => {
   const lines = 1_200;
   const requests = Array.from({ length: lines }, (_value, index) => `{"custom_id":"line-${index + 1}"}`);
   const { blob, sizeBytes } = await blobs.put(Readable.from([Buffer.from(requests.join('\n'))]));
-  // Rows at both ends, around the border of a page, and none at all in the second page.
+  // Rows at both ends and around a page boundary, and none at all in the second page.
   const answered = [1, 2, 511, 512, 1_199];
   const rows = answered.map((line) => ({ line, succeeded: false, data: Buffer.from(`{"custom_id":"line-${line}"}`) }));
   const id = await createFinalizing(lines, rows, 'expired');
@@ -115,7 +115,7 @@ test('lines without a result are written where they stand in the input, over any
   expect((await readChunks(database, id)).map(({ state }) => state)).toEqual(['done']);
 });
 
-test('of two that finalise a batch at the same time, one ends it', async () => {
+test('when two finalise a batch at the same time, one of them ends it', async () => {
   const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];
   const id = await createFinalizing(1, rows, 'completed');
   const both = await Promise.all([finalise(id), finalise(id)]);
@@ -124,7 +124,7 @@ test('of two that finalise a batch at the same time, one ends it', async () => {
   expect(ends).toHaveLength(1);
 });
 
-test('files that do not fit the counts end nothing', async () => {
+test('files that do not match the counts do not end the batch', async () => {
   const rows = [{ line: 1, succeeded: true, data: Buffer.from('{}') }];
   const id = await createFinalizing(1, rows, 'completed');
   await database.db.deleteFrom('batch_result').where('batch_id', '=', id).execute();

@@ -5,11 +5,11 @@ import { replaceLostJobs } from '#libs/batches/lost-jobs.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { silent, useBatchEngine } from './running-batch.ts';
 
-// One session, whose statistics are then those of all that was read.
+// One session, so that its statistics cover everything that was read.
 const database = useTestDatabase({ max: 1 });
 const engine = useBatchEngine(database);
 
-/** Batches that changed so long ago, with ids that begin with `prefix`. */
+/** Batches that last changed this long ago, with ids that begin with `prefix`. */
 async function insertBatches(prefix: string, count: number, status: string, ago: string): Promise<void> {
   await sql`
     insert into batch (id, workspace_id, version, updated_at, endpoint, completion_window, input_file_id, target,
@@ -35,7 +35,7 @@ async function jobsRead(): Promise<number> {
   return rows[0]?.read ?? Number.NaN;
 }
 
-test('each batch and each job is read once, also where the statistics are those of a quiet hour', async () => {
+test('each batch and each job is read once, even with statistics from a quiet hour', async () => {
   const { db } = database;
   await insertBatches('done-', 4_000, 'completed', '1 hour');
   await insertJobs('done-', 4_000, 'completed');
@@ -48,7 +48,7 @@ test('each batch and each job is read once, also where the statistics are those 
   expect((await jobsRead()) - before).toBeLessThan(20_000);
 });
 
-test('a batch without a job is given a new one, unless it has only just changed', async () => {
+test('a batch without a job gets a new one, unless it has only just changed', async () => {
   await insertBatches('old-', 1_200, 'validating', '2 minutes');
   await insertBatches('fresh-', 1, 'validating', '1 second');
   expect(await replaceLostJobs(database.db, engine.queue, silent)).toBe(1_200);

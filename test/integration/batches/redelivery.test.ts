@@ -39,7 +39,7 @@ async function takeUp(id: string, claim: Claim, chunk = 0): Promise<Redelivery> 
   );
 }
 
-/** Loses a claim, claims again and takes up. */
+/** Loses a claim, claims the chunk again and resumes it. */
 async function redeliver(id: string, claim: Claim, chunk = 0): Promise<{ claim: Claim; redelivery: Redelivery }> {
   await loseClaim(engine, claim);
   const next = await claimChunk(database, engine, id, chunk);
@@ -49,7 +49,7 @@ async function redeliver(id: string, claim: Claim, chunk = 0): Promise<{ claim: 
 const recorded = async (id: string) =>
   (await readEvents(database, id)).filter((event) => event.type === 'batch.chunk_redelivered').map(({ data }) => data);
 
-/** What a worker says when it is the suspect's turn (run-chunk.ts). */
+/** What a worker writes when it is the suspect's turn (run-chunk.ts). */
 async function callSuspect(id: string, chunk: number): Promise<void> {
   await database.db
     .updateTable('batch_chunk')
@@ -59,7 +59,7 @@ async function callSuspect(id: string, chunk: number): Promise<void> {
     .execute();
 }
 
-test('a redelivered chunk does the lines that have no row, and the log says how many that is', async () => {
+test('a redelivered chunk runs the lines without a result, and the log says how many there are', async () => {
   const id = await createRunningBatch(database, engine, { lines: 5 });
   const first = await claimChunk(database, engine, id, 0);
   await settle(id, [1, 4]);
@@ -68,7 +68,7 @@ test('a redelivered chunk does the lines that have no row, and the log says how 
   expect(await recorded(id)).toEqual([{ chunk: 0, attempt: 1, unsettled: 3 }]);
 });
 
-test('a process that hung since its claim changes nothing when it comes back', async () => {
+test('a process that hung after its claim changes nothing when it goes on', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4 });
   const first = await claimChunk(database, engine, id, 0);
   const { claim: hung } = await redeliver(id, first);
@@ -86,7 +86,7 @@ test('a batch that was cancelled starts no more lines of a redelivered chunk', a
   expect((await redeliver(id, first)).redelivery).toEqual({ action: 'stop' });
 });
 
-test('two claims without a new row cut a chunk in two that cover each unsettled line once', async () => {
+test('two claims without a new result split a chunk into two that cover each unsettled line once', async () => {
   const id = await createRunningBatch(database, engine, { lines: 6 });
   const first = await claimChunk(database, engine, id, 0);
   await settle(id, [2]);
@@ -99,13 +99,13 @@ test('two claims without a new row cut a chunk in two that cover each unsettled 
     [1, 3, 'pending'],
     [4, 3, 'pending'],
   ]);
-  // Line 2 has its row, and the first claim of a half knows it.
+  // Line 2 has its result, and the first claim of a half sees that.
   const claim = await claimChunk(database, engine, id, 0);
   expect(claim.retryCount).toBe(0);
   expect(await takeUp(id, claim)).toMatchObject({ action: 'run', settled: new Set([2]) });
 });
 
-test('claims that a living worker gave back do not count against the lines', async () => {
+test('claims that a worker handed back do not count against the lines', async () => {
   const id = await createRunningBatch(database, engine, { lines: 2 });
   let claim = await claimChunk(database, engine, id, 0);
   for (let times = 0; times < 12; times += 1) {
@@ -116,7 +116,7 @@ test('claims that a living worker gave back do not count against the lines', asy
   }
 });
 
-test('a line that stands alone counts a death only when it was called, so that one beside it is not blamed', async () => {
+test('a crash counts against a suspect only if it was being called, so that the wrong line is not blamed', async () => {
   const id = await createRunningBatch(database, engine, { lines: 1 });
   let claim = await claimChunk(database, engine, id, 0);
   const countAfterDeath = async (): Promise<unknown> => {
@@ -138,7 +138,7 @@ test('a line that stands alone counts a death only when it was called, so that o
   expect(await countAfterDeath()).toEqual(['poison', false, 5]);
 });
 
-test('a line that ends its worker each time is found alone, and every other line is done', async () => {
+test('a line that ends its worker each time is isolated, and every other line is run', async () => {
   const lines = 9;
   const deadly = 7;
   const id = await createRunningBatch(database, engine, { lines });
@@ -171,11 +171,11 @@ test('a line that ends its worker each time is found alone, and every other line
   }
   expect(poisoned).toBe(deadly);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
-  // The first run, and then the claims that each cut and the last sentence cost: bounded, whatever the chunk's size.
+  // The first run, and the claims for each split and for the final verdict: bounded, whatever the chunk's size.
   expect(deaths).toBeLessThanOrEqual(2 * Math.ceil(Math.log2(lines)) + 5 + 1);
 });
 
-test('a chunk whose job is gone is released again; one of a cancelled batch is done and told', async () => {
+test('a chunk that lost its job is enqueued again; in a cancelled batch it becomes done and the batch is closed', async () => {
   const running = await createRunningBatch(database, engine, { lines: 2 });
   const cancelled = await createRunningBatch(database, engine, { lines: 2 });
   await claimChunk(database, engine, running, 0);

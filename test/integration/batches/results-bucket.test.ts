@@ -8,7 +8,7 @@ import { useTestDatabase } from '#test/postgres.ts';
 const database = useTestDatabase();
 const metadata = { actor: { type: 'system' as const, id: 'test' } };
 
-test('a partition is made once, however many ask for it at the same time', async () => {
+test('a partition is created once, however many processes need it at the same time', async () => {
   await Promise.all(Array.from({ length: 8 }, () => ensureResultsPartition(database.db, '2031-01-01')));
   const { rows } = await sql<{ storage: string }>`
     select attstorage as storage from pg_attribute
@@ -16,7 +16,7 @@ test('a partition is made once, however many ask for it at the same time', async
   expect(rows).toEqual([{ storage: 'e' }]);
 });
 
-test('old partitions are dropped, but not one on whose day a batch is unfinished', async () => {
+test('old partitions are dropped, but not one of a day with an unfinished batch', async () => {
   const today = new Date();
   const bucket = today.toISOString().slice(0, 10);
   await ensureResultsPartition(database.db, '2020-05-01');
@@ -44,6 +44,6 @@ test('old partitions are dropped, but not one on whose day a batch is unfinished
   expect(await dropOldResults(database.db, farAhead)).toEqual(['2020-05-01']);
   await sql`update batch set status = 'completed'`.execute(database.db);
   expect(await dropOldResults(database.db, farAhead)).toEqual([bucket]);
-  // A late settle of the same process makes it again instead of failing.
+  // A late settle of the same process creates it again instead of failing.
   await ensureResultsPartition(database.db, bucket);
 });

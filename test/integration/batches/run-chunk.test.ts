@@ -111,7 +111,7 @@ const untilAborted = (signal: AbortSignal): Promise<never> =>
     else signal.addEventListener('abort', end, { once: true });
   });
 
-test('every line is called once, settled, and its room given back', async () => {
+test('every line is called once and settled, and its permit released', async () => {
   const { runner, permits, called } = setUp(() => Promise.resolve(), 2);
   const { id, claim } = await createChunk();
   await runner.run(jobOf(id, claim));
@@ -120,7 +120,7 @@ test('every line is called once, settled, and its room given back', async () => 
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a job whose chunk has nothing to do is ended', async () => {
+test('a job whose chunk has nothing to do is completed', async () => {
   const { runner, called } = setUp(() => Promise.resolve());
   const { id, claim } = await createChunk();
   await database.db.updateTable('batch_chunk').set({ state: 'done' }).where('batch_id', '=', id).execute();
@@ -139,7 +139,7 @@ test('a call that throws inside the gateway is an error line, and the others are
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a worker told to stop settles what is done and gives the chunk back at once', async () => {
+test('a worker told to stop settles what is done and hands the chunk back at once', async () => {
   const started = Promise.withResolvers<void>();
   const { runner, permits, called } = setUp(async (line, signal) => {
     if (line === 1) return;
@@ -156,12 +156,12 @@ test('a worker told to stop settles what is done and gives the chunk back at onc
   expect(permits.inFlight()).toEqual(nothingInFlight);
   expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
 
-  // The next worker does the rest, and only that.
+  // The next worker runs the rest, and only that.
   const next = setUp(() => Promise.resolve());
   await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
   expect(next.called).toEqual([2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
-  // Lines that were cut off may have been answered by the provider: the log accounts for their repeats.
+  // Aborted lines may have been answered by the provider. The log records that they may be repeated.
   const redelivered = (await readEvents(database, id)).filter((event) => event.type === 'batch.chunk_redelivered');
   expect(redelivered.map(({ data }) => data)).toEqual([{ chunk: 0, attempt: 1, unsettled: 5 }]);
 });
@@ -201,7 +201,7 @@ test('a cancelled batch starts no more lines, and those that run may finish', as
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a call that outlasts the cancelled batch is given up, and its room is free for others', async () => {
+test('a call that outlasts the cancelled batch is aborted, and its permit is released', async () => {
   const waiting = Promise.withResolvers<void>();
   const { runner, permits, watch } = setUp(async (line, signal) => {
     if (line < lines) return;
@@ -228,7 +228,7 @@ test('a watch for another status of the same batch does not end its lines', asyn
   const validating = Promise.withResolvers<void>();
   const { runner, watch, called } = setUp((line) => (line === 1 ? validating.promise : Promise.resolve()), 1);
   const { id, claim } = await createChunk();
-  // A validation that hung since before the batch was let through.
+  // A validation that has been hanging since before the batch began to run.
   const hung = watch.watch(id, 'validating');
   hung.signal.addEventListener('abort', () => validating.resolve(), { once: true });
   await watch.start?.();
@@ -238,7 +238,7 @@ test('a watch for another status of the same batch does not end its lines', asyn
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
 });
 
-test('a chunk whose input cannot be read is tried again, and that is not held against its lines', async () => {
+test('a chunk whose input cannot be read is retried, and this does not count against its lines', async () => {
   const { runner, called, permits } = setUp(() => Promise.resolve());
   const { id, claim } = await createChunk();
   await database.db.updateTable('batch_chunk').set({ byte_length: 1_000_000 }).where('batch_id', '=', id).execute();
@@ -251,7 +251,7 @@ test('a chunk whose input cannot be read is tried again, and that is not held ag
 const until: Wait = { reason: 'rate_limited', label: 'p', model: 'm', untilMs: null };
 const untilEnded = (signal: AbortSignal): Promise<void> => untilAborted(signal).catch(() => {});
 
-/** A runner whose first line is answered, and whose others wait until they are ended. */
+/** A runner whose first line is answered, and whose other lines wait until they are stopped. */
 function setUpWaiting() {
   const waiting = Promise.withResolvers<void>();
   let waits = 0;
@@ -266,7 +266,7 @@ function setUpWaiting() {
   return { ...setup, waiting: waiting.promise, calledAfter };
 }
 
-test('lines that wait hold no room: with two places all six lines get their turn', async () => {
+test('lines that wait hold no permit: with two permits all six lines get their turn', async () => {
   const { runner, permits, watch, waiting } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
@@ -279,7 +279,7 @@ test('lines that wait hold no room: with two places all six lines get their turn
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a cancel ends the lines that wait at once; none of them calls, and the batch is drained', async () => {
+test('a cancel ends waiting lines at once; none of them calls, and the batch is drained', async () => {
   const { runner, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
@@ -297,7 +297,7 @@ test('a cancel ends the lines that wait at once; none of them calls, and the bat
   });
 });
 
-test('the end of the batch ends the lines that wait, and leaves them without a result', async () => {
+test('the end of the batch ends waiting lines, and leaves them without a result', async () => {
   const { runner, permits, watch, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   await watch.start?.();
@@ -315,7 +315,7 @@ test('the end of the batch ends the lines that wait, and leaves them without a r
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a drain does not wait for lines that wait: they are given back and done by the next worker', async () => {
+test('a drain does not wait for waiting lines: they are handed back and run by the next worker', async () => {
   const { runner, permits, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   const run = runner.run(jobOf(id, claim));
@@ -331,7 +331,7 @@ test('a drain does not wait for lines that wait: they are given back and done by
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
 });
 
-test('a lost claim ends the lines that wait', async () => {
+test('a lost claim ends waiting lines', async () => {
   const { runner, permits, waiting, calledAfter } = setUpWaiting();
   const { id, claim } = await createChunk();
   const lost = new AbortController();
@@ -345,8 +345,8 @@ test('a lost claim ends the lines that wait', async () => {
   expect(permits.inFlight()).toEqual(nothingInFlight);
 });
 
-test('a chunk waits for room in memory, reads nothing before, and a drain ends that wait', async () => {
-  // Of the same workspace, and never beyond the budget.
+test('a chunk waits for memory before it reads anything, and a drain ends that wait', async () => {
+  // Both are of the same workspace, which never gets more than the budget.
   const ranges = createMemoryBudget(1_000, { graceMs: 3_600_000 });
   const other = ranges.open('ws_1');
   other.charge(875);

@@ -20,7 +20,7 @@ const metadata = { actor: { type: 'system' as const, id: 'test' } };
 
 export type Claim = { id: string; retryCount: number };
 
-/** A queue and a log over the test database, inside tests and hooks only. Nothing works on the queue by itself. */
+/** A queue and an event log on the test database, for tests and hooks only. Nothing takes jobs by itself. */
 export function useBatchEngine(database: TestDatabase): { queue: JobQueue; eventLog: EventLog } {
   let queue: JobQueue | undefined;
   beforeAll(async () => {
@@ -47,7 +47,7 @@ export function useBatchEngine(database: TestDatabase): { queue: JobQueue; event
   };
 }
 
-/** A batch in progress with chunks of `linesPerChunk` lines; its lines are 1 to `lines`, in a range of no real file. */
+/** A batch in progress with chunks of `linesPerChunk` lines, numbered 1 to `lines`. There is no real file. */
 export async function createRunningBatch(
   database: TestDatabase,
   engine: { eventLog: EventLog },
@@ -108,7 +108,7 @@ export async function readEvents({ db }: TestDatabase, id: string): Promise<Batc
   return (await readStream(db, id)).map(({ type, data }) => ({ type, data }) as BatchEvent);
 }
 
-/** Releases what is pending and claims the job of a chunk, as a worker's fetch does. */
+/** Enqueues what is pending and claims the job of a chunk, as a worker does. */
 export async function claimChunk(
   database: TestDatabase,
   engine: { queue: JobQueue },
@@ -128,7 +128,7 @@ export async function claimChunk(
   return { id: jobId, retryCount: row.retry_count };
 }
 
-/** What the monitor does with the job of a worker that is silent for too long. */
+/** What pg-boss's monitor does with the job of a worker that has missed its heartbeat. */
 export const loseClaim = (engine: { queue: JobQueue }, claim: Claim): Promise<boolean> =>
   engine.queue.handBack(chunkQueue, claim, 'job heartbeat timeout');
 
@@ -138,7 +138,7 @@ export async function requestCancel(engine: { eventLog: EventLog }, id: string):
   );
 }
 
-/** What happens ten minutes after a cancel, or at the deadline, whatever still runs. */
+/** What happens ten minutes after a cancel or at the deadline, whatever is still running. */
 export async function closeLate(
   engine: { eventLog: EventLog },
   id: string,
@@ -149,7 +149,7 @@ export async function closeLate(
   );
 }
 
-/** The result of a line, whose text tells it from another result of the same line. */
+/** A result of a line. `text` distinguishes it from another result of the same line. */
 export function lineResult(batchId: string, line: number, more: Partial<LineResult> & { text?: string } = {}) {
   const { text = 'yes', ...rest } = more;
   const outcome = {

@@ -60,7 +60,7 @@ test('two results of one line in one group are one row, counted once, and the fi
   expect(results.map(({ released }) => released)).toEqual([1, 1, 1]);
 });
 
-test('a result that comes again in a later group changes nothing', async () => {
+test('a repeated result in a later group changes nothing', async () => {
   const id = await createRunningBatch(database, engine, { lines: 3 });
   const settler = settlerOf(id);
   settler.add(lineResult(id, 1));
@@ -77,7 +77,7 @@ test('a result that comes again in a later group changes nothing', async () => {
   ]);
 });
 
-test('results wait for as long as a process that hangs holds the lock of their batch', async () => {
+test('results wait while a process that hangs holds the lock of their batch', async () => {
   const id = await createRunningBatch(database, engine, { lines: 2 });
   const waiting = vi.fn<(fields: object, text: string) => void>();
   const logger = Object.assign(Object.create(silent) as typeof silent, { warn: waiting });
@@ -99,7 +99,7 @@ test('results wait for as long as a process that hangs holds the lock of their b
   expect(await readBatch(database, id)).toMatchObject({ completed: 2, status: 'finalizing' });
 });
 
-test('a small batch whose last line is settled is finished before its chunk gives up its place', async () => {
+test('a small batch whose last line is settled is finished before its chunk gives up its slot', async () => {
   const id = await createRunningBatch(database, engine, { lines: 2 });
   const order: string[] = [];
   const settler = settlerOf(id, silent, async (batch) => {
@@ -116,7 +116,7 @@ test('a small batch whose last line is settled is finished before its chunk give
   expect(order).toEqual(['finish finalizing 2', 'finished', 'closed']);
 });
 
-test('a chunk with a line that has no row is not closed while its batch runs', async () => {
+test('a chunk with a line without a result is not closed while its batch runs', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
   const settler = settlerOf(id);
   const claim = await claimChunk(database, engine, id, 0);
@@ -129,7 +129,7 @@ test('a chunk with a line that has no row is not closed while its batch runs', a
   expect((await readChunks(database, id))[0]?.state).toBe('done');
 });
 
-test('what Postgres refuses of one group keeps the chunk open and the memory free', async () => {
+test('a group that Postgres rejects leaves the chunk open and frees its memory', async () => {
   const id = await createRunningBatch(database, engine, { lines: 1 });
   const settler = settlerOf(id);
   const claim = await claimChunk(database, engine, id, 0);
@@ -142,7 +142,7 @@ test('what Postgres refuses of one group keeps the chunk open and the memory fre
   expect(await storedData(id)).toEqual([]);
 });
 
-test('a claim that was lost keeps its results and closes nothing', async () => {
+test('after its claim was lost, a chunk keeps its results and is not closed', async () => {
   const id = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 2 });
   const settler = settlerOf(id);
   const claim = await claimChunk(database, engine, id, 0);
@@ -168,7 +168,7 @@ test('the last open chunk of a cancelled batch ends it with what is done', async
   expect(await readBatch(database, id)).toMatchObject({ status: 'finalizing', finalizing_reason: 'cancelled' });
 });
 
-test('after the end of a batch no result is taken, and its memory is free', async () => {
+test('after the end of a batch no result is accepted, and its memory is freed', async () => {
   const id = await createRunningBatch(database, engine, { lines: 1 });
   const settler = settlerOf(id);
   settler.add(lineResult(id, 1));

@@ -26,7 +26,7 @@ const batchOf = (id: string) => ({ id, workspace_id: 'ws_1' });
 const jobOf = (id: string, claim: Claim) => ({ ...claim, payload: { batch_id: id, chunk: 0, generation: 0 } });
 const hourMs = 3_600_000;
 
-/** Jobs of a batch that may be claimed, at once or later. */
+/** The jobs of a batch that can be claimed, now or later. */
 async function jobsOf(batchId: string) {
   const { rows } = await sql<{ id: string; isDue: boolean; group_id: string }>`
     select id, start_after <= now() as "isDue", group_id from pgboss.job
@@ -40,12 +40,12 @@ async function createClaimed(): Promise<{ id: string; claim: Claim }> {
   return { id, claim: await claimChunk(database, engine, id, 0) };
 }
 
-test('a chunk that is put off comes back under a new job, later, and no crash is counted', async () => {
+test('a snoozed chunk comes back later under a new job, and no crash is counted', async () => {
   const { id, claim } = await createClaimed();
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ state: 'released', generation: 1, handed_back: true }]);
-  // It is neither lost nor released once more.
+  // It is neither reset as lost nor enqueued again.
   await resetLostChunks(database.db, engine.queue, silent);
   await enqueueChunks(database.db, engine.queue, { ofBatch: 10, ofAll: 1_000 });
   expect(await jobsOf(id)).toHaveLength(1);
@@ -58,7 +58,7 @@ test('a chunk that is put off comes back under a new job, later, and no crash is
   const taken = await resumeRedelivered(engine, await readBatch(database, id), 0, next);
   expect(taken).toMatchObject({ action: 'run', settled: new Set() });
   expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
-  // An auditor can tell it from a crash, and from one that happens then.
+  // An auditor can tell a snooze from a crash that happens afterwards.
   const recorded = async () => (await readEvents(database, id)).slice(2);
   const putOff = { type: 'batch.chunk_put_off', data: { chunk: 0, unsettled: 3, resume_at: expect.any(String) } };
   expect(await recorded()).toEqual([putOff]);
@@ -69,7 +69,7 @@ test('a chunk that is put off comes back under a new job, later, and no crash is
   expect(await recorded()).toEqual([putOff, crash]);
 });
 
-test('a chunk whose claim was lost is not put off', async () => {
+test('a chunk whose claim was lost is not snoozed', async () => {
   const { id, claim } = await createClaimed();
   await loseClaim(engine, claim);
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
@@ -77,14 +77,14 @@ test('a chunk whose claim was lost is not put off', async () => {
   expect(await readChunks(database, id)).toMatchObject([{ generation: 0, handed_back: false }]);
 });
 
-test('a chunk of a batch that was cancelled meanwhile comes back at once, to be closed', async () => {
+test('a snoozed chunk of a batch that was cancelled meanwhile is due at once, to be closed', async () => {
   const { id, claim } = await createClaimed();
   await requestCancel(engine, id);
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toMatchObject([{ isDue: true }]);
 });
 
-test('chunks that were put off are of their batch alone, and count among its waiting jobs', async () => {
+test('snoozed chunks count towards the jobs of their own batch only', async () => {
   const id = await createRunningBatch(database, engine, { lines: 6, linesPerChunk: 1 });
   const other = await createRunningBatch(database, engine, { lines: 1 });
   await enqueueChunks(database.db, engine.queue, { ofBatch: 2, ofAll: 1_000 });
@@ -100,7 +100,7 @@ test('chunks that were put off are of their batch alone, and count among its wai
   expect(await jobsOf(id)).toMatchObject([{ isDue: false }, { isDue: false }]);
 });
 
-test('of all batches together no more jobs are ready than asked for, the oldest first', async () => {
+test('all batches together have no more jobs ready than allowed, and the oldest come first', async () => {
   await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
   await sql`update batch_chunk set state = 'done'`.execute(database.db);
   const ids: string[] = [];
@@ -110,7 +110,7 @@ test('of all batches together no more jobs are ready than asked for, the oldest 
   expect(counts).toEqual([2, 2, 1, 0]);
 });
 
-test('however many chunks come back from being put off, a batch that has not begun is given its jobs', async () => {
+test('however many chunks are snoozed, a batch that has not begun gets its jobs', async () => {
   await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
   await sql`update batch_chunk set state = 'done'`.execute(database.db);
   const throttled = await createRunningBatch(database, engine, { lines: 4, linesPerChunk: 1 });
@@ -126,7 +126,7 @@ test('however many chunks come back from being put off, a batch that has not beg
   expect(await jobsOf(other)).toHaveLength(2);
 });
 
-test('batches whose jobs fill the queue leave room for the first job of another one', async () => {
+test('batches whose jobs fill the queue still let another one enqueue its first job', async () => {
   await sql`delete from pgboss.job where name = ${chunkQueue.name}`.execute(database.db);
   await sql`update batch_chunk set state = 'done'`.execute(database.db);
   const ids: string[] = [];

@@ -21,7 +21,7 @@ afterEach(async () => {
 
 type Held = { job: ClaimedJob<Payload>; name: string; finish: () => void; fail: (error: Error) => void };
 
-/** A queue worked on by a handler that holds every job until it is told to finish. */
+/** A queue whose handler holds every job until the test finishes it. */
 async function setUp(name: string, limits: { concurrency: number; concurrencyOfGroup: number }) {
   const definition: QueueDefinition<Payload> = {
     name,
@@ -50,9 +50,9 @@ async function setUp(name: string, limits: { concurrency: number; concurrencyOfG
     worker.wake();
   };
   const add = (group: string | null, ...names: string[]): Promise<void> => enqueue(group, names);
-  /** Jobs that have waited, and come back. */
+  /** Snoozed jobs. */
   const addBack = (group: string, ...names: string[]): Promise<void> => enqueue(group, names, snoozedPriority);
-  /** Waits until these jobs are held, and no other is claimed in a while. */
+  /** Waits until these jobs are held and no other one is claimed for a while. */
   const expectHeld = async (...names: string[]): Promise<void> => {
     await eventually(
       () => Promise.resolve(held.map((one) => one.name).toSorted()),
@@ -72,7 +72,7 @@ async function statesOf(name: string): Promise<Record<string, number>> {
   return Object.fromEntries(rows.map(({ state, jobs }) => [state, jobs]));
 }
 
-test('of one group so many jobs run at once, and another group does not wait for it', async () => {
+test('one group runs a limited number of jobs at once, and another group does not wait for it', async () => {
   const { add, expectHeld, finish } = await setUp('grouped', { concurrency: 8, concurrencyOfGroup: 2 });
   await add('a', 'a1', 'a2', 'a3', 'a4');
   await expectHeld('a1', 'a2');
@@ -89,7 +89,7 @@ test('of one group so many jobs run at once, and another group does not wait for
   );
 });
 
-test('jobs that come back from waiting are behind the others, but for every fourth claim', async () => {
+test('snoozed jobs come after the others, except for every fourth claim', async () => {
   const { add, addBack, expectHeld, finish } = await setUp('back', { concurrency: 1, concurrencyOfGroup: 1 });
   await add(null, 'now');
   await expectHeld('now');
@@ -108,7 +108,7 @@ test('jobs that come back from waiting are behind the others, but for every four
   }
 });
 
-test('jobs that come back from waiting leave half of the room to others', async () => {
+test('snoozed jobs leave half of the slots to others', async () => {
   const { add, addBack, expectHeld, finish, worker } = await setUp('kept', { concurrency: 6, concurrencyOfGroup: 2 });
   await addBack('a', 'a1', 'a2', 'a3');
   await expectHeld('a1', 'a2');
@@ -123,27 +123,27 @@ test('jobs that come back from waiting leave half of the room to others', async 
   await expectHeld('a2', 'b1', 'a3', 'c3', 'd2');
 });
 
-test('of all groups so many jobs run, and the last of the room is for groups that have none', async () => {
+test('all groups together run a limited number of jobs, and the last slots are for groups without one', async () => {
   const { add, expectHeld, finish, worker } = await setUp('full', { concurrency: 4, concurrencyOfGroup: 3 });
   await add('a', 'a1', 'a2');
   await expectHeld('a1', 'a2');
   expect(worker.isCrowded()).toBe(false);
   await add('a', 'a3', 'a4');
   await expectHeld('a1', 'a2', 'a3');
-  // a4 finds no room, though there is some.
+  // a4 gets no slot, although some are free.
   expect(worker.isCrowded()).toBe(true);
   await add('b', 'b1', 'b2');
   await expectHeld('a1', 'a2', 'a3', 'b1');
   expect(worker.isCrowded()).toBe(true);
   await add('c', 'c1');
   finish('a1');
-  // One is free again: it is neither a's nor b's, which have jobs here.
+  // A slot is free again, but not for a and b, which have jobs here.
   await expectHeld('a2', 'a3', 'b1', 'c1');
   finish('a2', 'a3', 'b1', 'c1');
   await expectHeld('a4', 'b2');
 });
 
-test('where all the room is taken, there is as much again for first jobs of groups that have none', async () => {
+test('when all slots are taken, groups without a job may still start their first one', async () => {
   const { add, addBack, expectHeld, finish } = await setUp('first', { concurrency: 2, concurrencyOfGroup: 2 });
   await add('a', 'a1', 'a2', 'a3');
   await expectHeld('a1', 'a2');
@@ -158,14 +158,14 @@ test('where all the room is taken, there is as much again for first jobs of grou
   expect(await statesOf('first')).toEqual({ active: 8, completed: 1, created: 8 });
 });
 
-test('jobs without a group, of an older release, are bounded only all together', async () => {
+test('jobs without a group, of an older release, are only limited together', async () => {
   const { add, expectHeld } = await setUp('plain', { concurrency: 3, concurrencyOfGroup: 1 });
   await add(null, 'p1', 'p2', 'p3', 'p4');
   await expectHeld('p1', 'p2', 'p3');
   expect(await statesOf('plain')).toEqual({ active: 3, created: 1 });
 });
 
-test('a job whose handler throws is claimed again, and a payload of another shape is not given to it', async () => {
+test('a job whose handler throws is claimed again, and a handler never gets a payload of another shape', async () => {
   const { add, expectHeld, definition, own, worker } = await setUp('failing', {
     concurrency: 2,
     concurrencyOfGroup: 2,
@@ -187,7 +187,7 @@ test('a job whose handler throws is claimed again, and a payload of another shap
   expect(held).toHaveLength(2);
 });
 
-test('a claim that was lost is told to its handler', async () => {
+test('a handler is told when its claim was lost', async () => {
   const { add, expectHeld, own, definition } = await setUp('lost', { concurrency: 1, concurrencyOfGroup: 1 });
   await add('a', 'a1');
   await expectHeld('a1');
@@ -195,14 +195,14 @@ test('a claim that was lost is told to its handler', async () => {
   expect(await own.handBack(definition, first?.job as ClaimedJob<Payload>, 'job heartbeat timeout')).toBe(true);
   await eventually(() => Promise.resolve(first?.job.signal.aborted), Boolean, { timeoutMs: 15_000 });
   first?.finish();
-  // And what it returned settled nothing: the job is claimed again.
+  // And its return completed nothing: the job is claimed again.
   await eventually(
     () => Promise.resolve(held.map(({ job }) => job.retryCount)),
     (counts) => counts.join() === '0,1',
   );
 });
 
-test('a claim is kept for longer than its heartbeat', async () => {
+test('a claim is kept for longer than one heartbeat timeout', async () => {
   const { add, expectHeld, own, definition } = await setUp('long', { concurrency: 2, concurrencyOfGroup: 2 });
   await add('a', 'a1');
   await expectHeld('a1');
@@ -223,7 +223,7 @@ test('a claim is kept for longer than its heartbeat', async () => {
   expect(await own.holds(database.db, definition, held[0]?.job as ClaimedJob<Payload>)).toBe(true);
 });
 
-test('a queue that stops claims no more, and waits for the jobs under way', async () => {
+test('a queue that stops claims no more jobs, and waits for the running ones', async () => {
   const { add, expectHeld, own, finish } = await setUp('stopping', { concurrency: 1, concurrencyOfGroup: 1 });
   await add('a', 'a1', 'a2');
   await expectHeld('a1');

@@ -8,7 +8,7 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { startTcpProxy } from '../database/tcp-proxy.ts';
 
-// They mostly wait, so they run side by side, each with a queue of its own.
+// These tests mostly wait, so they run side by side, each with a queue of its own.
 const database = useTestDatabase();
 const { logger, lines } = createTestLogger();
 const queueOf = (name: string): QueueDefinition<{ n: number }> => ({
@@ -36,7 +36,7 @@ async function jobState(name: string): Promise<{ state: string; retry_count: num
   return rows;
 }
 
-/** Works on one job with a handler that fails twice; resolves with the claims that it ran under. */
+/** Runs one job with a handler that fails twice. Resolves with the claims it ran under. */
 async function claimsOf(
   context: TestContext,
   { name, failure, retryOutages }: { name: string; failure: Error; retryOutages: boolean },
@@ -56,11 +56,11 @@ async function claimsOf(
   return claims;
 }
 
-test.concurrent('a job that outlasts outages is begun anew under the same claim when the database is away', async (context) => {
+test.concurrent('a job that retries outages runs again under the same claim when the database is unavailable', async (context) => {
   expect(await claimsOf(context, { name: 'outlasting', failure: away(), retryOutages: true })).toEqual([0, 0, 0]);
 });
 
-test.concurrent('a job that fails for another reason, or does not outlast outages, is claimed again', async (context) => {
+test.concurrent('a job that fails for another reason, or does not retry outages, is claimed again', async (context) => {
   expect(await claimsOf(context, { name: 'failing', failure: new Error('a bug of ours'), retryOutages: true })).toEqual(
     [0, 1, 2],
   );
@@ -71,7 +71,7 @@ test.concurrent('a job that fails for another reason, or does not outlast outage
   ]);
 });
 
-test.concurrent('a claim is held until it is given back, and a lost one affects nothing', async (context) => {
+test.concurrent('a claim is held until it is handed back, and a lost one has no effect', async (context) => {
   const definition = queueOf('fenced');
   const queue = await startQueue(context, [definition]);
   const first = Promise.withResolvers<ClaimedJob<{ n: number }>>();
@@ -95,7 +95,7 @@ test.concurrent('a claim is held until it is given back, and a lost one affects 
   expect(await jobState('fenced')).toEqual([{ state: 'completed', retry_count: 1 }]);
 });
 
-test.concurrent('jobs that are claimed together run side by side, and where one fails, all are done again', async (context) => {
+test.concurrent('jobs that are claimed together run side by side, and if one fails, all are retried', async (context) => {
   const definition = queueOf('together');
   const queue = await startQueue(context, [definition]);
   await database.db.transaction().execute(async (tx) => {
@@ -115,7 +115,7 @@ test.concurrent('jobs that are claimed together run side by side, and where one 
   expect(begun.toSorted()).toEqual(['1/0', '1/1', '2/0', '2/1', '3/0', '3/1']);
 });
 
-test.concurrent('a stop waits for a handler as long as it may, and then fails its job, which is done again', async () => {
+test.concurrent('a stop waits for a handler until its deadline, and then fails the job, which is retried', async () => {
   const definition = queueOf('stopped');
   const queue = createJobQueue({
     connectionString: database.connectionString,

@@ -10,7 +10,7 @@ import { useTestDatabase } from '#test/postgres.ts';
 const database = useTestDatabase();
 const logger = createLogger({ name: 'test', level: 'silent' });
 
-// Every look at the queue reads its ended jobs, so they are kept for an hour only.
+// Each pass of pg-boss's monitor reads ended jobs too, so they are only kept for an hour.
 test('a chunk job that ended two hours ago is deleted, an hour after the last pass that deleted', async ({
   onTestFinished,
 }) => {
@@ -23,7 +23,7 @@ test('a chunk job that ended two hours ago is deleted, an hour after the last pa
       select count(*)::int as n from pgboss.job where name = ${chunkQueue.name} and state = 'completed'`.execute(db);
     return rows[0]?.n ?? -1;
   };
-  // The first pass, which every queue gets when it was never maintained.
+  // The first pass, which a queue gets when it was never maintained.
   for (;;) {
     const { rows } =
       await sql`select from pgboss.queue where name = ${chunkQueue.name} and maintain_on is not null`.execute(db);
@@ -36,7 +36,7 @@ test('a chunk job that ended two hours ago is deleted, an hour after the last pa
   await sql`update pgboss.job set state = 'completed', completed_on = now() - interval '2 hours' where name = ${chunkQueue.name}`.execute(
     db,
   );
-  // One hour goes by.
+  // An hour passes.
   await sql`update pgboss.queue set maintain_on = maintain_on - interval '1 hour'`.execute(db);
   for (let waited = 0; waited < 15_000 && (await left()) > 0; waited += 250) await sleep(250);
   expect(await left()).toBe(0);
