@@ -34,7 +34,7 @@ import { createWorkerOperations } from './operations.ts';
 
 /** Wires the worker process; the parts are in start order. */
 export async function composeWorker(config: WorkerConfig, logger: Logger): Promise<{ parts: Part[] }> {
-  // Over what the handlers take that drain, and under the deadline of the process (main.ts), which also ends the others.
+  // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
   const { db, databaseClock, eventLog, queue, blobs, access, files, forwarder, requestLog, memory, timeouts } =
@@ -164,7 +164,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     ],
     { now: Date.now, onError: (task, error) => logger.error({ err: error, task }, 'maintenance task failed') },
   );
-  /** Idempotency keys are kept at least a day. */
+  /** Idempotency keys are valid for at least a day. */
   async function forgetCommandResults(): Promise<void> {
     await db
       .deleteFrom('command_result')
@@ -189,7 +189,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     },
     stop() {
       runner.drain(config.SLUICE_DRAIN);
-      // A long file is begun anew by another worker; nothing of it was paid for.
+      // Validation of a long file starts again in another worker. It has cost nothing yet.
       stopping.abort();
     },
   };

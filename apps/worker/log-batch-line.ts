@@ -2,7 +2,7 @@ import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { CalledLine } from '#libs/batches/call-line.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 
-/** The row of the request log for a batch line, with the trace and metadata headers of the call that made the batch. */
+/** Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch. */
 export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
   const { batch, answer, target } = called;
   const usage = answer?.usage ?? null;
@@ -40,7 +40,7 @@ export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
   });
 }
 
-/** The batch's own metadata, and over it what the call that made the batch was tagged with. */
+/** The metadata of the batch, overridden by the metadata headers of the call that created it. */
 export function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
   const inherited = options['metadata'] as Record<string, string> | undefined;
   return inherited === undefined ? metadata : { ...metadata, ...inherited };

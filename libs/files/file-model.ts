@@ -4,7 +4,7 @@ import type { RecordedEvent } from '#libs/event-log/event.ts';
 import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
 import { assertNever } from '#libs/kernel/errors.ts';
 
-// Written to the log: promises. A change of shape is a new schema version with an upcaster.
+// These shapes are stored in the event log and must stay readable: a change needs a new schema version with an upcast.
 export type FileEvent =
   | {
       type: 'file.uploaded';
@@ -25,7 +25,7 @@ export type FileEvent =
 
 export type FileRow = Selectable<FileTable>;
 
-/** The read model of GET /v1/files. A deleted file keeps its row: a living batch may still need its blob. */
+/** The read model of GET /v1/files. A deleted file keeps its row, because an open batch may still need its blob. */
 export const fileModel: InlineModel<FileRow, FileEvent> = { name: 'file', jsonColumns: [], evolve };
 
 function evolve(row: FileRow | undefined, event: RecordedEvent<FileEvent>): Omit<FileRow, keyof StreamRow> {

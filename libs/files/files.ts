@@ -26,7 +26,7 @@ export type FileListQuery = {
 };
 
 export type Files = {
-  /** Makes an uploaded blob a file. A repeated call gets the first one's answer, and its own blob is removed. */
+  /** Makes an uploaded blob a file. A repeated call gets the answer of the first one, and its own blob is removed. */
   upload(
     identity: Omit<CallIdentity, 'fingerprint'>,
     metadata: EventMetadata,
@@ -34,13 +34,13 @@ export type Files = {
   ): Promise<{ file: OpenAiFile; replayed: boolean }>;
   /** Appends `file.uploaded` inside a transaction that has the file's stream locked. */
   record(unit: UnitOfWork, id: string, file: NewFile): Promise<FileRow>;
-  /** One more than `limit` where there are more. Throws invalid_request for an unknown cursor. */
+  /** Returns one more than `limit` if there are more. Throws invalid_request for an unknown cursor. */
   list(query: FileListQuery): Promise<FileRow[]>;
-  /** Throws `not_found` for an unknown, deleted or expired file, and for one of another workspace. */
+  /** Throws `not_found` for an unknown, deleted or expired file or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<FileRow>;
-  /** Hides the file at once. Its blob stays until no living batch needs it. Throws `not_found` as `retrieve`. */
+  /** Hides the file at once. Its blob stays until no open batch needs it. Throws `not_found` like `retrieve`. */
   remove(workspaceId: string, id: string, metadata: EventMetadata): Promise<void>;
-  /** The blob of a file, deleted or not; undefined when there never was such a file in the workspace. */
+  /** The row of a file, deleted or not. Undefined when there never was such a file in the workspace. */
   find(workspaceId: string, id: string): Promise<FileRow | undefined>;
   /** Appends `file.expired` for files past their time; returns how many. */
   expire(): Promise<number>;
@@ -155,7 +155,7 @@ export function createFiles(deps: { db: Kysely<Database>; eventLog: EventLog; bl
   };
 }
 
-/** By the database's clock, as every deadline. */
+/** By the database's clock, like every deadline. */
 const notExpired = sql<boolean>`(expires_at is null or expires_at > clock_timestamp())`;
 
 function isVisible(file: FileRow, now: Date): boolean {
@@ -168,6 +168,6 @@ function noSuchFile(id: string): GatewayError {
 }
 
 function unknownCursor(after: string): GatewayError {
-  const message = `No file '${after}' to list after: give the id of the last file of the previous page.`;
+  const message = `There is no file '${after}'. Set 'after' to the id of the last file of the previous page.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }

@@ -2,7 +2,7 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 
 /**
- * Of these blobs, the ones that something still needs: a file that is neither deleted nor expired, or a batch or
+ * Returns those of the blobs that are still needed: by a file that is neither deleted nor expired, or by a batch or
  * fine-tuning job that has not ended and reads its input from it.
  */
 export async function findReferencedBlobs(

@@ -35,7 +35,7 @@ function evolve(row: FineTuningJobRow | undefined, event: RecordedEvent<FineTuni
         finished_at: over ? (finishedAt === null ? event.recordedAt : new Date(finishedAt * 1_000)) : null,
       };
     }
-    // Told by the log itself: a job may have thousands, and each would rewrite the row.
+    // Read from the log itself: a job may have thousands, and each would rewrite the row.
     case 'fine_tuning_job.event_recorded':
     case 'fine_tuning_job.checkpoint_recorded':
       return row;
@@ -83,10 +83,14 @@ const automatic = { batch_size: 'auto', learning_rate_multiplier: 'auto', n_epoc
 function asMethod(request: FineTuningRequest) {
   const type = typeof request.method?.['type'] === 'string' ? request.method['type'] : 'supervised';
   const given = request.method?.[type] as { hyperparameters?: Record<string, unknown> | null } | null | undefined;
-  const hyperparameters = { ...automatic, ...told(request.hyperparameters), ...told(given?.hyperparameters) };
+  const hyperparameters = {
+    ...automatic,
+    ...withoutNulls(request.hyperparameters),
+    ...withoutNulls(given?.hyperparameters),
+  };
   return { method: { type, [type]: { ...given, hyperparameters } }, hyperparameters };
 }
 
-/** The members that say something: one that is null was not given, though the provider gets it as it was sent. */
-const told = (members: Record<string, unknown> | null | undefined): Record<string, unknown> =>
+/** The members that are not null. A member that is null counts as absent here, although the provider gets it as sent. */
+const withoutNulls = (members: Record<string, unknown> | null | undefined): Record<string, unknown> =>
   Object.fromEntries(Object.entries(members ?? {}).filter(([, value]) => value !== null));

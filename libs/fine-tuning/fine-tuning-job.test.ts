@@ -44,7 +44,7 @@ const reached = (status: FineTuningStatus, more: Partial<FineTuningView> = {}): 
   type: 'fine_tuning_job.status_changed',
   data: { ...view, status, ...more },
 });
-const told = (id: string): RecordedFineTuningEvent => ({
+const eventOf = (id: string): RecordedFineTuningEvent => ({
   id,
   provider_id: id,
   created_at: 1,
@@ -172,12 +172,12 @@ test.for<[string, FineTuningEvent[], 'pause' | 'resume', 'requested' | 'so alrea
   expect(attempt()).toEqual(expected[outcome]);
 });
 
-test('the answer to a request ends it, and a refusal is told', () => {
+test('the answer to a request ends it, and a refusal becomes an event', () => {
   const past = [...there, reached('running'), wish('pause')];
   const error = { code: 'x', message: 'no', param: null };
   const answer = { type: 'record_answer', request: 'pause', error: null, note: null } as const;
   expect(typesOf(decide(past, answer))).toEqual(['request_answered']);
-  expect(typesOf(decide(past, { ...answer, error, note: told('ftevent-1') }))).toEqual([
+  expect(typesOf(decide(past, { ...answer, error, note: eventOf('ftevent-1') }))).toEqual([
     'request_answered',
     'event_recorded',
   ]);
@@ -186,9 +186,9 @@ test('the answer to a request ends it, and a refusal is told', () => {
   expect(fold([created, ...past, ...decide(past, answer)]).requested).toBeNull();
 });
 
-test('a look records what is new, the state last, and nothing when all is as it was', () => {
+test('a poll records what is new, with the state last, and nothing when nothing has changed', () => {
   const nothing = { type: 'observe', view: null, events: [], checkpoints: [] } as const;
-  const seen = decide(there, { ...nothing, view, events: [told('a'), told('b')] });
+  const seen = decide(there, { ...nothing, view, events: [eventOf('a'), eventOf('b')] });
   expect(typesOf(seen)).toEqual(['event_recorded', 'event_recorded', 'status_changed']);
   expect(decide([...there, ...seen], { ...nothing, view })).toEqual([]);
   const shuffled = { ...view, method: { type: 'dpo', dpo: { b: 1, a: 2 } } };
@@ -208,6 +208,6 @@ test('an estimate that drifts by seconds is no news, one that moves by minutes i
 
 test('nothing is added to a job that has ended', () => {
   const past = [...there, reached('succeeded', { finished_at: 1_700_000_500 })];
-  expect(decide(past, { type: 'observe', view, events: [told('a')], checkpoints: [] })).toEqual([]);
+  expect(decide(past, { type: 'observe', view, events: [eventOf('a')], checkpoints: [] })).toEqual([]);
   expect(fold([created, ...past]).finished_at).toEqual(new Date(1_700_000_500_000));
 });

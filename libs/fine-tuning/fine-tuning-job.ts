@@ -2,7 +2,7 @@ import type { BatchTarget, FineTuningError, FineTuningRequest, FineTuningStatus 
 import { canonicalJson } from '#libs/event-log/canonical-form.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** What can be asked of a job that exists. */
+/** What a user can request of a job. */
 export type FineTuningControl = 'cancel' | 'pause' | 'resume';
 
 /** A job as its provider last showed it. `finished_at` and `estimated_finish` are Unix seconds. */
@@ -19,8 +19,8 @@ export type FineTuningView = {
 };
 
 /**
- * One event of the provider's; `id` is ours and made from the provider's, so that a repeat has the same one. Or one of our
- * own, which tells what stands between the job and its provider.
+ * An event of the provider, or one of our own about a problem between the job and its provider. `id` is ours and derived
+ * from the provider's, so that a repeated event has the same id.
  */
 export type RecordedFineTuningEvent = {
   id: string;
@@ -44,7 +44,7 @@ export type RecordedCheckpoint = {
 
 type NoData = Record<string, never>;
 
-// Written to the log: promises. A change of shape is a new schema version with an upcaster.
+// These shapes are stored in the event log and must stay readable: a change needs a new schema version with an upcast.
 export type FineTuningEvent =
   | {
       type: 'fine_tuning_job.created';
@@ -56,7 +56,7 @@ export type FineTuningEvent =
         target: BatchTarget;
       };
     }
-  /** From here on a create call may have reached the provider. */
+  /** From now on a create call may have reached the provider. */
   | {
       type: 'fine_tuning_job.files_uploaded';
       data: { provider_training_file_id: string; provider_validation_file_id: string | null };
@@ -68,10 +68,10 @@ export type FineTuningEvent =
   | { type: 'fine_tuning_job.cancel_requested'; data: NoData }
   | { type: 'fine_tuning_job.pause_requested'; data: NoData }
   | { type: 'fine_tuning_job.resume_requested'; data: NoData }
-  /** The provider's answer to what was requested; `error` where it refused. */
+  /** The provider's answer to a request; `error` if it refused. */
   | { type: 'fine_tuning_job.request_answered'; data: { request: FineTuningControl; error: FineTuningError | null } };
 
-/** What a decision looks at; the read-model row has it all. */
+/** What decisions are based on. The read-model row has all of it. */
 export type FineTuningState = Omit<FineTuningView, 'finished_at' | 'method' | 'hyperparameters'> & {
   method: Record<string, unknown>;
   hyperparameters: Record<string, unknown>;
@@ -83,19 +83,19 @@ export type FineTuningState = Omit<FineTuningView, 'finished_at' | 'method' | 'h
 export type FineTuningCommand =
   | { type: 'record_upload'; trainingFileId: string; validationFileId: string | null }
   | { type: 'accept'; providerJobId: string }
-  /** The provider will not have the job, or it cannot be followed any more. */
+  /** The provider rejected the job, or it can no longer be followed. */
   | { type: 'fail'; error: FineTuningError }
-  /** A cancel came before the provider had the job, and it is certain that it does not have it. */
+  /** The job was cancelled, and it is certain that the provider does not have it. */
   | { type: 'withdraw' }
   | { type: FineTuningControl }
   | {
       type: 'record_answer';
       request: FineTuningControl;
       error: FineTuningError | null;
-      /** Tells people of a refusal. */
+      /** An event for users about the refusal. */
       note: RecordedFineTuningEvent | null;
     }
-  /** What a poll saw. Events and checkpoints are those not recorded yet, oldest first; null: not all that came before it. */
+  /** What a poll found: events and checkpoints not recorded yet, oldest first. `view` is null if some before it are missing. */
   | {
       type: 'observe';
       view: FineTuningView | null;
@@ -108,8 +108,8 @@ export function isTerminal(status: FineTuningStatus): boolean {
 }
 
 /**
- * Pure. The events that a command makes of a job. No events: it is so already, or the command came too late (another
- * worker was quicker, the job has ended). A refusal throws GatewayError `conflict`.
+ * Returns the events that a command causes. Pure. Empty when there is nothing to change, or when the command came too late
+ * (another worker was faster, the job has ended). Throws GatewayError `conflict` when refused.
  */
 export function decideFineTuning(job: FineTuningState, command: FineTuningCommand): FineTuningEvent[] {
   switch (command.type) {
@@ -129,7 +129,7 @@ export function decideFineTuning(job: FineTuningState, command: FineTuningComman
       return [{ type: 'fine_tuning_job.provider_accepted', data: { provider_job_id: command.providerJobId } }];
     case 'fail':
       if (isTerminal(job.status)) return [];
-      // Whoever cancelled a job that no provider ever had gets what they asked for.
+      // A job that no provider ever had and that was cancelled ends as cancelled.
       if (job.requested === 'cancel' && job.provider_job_id === null) return [ended(job, 'cancelled', null)];
       return [ended(job, 'failed', command.error)];
     case 'withdraw':
@@ -156,7 +156,7 @@ function decideCancel(job: FineTuningState): FineTuningEvent[] {
   if (job.status === 'cancelled' || job.requested === 'cancel') return [];
   if (isTerminal(job.status)) throw cannot('cancel', job);
   const requested: FineTuningEvent = { type: 'fine_tuning_job.cancel_requested', data: {} };
-  // No create call was ever sent, and none will be: `record_upload` is refused from now on.
+  // No create call was ever sent, and none will be, because `record_upload` has no effect from now on.
   if (job.provider_training_file_id === null) return [requested, ended(job, 'cancelled', null)];
   return [requested];
 }
@@ -164,7 +164,7 @@ function decideCancel(job: FineTuningState): FineTuningEvent[] {
 function decidePause(job: FineTuningState): FineTuningEvent[] {
   if (job.requested === 'cancel') throw cannot('pause', job);
   if (job.requested === 'pause' || (job.status === 'paused' && job.requested === null)) return [];
-  // `queued` may be `running` at the provider already; if it is not, the provider refuses.
+  // A `queued` job may already be `running` at the provider. If not, the provider refuses.
   const possible = job.status === 'running' || job.status === 'queued' || job.requested === 'resume';
   if (!possible) throw cannot('pause', job);
   return [{ type: 'fine_tuning_job.pause_requested', data: {} }];
@@ -186,7 +186,7 @@ function decideObserve(
   job: FineTuningState,
   { view, events, checkpoints }: Extract<FineTuningCommand, { type: 'observe' }>,
 ): FineTuningEvent[] {
-  // After the end nothing is added: who read the job to its end has read all of it.
+  // Nothing is added after the end, so that a client that has read up to the end has read everything.
   if (isTerminal(job.status)) return [];
   const seen: FineTuningEvent[] = [
     ...events.map((data) => ({ type: 'fine_tuning_job.event_recorded' as const, data })),
@@ -197,7 +197,7 @@ function decideObserve(
 }
 
 const viewedMembers = ['fine_tuned_model', 'trained_tokens', 'error', 'result_files'] as const;
-/** An estimate that drifts with every look is not worth an event each time. */
+/** Smaller changes of an estimate are not recorded, because it changes with every poll. */
 const estimateDriftSeconds = 60;
 
 function differs(job: FineTuningState, view: FineTuningView): boolean {
@@ -209,7 +209,7 @@ function differs(job: FineTuningState, view: FineTuningView): boolean {
   return viewedMembers.some((name) => !isSame(job[name], view[name]));
 }
 
-/** Equal as JSON, whatever the order of members: jsonb does not keep it. */
+/** Equal as JSON, in any order of members, because jsonb does not keep the order. */
 const isSame = (a: unknown, b: unknown): boolean => canonicalJson(a) === canonicalJson(b);
 
 function ended(

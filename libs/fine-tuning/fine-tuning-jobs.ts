@@ -14,7 +14,7 @@ import {
   type RecordedFineTuningEvent,
 } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
-import { firstLook, followQueue, startQueue } from './fine-tuning-queues.ts';
+import { firstPoll, followQueue, startQueue } from './fine-tuning-queues.ts';
 import { listRecordedCheckpoints, listRecordedEvents } from './fine-tuning-records.ts';
 import { toOpenAiFineTuningJob, type OpenAiFineTuningJob } from './to-openai-fine-tuning-job.ts';
 
@@ -23,45 +23,45 @@ export type NewFineTuningJob = {
   trainingFileId: string;
   validationFileId: string | null;
   metadata: Record<string, string> | null;
-  /** Turns the call's credentials into what the job may use for its whole life, storing a secret of its own. */
+  /** Turns the credentials of the create call into a target that the job can use until it ends. May store a secret. */
   target: (unit: UnitOfWork, jobId: string) => Promise<BatchTarget>;
 };
 
 type JobPage = { workspaceId: string; jobId: string; after: string | null; limit: number };
 
 export type FineTuningJobs = {
-  /** Records a job; a worker takes it to the provider. */
+  /** Creates a job. A worker creates it at the provider. */
   create(
     identity: CallIdentity,
     metadata: EventMetadata,
     job: NewFineTuningJob,
   ): Promise<{ job: OpenAiFineTuningJob; replayed: boolean }>;
-  /** Newest first, one more than `limit` where there are more. `metadata`: pairs that a job must have, `none` at all. */
+  /** Newest first, one more than `limit` if there are more. `metadata`: pairs that a job must have; `none` for no metadata. */
   list(query: {
     workspaceId: string;
     after: string | null;
     limit: number;
     metadata: Record<string, string> | 'none' | null;
   }): Promise<FineTuningJobRow[]>;
-  /** Throws `not_found` for an unknown job and for one of another workspace. */
+  /** Throws `not_found` for an unknown job or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<FineTuningJobRow>;
   /**
-   * Records the wish; a worker carries it out and the status tells when the provider has. Asking twice answers twice.
-   * Throws `not_found` as `retrieve`, `conflict` when the state does not allow it.
+   * Records the request. A worker sends it to the provider, and the status changes when the provider's does. Requesting
+   * twice succeeds twice. Throws `not_found` like `retrieve`, `conflict` when the state does not allow it.
    */
   control(
     control: FineTuningControl,
     job: { workspaceId: string; id: string },
     metadata: EventMetadata,
   ): Promise<FineTuningJobRow>;
-  /** As recorded, newest first, with the job. Throws `not_found` as `retrieve`, invalid_request for an unknown cursor. */
+  /** The recorded events, newest first, and the job. Throws `not_found` like `retrieve`, invalid_request for an unknown cursor. */
   listEvents(page: JobPage): Promise<{ job: FineTuningJobRow; events: RecordedFineTuningEvent[] }>;
-  /** As recorded, highest step first, with the job. Throws as `listEvents`. */
+  /** The recorded checkpoints, highest step first, and the job. Throws like `listEvents`. */
   listCheckpoints(page: JobPage): Promise<{ job: FineTuningJobRow; checkpoints: RecordedCheckpoint[] }>;
 };
 
-/** Looks after a request, beside the regular ones, which may be a minute apart. */
-const looksAfterRequest = 6;
+/** Extra polls after a request, because the regular ones may be a minute apart. */
+const pollsAfterRequest = 6;
 
 export function createFineTuningJobs(deps: {
   db: Kysely<Database>;
@@ -134,7 +134,7 @@ export function createFineTuningJobs(deps: {
         if (events.length === 0) return after;
         if (isTerminal(after.status)) await deps.releaseTarget(unit, after.target);
         else if (after.provider_job_id !== null) {
-          await queue.enqueue(unit.tx, followQueue, firstLook(id, looksAfterRequest));
+          await queue.enqueue(unit.tx, followQueue, firstPoll(id, pollsAfterRequest));
         }
         return after;
       });
@@ -150,7 +150,7 @@ export function createFineTuningJobs(deps: {
   };
 }
 
-/** OpenAI's text. Another workspace's job is answered in the same way. */
+/** OpenAI's text. A job of another workspace gets the same error. */
 function noSuchJob(id: string): GatewayError {
   return new GatewayError('not_found', 'fine_tune_not_found', `Could not find fine tune: ${id}`, {
     param: 'fine_tuning_job_id',
@@ -158,6 +158,6 @@ function noSuchJob(id: string): GatewayError {
 }
 
 function unknownCursor(after: string): GatewayError {
-  const message = `No fine-tuning job '${after}' to list after: give the id of the last job of the previous page.`;
+  const message = `There is no fine-tuning job '${after}'. Set 'after' to the id of the last job of the previous page.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }

@@ -4,23 +4,23 @@ import type { QueueDefinition } from '#libs/queue/job-queue.ts';
 const StartPayload = z.object({ job_id: z.string(), attempt: z.number().int() });
 const FollowPayload = z.object({
   job_id: z.string(),
-  /** What the last wait was allowed to be. */
+  /** The longest that the last wait could have been. */
   wait_ms: z.number(),
-  /** Looks still to be made, of those that a command asked for beside the others; null: until the job ends. */
+  /** Polls left of those that a request added; null for the regular polls, which go on until the job ends. */
   left: z.number().int().nullable(),
-  /** Looks in a row that found no such job at the provider. */
+  /** Polls in a row that did not find the job at the provider. */
   misses: z.number().int(),
-  /** Looks in a row that failed, for whatever reason. */
+  /** Polls in a row that failed, for whatever reason. */
   failures: z.number().int(),
-  /** Looks that found the job's end and put it off, because a result file could not be read. */
+  /** Polls that found the job's end but did not record it, because a result file could not be read. */
   postponed: z.number().int(),
 });
 
 export type StartPayload = z.infer<typeof StartPayload>;
 export type FollowPayload = z.infer<typeof FollowPayload>;
 
-// As those of batches: a job that pg-boss drops would leave a fine-tuning job standing for ever. What the provider may
-// be the cause of is waited out by the handlers; a retry here is for a killed worker and for faults of our own.
+// Like the queues of batches: if pg-boss gave up on a job, its fine-tuning job would never end. The handlers themselves wait
+// when the provider fails; the queue's retries are for killed workers and for bugs of our own.
 const durable = {
   retryLimit: 10_000,
   retryDelay: 1,
@@ -40,15 +40,15 @@ export const startQueue: QueueDefinition<StartPayload> = {
   options: durable,
 };
 
-/** Carries out what was requested of a job, and records what is new at the provider; then waits for its next turn. */
+/** Sends what was requested of a job to the provider, records what is new there, and enqueues the next poll. */
 export const followQueue: QueueDefinition<FollowPayload> = {
   name: 'fine-tuning-follow',
   payload: FollowPayload,
   options: durable,
 };
 
-/** The first of `left` looks, of all when null. */
-export const firstLook = (jobId: string, left: number | null): FollowPayload => ({
+/** The payload of the first of `left` polls, or of the regular polls when null. */
+export const firstPoll = (jobId: string, left: number | null): FollowPayload => ({
   job_id: jobId,
   wait_ms: 0,
   left,

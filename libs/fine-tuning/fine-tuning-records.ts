@@ -4,19 +4,19 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 
-// Events and checkpoints of a job are read from the log, which is their only home: nothing can differ from it. The type
-// is written into the statement, because only then does Postgres use the partial index `event_fine_tuning_record`.
+// The events and checkpoints of a job are stored only in the event log, so nothing can differ from it. The type is a literal
+// in the statements, because only then does Postgres use the partial index `event_fine_tuning_record`.
 const eventType = sql.lit('fine_tuning_job.event_recorded');
 const checkpointType = sql.lit('fine_tuning_job.checkpoint_recorded');
 
-/** Our id of something that the provider named: the same for the same, and nobody else's. */
+/** Our id for an event or checkpoint of the provider: always the same for the same one, and unique to this job. */
 export function recordIdOf(prefix: 'ftevent-' | 'ftckpt_', jobId: string, providerId: string): string {
   return prefix + createHash('sha256').update(`${jobId}\n${providerId}`).digest('hex').slice(0, 32);
 }
 
 type Page = { after: string | null; limit: number };
 
-/** Newest first; one more than `limit` where there are more. Throws invalid_request for an unknown cursor. */
+/** Newest first, one more than `limit` if there are more. Throws invalid_request for an unknown cursor. */
 export async function listRecordedEvents(
   db: Kysely<Database>,
   jobId: string,
@@ -31,13 +31,13 @@ export async function listRecordedEvents(
   return rows.map((row) => row.data);
 }
 
-/** Highest step first; one more than `limit` where there are more. Throws invalid_request for an unknown cursor. */
+/** Highest step first, one more than `limit` if there are more. Throws invalid_request for an unknown cursor. */
 export async function listRecordedCheckpoints(
   db: Kysely<Database>,
   jobId: string,
   { after, limit }: Page,
 ): Promise<RecordedCheckpoint[]> {
-  // A job has about as many as epochs: all of them are sorted, whichever page is asked for.
+  // A job has about one checkpoint per epoch, so all of them are sorted for any page.
   const { rows } = await sql<{ data: RecordedCheckpoint }>`
     select data from event
     where stream_id = ${jobId} and type = ${checkpointType}
@@ -49,7 +49,7 @@ export async function listRecordedCheckpoints(
   return checkpoints.slice(index + 1, index + 2 + limit);
 }
 
-/** Of these ids, the ones that a job has recorded. */
+/** Which of these ids a job has recorded. */
 export async function findRecorded(
   db: Kysely<Database>,
   jobId: string,
@@ -74,6 +74,6 @@ async function findVersion(db: Kysely<Database>, jobId: string, kind: 'event', i
 }
 
 function unknownCursor(kind: 'event' | 'checkpoint', after: string): GatewayError {
-  const message = `The job has no ${kind} '${after}' to list after: give the id of the last ${kind} of the previous page.`;
+  const message = `The job has no ${kind} '${after}'. Set 'after' to the id of the last ${kind} of the previous page.`;
   return new GatewayError('invalid_request', 'invalid_value', message, { param: 'after' });
 }

@@ -8,33 +8,33 @@ import { decideFineTuning, isTerminal, type FineTuningControl, type FineTuningEv
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
 import { followQueue, type FollowPayload } from './fine-tuning-queues.ts';
 import { findRecorded } from './fine-tuning-records.ts';
-import { lookAt, type Look } from './look-at-job.ts';
+import { pollJob, type Poll } from './poll-job.ts';
 import { toView } from './read-provider-job.ts';
 import { dueAfter, noteOf, record, toJobError, type TuningWork } from './start-job.ts';
-import { isPassing, type TuningProvider } from './tuning-provider.ts';
+import { isRetryable, type TuningProvider } from './tuning-provider.ts';
 
 type FollowDeps = TuningWork & {
   blobs: Pick<BlobStore, 'put' | 'remove'>;
-  /** Makes a blob a file of the workspace, inside the transaction; its stream is locked. */
+  /** Makes a blob a file of the workspace, inside the transaction that has locked the file's stream. */
   recordFile: (unit: UnitOfWork, id: string, file: { filename: string; blob: StoredBlob }) => Promise<void>;
 };
 
-/** Looks in a row without such a job at the provider, after which it is believed to be gone. */
+/** After this many polls in a row that did not find the job, it counts as deleted at the provider. */
 const missesMax = 5;
-/** Looks that fail in a row, after which the job tells of it. */
+/** After this many failed polls in a row, the job gets an event about it. */
 const failuresBeforeNote = 3;
-/** Looks that put the job's end off for a result file that cannot be read now. */
+/** How many polls may leave the job's end unrecorded because a result file cannot be read now. */
 const postponedMax = 5;
-/** Records appended in one transaction; a long job that was not followed for hours has thousands. */
+/** Records appended in one transaction. A long job that was not polled for hours has thousands. */
 const recordsPerTransaction = 500;
 
 type ResultFile = { id: string; filename: string; blob: StoredBlob };
-type Found = Look & { results: ResultFile[] };
+type Found = Poll & { results: ResultFile[] };
 
 /**
- * The job of queue `fine-tuning-follow`: carries out what was requested, looks at the job, its events and checkpoints at
- * the provider, and appends what is new. Then it puts itself back into the queue, in the transaction that completes it, so
- * that there is never a second chain of looks, nor none.
+ * The job of queue `fine-tuning-follow`: sends what was requested, polls the job, its events and checkpoints at the provider,
+ * and appends what is new. The next poll is enqueued in the transaction that completes this one, so that there is always
+ * exactly one chain of regular polls.
  */
 export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>, signal: AbortSignal): Promise<void> {
   const { db, logger } = deps;
@@ -42,14 +42,14 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
   const row = await db.selectFrom('fine_tuning_job').selectAll().where('id', '=', id).executeTakeFirst();
   if (!row || isTerminal(row.status) || row.provider_job_id === null) return;
   const { payload } = job;
-  const next = { changed: false, misses: 0, failures: 0, postponed: payload.postponed, toldMs: 0 };
+  const next = { changed: false, misses: 0, failures: 0, postponed: payload.postponed, retryAfterMs: 0 };
   try {
     const provider = await deps.connect(row, signal);
     const before = await carryOut(deps, job, row, row.provider_job_id, provider);
-    const seen = await lookAt(deps, before, row.provider_job_id, provider);
-    const look = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
-    if (look.view === null && seen.view !== null) next.postponed += 1;
-    const after = await recordLook(deps, job, before, look);
+    const seen = await pollJob(deps, before, row.provider_job_id, provider);
+    const poll = await withResults(deps, before, provider, seen, payload.postponed < postponedMax);
+    if (poll.view === null && seen.view !== null) next.postponed += 1;
+    const after = await recordPoll(deps, job, before, poll);
     next.changed = after.version > row.version;
     if (isTerminal(after.status)) {
       logger.info({ fine_tuning_job_id: id, status: after.status }, 'fine-tuning job ended');
@@ -62,8 +62,8 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
       await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);
       return;
     }
-    next.toldMs = error.retryAfterMs ?? 0;
-    logger.warn({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job could not be looked at');
+    next.retryAfterMs = error.retryAfterMs ?? 0;
+    logger.warn({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job could not be polled');
     next.failures = payload.failures + 1;
     if (payload.left === null && next.failures === failuresBeforeNote) {
       const note = noteOf(
@@ -74,10 +74,13 @@ export async function followJob(deps: FollowDeps, job: ClaimedJob<FollowPayload>
       await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
   }
-  await lookAgain(deps, job, next);
+  await schedulePoll(deps, job, next);
 }
 
-/** Sends what was requested; returns the job as it is then. A refusal ends the wish and becomes an event of the job; what may pass is thrown. */
+/**
+ * Sends what was requested to the provider and returns the job after that. A refusal ends the request and becomes an event of
+ * the job. Throws errors that are worth a retry.
+ */
 async function carryOut(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
@@ -91,8 +94,8 @@ async function carryOut(
   try {
     await provider.controlJob(providerJobId, requested);
   } catch (error) {
-    if (!(error instanceof GatewayError) || isPassing(error)) throw error;
-    // Sent before, by a worker that could not tell of it: the provider refuses what is so already.
+    if (!(error instanceof GatewayError) || isRetryable(error)) throw error;
+    // The provider also refuses a request that a worker sent before it crashed, because the job is in that state already.
     const { status } = toView(await provider.retrieveJob(providerJobId), row.status);
     if (!isAsWished(requested, status)) answer = toJobError(error);
   }
@@ -111,19 +114,19 @@ function isAsWished(requested: FineTuningControl, status: FineTuningStatus): boo
 }
 
 /**
- * Of a job that has ended, its result files become files of ours. One that the provider does not give away keeps the
- * provider's id; one that cannot be read now puts the end off (`view` null) while `patient`.
+ * Copies the result files of a job that has ended. A file that the provider refuses keeps the provider's id. If a file
+ * cannot be read now, the end is left for a later poll (`view` null) while `mayPostpone`.
  */
 async function withResults(
   deps: FollowDeps,
   row: FineTuningJobRow,
   provider: TuningProvider,
-  look: Look,
-  patient: boolean,
+  poll: Poll,
+  mayPostpone: boolean,
 ): Promise<Found> {
-  const { view } = look;
-  if (view === null) return { ...look, results: [] };
-  if (!isTerminal(view.status)) return { ...look, view: { ...view, result_files: [] }, results: [] };
+  const { view } = poll;
+  if (view === null) return { ...poll, results: [] };
+  if (!isTerminal(view.status)) return { ...poll, view: { ...view, result_files: [] }, results: [] };
   const results: ResultFile[] = [];
   const ids: string[] = [];
   for (const [index, fileId] of view.result_files.entries()) {
@@ -136,23 +139,23 @@ async function withResults(
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       deps.logger.warn({ fine_tuning_job_id: row.id, code: error.code }, 'a result file could not be fetched');
-      const passing = isPassing(error) && error.code !== 'upstream_response_too_large';
-      if (patient && (passing || error.kind === 'storage_full')) {
+      const isPassing = isRetryable(error) && error.code !== 'upstream_response_too_large';
+      if (mayPostpone && (isPassing || error.kind === 'storage_full')) {
         await removeBlobs(deps, results);
-        return { ...look, view: null, results: [] };
+        return { ...poll, view: null, results: [] };
       }
       ids.push(fileId);
     }
   }
-  return { ...look, view: { ...view, result_files: ids }, results };
+  return { ...poll, view: { ...view, result_files: ids }, results };
 }
 
 async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
   yield bytes;
 }
 
-/** Appends what a look found and is not recorded yet; the state goes with the last of it, and the result files with the end. */
-async function recordLook(
+/** Appends what a poll found and is not recorded yet. The state comes with the last part, and result files with the end. */
+async function recordPoll(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
   row: FineTuningJobRow,
@@ -177,7 +180,7 @@ async function recordLook(
         ),
         await findRecorded(unit.tx, id, 'checkpoint', last ? checkpoints.map((checkpoint) => checkpoint.id) : []),
       ];
-      // Somebody else has written since: what was seen of the state may be older than what is recorded. Only an end is final.
+      // If another worker has written since, the polled state may be older than the recorded one, unless it is an end.
       const current = before.version === version || (view !== null && isTerminal(view.status));
       const seen: FineTuningEvent[] = decideFineTuning(before, {
         type: 'observe',
@@ -195,7 +198,7 @@ async function recordLook(
     });
     version = after.row.version;
     if (!last && !isTerminal(after.row.status)) continue;
-    // Another worker recorded the end. (After an error it is not known who did: the sweeper finds what nobody needs.)
+    // Another worker recorded the end. (After an error it is not known which one did; then the sweep removes these blobs.)
     if (!after.ends) await removeBlobs(deps, results);
     return after.row;
   }
@@ -205,12 +208,12 @@ async function removeBlobs({ blobs }: FollowDeps, results: readonly ResultFile[]
   for (const { blob } of results) await blobs.remove(blob.blob);
 }
 
-type Pace = { changed: boolean; toldMs: number };
+type Pace = { changed: boolean; retryAfterMs: number };
 
-async function lookAgain(
+async function schedulePoll(
   deps: FollowDeps,
   job: ClaimedJob<FollowPayload>,
-  { changed, toldMs, ...counts }: Pick<FollowPayload, 'misses' | 'failures' | 'postponed'> & Pace,
+  { changed, retryAfterMs, ...counts }: Pick<FollowPayload, 'misses' | 'failures' | 'postponed'> & Pace,
 ): Promise<void> {
   const { job_id, wait_ms, left } = job.payload;
   const { allowedMs, waitMs } = deps.nextWaitMs(wait_ms, changed);
@@ -218,6 +221,6 @@ async function lookAgain(
     if (!(await deps.queue.complete(tx, followQueue, job))) return;
     if (left !== null && left <= 1) return;
     const next = { job_id, wait_ms: allowedMs, left: left === null ? null : left - 1, ...counts };
-    await deps.queue.enqueue(tx, followQueue, next, { startAfter: await dueAfter(tx, Math.max(waitMs, toldMs)) });
+    await deps.queue.enqueue(tx, followQueue, next, { startAfter: await dueAfter(tx, Math.max(waitMs, retryAfterMs)) });
   });
 }

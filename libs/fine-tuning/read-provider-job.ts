@@ -5,8 +5,8 @@ import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { FineTuningView, RecordedCheckpoint, RecordedFineTuningEvent } from './fine-tuning-job.ts';
 import { recordIdOf } from './fine-tuning-records.ts';
 
-// A provider's answers are read with tolerance: a member that is missing or of another type counts as null, and what is
-// recorded of texts and data is bounded and fit for jsonb.
+// Answers of providers are read leniently: a member that is missing or of another type counts as null. Recorded texts and
+// data are bounded and storable in jsonb.
 
 const messageLengthMax = 4_000;
 const dataCharsMax = 65_536;
@@ -50,12 +50,12 @@ const ProviderCheckpoint = z.object({
   metrics: z.record(z.string(), z.unknown()).catch({}),
 });
 
-/** null: not a job. */
+/** Returns null if the value is not a job. */
 export function readProviderJob(value: unknown): ProviderJob | null {
   return ProviderJob.safeParse(value).data ?? null;
 }
 
-// Beside OpenAI's own, what servers of its dialect (Azure among them) say for the same.
+// OpenAI's own statuses, and those of compatible servers such as Azure.
 const statuses: Readonly<Record<string, FineTuningStatus>> = {
   validating_files: 'validating_files',
   created: 'validating_files',
@@ -69,7 +69,7 @@ const statuses: Readonly<Record<string, FineTuningStatus>> = {
   canceled: 'cancelled',
 };
 
-/** An unknown status leaves the one that was; `result_files` are still the provider's. */
+/** An unknown status keeps `statusBefore`. `result_files` are still the provider's ids. */
 export function toView(job: ProviderJob, statusBefore: FineTuningStatus): FineTuningView {
   return {
     status: statuses[job.status.toLowerCase()] ?? statusBefore,
@@ -84,7 +84,7 @@ export function toView(job: ProviderJob, statusBefore: FineTuningStatus): FineTu
   };
 }
 
-/** OpenAI answers `{}` where there is no error. */
+/** OpenAI answers `{}` when there is no error. */
 function toError(error: Record<string, unknown> | null): FineTuningView['error'] {
   const text = (value: unknown, max: number): string | null =>
     typeof value === 'string' && value !== '' ? cleanText(value, max) : null;
@@ -98,7 +98,7 @@ function toError(error: Record<string, unknown> | null): FineTuningView['error']
   };
 }
 
-/** `toOurs` turns ids of the provider that a text names into ours. null: not an event. */
+/** Returns null if the value is not an event. `toOurs` replaces the provider's ids in a text by ours. */
 export function readProviderEvent(
   jobId: string,
   value: unknown,
@@ -117,7 +117,7 @@ export function readProviderEvent(
   };
 }
 
-/** null: not a checkpoint. Metrics that are no numbers are left out. */
+/** Returns null if the value is not a checkpoint. Metrics that are not numbers are left out. */
 export function readProviderCheckpoint(jobId: string, value: unknown): RecordedCheckpoint | null {
   const checkpoint = ProviderCheckpoint.safeParse(value).data;
   if (!checkpoint) return null;
@@ -134,12 +134,12 @@ export function readProviderCheckpoint(jobId: string, value: unknown): RecordedC
   };
 }
 
-/** Fit for jsonb: well-formed and without U+0000. */
+/** Makes a text storable in jsonb: well-formed and without U+0000. */
 function cleanText(text: string, lengthMax: number): string {
   return toStorableText(text.slice(0, lengthMax));
 }
 
-/** null where it is larger than what is recorded. */
+/** Returns null if the value is too large to record. */
 function cleanObject(value: Record<string, unknown> | null): Record<string, unknown> | null {
   if (value === null || JSON.stringify(value).length > dataCharsMax) return null;
   return clean(value, 0) as Record<string, unknown>;

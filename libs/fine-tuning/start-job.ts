@@ -12,36 +12,36 @@ import {
   type RecordedFineTuningEvent,
 } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
-import { firstLook, followQueue, startQueue, type StartPayload } from './fine-tuning-queues.ts';
+import { firstPoll, followQueue, startQueue, type StartPayload } from './fine-tuning-queues.ts';
 import { recordIdOf } from './fine-tuning-records.ts';
 import type { ProviderJob } from './read-provider-job.ts';
-import { isPassing, jobTag, type FileToUpload, type TuningProvider } from './tuning-provider.ts';
+import { isRetryable, jobTag, type FileToUpload, type TuningProvider } from './tuning-provider.ts';
 
 export type TuningWork = {
   db: Kysely<Database>;
   eventLog: EventLog;
   queue: JobQueue;
   logger: Logger;
-  /** Judges the job's target again, so that a rotated key is used. Throws GatewayError. */
+  /** Resolves the job's target again, so that a rotated key is used. Throws GatewayError. */
   connect: (job: FineTuningJobRow, signal: AbortSignal) => Promise<TuningProvider>;
   releaseTarget: (unit: UnitOfWork, target: BatchTarget) => Promise<void>;
-  /** The wait after `before`; `changed`: something was new, so more may be soon. Spread by chance. */
+  /** The wait that follows one of `before`, with jitter. It is short after a change, because more may follow soon. */
   nextWaitMs: (before: number, changed: boolean) => { allowedMs: number; waitMs: number };
 };
 
 type StartDeps = TuningWork & {
-  /** The file's bytes, deleted meanwhile or not. Throws GatewayError when they are gone. */
+  /** The file's bytes, even if it was deleted meanwhile. Throws GatewayError when the bytes are gone. */
   openFile: (workspaceId: string, fileId: string) => Promise<Omit<FileToUpload, 'filename'>>;
-  /** The database's clock, which the job's creation was timed by. */
+  /** The database's clock, which also set the job's creation time. */
   clock: Clock;
-  /** How long a provider may be away before the job is given up. */
+  /** How long a provider may be unavailable before the job fails. */
   startWindowMs: number;
 };
 
 /**
- * The job of queue `fine-tuning-start`: uploads the files, creates the job at the provider, and hands it on to be followed.
- * Whatever was done before a crash or a lost reply is found again: files by their name, which holds our job's id, the job
- * by its metadata or its training file. A second create call is sent only when the provider's list shows no first one.
+ * The job of queue `fine-tuning-start`: uploads the files, creates the job at the provider, and enqueues the first poll. What
+ * was done before a crash or a lost reply is found again: files by their name, which contains our job's id, and the job by
+ * its metadata or its training file. A second create call is only sent if the provider's list does not show a first one.
  */
 export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, signal: AbortSignal): Promise<void> {
   const { db, logger } = deps;
@@ -54,20 +54,20 @@ export async function startJob(deps: StartDeps, job: ClaimedJob<StartPayload>, s
     if (uploaded) await createThere(deps, job, uploaded.row, provider, uploaded.mayBeThere);
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
-    const passing = isPassing(error) || error.kind === 'conflict';
+    const passing = isRetryable(error) || error.kind === 'conflict';
     const givenUp = deps.clock.now() - row.created_at.getTime() > deps.startWindowMs;
     if (!passing || givenUp) {
       logger.info({ fine_tuning_job_id: id, code: error.code }, 'fine-tuning job was not accepted');
       await record(deps, row, job.id, [{ type: 'fail', error: toJobError(error) }]);
       return;
     }
-    logger.warn({ fine_tuning_job_id: id, attempt, code: error.code }, 'fine-tuning job waits for its provider');
-    // Said once: the next tries are a matter of course.
+    logger.warn({ fine_tuning_job_id: id, attempt, code: error.code }, 'fine-tuning job is waiting for its provider');
+    // Only the first failed try gets an event.
     if (attempt === 0 && job.retryCount === 0) {
       const note = noteOf(
         id,
         'waits',
-        `The provider cannot take the job yet and will be asked again: ${error.message}`,
+        `The provider cannot accept the job yet. It will be tried again: ${error.message}`,
       );
       await record(deps, row, job.id, [{ type: 'observe', view: null, events: [note], checkpoints: [] }]);
     }
@@ -97,7 +97,7 @@ async function uploadFiles(
     recorded = true;
   });
   if (isTerminal(after.status) || after.provider_job_id !== null) return null;
-  // Another worker was quicker with the upload: it may have sent its create call.
+  // If another worker was faster with the upload, it may have sent its create call.
   return { row: after, mayBeThere: !recorded };
 }
 
@@ -109,35 +109,35 @@ async function createThere(
   mayBeThere: boolean,
 ): Promise<void> {
   const { db, queue, logger } = deps;
-  // The file was uploaded for this job alone, and tells it where a provider keeps no metadata.
+  // The training file was uploaded for this job only, so it identifies the job if the provider stores no metadata.
   const isOurs = ({ metadata, training_file }: ProviderJob): boolean =>
     metadata?.[jobTag] === undefined ? training_file === row.provider_training_file_id : metadata[jobTag] === row.id;
   let there = mayBeThere ? await provider.findJob(isOurs, row.created_at) : null;
   if (!there) {
     const withdrawn = await record(deps, row, job.id, [{ type: 'withdraw' }]);
     if (isTerminal(withdrawn.status)) return;
-    // The last look before the call that must be made once: who lost the claim leaves it to whoever has it now.
+    // The last check before the call that must only be made once: if the claim was lost, another worker makes it.
     if (!(await queue.holds(db, startQueue, job))) return;
     there = await provider.createJob(toRequest(row), row.id);
   }
   const accepted = await record(deps, row, job.id, [{ type: 'accept', providerJobId: there.id }], async (unit) => {
-    await queue.enqueue(unit.tx, followQueue, firstLook(row.id, null));
+    await queue.enqueue(unit.tx, followQueue, firstPoll(row.id, null));
   });
   if (accepted.provider_job_id === there.id) return;
-  // Two workers created it at the same moment, or it was ended meanwhile: this one is one too many.
+  // Two workers created the job at the same moment, or it has ended meanwhile: this one is surplus.
   const surplus = { fine_tuning_job_id: row.id, provider_job_id: there.id };
-  logger.warn(surplus, 'a fine-tuning job that nobody waits for is cancelled at its provider');
+  logger.warn(surplus, 'cancelling a surplus fine-tuning job at its provider');
   await provider.controlJob(there.id, 'cancel').catch((error: unknown) => {
-    logger.error({ ...surplus, err: error }, 'a fine-tuning job that nobody waits for was not cancelled');
+    logger.error({ ...surplus, err: error }, 'a surplus fine-tuning job could not be cancelled at its provider');
   });
 }
 
 const metadataPairsMax = 16;
 
-/** What the provider gets: the request as it was made, its own file ids, and a tag to find the job again. */
+/** The request for the provider: what the user sent, the provider's own file ids, and a tag to find the job again. */
 function toRequest(row: FineTuningJobRow): object {
   const { metadata } = row;
-  // How the job is named here is not for the provider.
+  // These two are only for us.
   const { sent_model: _sent, virtual_key: _slug, ...request } = row.request;
   const tagged = Object.keys(metadata ?? {}).length < metadataPairsMax ? { ...metadata, [jobTag]: row.id } : metadata;
   return {
@@ -148,21 +148,21 @@ function toRequest(row: FineTuningJobRow): object {
   };
 }
 
-/** The job once more, after a wait that grows; nothing when the claim was lost. */
-async function tryAgain(deps: StartDeps, job: ClaimedJob<StartPayload>, toldMs: number): Promise<void> {
+/** Enqueues the job again after a wait that grows. Does nothing when the claim was lost. */
+async function tryAgain(deps: StartDeps, job: ClaimedJob<StartPayload>, retryAfterMs: number): Promise<void> {
   const { job_id, attempt } = job.payload;
   const { waitMs } = deps.nextWaitMs(2_000 * 2 ** Math.min(attempt, 10), false);
   await deps.db.transaction().execute(async (tx) => {
     if (!(await deps.queue.complete(tx, startQueue, job))) return;
-    const startAfter = await dueAfter(tx, Math.max(waitMs, toldMs));
+    const startAfter = await dueAfter(tx, Math.max(waitMs, retryAfterMs));
     await deps.queue.enqueue(tx, startQueue, { job_id, attempt: attempt + 1 }, { startAfter });
   });
 }
 
-// A provider that asks for more is asked again after a day: a mistaken Retry-After must not be the end of a job.
+// The longest wait, so that a wrong Retry-After of a provider cannot stall a job for ever.
 const waitMsMax = 86_400_000;
 
-/** So many milliseconds from now, a day at most, by the database's clock, by which the queue looks for what is due. */
+/** The time `waitMs` from now, at most a day, by the database's clock, which the queue uses as well. */
 export async function dueAfter(tx: Kysely<Database>, waitMs: number): Promise<Date> {
   const { rows } = await sql<{ at: Date }>`
     select clock_timestamp() + ${Math.ceil(Math.min(waitMs, waitMsMax))}::float8 * interval '1 millisecond' as at`.execute(
@@ -174,8 +174,8 @@ export async function dueAfter(tx: Kysely<Database>, waitMs: number): Promise<Da
 }
 
 /**
- * Decides commands on the job as it is now and appends what they make; `onChange` runs in the same transaction when there
- * is anything. Ends the life of the job's credential with the job.
+ * Runs commands on the current state of the job and appends the resulting events. `onChange` runs in the same transaction
+ * after each command that changed something. Releases the job's credential when the job ends.
  */
 export async function record(
   deps: Pick<TuningWork, 'eventLog' | 'releaseTarget'>,
@@ -198,7 +198,7 @@ export async function record(
   });
 }
 
-/** An event of our own. `occasion` tells it from the job's others: a repeat has the same id. */
+/** Creates an event of our own. Its id is derived from `occasion`, so that a repeat has the same id. */
 export function noteOf(jobId: string, occasion: string, message: string): RecordedFineTuningEvent {
   return {
     id: recordIdOf('ftevent-', jobId, `sluice:${occasion}`),

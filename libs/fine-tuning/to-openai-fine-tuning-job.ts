@@ -32,14 +32,14 @@ export function toOpenAiFineTuningJob(job: FineTuningJobRow) {
   };
 }
 
-/** A model of the provider as it is called here; without a virtual key the caller's own key has to come with each call. */
+/** The name by which calls reach a model of the provider. Without a virtual key, each call must bring the caller's own key. */
 function nameHere({ request }: FineTuningJobRow, model: string): string {
   return request.virtual_key === undefined ? model : `@${request.virtual_key}/${model}`;
 }
 
 export type OpenAiFineTuningJob = ReturnType<typeof toOpenAiFineTuningJob>;
 
-/** Providers name the model in the text of an event; it gets the name that it has here, which is what people copy. */
+/** Providers name the model in event texts. It is replaced by its name here, because people copy it. */
 export function toOpenAiFineTuningEvent(job: FineTuningJobRow, event: RecordedFineTuningEvent) {
   const { id, created_at, level, type, data } = event;
   const { fine_tuned_model: model } = job;

@@ -9,17 +9,17 @@ import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { FineTuningControl } from './fine-tuning-job.ts';
 import { readProviderJob, type ProviderJob } from './read-provider-job.ts';
 
-/** A file on its way to the provider. `open` gives exactly `sizeBytes` bytes. */
+/** A file to upload to the provider. `open` yields exactly `sizeBytes` bytes. */
 export type FileToUpload = { filename: string; sizeBytes: number; open: () => Promise<Readable> };
 
 /**
- * The files and fine-tuning API of one target, one call each and no retries. Every method throws GatewayError; of an
- * answer with an error status the kind says what it means: `invalid_request` and its like are refusals, see `isPassing`.
+ * The files and fine-tuning API of one target. Each method makes one call without retries, and throws GatewayError. The kind
+ * of an error status tells refusals (`invalid_request` and others) from errors worth a retry, see `isRetryable`.
  */
 export type TuningProvider = {
   /** Resolves with the provider's id of the file. */
   uploadFile: (file: FileToUpload) => Promise<string>;
-  /** A fine-tune file of that name that was uploaded since; the id or null, also where a provider lists no files. */
+  /** The id of a fine-tune file with this name uploaded after `since`, or null. Also null if the provider lists no files. */
   findFile: (filename: string, since: Date) => Promise<string | null>;
   createJob: (body: object, idempotencyKey: string) => Promise<ProviderJob>;
   findJob: (isOurs: (job: ProviderJob) => boolean, since: Date) => Promise<ProviderJob | null>;
@@ -27,27 +27,27 @@ export type TuningProvider = {
   controlJob: (id: string, control: FineTuningControl) => Promise<void>;
   /** Pages of raw records, newest first. */
   pagesOf: (id: string, list: 'events' | 'checkpoints') => AsyncGenerator<unknown[]>;
-  /** The content of a result file, 16 MiB at most. */
+  /** The content of a result file, at most 16 MiB. */
   readFile: (id: string) => Promise<Buffer>;
 };
 
 const pageSize = 100;
-/** Past it a list is not walked on: 100,000 records. */
+/** A list is read up to this many pages: 100,000 records. */
 const pagesMax = 1_000;
 const resultBytesMax = 16_777_216;
-/** Clocks differ: what was made a day before is still looked at. */
+/** Clocks differ, so records up to a day older than `since` are searched as well. */
 const slackSeconds = 86_400;
-/** A list or a job is there at once or not at all. */
+/** Lists and jobs are answered quickly or not at all. */
 const callTimeouts = { connectMs: 10_000, headersMs: 60_000, idleMs: 30_000, totalMs: 120_000 };
 
-/** The metadata key by which a job of ours is found again at its provider. */
+/** The metadata key that identifies our job at its provider. */
 export const jobTag = 'sluice_job_id';
 
-/** Whether the same call may go well later: unreachable, overloaded, told to wait; not what the provider refused. */
-export function isPassing(error: GatewayError): boolean {
-  return passingKinds.has(error.kind);
+/** Whether the same call may succeed later: the provider was unreachable, overloaded or rate-limited, but did not refuse. */
+export function isRetryable(error: GatewayError): boolean {
+  return retryableKinds.has(error.kind);
 }
-const passingKinds: ReadonlySet<ErrorKind> = new Set([
+const retryableKinds: ReadonlySet<ErrorKind> = new Set([
   'provider_failed',
   'provider_timeout',
   'rate_limited',
@@ -108,7 +108,7 @@ export function connectTuningProvider(
     }
   }
 
-  /** Walks a list of which the newest come first, until one is found or they become too old. */
+  /** Reads a list, newest first, until an item is found or the items become too old. */
   const findNewer = async <Item>(
     path: string,
     since: Date,
@@ -132,7 +132,7 @@ export function connectTuningProvider(
       const source = await file.open();
       try {
         const { headers, body } = multipart(file, source);
-        // As long as any call may take: a file is large.
+        // With the default timeouts instead of `callTimeouts`, because files are large.
         const request = { method: 'POST' as const, path: '/files', headers, body, timeouts: {} };
         const { id } = ((await json(request)) ?? {}) as { id?: unknown };
         if (typeof id !== 'string' || id === '') throw unreadable(request, 'that is no file');
@@ -176,7 +176,7 @@ export function connectTuningProvider(
   };
 }
 
-/** Purpose first, then the file, with its length known beforehand: a source that ends early ends the request as failed. */
+/** Purpose first, then the file. The length is known beforehand, so a source that ends early makes the request fail. */
 function multipart(file: FileToUpload, source: Readable): { headers: string[]; body: Readable } {
   const boundary = `sluice-${randomBytes(16).toString('hex')}`;
   const head = Buffer.from(
@@ -200,10 +200,10 @@ function multipart(file: FileToUpload, source: Readable): { headers: string[]; b
 function refusalOf({ status, headers, error }: PlainAnswer, now: number): GatewayError {
   const { message, code, type, param } = error?.error ?? { message: '', code: null, type: null, param: null };
   const name = code ?? type ?? 'provider_error';
-  const told = readRetryAfter(headers as Record<string, string>, now);
+  const retryAfterMs = readRetryAfter(headers as Record<string, string>, now);
   return new GatewayError(kindOf(status, isHopeless(code) || isHopeless(type)), name, message, {
     param,
-    ...(told === null ? {} : { retryAfterMs: told }),
+    ...(retryAfterMs === null ? {} : { retryAfterMs }),
   });
 }
 

@@ -13,9 +13,9 @@ import type { BatchFileValidator } from '#libs/validation/batch-file-validator.t
 import type { Platform } from '../../platform/compose.ts';
 import type { WorkerConfig } from '../config.ts';
 
-// Input files that are checked, and batches whose result files are written. Those of millions of lines take minutes; small
-// ones have places of their own, and mostly wait for the database: several share the statements that claim and complete
-// their jobs.
+// How many input files are validated, and how many batches are finalised, at once. Those with millions of lines take
+// minutes, so small ones have slots of their own. Small ones mostly wait for the database, so several of them share the
+// statements that claim and complete their jobs.
 const lanes = [
   { concurrency: 2, priorities: { maxPriority: smallBatchPriority - 1 } },
   { concurrency: 3, claimedAtOnce: 4, priorities: { minPriority: smallBatchPriority } },
@@ -28,19 +28,19 @@ type Deps = {
   watch: BatchWatch;
   inputBlob: (batch: BatchRow) => Promise<string>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
-  /** A batch has chunks that may be released. */
+  /** Called when a batch has chunks to enqueue. */
   onValidated: () => void;
   logger: Logger;
 };
 
 export type BatchFileJobs = {
-  /** Ends a batch that takes no more results; of any other, does nothing. */
+  /** Writes the files of a `finalizing` batch and ends it. Does nothing with a batch in any other status. */
   finalise(batch: BatchRow, signal: AbortSignal): Promise<void>;
-  /** Begins to work on the queues; `stopping` ends what is under way. */
+  /** Starts to work on the queues. `stopping` aborts what is running. */
   work(stopping: AbortSignal): Promise<void>;
 };
 
-/** The jobs that read a batch's input file and write its result files. */
+/** The jobs that validate a batch's input file and write its output and error files. */
 export function createBatchFileJobs(deps: Deps): BatchFileJobs {
   const { config, validator, watch, inputBlob, releaseTarget, logger } = deps;
   const { db, eventLog, queue, blobs, files } = deps.platform;

@@ -7,11 +7,11 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { Platform } from '../../platform/compose.ts';
 import type { WorkerConfig } from '../config.ts';
 
-// A job waits for its provider most of the time; a few at once keep hundreds of jobs going.
+// A job waits for its provider most of the time, so a few at once are enough for hundreds of jobs.
 const startsAtOnce = 2;
-const looksAtOnce = 4;
+const pollsAtOnce = 4;
 
-/** Takes the jobs of both fine-tuning queues. */
+/** Works on both fine-tuning queues. */
 export async function workOnFineTuning({
   config,
   platform,
@@ -56,7 +56,7 @@ export async function workOnFineTuning({
       AbortSignal.any([job.signal, stopping]),
     ),
   );
-  await queue.work(followQueue, { concurrency: looksAtOnce, retryOutages: true }, (job) =>
+  await queue.work(followQueue, { concurrency: pollsAtOnce, retryOutages: true }, (job) =>
     followJob(
       {
         ...work,

@@ -4,14 +4,14 @@ import type { QueueDefinition } from '#libs/queue/job-queue.ts';
 // A schedule sends no payload.
 const Nothing = z.unknown().transform((): object => ({}));
 
-/** What has to be done now and then by one worker, whichever it is: pg-boss sends one job a minute. */
+/** Tasks that one of the workers does from time to time. pg-boss sends one job a minute. */
 export const maintenanceQueue: QueueDefinition<object> = {
   name: 'maintenance',
   payload: Nothing,
   options: {
     retryLimit: 0,
     expireInSeconds: 3_600,
-    // Without it, the job of a killed worker would keep the next one out (`exclusive`) until it expires.
+    // Without it, the job of a killed worker would block the next one (`exclusive`) until it expires.
     heartbeatSeconds: 10,
     deleteAfterSeconds: 3_600,
     retentionSeconds: 600,
@@ -22,8 +22,8 @@ export const maintenanceQueue: QueueDefinition<object> = {
 export type MaintenanceTask = { name: string; everyMs: number; run: () => Promise<unknown> };
 
 /**
- * Runs the tasks that are due, and begins none once the signal has aborted. Their times are kept in this process only:
- * a task that runs once too often is harmless, and one process that starts anew runs all of them.
+ * Runs the tasks that are due, and starts none once the signal has aborted. Their times are only kept in this process: it
+ * does no harm to run a task too often, and a restarted process runs all of them.
  */
 export function createMaintenance(
   tasks: readonly MaintenanceTask[],

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 import { listRecordedEvents } from '#libs/fine-tuning/fine-tuning-records.ts';
 import { followJob } from '#libs/fine-tuning/follow-job.ts';
-import { firstLook } from '#libs/fine-tuning/fine-tuning-queues.ts';
+import { firstPoll } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { readProviderJob } from '#libs/fine-tuning/read-provider-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
 import { connectTuningProvider, type TuningProvider } from '#libs/fine-tuning/tuning-provider.ts';
@@ -108,7 +108,7 @@ test('a job with more events than one look holds is recorded whole, in order and
     },
   );
   const deps = { ...work, blobs, recordFile: async () => {} };
-  const look = () => followJob(deps, { ...claim, payload: firstLook(id, null) }, signal);
+  const look = () => followJob(deps, { ...claim, payload: firstPoll(id, null) }, signal);
   await look();
   // Not all of them could be held, so it is not yet said to be over.
   expect((await rig.job(id))['status']).toBe('validating_files');

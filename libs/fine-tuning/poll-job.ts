@@ -10,26 +10,27 @@ import type { TuningProvider } from './tuning-provider.ts';
 
 type Deps = { db: Kysely<Database>; logger: Logger };
 
-/** What is new at the provider. `view` is null where not all events before it could be read: they come first. */
-export type Look = {
+/** What is new at the provider. `view` is null if not all events before it could be read, because those come first. */
+export type Poll = {
   view: FineTuningView | null;
   events: RecordedFineTuningEvent[];
   checkpoints: RecordedCheckpoint[];
 };
 
-/** Records that one look holds; there may be more, and they are left to the next one. */
+/** The most records that one poll keeps. The next poll finds the rest. */
 const recordsMax = 5_000;
 const recordCharsMax = 8_388_608;
+
 /**
- * Looks at a job at its provider. The state first: when it is the last one, the lists that are read after it are whole.
- * Throws GatewayError, `not_found` when the provider has no such job.
+ * Reads a job at its provider. The state is read first: if it is terminal, the lists read after it are complete. Throws
+ * GatewayError, `not_found` when the provider has no such job.
  */
-export async function lookAt(
+export async function pollJob(
   deps: Deps,
   row: FineTuningJobRow,
   providerJobId: string,
   provider: TuningProvider,
-): Promise<Look> {
+): Promise<Poll> {
   const view = toView(await provider.retrieveJob(providerJobId), row.status);
   const toOurs = createIdTranslation(row);
   const events = await collectNew(deps, row.id, 'event', provider.pagesOf(providerJobId, 'events'), (item) =>
@@ -52,9 +53,9 @@ export async function lookAt(
 }
 
 /**
- * The records that the log lacks, oldest first. Pages come newest first and are read until one has nothing new: what was
- * appended before was appended oldest first, so nothing older is missing. Of more than are held the newest are let go
- * (`whole` is false), and found again by the next look.
+ * The records that are not in the log yet, oldest first. Pages come newest first and are read until one has nothing new:
+ * records are appended oldest first, so nothing older can be missing. If there are too many, the newest are dropped
+ * (`whole` is false) and found again by the next poll.
  */
 async function collectNew<Item extends { id: string; created_at: number }>(
   { db, logger }: Deps,
@@ -90,15 +91,15 @@ async function collectNew<Item extends { id: string; created_at: number }>(
       }
     }
   } catch (error) {
-    // A server of the dialect may keep no such list; its jobs are followed all the same.
+    // Some OpenAI-compatible servers have no such list. Their jobs are followed without it.
     if (!(error instanceof GatewayError) || error.kind !== 'not_found') throw error;
-    logger.debug({ fine_tuning_job_id: jobId, kind }, 'the provider keeps no such list');
+    logger.debug({ fine_tuning_job_id: jobId, kind }, 'the provider has no such list');
   }
   const items = [...found.values()].map(({ item }) => item).toReversed();
   return { items: items.toSorted((a, b) => a.created_at - b.created_at), whole };
 }
 
-/** Our ids in the place of the provider's, in texts that people read. */
+/** Replaces the provider's ids by ours in texts for users. */
 function createIdTranslation(row: FineTuningJobRow): (text: string) => string {
   const pairs = [
     [row.provider_job_id, row.id],
