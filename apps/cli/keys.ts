@@ -4,6 +4,7 @@ import { checkMasterKeys, parseMasterKeys, type MasterKeys } from '#libs/access/
 import { rewrapSecrets, type RewrapReport } from '#libs/access/rewrap-secrets.ts';
 import { createSecrets } from '#libs/access/secrets.ts';
 import { createDatabase } from '#libs/database/pool.ts';
+import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
@@ -51,9 +52,10 @@ export async function makeAdminKey(
   { connectionString, workspace, name }: { connectionString: string; workspace: string | null; name: string },
   logger: Logger,
 ): Promise<{ id: string; workspaceId: string; key: Secret }> {
-  return await withMigratedPool({ connectionString, applicationName: 'sluice-keys' }, logger, (pool) => {
+  return await withMigratedPool({ connectionString, applicationName: 'sluice-keys' }, logger, async (pool) => {
     const db = createDatabase(pool);
+    await raiseEpochAfterRestore(db); // it may be what runs first after a restore
     const metadata = { actor: { type: 'system' as const, id: 'cli' } };
-    return createAdminKey({ db, eventLog: createEventLog(db) }, { workspace, name, metadata });
+    return await createAdminKey({ db, eventLog: createEventLog(db) }, { workspace, name, metadata });
   });
 }

@@ -8,6 +8,7 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createDatabaseWait } from '#libs/database/wait-for-database.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import { createFiles, type Files } from '#libs/files/files.ts';
 import { createAnswerThreads } from '#libs/calls/upstream/answer-threads.ts';
@@ -194,6 +195,7 @@ export async function createPlatform(
         name: 'migrations',
         start: async (signal) => void (await migrate({ connectionString, logger, signal })),
       }),
+      wait.outlasting({ name: 'epoch of the event log', start: () => startEpoch(db, logger) }),
       wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
@@ -209,6 +211,13 @@ export async function createPlatform(
     queuePart: wait.outlasting(queue),
     outlastingOutages: wait.outlasting,
   };
+}
+
+/** A log that was restored into another cluster goes on in a new epoch. */
+async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
+  const epoch = await raiseEpochAfterRestore(db);
+  if (epoch !== null)
+    logger.warn({ epoch }, 'the database was restored into another cluster: the event log has a new epoch');
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { ColumnType, GeneratedAlways, JSONColumnType } from 'kysely';
+import type { ColumnType, Generated, GeneratedAlways, JSONColumnType } from 'kysely';
 
 /** A jsonb column: read as the parsed value, written as JSON text (Postgres arrays and JSON arrays would be mixed up). */
 type Json<Value extends object | null> = JSONColumnType<Value, string | (Value extends null ? null : never), string>;
@@ -7,6 +7,8 @@ type NullableJson<Value extends object> = ColumnType<Value | null, string | null
 export type EventTable = {
   position: GeneratedAlways<number>;
   transaction_id: GeneratedAlways<string>;
+  /** See libs/event-log/epoch.ts. */
+  epoch: Generated<number>;
   event_id: string;
   workspace_id: string;
   stream_id: string;
@@ -361,7 +363,8 @@ export type ProviderCircuitTable = {
 /** The tables of `migrations/`, as Kysely sees them. */
 export type Database = {
   event: EventTable;
-  subscription_checkpoint: { name: string; transaction_id: string; position: number };
+  event_epoch: { epoch: number; raised_at: Date };
+  subscription_checkpoint: { name: string; epoch: Generated<number>; transaction_id: string; position: number };
   command_result: CommandResultTable;
   installation: { name: string; value: string };
   workspace: WorkspaceTable;

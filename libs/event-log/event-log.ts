@@ -4,6 +4,7 @@ import { hasHung, isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { canonicalForm } from './canonical-form.ts';
+import { currentEpoch } from './epoch.ts';
 import type { EventMetadata, NewEvent, RecordedEvent } from './event.ts';
 import { foldEvent, rowValues, type InlineModel, type StreamRow } from './inline-model.ts';
 import { currentVersion } from './upcast.ts';
@@ -157,9 +158,9 @@ async function write<Row extends StreamRow, Event extends NewEvent>(
     with appended as (
       insert into event
         (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at,
-         canonical, sha256)
+         canonical, sha256, epoch)
       select event_id, ${first.workspaceId}, ${first.streamId}, stream_version, type, schema_version,
-        entry -> 'data', entry -> 'metadata', ${first.recordedAt}, canonical, sha256(convert_to(canonical, 'UTF8'))
+        entry -> 'data', entry -> 'metadata', ${first.recordedAt}, canonical, sha256(convert_to(canonical, 'UTF8')), ${currentEpoch}
       from unnest(
         ${events.map((event) => event.eventId)}::uuid[],
         ${events.map((event) => event.streamVersion)}::int[],

@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg';
 import { foldEvent, nounsOf, type AnyInlineModel, type StreamRow } from './inline-model.ts';
-import { toEvent, type PositionedEvent } from './read-events.ts';
+import { eventColumnNames, toEvent, type PositionedEvent } from './read-events.ts';
 import { upcast } from './upcast.ts';
 
 export type FoldedRow = StreamRow & Record<string, unknown>;
@@ -69,8 +69,7 @@ async function* eventsByStream(
   let after: [string, number] = ['', 0];
   for (;;) {
     const { rows } = await client.query(
-      `select position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version, data,
-         recorded_at from event where (stream_id, stream_version) > ($1, $2)
+      `select ${eventColumnNames} from event where (stream_id, stream_version) > ($1, $2)
        order by stream_id, stream_version limit $3`,
       [...after, pageSize],
     );

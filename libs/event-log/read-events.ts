@@ -1,13 +1,19 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
-import type { RecordedEvent } from './event.ts';
+import { currentEpoch } from './epoch.ts';
+import type { EventMetadata, RecordedEvent } from './event.ts';
 
-/** A place in the log as subscribers see it; `0, 0` is before the first event. */
-export type Checkpoint = { transactionId: string; position: number };
+/** A place in the log as subscribers see it. */
+export type Checkpoint = { epoch: number; transactionId: string; position: number };
 
-export type PositionedEvent = RecordedEvent & Checkpoint;
+/** Before the first event. */
+export const logStart: Checkpoint = { epoch: 0, transactionId: '0', position: 0 };
+
+/** An event as it is stored, in the schema version that it was written in. */
+export type PositionedEvent = RecordedEvent & Checkpoint & { metadata: EventMetadata };
 
 type EventRow = {
+  epoch: number;
   position: number;
   transaction_id: string;
   event_id: string;
@@ -17,24 +23,45 @@ type EventRow = {
   type: string;
   schema_version: number;
   data: object;
+  metadata: EventMetadata;
   recorded_at: Date;
 };
 
-const columns = sql.raw(
-  'position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version, data, recorded_at',
-);
+/** The columns that `toEvent` takes. */
+export const eventColumnNames =
+  'epoch, position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version, data, ' +
+  'metadata, recorded_at';
+const eventColumns = sql.raw(eventColumnNames);
+
+/** What is committed and can get no earlier neighbour any more: transactions older than every running one. */
+const isClosed = sql`(epoch < ${currentEpoch} or transaction_id < pg_snapshot_xmin(pg_current_snapshot()))`;
+
+const isAfter = ({ epoch, transactionId, position }: Checkpoint) =>
+  sql`(epoch, transaction_id, position) > (${epoch}::int, ${transactionId}::xid8, ${position}::bigint)`;
 
 /**
  * The next events after a checkpoint that can never change any more: only transactions older than every running one
- * are read, in (transaction id, position) order, so that one which commits late is never skipped. At most `limit`.
+ * are read, in (epoch, transaction id, position) order, so that one which commits late is never skipped. At most `limit`,
+ * and no further event once they have `bytesMax`.
  */
-export async function readClosed(db: Kysely<Database>, after: Checkpoint, limit: number): Promise<PositionedEvent[]> {
+export async function readClosed(
+  db: Kysely<Database>,
+  after: Checkpoint,
+  limit: number,
+  bytesMax: number = Number.MAX_SAFE_INTEGER,
+): Promise<PositionedEvent[]> {
   const { rows } = await sql<EventRow>`
-    select ${columns} from event
-    where transaction_id < pg_snapshot_xmin(pg_current_snapshot())
-      and (transaction_id, position) > (${after.transactionId}::xid8, ${after.position}::bigint)
-    order by transaction_id, position
-    limit ${limit}`.execute(db);
+    select ${eventColumns} from (
+      select ${eventColumns},
+        sum(coalesce(octet_length(canonical), pg_column_size(data))) over (
+          order by epoch, transaction_id, position rows between unbounded preceding and 1 preceding
+        ) as bytes_before
+      from event where ${isClosed} and ${isAfter(after)}
+      order by epoch, transaction_id, position
+      limit ${limit}
+    ) as page
+    where coalesce(bytes_before, 0) < ${bytesMax}
+    order by epoch, transaction_id, position`.execute(db);
   return rows.map(toEvent);
 }
 
@@ -46,7 +73,7 @@ export async function readStream(
   limit = 1_000,
 ): Promise<PositionedEvent[]> {
   const { rows } = await sql<EventRow>`
-    select ${columns} from event where stream_id = ${streamId} and stream_version > ${after}
+    select ${eventColumns} from event where stream_id = ${streamId} and stream_version > ${after}
     order by stream_version limit ${limit}`.execute(db);
   return rows.map(toEvent);
 }
@@ -58,20 +85,23 @@ export async function readStream(
 export async function closedLagSeconds(db: Kysely<Database>): Promise<number> {
   const { rows } = await sql<{ lag: number | null }>`
     select extract(epoch from clock_timestamp() - min(recorded_at))::float8 as lag from event
-    where transaction_id >= pg_snapshot_xmin(pg_current_snapshot())`.execute(db);
+    where epoch = ${currentEpoch} and transaction_id >= pg_snapshot_xmin(pg_current_snapshot())`.execute(db);
   return Math.max(0, rows[0]?.lag ?? 0);
 }
 
+/** A row of `eventColumns` as an event. */
 export function toEvent(row: EventRow): PositionedEvent {
   return {
     type: row.type,
     data: row.data,
+    metadata: row.metadata,
     eventId: row.event_id,
     workspaceId: row.workspace_id,
     streamId: row.stream_id,
     streamVersion: row.stream_version,
     schemaVersion: row.schema_version,
     recordedAt: row.recorded_at,
+    epoch: row.epoch,
     transactionId: row.transaction_id,
     position: row.position,
   };

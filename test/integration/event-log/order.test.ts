@@ -2,14 +2,19 @@ import { sql } from 'kysely';
 import { describe, expect, test, vi } from 'vitest';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
-import { closedLagSeconds, readClosed, type PositionedEvent } from '#libs/event-log/read-events.ts';
+import {
+  closedLagSeconds,
+  logStart,
+  readClosed,
+  type Checkpoint,
+  type PositionedEvent,
+} from '#libs/event-log/read-events.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { chunkRedelivered, commandOn, createBatches } from './streams.ts';
 
 // 8 writers, the subscriber and the test itself.
 const database = useTestDatabase({ max: 12, lockTimeoutMs: 30_000, connectionTimeoutMs: 30_000 });
-const start = { transactionId: '0', position: 0 };
 
 /** A generator of numbers below `below`, the same in every run. */
 function seededRandom(seed: number): (below: number) => number {
@@ -23,14 +28,14 @@ function seededRandom(seed: number): (below: number) => number {
 /** Reads the closed log in small pages until `isEnough`, as a subscriber would, beside everything else that runs. */
 async function subscribe(limit: number, isEnough: (events: readonly PositionedEvent[]) => boolean) {
   const events: PositionedEvent[] = [];
-  let checkpoint = start;
+  let checkpoint = logStart;
   const deadline = Date.now() + 40_000;
   while (!isEnough(events)) {
     if (Date.now() > deadline) throw new Error(`the subscriber got ${events.length} events and no more`);
     const page = await readClosed(database.db, checkpoint, limit);
     events.push(...page);
     const last = page.at(-1);
-    if (last) checkpoint = { transactionId: last.transactionId, position: last.position };
+    if (last) checkpoint = last;
     else await sleep(2);
   }
   return events;
@@ -113,13 +118,13 @@ describe('a transaction that commits late', () => {
       },
       { timeout: 20_000 },
     );
-    const { rows } = await sql<{ transactionId: string; position: number }>`
-      select transaction_id as "transactionId", position from event order by transaction_id desc, position desc limit 1
+    const { rows } = await sql<Checkpoint>`
+      select epoch, transaction_id as "transactionId", position from event order by transaction_id desc, position desc limit 1
     `.execute(database.db);
-    return rows[0] ?? start;
+    return rows[0] ?? logStart;
   }
 
-  async function readNext(after: typeof start, count: number): Promise<PositionedEvent[]> {
+  async function readNext(after: Checkpoint, count: number): Promise<PositionedEvent[]> {
     return await vi.waitFor(
       async () => {
         const events = await readClosed(database.db, after, 100);
@@ -171,8 +176,7 @@ describe('a transaction that commits late', () => {
     // In pages of one, by the checkpoint of the page before, the same.
     const [first] = await readClosed(database.db, after, 1);
     expect(first?.streamId).toBe('old_high');
-    const checkpoint = { transactionId: first?.transactionId ?? '', position: first?.position ?? 0 };
-    expect(idsOf(await readClosed(database.db, checkpoint, 1))).toEqual(['young_low']);
+    expect(idsOf(await readClosed(database.db, first ?? logStart, 1))).toEqual(['young_low']);
   });
 
   test('and is rolled back holds nothing up and leaves nothing behind', async () => {

@@ -4,7 +4,7 @@ import { decideBatch, isTerminal, type BatchCommand, type BatchOutcome } from '#
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
-import { readClosed } from '#libs/event-log/read-events.ts';
+import { logStart, readClosed } from '#libs/event-log/read-events.ts';
 import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { eventually } from '#test/eventually.ts';
@@ -195,7 +195,7 @@ describe('the check', () => {
       );
       // Other databases of the server have transactions too, which end.
       await eventually(
-        () => readClosed(database.db, { transactionId: '0', position: 0 }, 10_000),
+        () => readClosed(database.db, logStart, 10_000),
         (events) => events.some(({ streamId }) => streamId === 'batch_during'),
         { timeoutMs: 10_000 },
       );
