@@ -187,7 +187,7 @@ const notStartedYet = (): GatewayError =>
   new GatewayError(
     'unavailable',
     'starting',
-    'This process is starting; try again. /health/ready says what it waits for.',
+    'This process is starting. Try again shortly; /health/ready says what it waits for.',
     {
       retryAfterMs: 1_000,
     },

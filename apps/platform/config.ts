@@ -15,7 +15,7 @@ export const platformFields = {
   /** `file:` and a folder that all api and worker processes share. */
   SLUICE_BLOBS: z
     .string()
-    .regex(/^file:/, 'must be file: and a folder, such as file:/var/lib/sluice/blobs')
+    .regex(/^file:/, 'must be file: and a folder, like file:/var/lib/sluice/blobs')
     .optional(),
   /** 32 bytes, base64 or hex; while it is replaced, the new one and the old one. Losing it loses provider secrets. */
   SLUICE_MASTER_KEY: z.string({ error: 'is required: 32 random bytes as base64 or hex (openssl rand -base64 32)' }),

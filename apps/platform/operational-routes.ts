@@ -3,20 +3,20 @@ import type { HttpMetrics } from '#libs/http/metrics.ts';
 import type { OpenApiDocument } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 
-/** Each check by name with `ok` or what is wrong. Only those in `required` decide; the others are for people. */
+/** Each check by name, with `ok` or what is wrong. Only the required ones decide; the others inform people. */
 export type Readiness = { required: Record<string, string>; informative: Record<string, string> };
 
 type Deps = {
   checkReadiness: () => Promise<Readiness>;
-  /** Absent where they have a port of their own: /metrics is unknown then, and readiness tells its status alone. */
+  /** Absent if metrics have a port of their own. Then /metrics is 404 here, and readiness has no details. */
   metrics: Pick<HttpMetrics, 'renderMetrics'> | undefined;
-  /** Called at the first request: the document is made from the table that these routes are part of. */
+  /** Called at the first request, because the document is made from the route table that includes these routes. */
   openApi: () => OpenApiDocument;
 };
 
 const common = { method: 'GET', tag: 'Operations', scope: 'public' } as const;
 
-/** `GET /`, `/health`, `/health/live`, `/health/ready`, `/openapi.json`, and `/metrics` where they are given; none needs a key. */
+/** `GET /`, `/health`, `/health/live`, `/health/ready`, `/openapi.json`, and `/metrics` if given. None needs a key. */
 export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): Route[] {
   let document: OpenApiDocument | undefined;
   const documented = (): OpenApiDocument => (document ??= openApi());
@@ -26,9 +26,9 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       ...common,
       path: '/',
       operationId: 'getRoot',
-      summary: 'Tells what this is and where to go on',
+      summary: 'Name and entry points of this server',
       responses: {
-        200: { description: 'Name, version of the interface, and paths.', contentType: 'application/json' },
+        200: { description: 'Name, interface version and paths.', contentType: 'application/json' },
       },
       handler: (_request, response) => {
         const { title: name, version } = documented().info;
@@ -38,20 +38,20 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
     },
     ...[
       { path: '/health/live', operationId: 'getLiveness' },
-      // Where load balancers and other gateways' clients look unless they are told otherwise.
+      // The default of many load balancers and of clients of other gateways.
       { path: '/health', operationId: 'getHealth' },
     ].map((place): Route => ({
       ...common,
       ...place,
-      summary: 'Tells that the process answers',
-      responses: { 200: { description: 'The process answers.', contentType: 'application/json' } },
+      summary: 'Check that the process is alive',
+      responses: { 200: { description: 'The process is alive.', contentType: 'application/json' } },
       handler: (_request, response) => void response.json({ status: 'ok' }),
     })),
     {
       ...common,
       path: '/health/ready',
       operationId: 'getReadiness',
-      summary: 'Tells whether the process can serve requests',
+      summary: 'Check whether the process can serve requests',
       responses: { 200: { description: 'Ready, with the state of each part.', contentType: 'application/json' } },
       handler: async (_request, response) => {
         const { required, informative } = await checkReadiness();
@@ -68,7 +68,7 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
       ...common,
       path: '/openapi.json',
       operationId: 'getOpenApiDocument',
-      summary: 'This document',
+      summary: 'The OpenAPI document of this API',
       responses: { 200: { description: 'OpenAPI 3.1.', contentType: 'application/json' } },
       handler: (_request, response) => {
         documentText ??= JSON.stringify(documented());

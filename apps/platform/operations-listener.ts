@@ -9,15 +9,15 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { operationalRoutes, type Readiness } from './operational-routes.ts';
 
 /**
- * Health and metrics on a port of their own, where one is given; nothing else is served there. As the first part of a
- * process it lets a probe see one that waits for its database alive, and one that drains to its end.
+ * Serves health and metrics, and nothing else, on a separate port if one is given. It is the first part of a process to
+ * start and the last to stop, so that a liveness probe passes while the process waits for its database or drains.
  */
 export function createOperationsListener(deps: {
   title: string;
   metrics: HttpMetrics;
   checkReadiness: () => Promise<Readiness>;
   logger: Logger;
-  /** 0 picks a free one; undefined serves nothing. */
+  /** 0 picks a free port; undefined serves nothing. */
   port: number | undefined;
   host: string;
 }): Part {
@@ -30,7 +30,7 @@ export function createOperationsListener(deps: {
   const app = createHttpApp({
     routes,
     authenticate: () => {
-      throw new GatewayError('forbidden', null, 'This port serves no calls.');
+      throw new GatewayError('forbidden', null, 'This port serves only health and metrics.');
     },
     logger,
   });

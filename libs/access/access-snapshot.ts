@@ -168,7 +168,7 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
       throw new GatewayError(
         'unavailable',
         'access_unavailable',
-        'Keys cannot be checked now, because the database does not answer; try again.',
+        'Keys cannot be checked because the database is temporarily unavailable. Try again shortly.',
         { retryAfterMs: 1_000 },
       );
     },

@@ -113,7 +113,7 @@ const keyShownBefore = (id: string): GatewayError =>
   new GatewayError(
     'conflict',
     'idempotency_replay_unavailable',
-    `This request was executed before and made the key ${id}, whose value was shown once and is not stored. If it was ` +
+    `This request was executed before and created the key ${id}, whose value was returned once and is not stored. If it was ` +
       'not received, delete that key and create another one with a new Idempotency-Key.',
   );
 

@@ -80,10 +80,15 @@ export function createAuthenticate<Request extends WithHeaders = WithHeaders>({
     try {
       await snapshot.refresh();
     } catch (error) {
-      throw new GatewayError('unavailable', 'access_unavailable', 'This key cannot be checked now; try again.', {
-        retryAfterMs: 1_000,
-        cause: error,
-      });
+      throw new GatewayError(
+        'unavailable',
+        'access_unavailable',
+        'This key cannot be checked because the database is temporarily unavailable. Try again shortly.',
+        {
+          retryAfterMs: 1_000,
+          cause: error,
+        },
+      );
     }
     const caller = find(token);
     if (caller) {
@@ -115,8 +120,8 @@ const missingKey = (): GatewayError =>
   new GatewayError(
     'unauthenticated',
     'missing_api_key',
-    'You did not provide an API key: send your gateway key in the header x-gateway-api-key, or as ' +
-      'Authorization: Bearer when no provider key has to go there.',
+    'You did not provide an API key. Send your gateway key in the header x-gateway-api-key, or as ' +
+      'Authorization: Bearer if you do not send a provider key there.',
   );
 
 /** An `Authorization` of one word, as a key is, and not that of a scheme alone. */
@@ -127,7 +132,7 @@ const missingScheme = (): GatewayError =>
   new GatewayError(
     'unauthenticated',
     'missing_api_key',
-    'The scheme is missing in the header Authorization: send Authorization: Bearer, a space and the key, or the key ' +
+    'The Authorization header has no scheme. Send "Authorization: Bearer", a space and the key, or the key ' +
       'alone in the header x-gateway-api-key.',
   );
 

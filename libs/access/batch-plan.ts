@@ -82,5 +82,5 @@ const unreadable = (): GatewayError =>
   new GatewayError(
     'invalid_request',
     'config_unreadable',
-    'The config that this batch was created with cannot be read by this version.',
+    'This release cannot read the config that the batch was created with.',
   );

@@ -78,7 +78,7 @@ const needsCredential = (slug: string, param: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     'credential_required',
-    `A change of '${param}' would send the stored credential of '${slug}' to another server: give the 'key' (or the ` +
-      "provider's own secret settings) for it in the same request.",
+    `Changing '${param}' would send the stored credential of '${slug}' to another server. Send the 'key' (or the ` +
+      "provider's own secret settings) in the same request.",
     { param: 'key' },
   );

@@ -91,7 +91,7 @@ const unknownVirtualKey = (slug: string, param: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     unknownVirtualKeyCode,
-    `There is no virtual key '${slug.slice(0, 100)}'. GET /v1/virtual-keys lists those that you can use.`,
+    `There is no virtual key '${slug.slice(0, 100)}'. GET /v1/virtual-keys lists the ones you can use.`,
     { param },
   );
 
@@ -130,8 +130,8 @@ function chooseProvider(name: string, credentials: RequestCredentials, at: Place
     throw new GatewayError(
       'invalid_request',
       'missing_custom_host',
-      `The provider '${provider.id}' has no address of its own, or its settings do not tell it: say where it is in ` +
-        `${at.customHost}, or give the settings that its address is made of.`,
+      `The provider '${provider.id}' has no default address, or the settings that determine it are missing. Give the address in ` +
+        `${at.customHost}, or add those settings.`,
       { param: at.customHost },
     );
   }
@@ -140,7 +140,7 @@ function chooseProvider(name: string, credentials: RequestCredentials, at: Place
     throw new GatewayError(
       'invalid_request',
       'missing_credentials',
-      `The provider '${provider.id}' needs a key: send yours as Authorization: Bearer, with the gateway key in ` +
+      `The provider '${provider.id}' needs a key. Send yours as Authorization: Bearer, with the gateway key in ` +
         'x-gateway-api-key, or use a virtual key.',
       { param: at.key },
     );
@@ -160,7 +160,7 @@ export const missingCredentials = (): GatewayError =>
   new GatewayError(
     'invalid_request',
     'missing_credentials',
-    'Say which provider to call, in one of four ways: a virtual key (header x-gateway-virtual-key, or the model as ' +
+    'The request does not say which provider to call. There are four ways: a virtual key (header x-gateway-virtual-key, or the model as ' +
       '@virtual-key/model); x-gateway-provider with your provider key as Authorization: Bearer and the gateway key in ' +
       'x-gateway-api-key; x-gateway-config; or provider and key together with x-gateway-custom-host.',
     { param: 'x-gateway-virtual-key' },

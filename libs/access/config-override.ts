@@ -32,6 +32,6 @@ const forbidden = (remedy: string, param: string | null): GatewayError =>
   new GatewayError(
     'forbidden',
     'config_override_not_allowed',
-    `The config of this API key is fixed (allow_config_override is false): ${remedy}, or use another key.`,
+    `The config of this API key is fixed (allow_config_override is false). Either ${remedy}, or use another key.`,
     { param },
   );

@@ -29,7 +29,7 @@ export function refuseCredentials(document: Document, param: string): void {
       throw new GatewayError(
         'invalid_request',
         'secret_in_config',
-        `Invalid '${at}': a stored config holds no credentials. Store it in a virtual key (POST /v1/virtual-keys) and name ` +
+        `Invalid '${at}': a stored config must not contain credentials. Store it in a virtual key (POST /v1/virtual-keys) and name ` +
           'that key as virtual_key.',
         { param: at },
       );

@@ -219,7 +219,7 @@ async function freeSlug(
   throw new GatewayError(
     'conflict',
     'slug_taken',
-    `There is a config '${candidates[0] ?? ''}' already: choose another slug, or change that one with PUT.`,
+    `A config '${candidates[0] ?? ''}' already exists. Choose another slug, or update that one with PUT.`,
     { param: 'slug' },
   );
 }

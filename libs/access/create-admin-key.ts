@@ -48,5 +48,9 @@ async function findWorkspace(db: Kysely<Database>, wanted: string | null): Promi
   }
   if (others.length === 0) return first.id;
   const list = [first, ...others].map(({ id, name }) => `${id} (${name})`).join(', ');
-  throw new GatewayError('invalid_request', 'ambiguous_workspace', `Say which workspace, by its id: ${list}.`);
+  throw new GatewayError(
+    'invalid_request',
+    'ambiguous_workspace',
+    `There are several workspaces. Choose one by its id: ${list}.`,
+  );
 }

@@ -14,7 +14,7 @@ export function parseCustomHost(text: string, param: string): URL {
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    `Invalid ${param}: expected the base URL of a server, such as https://llm.example.com/v1, of at most ${lengthMax} ` +
+    `Invalid ${param}: expected the base URL of a server, like https://llm.example.com/v1, of at most ${lengthMax} ` +
       'characters and without user name, password, query and fragment.',
     { param },
   );

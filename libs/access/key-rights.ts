@@ -18,7 +18,7 @@ export function refuseMoreRights(maker: KeyRights, request: CreateApiKeyRequest,
     throw new GatewayError(
       'forbidden',
       'outlives_its_maker',
-      `The key of this request expires at ${last}, and no key that it makes may live longer: give an 'expires_at' up to then.`,
+      `The key of this request expires at ${last}, and a key that it creates may not expire later. Set 'expires_at' to that time or earlier.`,
       { param: 'expires_at' },
     );
   }
@@ -29,7 +29,7 @@ export function refuseMoreRights(maker: KeyRights, request: CreateApiKeyRequest,
   throw new GatewayError(
     'forbidden',
     'config_override_not_allowed',
-    `The config of this API key is fixed, and so is that of every key that it makes: give it ${own} and ` +
+    `The config of this API key is fixed, and so is that of every key that it creates. Set ${own} and ` +
       'allow_config_override: false.',
     { param: 'defaults' },
   );
@@ -42,7 +42,7 @@ function refuseMoreScopes({ scopes }: KeyRights, wanted: readonly Scope[] | null
     throw new GatewayError(
       'forbidden',
       'insufficient_scope',
-      `A key without 'scopes' may do everything, and the key of this request may not: name scopes out of ${held}.`,
+      `A key without 'scopes' may do everything, but the key of this request may not. Choose scopes from ${held}.`,
       { param: 'scopes' },
     );
   }
@@ -51,7 +51,7 @@ function refuseMoreScopes({ scopes }: KeyRights, wanted: readonly Scope[] | null
   throw new GatewayError(
     'forbidden',
     'insufficient_scope',
-    `The key of this request does not have ${missing.join(', ')} and cannot give it to another key; it has ${held}.`,
+    `The key of this request does not have ${missing.join(', ')}, so it cannot give that to another key. It has ${held}.`,
     { param: 'scopes' },
   );
 }
@@ -67,7 +67,7 @@ export function refuseRevokeOfStronger(
   throw new GatewayError(
     'forbidden',
     'insufficient_scope',
-    `The key '${key.id}' may do more than the key of this request, which therefore cannot revoke it: use one that may do as much.`,
+    `The key '${key.id}' may do more than the key of this request, which therefore cannot revoke it. Use a key that may do as much.`,
     { param: 'id' },
   );
 }

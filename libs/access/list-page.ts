@@ -34,7 +34,7 @@ async function createdAt(
     select created_at from ${sql.table(table)} where id = ${id} and workspace_id = ${workspaceId}`.execute(db);
   const row = rows[0];
   if (row) return row.created_at;
-  throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': it is the id of no item of this list.", {
+  throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': this list has no item with that id.", {
     param: 'after',
   });
 }

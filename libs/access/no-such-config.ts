@@ -11,10 +11,10 @@ export const noSuchConfig = (name: string, param: string | null): GatewayError =
     'invalid_request',
     unknownConfigCode,
     param === null
-      ? `The default config '${name.slice(0, 100)}' of this API key does not exist any more: send another one in ` +
+      ? `The default config '${name.slice(0, 100)}' of this API key no longer exists. Send another one in ` +
           'x-gateway-config, or use a key with another default.'
       : `There is no config '${name.slice(0, 100)}'. GET /v1/configs lists those that you can use; a config itself is ` +
-          'sent as JSON, such as {"virtual_key":"my-openai"}.',
+          'sent as JSON, like {"virtual_key":"my-openai"}.',
     { param: param ?? 'x-gateway-config' },
   );
 
@@ -23,6 +23,6 @@ export const unreadableConfig = (slug: string, param: string | null): GatewayErr
   new GatewayError(
     'unavailable',
     'config_unreadable',
-    `The stored config '${slug}' cannot be read by this version: store it again with PUT /v1/configs/${slug}.`,
+    `This release cannot read the stored config '${slug}'. Store it again with PUT /v1/configs/${slug}.`,
     { param },
   );

@@ -62,7 +62,7 @@ export function assertSendable(setting: string, value: string, param: string): v
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    `Invalid '${param}': a credential consists of printable ASCII characters, without spaces and line breaks.`,
+    `Invalid '${param}': a credential must consist of printable ASCII characters, without spaces and line breaks.`,
     { param },
   );
 }

@@ -9,8 +9,8 @@ export function refusePastExpiry(expiresAt: Date | null | undefined, now: Date):
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    `Invalid 'expires_at': ${expiresAt.toISOString()} is in the past (it is now ${now.toISOString()}). Give a time to ` +
-      'come, in Unix seconds or ISO 8601, or leave it out for a key that does not expire.',
+    `Invalid 'expires_at': ${expiresAt.toISOString()} is in the past (it is now ${now.toISOString()}). Use a time in the ` +
+      'future, in Unix seconds or ISO 8601, or leave it out for a key that does not expire.',
     { param: 'expires_at' },
   );
 }

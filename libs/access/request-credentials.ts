@@ -89,7 +89,7 @@ export function slugOfModel(model: string | null): { slug: string; model: string
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'model': a model that begins with @ has the form @virtual-key/model, such as @my-openai/gpt-5-mini.",
+    "Invalid 'model': a model that begins with @ has the form @virtual-key/model, like @my-openai/gpt-5-mini.",
     { param: 'model' },
   );
 }

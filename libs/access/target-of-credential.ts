@@ -54,7 +54,7 @@ export function withSecondLook<Result>(
     throw new GatewayError(
       'unavailable',
       'access_unavailable',
-      'The virtual key or config cannot be looked up now, because the database does not answer; try again.',
+      'The virtual key or config cannot be looked up because the database is temporarily unavailable. Try again shortly.',
       { retryAfterMs: 1_000, cause },
     );
   });
@@ -66,14 +66,14 @@ export function targetOfVirtualKey(key: LiveVirtualKey, model: string | null): R
     throw new GatewayError(
       'unsupported_operation',
       'provider_not_supported',
-      `The provider '${key.provider}' of the virtual key '${key.slug}' is not supported by this version.`,
+      `The provider '${key.provider}' of the virtual key '${key.slug}' is not supported by this release.`,
     );
   }
   if (!key.secrets) {
     throw new GatewayError(
       'unavailable',
       'virtual_key_unreadable',
-      `The stored credential of the virtual key '${key.slug}' cannot be read: store it again with ` +
+      `The stored credential of the virtual key '${key.slug}' cannot be decrypted. Store it again with ` +
         `PUT /v1/virtual-keys/${key.slug}.`,
     );
   }

@@ -75,7 +75,7 @@ function missingHost(provider: string, settings: Settings): GatewayError {
     'invalid_request',
     'missing_required_parameter',
     setting === undefined
-      ? `Missing required parameter: 'custom_host'. The provider '${provider}' has no address of its own.`
+      ? `Missing required parameter: 'custom_host'. The provider '${provider}' has no default address.`
       : `Missing required parameter: '${setting}'. The address of the provider '${provider}' is made of it; ` +
           `or give a server of your own as 'custom_host'.`,
     { param: setting ?? 'custom_host' },

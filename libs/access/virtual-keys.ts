@@ -148,7 +148,7 @@ async function freeSlug(
   throw new GatewayError(
     'conflict',
     'slug_taken',
-    `There is a virtual key '${candidates[0] ?? ''}' already: choose another slug, or change that one with PUT.`,
+    `A virtual key '${candidates[0] ?? ''}' already exists. Choose another slug, or update that one with PUT.`,
     { param: 'slug' },
   );
 }

@@ -57,7 +57,7 @@ export function withWorkspaceGuardrails(snapshot: Source, workspaceId: string, p
   throw new GatewayError(
     'unavailable',
     'guardrails_unreadable',
-    'The guardrails of this workspace cannot be read by this version: set them again with PUT /v1/admin/guardrails.',
+    'This release cannot read the guardrails of the workspace. Set them again with PUT /v1/admin/guardrails.',
   );
 }
 

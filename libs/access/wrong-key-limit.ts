@@ -55,7 +55,7 @@ const tooMany = (waitMs: number): GatewayError =>
   new GatewayError(
     'rate_limited',
     'too_many_failed_attempts',
-    'Too many requests with a wrong API key came from your address. Check the key that is sent, and wait; requests with ' +
-      'a right key are answered meanwhile.',
+    'Too many requests with a wrong API key came from your address. Check the key, and wait; requests with ' +
+      'a valid key are still served.',
     { retryAfterMs: Math.max(1_000, Math.ceil(waitMs)) },
   );

@@ -33,7 +33,7 @@ export async function createDiskBlobStore(options: {
       return await open(pathOf(blob), 'r');
     } catch (error) {
       if (!hasCode(error) || error.code !== 'ENOENT') throw error;
-      throw new GatewayError('not_found', 'blob_not_found', 'The stored content of this file is gone.', {
+      throw new GatewayError('not_found', 'blob_not_found', 'The content of this file no longer exists.', {
         cause: error,
       });
     }

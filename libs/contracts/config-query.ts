@@ -46,7 +46,7 @@ const bad = (path: PropertyKey[], what: string): Breach => ({
 
 function judgeQuery(query: unknown, path: PropertyKey[], depth: number, state: { comparisons: number }): Breach | null {
   if (typeof query !== 'object' || query === null || Array.isArray(query)) {
-    return bad(path, 'expected an object such as {"metadata.plan": {"$eq": "pro"}}.');
+    return bad(path, 'expected an object like {"metadata.plan": {"$eq": "pro"}}.');
   }
   if (depth > depthMax) return bad(path, `conditions nest at most ${depthMax} deep.`);
   const fields = Object.entries(query);
@@ -79,7 +79,7 @@ function judgeField(
   }
   const operators = isScalar(wanted) ? [['$eq', wanted] as const] : Object.entries(wanted as object);
   if (Array.isArray(wanted) || operators.length === 0) {
-    return bad(path, 'expected a value, or an object of operators such as {"$eq": "pro"}.');
+    return bad(path, 'expected a value, or an object of operators like {"$eq": "pro"}.');
   }
   state.comparisons += operators.length;
   if (state.comparisons > comparisonsMax) return bad(path, `a query holds at most ${comparisonsMax} comparisons.`);

@@ -120,7 +120,7 @@ const dropPath = z
       addBreach(context, {
         path: [],
         code: 'invalid_value',
-        text: (name) => `Invalid ${name()}: expected a path such as 'logit_bias' or 'tools[*].function.strict'.`,
+        text: (name) => `Invalid ${name()}: expected a path like 'logit_bias' or 'tools[*].function.strict'.`,
       });
     } else if (clientsOwn.has(context.value) || context.value === 'model') addBreach(context, clientsChoice([]));
   });

@@ -157,7 +157,7 @@ export const FineTuningJobListQuery = z
       .enum(['null', ''])
       .optional()
       .describe(
-        'null: jobs without metadata. Jobs with certain pairs are found by metadata[key]=value, once for each.',
+        '`null` finds jobs without metadata. To find jobs by their metadata, repeat metadata[key]=value for each pair.',
       ),
   })
   .transform(({ after, limit, metadata: none, ...others }, context) => {

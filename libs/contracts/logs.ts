@@ -19,9 +19,9 @@ export const LogListQuery = z.object({
     .string()
     .regex(/^(?:[1-5]\d\d|[1-5]xx|error)$/)
     .optional()
-    .describe('a status such as 429, a class such as 5xx, or error: 400 and above, an error code, or no answer'),
+    .describe('a status like 429, a class like 5xx, or `error`: 400 and above, an error code, or no answer'),
   kind: z.enum(['live', 'batch']).optional(),
-  model: filter().describe('the model that was asked for'),
+  model: filter().describe('the requested model'),
   provider: filter(),
   virtual_key: filter(),
   batch_id: filter(),
@@ -35,7 +35,7 @@ const tokens = () => z.int().nullable();
 export const LogRecord = z.object({
   id: z.string(),
   object: z.literal('log'),
-  created_at: z.int().describe('Unix seconds: when the request had ended and was recorded'),
+  created_at: z.int().describe('Unix seconds at which the request had ended and was recorded'),
   started_at: z.string().describe('ISO 8601 with milliseconds'),
   kind: z.enum(['live', 'batch']),
   operation: z.string(),
@@ -48,16 +48,16 @@ export const LogRecord = z.object({
   api_key_id: z.string().nullable(),
   virtual_key: z.string().nullable(),
   provider: z.string().nullable(),
-  model: z.string().nullable().describe('the model that was asked for'),
+  model: z.string().nullable().describe('the requested model'),
   response_model: z.string().nullable().describe('the model that the provider says it used'),
   provider_request_id: z.string().nullable(),
   stream: z.boolean(),
-  status: z.int().nullable().describe('HTTP status of the answer; null when there was none'),
+  status: z.int().nullable().describe('HTTP status of the answer; null if there was none'),
   error_code: z.string().nullable(),
   finish_reason: z.string().nullable(),
   attempts: z.int().describe('calls made to providers'),
   duration_ms: z.number(),
-  first_event_ms: z.number().nullable().describe('until the first event of a stream'),
+  first_event_ms: z.number().nullable().describe('milliseconds until the first event of a stream'),
   usage: z
     .object({
       input_tokens: tokens(),
@@ -66,12 +66,12 @@ export const LogRecord = z.object({
       reasoning_tokens: tokens(),
     })
     .nullable()
-    .describe('as the provider counted; null when it did not say'),
+    .describe('as counted by the provider; null if it did not say'),
   batch_id: z.string().nullable(),
   batch_line: z.int().nullable(),
-  last_used_option: z.string().nullable().describe("the config's target that answered, such as config.targets[1]"),
-  process_id: z.string().describe('the process of the gateway that recorded it'),
-  sequence: z.int().describe('counts the records of that process from 1; a missing number is a record that was lost'),
+  last_used_option: z.string().nullable().describe('the target of the config that answered, like config.targets[1]'),
+  process_id: z.string().describe('the gateway process that recorded it'),
+  sequence: z.int().describe('numbers the records of that process from 1; a missing number means a lost record'),
 });
 export type LogRecord = z.output<typeof LogRecord>;
 

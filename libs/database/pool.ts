@@ -115,10 +115,15 @@ export async function acquireClient(pool: pg.Pool): Promise<pg.PoolClient> {
     return await pool.connect();
   } catch (error) {
     if (!isTransient(error)) throw error;
-    throw new GatewayError('unavailable', 'database_unavailable', 'The database is not available now; try again.', {
-      retryAfterMs: 1_000,
-      cause: error,
-    });
+    throw new GatewayError(
+      'unavailable',
+      'database_unavailable',
+      'The database is temporarily unavailable. Try again shortly.',
+      {
+        retryAfterMs: 1_000,
+        cause: error,
+      },
+    );
   }
 }
 

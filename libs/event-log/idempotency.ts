@@ -86,7 +86,7 @@ export async function transactOnce<Body extends object>(
     throw new GatewayError(
       'conflict',
       'request_in_progress',
-      'The same request is still being executed; send it again when it has ended.',
+      'The same request is still being processed. Send it again when that has ended.',
       { cause: error },
     );
   }
@@ -121,7 +121,7 @@ async function recall(
     throw new GatewayError(
       'conflict',
       'idempotency_key_reused',
-      'This Idempotency-Key was used before with another request body; use a new key for a new request.',
+      'This Idempotency-Key was already used with another request body. Use a new key for a new request.',
       { param: 'Idempotency-Key' },
     );
   }

@@ -111,11 +111,11 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
 function toGatewayError(error: unknown): GatewayError | null {
   if (error instanceof GatewayError) return error.kind === 'internal' ? toGatewayError(error.cause) : error;
   if (isDatabaseTrouble(error)) {
-    const message = 'The database is not available now; try again.';
+    const message = 'The database is temporarily unavailable. Try again shortly.';
     return new GatewayError('unavailable', 'database_unavailable', message, { retryAfterMs: 1_000, cause: error });
   }
   if (error instanceof URIError) {
-    return new GatewayError('invalid_request', 'invalid_url', 'The path holds a malformed percent-encoding.');
+    return new GatewayError('invalid_request', 'invalid_url', 'The path contains a malformed percent-encoding.');
   }
   return null;
 }
@@ -162,20 +162,21 @@ function toRawRefusal({ code = '', rawPacket }: ParserError): GatewayError {
   return new GatewayError('invalid_request', 'malformed_request', message);
 }
 
-/** What Node's parser says of bytes that it refuses; `rawPacket` are those that arrived last. */
+/** The error of Node's HTTP parser; `rawPacket` holds the bytes that arrived last. */
 type ParserError = { code?: string | undefined; rawPacket?: Uint8Array };
 
 const tlsHandshake = 0x16; // the first byte of a TLS record that opens a connection (RFC 8446 5.1)
-const tlsSpoken = 'they are TLS (https), and this port speaks plain HTTP: use http://, or put a TLS proxy before it';
+const tlsSpoken =
+  'they are TLS (https), but this port serves plain HTTP. Use http://, or put a TLS proxy in front of it';
 
 const header =
-  'a header is malformed. Its name has no spaces and ends with a colon; its value, such as that of x-gateway-config, ' +
-  'has no line breaks and no control characters';
-const chunk = 'a chunk of the body is not its size in hexadecimal digits, a line break, and as many bytes';
+  'a header is malformed. A name must have no spaces and end with a colon; a value, like that of x-gateway-config, must ' +
+  'have no line breaks and no control characters';
+const chunk = 'a chunk of the body must be its size in hexadecimal digits, a line break, and as many bytes';
 const length = 'Content-Length must be one whole number';
 const line = 'its first line must be a method, a path that begins with a slash and has no spaces, and HTTP/1.1';
 
-/** By the parser's code (llhttp): what was wrong and what would be right. */
+/** What was wrong and what would be right, by the error code of the parser (llhttp). */
 const objections: Readonly<Record<string, string>> = {
   HPE_INVALID_HEADER_TOKEN: header,
   HPE_CR_EXPECTED: header,
@@ -185,14 +186,14 @@ const objections: Readonly<Record<string, string>> = {
   HPE_STRICT: chunk,
   HPE_INVALID_CONTENT_LENGTH: length,
   HPE_UNEXPECTED_CONTENT_LENGTH: length,
-  HPE_INVALID_TRANSFER_ENCODING: 'Transfer-Encoding can only be chunked, and not beside Content-Length',
+  HPE_INVALID_TRANSFER_ENCODING: 'Transfer-Encoding must be chunked, and must not be combined with Content-Length',
   HPE_INVALID_METHOD:
-    'its first word is no HTTP method, such as POST. The bytes of a body beyond its Content-Length are read as a ' +
-    'request, too',
-  HPE_INVALID_VERSION: 'its version of HTTP is not 1.1 or 1.0, or that line does not end with CR and LF',
-  HPE_PAUSED_H2_UPGRADE: 'HTTP/2 is not spoken here: use HTTP/1.1, or put a proxy before this port',
+    'its first word is not an HTTP method like POST. Bytes of a body beyond its Content-Length are read as another ' +
+    'request',
+  HPE_INVALID_VERSION: 'its HTTP version is not 1.1 or 1.0, or its first line does not end with CR and LF',
+  HPE_PAUSED_H2_UPGRADE: 'HTTP/2 is not supported. Use HTTP/1.1, or put a proxy in front of this port',
   HPE_INVALID_CONSTANT: line,
   HPE_INVALID_URL: line,
   HPE_INVALID_EOF_STATE: 'the connection ended before it was complete',
-  HPE_CLOSED_CONNECTION: 'more bytes came after a request with Connection: close',
+  HPE_CLOSED_CONNECTION: 'more bytes arrived after a request with Connection: close',
 };

@@ -122,13 +122,13 @@ function checkHeaders(request: IncomingMessage, limits: JsonBodyLimits): void {
     throw new GatewayError(
       'unsupported_media_type',
       'unsupported_media_type',
-      `The content type ${JSON.stringify(type.slice(0, 100))} is not supported here: send application/json in UTF-8.`,
+      `The content type ${JSON.stringify(type.slice(0, 100))} is not supported. Send application/json in UTF-8.`,
     );
   }
   refuseCompressed(request);
   if (Number(headers['content-length'] ?? 0) > limits.sizeBytesMax) throw bodyTooLarge(limits.sizeBytesMax);
   if (!hasBody(request)) {
-    throw new GatewayError('invalid_request', 'empty_body', 'The request body is empty: a JSON object is expected.');
+    throw new GatewayError('invalid_request', 'empty_body', 'The request body is empty. Expected a JSON object.');
   }
 }
 
@@ -139,7 +139,7 @@ export function refuseCompressed(request: IncomingMessage): void {
   throw new GatewayError(
     'unsupported_media_type',
     'unsupported_content_encoding',
-    'Compressed request bodies are not supported: send the body without Content-Encoding.',
+    'Compressed request bodies are not supported. Send the body without Content-Encoding.',
   );
 }
 

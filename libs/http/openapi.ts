@@ -17,13 +17,15 @@ export type OpenApiDocument = {
 const interfaceVersion = '2.0.0';
 
 const tracingHeaders: Record<string, string> = {
-  'trace-id': 'Groups requests; made by the gateway when absent.',
-  'span-id': 'Id of a span under the trace.',
-  'parent-span-id': 'Links a child span to its parent.',
+  'trace-id': 'Groups requests. The gateway generates one if it is absent.',
+  'span-id': 'Id of a span in the trace.',
+  'parent-span-id': 'Id of the parent span.',
   'span-name': 'Name of the span.',
 };
 
-const headerTexts: Record<string, string> = { metadata: 'JSON object of strings of at most 128 characters.' };
+const headerTexts: Record<string, string> = {
+  metadata: 'JSON object whose values are strings of at most 128 characters.',
+};
 
 /** Of headers that take nothing else. */
 const headerValues: Record<string, readonly string[]> = {
@@ -64,15 +66,18 @@ export function toOpenApi(
       schemas,
       responses: { Error: errorResponse },
       headers: {
-        'x-request-id': { description: 'Id of the request, to quote in a report.', schema: { type: 'string' } },
-        'x-gateway-trace-id': { description: 'Trace that the request belongs to.', schema: { type: 'string' } },
+        'x-request-id': { description: 'Id of the request, for problem reports.', schema: { type: 'string' } },
+        'x-gateway-trace-id': {
+          description: 'Id of the trace that the request belongs to.',
+          schema: { type: 'string' },
+        },
       },
       parameters: Object.fromEntries(
         Object.entries(tracingHeaders).map(([name, text]) => [name, headerParameter(name, text)]),
       ),
       securitySchemes: {
         gatewayKey: { type: 'apiKey', in: 'header', name: 'x-gateway-api-key' },
-        bearer: { type: 'http', scheme: 'bearer', description: 'The gateway key, when x-gateway-api-key is absent.' },
+        bearer: { type: 'http', scheme: 'bearer', description: 'The gateway key, if x-gateway-api-key is absent.' },
       },
     },
   };
@@ -166,7 +171,7 @@ function propertiesOf(schema: Json): Json | undefined {
 }
 
 function headerParameter(name: string, description: string): Json {
-  const text = `${description} The alias x-portkey-${name} is accepted.`.trim();
+  const text = `${description} Alias: x-portkey-${name}.`.trim();
   const values = headerValues[name];
   const schema = { type: 'string', ...(values === undefined ? {} : { enum: values }) };
   return { name: `x-gateway-${name}`, in: 'header', required: false, description: text, schema };
@@ -257,7 +262,7 @@ const commonHeaders = {
   'x-gateway-trace-id': { $ref: '#/components/headers/x-gateway-trace-id' },
 };
 const errorResponse = {
-  description: 'What was wrong, and what would be right.',
+  description: 'The error, with what was wrong and how to correct it.',
   headers: commonHeaders,
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
 };

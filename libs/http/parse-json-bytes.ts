@@ -41,8 +41,8 @@ export function parseJsonBytes(
   }
   if (excess === 'work') {
     const message =
-      'The request body holds too many values: about 300,000 numbers, 45,000 members or 16,000 messages are the most that ' +
-      'is accepted. Send fewer, or several requests.';
+      'The request body has too many values. At most about 300,000 numbers, 45,000 members or 16,000 messages ' +
+      'are accepted. Send fewer, or several requests.';
     throw new GatewayError('invalid_request', 'json_too_complex', message);
   }
   if (lease !== null) {
@@ -87,7 +87,7 @@ function malformed(bytes: Buffer): GatewayError {
   }
   // To find the place takes a hundred times as long as to parse a text.
   if (bytes.length > placedBytesMax) {
-    const message = `The request body is not valid JSON. It is too long (${bytes.length} bytes) to say where.`;
+    const message = `The request body is not valid JSON. It is too long (${bytes.length} bytes) to locate the error.`;
     return new GatewayError('invalid_request', 'invalid_json', message);
   }
   const offset = jsonErrorOffset(bytes);

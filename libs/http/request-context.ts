@@ -70,14 +70,14 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     );
   }
   if (request.httpVersionMajor !== 1) {
-    throw new GatewayError('invalid_request', 'malformed_request', 'HTTP/0.9 is not spoken here: use HTTP/1.1.');
+    throw new GatewayError('invalid_request', 'malformed_request', 'HTTP/0.9 is not supported. Use HTTP/1.1.');
   }
   if (headers.host === undefined && request.httpVersion === '1.1') {
     throw new GatewayError('invalid_request', 'missing_host', 'The Host header is missing; HTTP/1.1 requires it.');
   }
   if (hasSecondHost(request.rawHeaders)) {
     // Node takes the first, a proxy in front may have taken the last (RFC 9112 3.2).
-    throw new GatewayError('invalid_request', 'ambiguous_host', 'There are two Host headers: send one.');
+    throw new GatewayError('invalid_request', 'ambiguous_host', 'There are two Host headers. Send only one.');
   }
   context.spanId = tracingHeader(request, 'x-gateway-span-id', 'x-portkey-span-id');
   context.parentSpanId =

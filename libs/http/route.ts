@@ -84,7 +84,7 @@ export function withInput<const Schemas extends InputSchemas>(
 function refuseImpossibleIds({ params }: Request): void {
   for (const [name, value] of Object.entries(params)) {
     if (!String(value).includes('\0')) continue;
-    const message = `Nothing has an id with the character U+0000, as the '${name}' of this request.`;
+    const message = `No id contains the character U+0000, but the '${name}' of this request does.`;
     throw new GatewayError('not_found', null, message, { param: name });
   }
 }
@@ -116,11 +116,11 @@ export function createQueryCheck({ scope, request }: Route): ((query: Request['q
     for (const [name, value] of Object.entries(query)) {
       const param = name.length > 100 ? `${name.slice(0, 100)}…` : name;
       if (!isKnown(name)) {
-        const message = `Unknown parameter: '${param}'. This route takes ${takes}.`;
+        const message = `Unknown parameter: '${param}'. This route accepts ${takes}.`;
         throw new GatewayError('invalid_request', 'unknown_parameter', message, { param });
       }
       if (Array.isArray(value)) {
-        const message = `The query parameter '${param}' is there more than once: give it once.`;
+        const message = `The query parameter '${param}' appears more than once. Send it only once.`;
         throw new GatewayError('invalid_request', 'invalid_value', message, { param });
       }
     }

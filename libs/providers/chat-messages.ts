@@ -105,16 +105,21 @@ export const joinText = (parts: readonly ContentPart[]): string =>
 
 /** The refusal of a part that a provider has no place for: leaving it out would change what was asked. */
 export const unsupportedPart = ({ param }: ContentPart, provider: string, accepted: string): GatewayError =>
-  new GatewayError('invalid_request', 'unsupported_parameter', `${provider} cannot take '${param}': ${accepted}.`, {
-    param,
-  });
+  new GatewayError(
+    'invalid_request',
+    'unsupported_parameter',
+    `${provider} does not support '${param}': ${accepted}.`,
+    {
+      param,
+    },
+  );
 
 const invalid = (param: string, expected: string): GatewayError =>
   new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${expected}.`, { param });
 
 function instructionOf(part: ContentPart): { text: string; param: string } {
   if (part.type === 'text') return { text: part.text, param: part.param };
-  throw invalid(part.param, 'system and developer messages hold text only');
+  throw invalid(part.param, 'system and developer messages can contain only text');
 }
 
 /** A `cache_control` on the message stands for its parts where they have none of their own. */

@@ -128,7 +128,7 @@ async function selectInTime(
     throw new GatewayError(
       'invalid_request',
       'search_too_broad',
-      `The search took longer than ${searchTimeoutMs / 1_000} s because little matches it: narrow it with 'created_after' and 'created_before'.`,
+      `The search took longer than ${searchTimeoutMs / 1_000} s because few records match. Narrow it with 'created_after' and 'created_before'.`,
       { cause: error },
     );
   }

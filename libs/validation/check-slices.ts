@@ -53,7 +53,7 @@ export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<Ch
   const revive = async (): Promise<void> => {
     const task = { bytes: Buffer.from('{}'), rules, withCustomIds: false };
     if ((await pool.run(task, deps.sliceTimeoutMs, signal)) !== null) return;
-    throw new GatewayError('unavailable', null, 'The validation threads do not start. Try again.');
+    throw new GatewayError('unavailable', null, 'The validation threads could not be started. Try again.');
   };
 
   return async (slice) => {

@@ -187,7 +187,7 @@ describe.each(sdks)('$name', (sdk) => {
       'missing_credentials',
     ],
     [
-      'a provider that has no address of its own',
+      'a provider that has no default address',
       () => ({ 'x-gateway-provider': 'openai-compatible' }),
       'x-gateway-custom-host',
       'missing_custom_host',

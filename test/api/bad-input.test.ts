@@ -242,7 +242,7 @@ test.each([
 ])('%s %s names the parameter that is not known', async (method, route, param) => {
   const { status, error } = await request(method, route);
   expect({ status, ...error }).toMatchObject({ status: 400, code: 'unknown_parameter', param });
-  expect(error.message).toMatch(/^Unknown parameter: '[^']+'\. This route takes (no query parameters|the query)/);
+  expect(error.message).toMatch(/^Unknown parameter: '[^']+'\. This route accepts (no query parameters|the query)/);
 });
 
 test("what clients put on every call passes, and a provider's query is left to the provider", async () => {
@@ -334,7 +334,7 @@ test.each<[string, () => void, { model?: string; status: number; code: string; s
   [
     'that never answers',
     () => upstream.script(hang),
-    { status: 504, code: 'upstream_headers_timeout', says: 'scripted sent no answer within 300 ms' },
+    { status: 504, code: 'upstream_headers_timeout', says: 'scripted did not answer within 300 ms' },
   ],
   [
     'that falls silent in its answer',

@@ -80,7 +80,7 @@ test.each<[string, () => Promise<Response>, Expected]>([
   [
     'a body that is not there',
     () => send('POST', '/v1/chat/completions', { headers: json }),
-    { status: 400, type: invalid, code: 'empty_body', message: /a JSON object is expected/ },
+    { status: 400, type: invalid, code: 'empty_body', message: /Expected a JSON object/ },
   ],
   [
     'a body that is no object',

@@ -12,7 +12,7 @@ export function cancelBatch({ batches }: { batches: Batches }): Route {
     method: 'POST',
     path: '/v1/batches/:batch_id/cancel',
     operationId: 'cancelBatch',
-    summary: 'Cancel a batch; lines that run may finish',
+    summary: 'Cancel a batch; lines in flight may finish',
     tag: 'Batches',
     scope: 'batches.write',
     responses: { 200: { description: 'The batch, with status `cancelling`.', schema: BatchObject } },

@@ -8,7 +8,7 @@ import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 const operations = [
   { control: 'cancel', operationId: 'cancelFineTuningJob', summary: 'Cancel a fine-tuning job' },
-  { control: 'pause', operationId: 'pauseFineTuningJob', summary: 'Pause a fine-tuning job that runs' },
+  { control: 'pause', operationId: 'pauseFineTuningJob', summary: 'Pause a running fine-tuning job' },
   { control: 'resume', operationId: 'resumeFineTuningJob', summary: 'Resume a paused fine-tuning job' },
 ] as const;
 
@@ -24,7 +24,7 @@ export function controlFineTuningJob({ fineTuningJobs }: { fineTuningJobs: FineT
     summary,
     tag: 'Fine-tuning',
     scope: 'fine_tuning.write',
-    responses: { 200: { description: 'The job as it is now.', schema: FineTuningJobObject } },
+    responses: { 200: { description: 'The job in its current state.', schema: FineTuningJobObject } },
     ...withInput({ params: z.object({ fine_tuning_job_id: z.string() }) }, async ({ params }, request, response) => {
       const job = { workspaceId: callerOf(request).workspaceId, id: params.fine_tuning_job_id };
       response.json(toOpenAiFineTuningJob(await fineTuningJobs.control(control, job, eventMetadataOf(request))));

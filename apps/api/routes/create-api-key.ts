@@ -15,10 +15,10 @@ export function createApiKey({ apiKeys }: { apiKeys: ApiKeys }): Route {
     method: 'POST',
     path: '/v1/api-keys',
     operationId: 'createApiKey',
-    summary: 'Create a gateway key',
+    summary: 'Create an API key',
     tag: 'API keys',
     scope: 'api_keys.write',
-    responses: { 200: { description: 'The record and the key, shown this once.', schema: CreatedApiKey } },
+    responses: { 200: { description: 'The record and the key, which is returned only once.', schema: CreatedApiKey } },
     ...withInput({ body: CreateApiKeyRequest }, async ({ body }, request, response) => {
       const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
       const { record, key } = await apiKeys.create(call, callerOf(request), eventMetadataOf(request), body);

@@ -14,7 +14,7 @@ export function createVirtualKey({ virtualKeys }: { virtualKeys: VirtualKeys }):
     method: 'POST',
     path: '/v1/virtual-keys',
     operationId: 'createVirtualKey',
-    summary: 'Store the credential of a provider under a slug',
+    summary: 'Store a provider credential under a slug',
     tag: 'Virtual keys',
     scope: 'virtual_keys.write',
     responses: { 200: { description: 'The record, without the credential.', schema: VirtualKeyObject } },

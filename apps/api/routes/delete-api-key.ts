@@ -12,10 +12,10 @@ export function deleteApiKey({ apiKeys }: { apiKeys: ApiKeys }): Route {
     method: 'DELETE',
     path: '/v1/api-keys/:id',
     operationId: 'deleteApiKey',
-    summary: 'Revoke a gateway key',
+    summary: 'Revoke an API key',
     tag: 'API keys',
     scope: 'api_keys.write',
-    responses: { 200: { description: 'The key is revoked; its record stays.', schema: DeletedApiKey } },
+    responses: { 200: { description: 'The key was revoked; its record remains.', schema: DeletedApiKey } },
     ...withInput({ params: z.object({ id: z.string() }) }, async ({ params: { id } }, request, response) => {
       const caller = callerOf(request);
       await apiKeys.revoke(caller.workspaceId, caller, id, eventMetadataOf(request));

@@ -20,7 +20,7 @@ export function deleteConfig({ configs }: { configs: Configs }): Route {
     summary: 'Delete a config',
     tag: 'Configs',
     scope: 'configs.write',
-    responses: { 200: { description: 'The config is gone.', schema: DeletedConfig } },
+    responses: { 200: { description: 'The config was deleted.', schema: DeletedConfig } },
     ...withInput({ params: z.object({ slug: z.string() }) }, async ({ params }, request, response) => {
       const { id, slug } = await configs.remove(callerOf(request).workspaceId, params.slug, eventMetadataOf(request));
       response.json({ id, object: 'config', slug, deleted: true });

@@ -14,7 +14,7 @@ export function deleteFile({ files }: { files: Files }): Route {
     summary: 'Delete a file',
     tag: 'Files',
     scope: 'files.write',
-    responses: { 200: { description: 'The deletion.', schema: FileDeletion } },
+    responses: { 200: { description: 'The file was deleted.', schema: FileDeletion } },
     ...withInput({ params: z.object({ file_id: z.string() }) }, async ({ params }, request, response) => {
       await files.remove(callerOf(request).workspaceId, params.file_id, eventMetadataOf(request));
       response.json({ id: params.file_id, object: 'file', deleted: true });

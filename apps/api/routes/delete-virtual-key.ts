@@ -20,7 +20,7 @@ export function deleteVirtualKey({ virtualKeys }: { virtualKeys: VirtualKeys }):
     summary: 'Delete a virtual key',
     tag: 'Virtual keys',
     scope: 'virtual_keys.write',
-    responses: { 200: { description: 'The virtual key is gone.', schema: DeletedVirtualKey } },
+    responses: { 200: { description: 'The virtual key was deleted.', schema: DeletedVirtualKey } },
     ...withInput({ params: z.object({ slug: z.string() }) }, async ({ params: { slug } }, request, response) => {
       const { id } = await virtualKeys.remove(callerOf(request).workspaceId, slug, eventMetadataOf(request));
       response.json({ id, object: 'virtual-key', slug, deleted: true });

@@ -12,7 +12,7 @@ export function listApiKeys({ apiKeys, clock }: { apiKeys: ApiKeys; clock: Clock
     method: 'GET',
     path: '/v1/api-keys',
     operationId: 'listApiKeys',
-    summary: 'List gateway keys, newest first',
+    summary: 'List API keys, newest first',
     tag: 'API keys',
     scope: 'api_keys.read',
     responses: { 200: { description: 'A page of records.', schema: ApiKeyList } },

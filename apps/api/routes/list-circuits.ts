@@ -12,10 +12,10 @@ export function listCircuits({ db, clock }: { db: Kysely<Database>; clock: Clock
     method: 'GET',
     path: '/v1/admin/circuits',
     operationId: 'listCircuits',
-    summary: 'List the circuit breakers that are open or half open',
+    summary: 'List circuits that are open or half-open',
     tag: 'Administration',
     scope: 'providers.read',
-    responses: { 200: { description: 'All of them.', schema: CircuitList } },
+    responses: { 200: { description: 'All open and half-open circuits of the workspace.', schema: CircuitList } },
     handler: async (request, response) => {
       const rows = await readCircuits(db, callerOf(request).workspaceId);
       const now = clock.now();

@@ -10,7 +10,7 @@ export function listFineTuningJobs({ fineTuningJobs }: { fineTuningJobs: FineTun
     method: 'GET',
     path: '/v1/fine_tuning/jobs',
     operationId: 'listFineTuningJobs',
-    summary: 'List fine-tuning jobs, newest first, also by metadata[key]=value',
+    summary: 'List fine-tuning jobs, newest first; can be filtered by metadata[key]=value',
     tag: 'Fine-tuning',
     scope: 'fine_tuning.read',
     responses: { 200: { description: 'A page of jobs.', schema: FineTuningJobList } },

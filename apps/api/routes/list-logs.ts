@@ -12,10 +12,10 @@ export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
   method: 'GET',
   path: '/v1/logs',
   operationId: 'listLogs',
-  summary: 'List the requests and batch lines that were executed, newest first',
+  summary: 'List the records of live calls and batch lines, newest first',
   tag: 'Logs',
   scope: 'logs.read',
-  responses: { 200: { description: 'A page of the request log', schema: LogList } },
+  responses: { 200: { description: 'A page of the request log.', schema: LogList } },
   ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
     const rows = await selectLogs(deps.db, callerOf(request).workspaceId, query);
     response.json(toListResponse(rows.map(toLogRecord), query.limit));

@@ -21,7 +21,7 @@ type Deps = {
 type Model = z.output<typeof ModelObject>;
 
 /** Codex tells its version when it asks which models there are; the answer is the same for all. */
-const ModelQuery = z.object({ client_version: z.string().optional().describe('not read') });
+const ModelQuery = z.object({ client_version: z.string().optional().describe('Ignored; sent by some clients.') });
 
 /** Model lists come within a second from whoever is well. */
 const listedWaitMs = 3_000;
@@ -35,7 +35,7 @@ export function listModels(deps: Deps): Route {
     method: 'GET',
     path: '/v1/models',
     operationId: 'listModels',
-    summary: 'List the models of the providers that the key can use',
+    summary: 'List the models of all providers that the key can use',
     tag: 'Models',
     scope: 'models.read',
     request: { query: ModelQuery, headers: ['virtual-key', 'provider', 'config', 'custom-host'] },

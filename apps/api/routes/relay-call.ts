@@ -60,7 +60,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
       isForm: operation.isForm,
       headers: ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'],
     },
-    responses: { 200: { description: "The provider's answer, as it is.", contentType: operation.answers } },
+    responses: { 200: { description: "The provider's answer, unchanged.", contentType: operation.answers } },
     handler: async (request, response) => {
       refuseWhenUnlogged(deps.requestLog);
       const providerPath = pathAtProvider(path, request);

@@ -11,7 +11,7 @@ export function retrieveApiKey({ apiKeys, clock }: { apiKeys: ApiKeys; clock: Cl
     method: 'GET',
     path: '/v1/api-keys/:id',
     operationId: 'retrieveApiKey',
-    summary: 'Retrieve the record of a gateway key',
+    summary: 'Retrieve the record of an API key',
     tag: 'API keys',
     scope: 'api_keys.read',
     responses: { 200: { description: 'The record, without the key.', schema: ApiKeyObject } },

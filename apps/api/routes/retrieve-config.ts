@@ -10,7 +10,7 @@ export function retrieveConfig({ configs }: { configs: Configs }): Route {
     method: 'GET',
     path: '/v1/configs/:slug',
     operationId: 'retrieveConfig',
-    summary: 'Retrieve a config at its newest version',
+    summary: 'Retrieve the newest version of a config',
     tag: 'Configs',
     scope: 'configs.read',
     responses: { 200: { description: 'The config.', schema: ConfigObject } },

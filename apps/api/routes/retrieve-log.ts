@@ -18,7 +18,7 @@ export const retrieveLog = (deps: { db: Kysely<Database> }): Route => ({
   summary: 'Retrieve one record of the request log',
   tag: 'Logs',
   scope: 'logs.read',
-  responses: { 200: { description: 'The record', schema: LogRecord } },
+  responses: { 200: { description: 'The record.', schema: LogRecord } },
   ...withInput({ params: Params }, async ({ params }, request, response) => {
     const row = await findLog(deps.db, callerOf(request).workspaceId, params.log_id);
     if (!row) {

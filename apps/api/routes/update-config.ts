@@ -11,10 +11,10 @@ export function updateConfig({ configs }: { configs: Configs }): Route {
     method: 'PUT',
     path: '/v1/configs/:slug',
     operationId: 'updateConfig',
-    summary: 'Give a config its next version, or another name',
+    summary: 'Update a config: a new version, or another name',
     tag: 'Configs',
     scope: 'configs.write',
-    responses: { 200: { description: 'The config at its newest version.', schema: ConfigObject } },
+    responses: { 200: { description: 'The newest version of the config.', schema: ConfigObject } },
     ...withInput(
       { params: z.object({ slug: z.string() }), body: UpdateConfigRequest },
       async ({ params, body }, request, response) => {

@@ -15,7 +15,7 @@ export function updateVirtualKey({ virtualKeys, clock }: { virtualKeys: VirtualK
     method: 'PUT',
     path: '/v1/virtual-keys/:slug',
     operationId: 'updateVirtualKey',
-    summary: 'Change a virtual key or rotate its credential',
+    summary: 'Update a virtual key or rotate its credential',
     tag: 'Virtual keys',
     scope: 'virtual_keys.write',
     responses: { 200: { description: 'The record, without the credential.', schema: VirtualKeyObject } },

@@ -17,7 +17,7 @@ export function retrieveGuardrails({ workspaceGuardrails }: Deps): Route {
     summary: 'Retrieve the guardrails of the workspace',
     tag: 'Workspaces',
     scope: 'workspaces.read',
-    responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
+    responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
     handler: async (request, response) => {
       response.json({ object, ...(await workspaceGuardrails.get(callerOf(request).workspaceId)) });
     },
@@ -30,10 +30,10 @@ export function setGuardrails({ workspaceGuardrails }: Deps): Route {
     method: 'PUT',
     path: '/v1/admin/guardrails',
     operationId: 'setGuardrails',
-    summary: 'Set the guardrails of the workspace, which no call can leave out',
+    summary: 'Set the guardrails that apply to all calls of the workspace',
     tag: 'Workspaces',
     scope: 'workspaces.write',
-    responses: { 200: { description: 'Both lists, secrets left out.', schema: GuardrailsObject } },
+    responses: { 200: { description: 'Both lists, without secrets.', schema: GuardrailsObject } },
     ...withInput({ body: SetGuardrailsRequest }, async ({ body }, request, response) => {
       const { workspaceId } = callerOf(request);
       response.json({ object, ...(await workspaceGuardrails.set(workspaceId, eventMetadataOf(request), body)) });

@@ -217,12 +217,9 @@ export function createConnections(options: Options): Connections {
 function tooManyCalls(held: number): GatewayError {
   const [kind, what] =
     held === 0
-      ? (['unavailable', 'Too many calls to providers are under way'] as const)
-      : ([
-          'rate_limited',
-          `This workspace has ${held} calls to providers under way, its share of what is free`,
-        ] as const);
-  return new GatewayError(kind, 'too_many_calls', `${what}: send the request again when some have ended.`, {
+      ? (['unavailable', 'Too many calls to providers are in flight'] as const)
+      : (['rate_limited', `This workspace has ${held} calls to providers in flight, which is its share`] as const);
+  return new GatewayError(kind, 'too_many_calls', `${what}. Send the request again when some have ended.`, {
     retryAfterMs: 1_000,
   });
 }

@@ -27,7 +27,7 @@ export function parseEgressAllow(text: string): EgressAllow {
       else throw new RangeError('neither form');
     } catch (error) {
       throw new ConfigurationError(
-        `SLUICE_EGRESS_ALLOW: the entry "${entry}" is not usable: write host:port, address/bits or address/bits:port.`,
+        `SLUICE_EGRESS_ALLOW: the entry "${entry}" is invalid. Write host:port, address/bits or address/bits:port.`,
         { cause: error },
       );
     }

@@ -186,7 +186,7 @@ describe('exceptions of the operator', () => {
     '10.0.0.0/8:x',
     '*:80@',
   ])('%s is refused with the two forms that would be right', (entry) => {
-    expect(() => parseEgressAllow(`10.0.0.0/8,${entry}`)).toThrow(/write host:port/);
+    expect(() => parseEgressAllow(`10.0.0.0/8,${entry}`)).toThrow(/Write host:port/);
   });
 });
 

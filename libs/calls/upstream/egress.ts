@@ -88,7 +88,7 @@ export function createEgress({
       'invalid_request',
       'destination_not_allowed',
       `Connections to ${host} are not allowed: it is, or resolves to, a private or reserved address. ` +
-        'Use a public host, or have the operator except this one (SLUICE_EGRESS_ALLOW).',
+        'Use a public host, or ask the operator to allow this one (SLUICE_EGRESS_ALLOW).',
     );
   };
 
@@ -113,7 +113,7 @@ export function createEgress({
       throw new GatewayError(
         'invalid_request',
         'destination_not_allowed',
-        "A provider's URL must not hold a user name or password: give the key as the credential.",
+        "A provider's URL must not contain a user name or password. Send the key as the credential.",
       );
     }
     const port = portOf(url);

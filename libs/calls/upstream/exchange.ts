@@ -189,7 +189,7 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
     return new GatewayError(
       'invalid_request',
       'invalid_header',
-      'The request cannot be sent: its credential, path or a header holds characters that HTTP does not allow.',
+      'The request could not be sent: its credential, path or a header contains characters that HTTP does not allow.',
     );
   }
   if (code === 'UND_ERR_HEADERS_OVERFLOW' || (error instanceof Error && error.name === 'HTTPParserError')) {

@@ -33,7 +33,7 @@ export async function fetchResources(
     throw new GatewayError(
       'invalid_request',
       'too_many_resources',
-      `The messages name ${unique.length} files by URL; at most ${countMax} are fetched for one call.`,
+      `The messages refer to ${unique.length} files by URL. At most ${countMax} are fetched for one call.`,
       { param: 'messages' },
     );
   }
@@ -84,6 +84,6 @@ const unavailable = (why: string, cause?: unknown): GatewayError =>
   new GatewayError(
     'invalid_request',
     'resource_unavailable',
-    `A file that the messages name by URL could not be fetched. ${why} Send its bytes as a data: URL instead.`,
+    `A file that the messages refer to by URL could not be fetched. ${why} Send its bytes as a data: URL instead.`,
     { param: 'messages', ...(cause === undefined ? {} : { cause }) },
   );

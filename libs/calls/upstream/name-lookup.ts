@@ -203,7 +203,7 @@ function tooManyLookups(): Error {
   return new GatewayError(
     'rate_limited',
     'too_many_calls',
-    'This workspace waits for as many names of hosts as it may: send the request again when some are found.',
+    'This workspace is waiting for too many host names to be looked up. Send the request again shortly.',
     { retryAfterMs: 1_000 },
   );
 }

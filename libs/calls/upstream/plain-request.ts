@@ -57,7 +57,7 @@ export async function plainRequest(
     throw new GatewayError(
       'unsupported_operation',
       'unsupported_operation',
-      `The provider ${target.provider} has no fine-tuning operation.`,
+      `The provider ${target.provider} does not support fine-tuning.`,
     );
   }
   egress.check(target.baseUrl);

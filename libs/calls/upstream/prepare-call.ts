@@ -111,7 +111,7 @@ function findTranslation(
     throw new GatewayError(
       'unsupported_operation',
       'unsupported_operation',
-      `The provider ${provider.id} has no ${operation} operation.`,
+      `The provider ${provider.id} does not support ${operation}.`,
     );
   }
   return { provider, translation };
@@ -132,7 +132,7 @@ const cannotTake = (target: Target, dropped: readonly string[]): GatewayError =>
   new GatewayError(
     'invalid_request',
     'unsupported_parameter',
-    `${target.label} (${target.provider}) cannot take ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
+    `${target.label} (${target.provider}) does not support ${namesForHeader(dropped)}. Leave ${dropped.length > 1 ? 'them' : 'it'} ` +
       "out, or allow parameters to be dropped (the config's unsupported_params).",
     { param: dropped[0] ?? null },
   );

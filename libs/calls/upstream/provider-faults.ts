@@ -68,9 +68,9 @@ function faultsOf(label: string, secrets: readonly string[]) {
     }: Pick<GatewayError, 'kind' | 'code' | 'message' | 'param'>): GatewayError =>
       new GatewayError(kind, code === null ? null : scrub(code, secrets, 200), scrub(message, secrets), { param }),
     connectTimeout: (ms: number): GatewayError =>
-      timedOut('upstream_connect_timeout', `No connection to ${label} within ${ms} ms.`),
+      timedOut('upstream_connect_timeout', `Could not connect to ${label} within ${ms} ms.`),
     headersTimeout: (ms: number): GatewayError =>
-      timedOut('upstream_headers_timeout', `${label} sent no answer within ${ms} ms.`),
+      timedOut('upstream_headers_timeout', `${label} did not answer within ${ms} ms.`),
     idleTimeout: (ms: number): GatewayError =>
       timedOut('upstream_idle_timeout', `${label} fell silent for ${ms} ms in the middle of its answer.`),
     answerTimeout: (ms: number): GatewayError =>
@@ -83,7 +83,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
     callerLeft: (): GatewayError =>
       new GatewayError('unavailable', 'call_aborted', `The call to ${label} was cancelled before it ended.`),
     stopping: (): GatewayError =>
-      new GatewayError('unavailable', 'shutting_down', 'This process is stopping: send the request again.', {
+      new GatewayError('unavailable', 'shutting_down', 'This process is stopping. Send the request again.', {
         retryAfterMs: 1_000,
       }),
   };

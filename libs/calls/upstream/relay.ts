@@ -62,7 +62,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
     throw new GatewayError(
       'unsupported_operation',
       'unsupported_operation',
-      `The provider ${target.provider} has no ${request.area} operation.`,
+      `The provider ${target.provider} does not support ${request.area}.`,
     );
   }
   egress.check(target.baseUrl);

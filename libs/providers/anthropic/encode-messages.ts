@@ -39,7 +39,7 @@ export function encodeMessages({ messages }: ChatRequest, options: Options, drop
     throw new GatewayError(
       'invalid_request',
       'invalid_value',
-      "Invalid 'messages': Claude needs at least one message of a user with something in it.",
+      "Invalid 'messages': Claude needs at least one user message that is not empty.",
       { param: 'messages' },
     );
   }

@@ -92,7 +92,7 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
   if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
     throw unusable('azure_entra_client_secret', `Microsoft Entra refused the client (${number})`);
   }
-  throw new GatewayError('provider_failed', 'upstream_error', `Microsoft Entra gave no token (${number}).`);
+  throw new GatewayError('provider_failed', 'upstream_error', `Microsoft Entra did not issue a token (${number}).`);
 }
 
 function parse(body: Buffer): Readonly<Record<string, unknown>> {
@@ -104,4 +104,4 @@ function parse(body: Buffer): Readonly<Record<string, unknown>> {
 }
 
 const unusable = (param: string, why: string): GatewayError =>
-  new GatewayError('invalid_request', 'invalid_credential', `The credential cannot be used: ${why}.`, { param });
+  new GatewayError('invalid_request', 'invalid_credential', `The credential is invalid: ${why}.`, { param });

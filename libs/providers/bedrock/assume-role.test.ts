@@ -94,7 +94,7 @@ test.each([
     /Not authorized/,
   ],
   [500, 'oops', 'provider_failed', /answered 500/],
-  [200, '<AssumeRoleResponse/>', 'provider_failed', /without credentials/],
+  [200, '<AssumeRoleResponse/>', 'provider_failed', /returned no credentials/],
 ])('STS that answers %i %s', async (status, text, kind, message) => {
   const { state, at } = sts();
   state.reply = () => ({ status, text });

@@ -82,7 +82,7 @@ async function fetchCredentials(
     throw new GatewayError(
       refused ? 'invalid_request' : 'provider_failed',
       'role_not_assumed',
-      `The role of the target's aws_role_arn could not be taken on: ${why.slice(0, 500)}`,
+      `The role in the target's aws_role_arn could not be assumed: ${why.slice(0, 500)}`,
       refused ? { param: 'aws_role_arn' } : {},
     );
   }
@@ -91,7 +91,7 @@ async function fetchCredentials(
   const sessionToken = elementOf(xml, 'SessionToken');
   const expiresAt = Date.parse(elementOf(xml, 'Expiration') ?? '');
   if (!accessKeyId || !secretAccessKey || !sessionToken || Number.isNaN(expiresAt)) {
-    throw new GatewayError('provider_failed', 'upstream_invalid_response', 'AWS STS answered without credentials.');
+    throw new GatewayError('provider_failed', 'upstream_invalid_response', 'AWS STS returned no credentials.');
   }
   return { credentials: { accessKeyId, secretAccessKey, sessionToken }, expiresAt };
 }

@@ -54,7 +54,7 @@ export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; d
     throw new GatewayError(
       'invalid_request',
       'invalid_value',
-      `Invalid 'model': Bedrock has embeddings of amazon.titan-embed-* and cohere.embed-*, not of ${model.slice(0, 200)}.`,
+      `Invalid 'model': Bedrock supports embeddings with amazon.titan-embed-* and cohere.embed-*, not with ${model.slice(0, 200)}.`,
       { param: 'model' },
     );
   }

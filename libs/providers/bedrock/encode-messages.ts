@@ -36,7 +36,7 @@ export function encodeMessages({ messages }: ChatRequest, call: Call, dropped: s
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'messages': Bedrock needs at least one message of a user with something in it.",
+    "Invalid 'messages': Bedrock needs at least one user message that is not empty.",
     { param: 'messages' },
   );
 }

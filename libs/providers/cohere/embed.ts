@@ -18,7 +18,7 @@ export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
     throw new GatewayError(
       'invalid_request',
       'unsupported_parameter',
-      "Cohere cannot take 'input' as tokens: send it as texts.",
+      "Cohere does not support 'input' as tokens. Send it as text.",
       { param: 'input' },
     );
   }

@@ -111,7 +111,7 @@ function fetchedPart(part: ContentPart, url: string, call: Call): Json {
     throw new GatewayError(
       'invalid_request',
       'resource_unavailable',
-      `Invalid '${part.param}': ${host} does not say that this is an image, audio, video, text or PDF file.`,
+      `Invalid '${part.param}': according to its content type at ${host}, it is not an image, audio, video, text or PDF file.`,
       { param: part.param },
     );
   }

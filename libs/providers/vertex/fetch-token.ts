@@ -93,6 +93,6 @@ function readToken(status: number, body: Buffer, now: number): Token {
   throw new GatewayError(
     'provider_failed',
     'upstream_invalid_response',
-    `No access token for Vertex AI: the token endpoint answered ${status}${status === 200 ? ' without one' : ''}.`,
+    `Vertex AI could not be authenticated: the token endpoint answered ${status}${status === 200 ? ' without a token' : ''}.`,
   );
 }

@@ -70,7 +70,7 @@ export const invalidCredential = (why: string, cause?: unknown): GatewayError =>
   new GatewayError(
     'invalid_request',
     'invalid_credential',
-    `The service account of Vertex AI cannot be used: ${why}. Expected the JSON key file that Google Cloud made for it.`,
+    `The Vertex AI service account is invalid: ${why}. Expected the JSON key file from Google Cloud.`,
     { param: 'vertex_service_account_json', ...(cause === undefined ? {} : { cause }) },
   );
 

@@ -85,6 +85,6 @@ function checked({ excess, bytes }: { excess: string | null; bytes: number }): n
 }
 
 function tooLarge(): GatewayError {
-  const message = "The provider's answer is too large for its guardrails to be checked: ask for a shorter one.";
+  const message = "The provider's answer is too large for the guardrails to check. Ask for a shorter one.";
   return new GatewayError('provider_failed', 'upstream_response_too_large', message);
 }

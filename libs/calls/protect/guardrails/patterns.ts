@@ -45,7 +45,7 @@ function compile(rule: string): RE2JS {
     throw new GatewayError(
       'invalid_request',
       'invalid_value',
-      `The rule of a regexMatch check is not a regular expression of RE2 (no look-around, no back references): ${why}.`,
+      `The rule of a regexMatch check is not a valid RE2 regular expression (which has no look-around and no back references): ${why}.`,
       { param: 'rule', cause },
     );
   }

@@ -11,27 +11,27 @@ export const refusals = {
     new GatewayError(
       'rate_limited',
       'provider_rate_limited',
-      `${call.target.label} asked not to be called for ${what(call)} until its rate limit has passed.`,
+      `${call.target.label} is rate-limited for ${what(call)} and is not called until the limit has passed.`,
       { retryAfterMs },
     ),
   open: (call: Refused, retryAfterMs: number): GatewayError =>
     new GatewayError(
       'unavailable',
       'circuit_open',
-      `${call.target.label} is not called for ${what(call)} now: its last calls failed, and its circuit breaker is open.`,
+      `${call.target.label} is not called for ${what(call)} because its last calls failed and its circuit breaker is open.`,
       { retryAfterMs },
     ),
   busy: ({ target }: Refused): GatewayError =>
     new GatewayError(
       'unavailable',
       'provider_busy',
-      `Too many calls to ${target.label} are under way and waiting already: send the request again in a moment.`,
+      `Too many calls to ${target.label} are already in flight and waiting. Send the request again shortly.`,
       { retryAfterMs: 1_000 },
     ),
   stopping: (): GatewayError =>
-    new GatewayError('unavailable', 'shutting_down', 'This process is stopping: send the request again.', {
+    new GatewayError('unavailable', 'shutting_down', 'This process is stopping. Send the request again.', {
       retryAfterMs: 1_000,
     }),
   callerLeft: ({ target }: Refused): GatewayError =>
-    new GatewayError('unavailable', 'call_aborted', `The call to ${target.label} was cancelled while it waited.`),
+    new GatewayError('unavailable', 'call_aborted', `The call to ${target.label} was cancelled while it was waiting.`),
 };
