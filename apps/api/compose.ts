@@ -1,5 +1,3 @@
-import { createApiKeys } from '#libs/access/api-keys.ts';
-import { createConfigs } from '#libs/access/configs.ts';
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
 import { createWorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
@@ -72,8 +70,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     db,
     clock: platform.databaseClock,
     access,
-    apiKeys: createApiKeys({ db, eventLog, snapshot }),
-    configs: createConfigs({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
+    resources: { db, eventLog, secrets, snapshot, clock: platform.databaseClock, checkDestination: egress.check },
     workspaceGuardrails: createWorkspaceGuardrails({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs: async (workspaceId) => (await listLivingKeys(db, workspaceId)).map(({ slug }) => slug),

@@ -1,6 +1,4 @@
 import type { Kysely } from 'kysely';
-import type { ApiKeys } from '#libs/access/api-keys.ts';
-import type { Configs } from '#libs/access/configs.ts';
 import type { WorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
@@ -17,23 +15,16 @@ import type { HttpMetrics } from '#libs/http/metrics.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { resourceRoutes } from '#libs/resources/resource-routes.ts';
+import type { StoreDeps } from '#libs/resources/resource-store.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
-import { createApiKey } from './routes/create-api-key.ts';
-import { listApiKeys } from './routes/list-api-keys.ts';
-import { retrieveApiKey } from './routes/retrieve-api-key.ts';
-import { deleteApiKey } from './routes/delete-api-key.ts';
 import { createVirtualKey } from './routes/create-virtual-key.ts';
 import { listVirtualKeys } from './routes/list-virtual-keys.ts';
 import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
 import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
-import { createConfig } from './routes/create-config.ts';
-import { listConfigs } from './routes/list-configs.ts';
-import { retrieveConfig } from './routes/retrieve-config.ts';
-import { updateConfig } from './routes/update-config.ts';
-import { deleteConfig } from './routes/delete-config.ts';
-import { listConfigVersions, retrieveConfigVersion } from './routes/list-config-versions.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { retrieveGuardrails, setGuardrails } from './routes/workspace-guardrails.ts';
@@ -65,9 +56,9 @@ import { uploadFile } from './routes/upload-file.ts';
 export type RouteDeps = {
   db: Kysely<Database>;
   access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets' | 'fineTuningTargets'>;
-  apiKeys: ApiKeys;
+  /** What the records of every kind are kept with. */
+  resources: StoreDeps;
   virtualKeys: VirtualKeys;
-  configs: Configs;
   workspaceGuardrails: WorkspaceGuardrails;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
@@ -126,23 +117,13 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...controlFineTuningJob(deps),
     listFineTuningEvents(deps),
     listFineTuningCheckpoints(deps),
-    createApiKey(deps),
-    listApiKeys(deps),
-    retrieveApiKey(deps),
-    deleteApiKey(deps),
+    ...resourceKinds.flatMap((kind) => resourceRoutes(kind, deps.resources)),
     createVirtualKey(deps),
     listVirtualKeys(deps),
     retrieveVirtualKey(deps),
     updateVirtualKey(deps),
     deleteVirtualKey(deps),
     ...relayRoutes({ ...deps, ...liveDeps }),
-    createConfig(deps),
-    listConfigs(deps),
-    retrieveConfig(deps),
-    updateConfig(deps),
-    deleteConfig(deps),
-    listConfigVersions(deps),
-    retrieveConfigVersion(deps),
     listLogs(deps),
     retrieveLog(deps),
     listCircuits(deps),

@@ -1,5 +1,3 @@
-import { apiKeyModel } from '#libs/access/api-key-model.ts';
-import { configModel, configVersionModel } from '#libs/access/config-model.ts';
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
@@ -12,10 +10,7 @@ import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 /** Every inline read model; what `sluice rebuild` folds the log into. */
 export const inlineModels = [
   workspaceModel,
-  apiKeyModel,
   virtualKeyModel,
-  configModel,
-  configVersionModel,
   fileModel,
   batchModel,
   fineTuningJobModel,

@@ -7,16 +7,11 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
 import { liveKind, type LiveKind } from '#libs/resources/live-resources.ts';
+import type { LiveApiKey } from '#libs/resources/api-keys.ts';
+import type { LiveConfig } from '#libs/resources/configs.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createAccessListener } from './access-listener.ts';
-import {
-  emptyAccess,
-  loadAccess,
-  type AccessState,
-  type LiveApiKey,
-  type LiveConfig,
-  type LiveVirtualKey,
-} from './load-access.ts';
+import { emptyAccess, loadAccess, type AccessState, type LiveVirtualKey } from './load-access.ts';
 import type { Secrets } from './secrets.ts';
 import type { LiveGuardrails } from './workspace-guardrails.ts';
 
@@ -155,13 +150,14 @@ export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnap
       await running?.catch(() => {});
     },
     live: (kind) => liveKind(state.kinds, kind),
-    findApiKey: (digest) => state.apiKeysByDigest.get(digest),
+    findApiKey: (digest) => state.apiKeys.byLookup.get(digest),
     findVirtualKey: (workspaceId, slug) => state.virtualKeysBySlug.get(workspaceId)?.get(slug),
     findVirtualKeyById: (id) => state.virtualKeys.get(id),
     findGuardrails: (workspaceId) => (state.guardrails.size === 0 ? undefined : state.guardrails.get(workspaceId)),
     findConfig(workspaceId, name) {
-      const byId = state.configs.get(name);
-      return byId?.workspaceId === workspaceId ? byId : state.configsBySlug.get(workspaceId)?.get(name);
+      const { configs } = state;
+      const byId = configs.byId.get(name);
+      return byId?.workspaceId === workspaceId ? byId : configs.bySlug.get(workspaceId)?.get(name);
     },
     assertFresh() {
       if (monotonicMs() - confirmedMs <= staleAfterMs) return;

@@ -2,13 +2,10 @@ import { expect, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createAuthenticate } from './authenticate.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
-import type { LiveApiKey } from './load-access.ts';
+import type { LiveApiKey } from '#libs/resources/api-keys.ts';
 
 function liveKey(token: string, expiresAtMs = Number.POSITIVE_INFINITY): LiveApiKey {
   return {
-    id: `key_${token.slice(-4)}`,
-    version: 1,
-    digest: digestOf(token),
     expiresAtMs,
     caller: {
       workspaceId: 'ws_1',
@@ -49,7 +46,7 @@ function setUp() {
   });
   const add = (token: string, expiresAtMs?: number): void => {
     const key = liveKey(token, expiresAtMs);
-    live.set(key.digest, key);
+    live.set(digestOf(token), key);
   };
   return { authenticate, add, live, state, failures };
 }

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import type { BatchTarget, Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
-import { configVersionId } from './config-model.ts';
+import { versionId } from '#libs/resources/resource-model.ts';
 import { joinSecrets } from './config-secrets.ts';
 import { planOfStored } from './read-config.ts';
 import type { FoundPlan } from './routing.ts';
@@ -31,13 +31,14 @@ export function createBatchPlans({ db, readSecret }: Deps) {
     const known = versions.get(cacheKey);
     if (known) return known;
     const row = await db
-      .selectFrom('config_version')
-      .select('config')
+      .selectFrom('resource_version')
+      .select('data')
       .where('id', '=', id)
       .where('workspace_id', '=', workspaceId)
       .executeTakeFirst();
     if (!row) throw unreadable();
-    const version = { document: row.config, plan: joinSecrets(row.config, {}) && planOfStored(row.config) };
+    const document = row.data['config'] as Record<string, unknown>;
+    const version = { document, plan: joinSecrets(document, {}) && planOfStored(document) };
     versions.set(cacheKey, version);
     return version;
   };
@@ -55,7 +56,7 @@ export function createBatchPlans({ db, readSecret }: Deps) {
     const found = { param: 'config', options: null, stored: null };
     if (target.type === 'config') {
       const { config_id: id, config_version, secret_id } = target;
-      const version = await readVersion(workspaceId, configVersionId(id, config_version));
+      const version = await readVersion(workspaceId, versionId(id, config_version));
       const plan = secret_id === undefined ? version.plan : await join(workspaceId, version.document, secret_id);
       if (plan === null) throw unreadable();
       return { ...found, plan };

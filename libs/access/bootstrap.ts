@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
@@ -57,8 +57,10 @@ export async function bootstrap(deps: Deps, bootstrapKey: Secret | null): Promis
     const digest = digestOf(bootstrapKey.reveal());
     const id = newId('key_');
     await deps.eventLog.transact({ workspaceId, streams: [lock, id], metadata }, async (unit) => {
-      const known = await unit.tx.selectFrom('api_key').select('id').where('digest', '=', digest).executeTakeFirst();
-      if (known) return;
+      const { rows: known } = await sql`select from resource where kind = 'api_key' and lookup = ${digest}`.execute(
+        unit.tx,
+      );
+      if (known.length > 0) return;
       await appendAdminKey(unit, id, 'admin', bootstrapKey);
       await announceAccessChange(unit);
     });

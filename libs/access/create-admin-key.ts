@@ -6,13 +6,13 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { announceAccessChange } from './access-change.ts';
-import { apiKeyModel } from './api-key-model.ts';
+import { apiKeyModel, type ApiKeyData } from '#libs/resources/api-keys.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
 
 /** Appends the creation of a key that may do everything, for ever. The key itself is in no event. */
 export async function appendAdminKey(unit: UnitOfWork, id: string, name: string, key: Secret): Promise<void> {
   const fingerprint = { digest: digestOf(key.reveal()), last_four: key.lastFour() };
-  const data = { name, ...fingerprint, scopes: null, defaults: {}, expires_at: null };
+  const data: ApiKeyData = { name, ...fingerprint, scopes: null, defaults: {}, expires_at: null };
   await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }]);
 }
 

@@ -1,7 +1,8 @@
-import type { CreateApiKeyRequest, Scope } from '#libs/contracts/api-keys.ts';
+import type { apiKeyFields, Scope } from '#libs/contracts/api-keys.ts';
+import type { z } from 'zod';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { ApiKeyRow } from './api-key-model.ts';
+import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 
 /** What a key may do, for how long, and by which config: what it can hand on to another key, and no more. */
 export type KeyRights = Pick<Caller, 'scopes' | 'defaults' | 'expiresAtMs'>;
@@ -10,7 +11,11 @@ export type KeyRights = Pick<Caller, 'scopes' | 'defaults' | 'expiresAtMs'>;
  * Refuses a new key that could do more than its maker, or for longer. `configId` is the id of the default config that
  * `request` names. Throws forbidden, with the parameter that asks for too much.
  */
-export function refuseMoreRights(maker: KeyRights, request: CreateApiKeyRequest, configId: string | null): void {
+export function refuseMoreRights(
+  maker: KeyRights,
+  request: Partial<z.output<z.ZodObject<typeof apiKeyFields>>>,
+  configId: string | null,
+): void {
   const { scopes, defaults, expires_at: expiresAt } = request;
   refuseMoreScopes(maker, scopes ?? null);
   if ((expiresAt?.getTime() ?? Number.POSITIVE_INFINITY) > maker.expiresAtMs) {
@@ -59,7 +64,7 @@ function refuseMoreScopes({ scopes }: KeyRights, wanted: readonly Scope[] | null
 /** Refuses that a key ends one that may do more than itself: a stolen one could shut its owner out. Throws forbidden. */
 export function refuseRevokeOfStronger(
   { scopes, defaults }: KeyRights,
-  key: Pick<ApiKeyRow, 'id' | 'scopes' | 'defaults'>,
+  key: { id: string; scopes: readonly string[] | null; defaults: ApiKeyDefaults },
 ): void {
   const isScoped = scopes === 'all' || key.scopes?.every((scope) => scopes.has(scope)) === true;
   const isFixed = defaults.allowsConfigOverride || key.defaults.allow_config_override === false;

@@ -1,25 +1,15 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Caller } from '#libs/http/caller.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import type { Plan } from '#libs/calls/plan/plan.ts';
 import type { AnyResource } from '#libs/resources/define-resource.ts';
-import { loadLiveKinds, type LiveKinds } from '#libs/resources/live-resources.ts';
-import { fetchConfigs, fetchGuardrails } from './load-configs.ts';
+import { apiKeyKind, type LiveApiKey } from '#libs/resources/api-keys.ts';
+import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
+import { liveKind, loadLiveKinds, type LiveKind, type LiveKinds } from '#libs/resources/live-resources.ts';
+import { fetchGuardrails } from './load-configs.ts';
 import type { SecretMembers, Secrets } from './secrets.ts';
 import type { LiveGuardrails } from './workspace-guardrails.ts';
-
-export type LiveApiKey = {
-  readonly id: string;
-  readonly version: number;
-  readonly digest: string;
-  /** One object for all requests of the key. */
-  readonly caller: Caller;
-  /** Infinity for never. */
-  readonly expiresAtMs: number;
-};
 
 export type LiveVirtualKey = {
   readonly id: string;
@@ -38,45 +28,29 @@ export type LiveVirtualKey = {
   readonly expiresAtMs: number;
 };
 
-export type LiveConfig = {
-  readonly id: string;
-  readonly version: number;
-  readonly workspaceId: string;
-  readonly slug: string;
-  readonly configVersion: number;
-  /** Decrypted, for what goes by this version for long; by their places (config-secrets.ts). */
-  readonly secrets: SecretMembers;
-  /** Compiled when first asked for; null when this process cannot read it (a newer release stored it). */
-  readonly plan: () => Plan | null;
-};
-
 /** Everything that authenticates and routes a request, as of one version of the access tables. Never changed. */
 export type AccessState = {
   readonly version: number;
-  readonly apiKeys: ReadonlyMap<string, LiveApiKey>;
-  readonly apiKeysByDigest: ReadonlyMap<string, LiveApiKey>;
   readonly virtualKeys: ReadonlyMap<string, LiveVirtualKey>;
   /** By workspace, then slug. */
   readonly virtualKeysBySlug: ReadonlyMap<string, ReadonlyMap<string, LiveVirtualKey>>;
-  readonly configs: ReadonlyMap<string, LiveConfig>;
-  /** By workspace, then slug. */
-  readonly configsBySlug: ReadonlyMap<string, ReadonlyMap<string, LiveConfig>>;
   /** By workspace; only those that have some. */
   readonly guardrails: ReadonlyMap<string, LiveGuardrails>;
   /** Of every kind of record that is cached, by its noun. */
   readonly kinds: LiveKinds;
+  /** Two of them, found once for all calls. */
+  readonly apiKeys: LiveKind<LiveApiKey>;
+  readonly configs: LiveKind<LiveConfig>;
 };
 
 export const emptyAccess: AccessState = {
   version: -1,
-  apiKeys: new Map(),
-  apiKeysByDigest: new Map(),
   virtualKeys: new Map(),
   virtualKeysBySlug: new Map(),
-  configs: new Map(),
-  configsBySlug: new Map(),
   guardrails: new Map(),
   kinds: new Map(),
+  apiKeys: liveKind(new Map(), apiKeyKind),
+  configs: liveKind(new Map(), configKind),
 };
 
 type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'open'>; logger: Logger; kinds: readonly AnyResource[] };
@@ -89,44 +63,28 @@ const sliceRows = 500;
  * stream version is fetched and decrypted, so that one change among 10,000 keys costs a list of ids, not 10,000 rows.
  */
 export async function loadAccess(deps: Deps, version: number, previous: AccessState): Promise<AccessState> {
-  const apiKeyVersions = await deps.db
-    .selectFrom('api_key')
-    .select(['id', 'version'])
-    .where('revoked_at', 'is', null)
-    .where((where) =>
-      where.or([where('expires_at', 'is', null), where('expires_at', '>', sql<Date>`clock_timestamp()`)]),
-    )
-    .execute();
   // Expired ones stay: their users are told so.
   const virtualKeyVersions = await deps.db
     .selectFrom('virtual_key')
     .select(['id', 'version'])
     .where('deleted_at', 'is', null)
     .execute();
-  const apiKeys = await renew(previous.apiKeys, apiKeyVersions, (ids) => fetchApiKeys(deps, ids));
   const virtualKeys = await renew(previous.virtualKeys, virtualKeyVersions, (ids) => fetchVirtualKeys(deps, ids));
-  const configVersions = await deps.db
-    .selectFrom('config')
-    .select(['id', 'version'])
-    .where('deleted_at', 'is', null)
-    .execute();
-  const configs = await renew(previous.configs, configVersions, (ids) => fetchConfigs(deps, ids));
   const guardrailVersions = await deps.db
     .selectFrom('workspace')
     .select(['id', 'version'])
     .where('guardrails', 'is not', null)
     .execute();
   const guardrails = await renew(previous.guardrails, guardrailVersions, (ids) => fetchGuardrails(deps, ids));
+  const kinds = await loadLiveKinds(deps, deps.kinds, previous.kinds);
   return {
     version,
-    apiKeys,
-    apiKeysByDigest: new Map([...apiKeys.values()].map((key) => [key.digest, key])),
     virtualKeys,
     virtualKeysBySlug: bySlug(virtualKeys.values()),
-    configs,
-    configsBySlug: bySlug(configs.values()),
     guardrails,
-    kinds: await loadLiveKinds(deps, deps.kinds, previous.kinds),
+    kinds,
+    apiKeys: liveKind(kinds, apiKeyKind),
+    configs: liveKind(kinds, configKind),
   };
 }
 
@@ -159,31 +117,6 @@ async function renew<Entry extends { id: string; version: number }>(
     for (const entry of await fetch(stale.slice(from, from + sliceRows))) entries.set(entry.id, entry);
   }
   return entries;
-}
-
-async function fetchApiKeys({ db }: Deps, ids: readonly string[]): Promise<LiveApiKey[]> {
-  const rows = await db
-    .selectFrom('api_key')
-    .selectAll()
-    .where('id', '=', sql<string>`any(${ids}::text[])`)
-    .where('revoked_at', 'is', null)
-    .execute();
-  return rows.map((row) => {
-    const expiresAtMs = row.expires_at?.getTime() ?? Number.POSITIVE_INFINITY;
-    const caller = Object.freeze<Caller>({
-      workspaceId: row.workspace_id,
-      keyId: row.id,
-      principal: Object.freeze({ type: 'service_key', id: row.id }),
-      scopes: row.scopes === null ? 'all' : new Set(row.scopes),
-      defaults: Object.freeze({
-        configId: row.defaults.config_id ?? null,
-        allowsConfigOverride: row.defaults.allow_config_override ?? true,
-        metadata: row.defaults.metadata ?? null,
-      }),
-      expiresAtMs,
-    });
-    return { id: row.id, version: row.version, digest: row.digest, expiresAtMs, caller };
-  });
 }
 
 async function fetchVirtualKeys({ db, secrets, logger }: Deps, ids: readonly string[]): Promise<LiveVirtualKey[]> {

@@ -1,45 +1,12 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Plan } from '#libs/calls/plan/plan.ts';
 import { joinSecrets } from './config-secrets.ts';
-import type { LiveConfig } from './load-access.ts';
 import { planOfStored } from './read-config.ts';
 import type { SealedSecret, SecretMembers, Secrets } from './secrets.ts';
 import type { LiveGuardrails } from './workspace-guardrails.ts';
 
 type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'open'>; logger: Logger };
-
-/** The living ones of these configs, with their secrets. */
-export async function fetchConfigs({ db, secrets, logger }: Deps, ids: readonly string[]): Promise<LiveConfig[]> {
-  const rows = await db
-    .selectFrom('config')
-    .leftJoin('secret', (join) =>
-      join
-        .on('secret.owner_id', '=', sql<string>`config.id || '@' || config.config_version`)
-        .onRef('secret.workspace_id', '=', 'config.workspace_id'),
-    )
-    .selectAll('config')
-    .select(['secret.id as secret_id', 'secret.owner_id', 'secret.master_key_id', 'secret.wrapped_key'])
-    .select('secret.ciphertext')
-    .where('config.id', '=', sql<string>`any(${ids}::text[])`)
-    .where('config.deleted_at', 'is', null)
-    .execute();
-  return rows.map((row) => {
-    const { id, version, workspace_id, slug, config, config_version } = row;
-    const members = openOwned(row, secrets);
-    let made: Plan | null | undefined;
-    const plan = (): Plan | null => {
-      if (made !== undefined) return made;
-      const whole = members && joinSecrets(config, members);
-      made = whole && planOfStored(whole);
-      if (made === null) logger.error({ config_id: id, config_version }, 'a stored config cannot be read');
-      return made;
-    };
-    const place = { id, version, workspaceId: workspace_id, slug, configVersion: config_version };
-    return { ...place, secrets: members ?? {}, plan };
-  });
-}
 
 /** The guardrails of these workspaces, where they have some. */
 export async function fetchGuardrails(

@@ -1,7 +1,7 @@
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { apiKeyModel } from './api-key-model.ts';
+import { apiKeyModel, type RequestRefused } from '#libs/resources/api-keys.ts';
 
 /** A request that a known key was refused (403). */
 export type Refusal = {
@@ -75,7 +75,7 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
     const { first, count, firstAt, lastAt, addresses } = entry;
     const { workspaceId, keyId, method, route, code, message, requestId } = first;
     const metadata = { actor: { type: 'api_key' as const, id: keyId }, request_id: requestId };
-    const data = {
+    const data: RequestRefused = {
       method,
       route,
       code,

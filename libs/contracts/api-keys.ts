@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { timestamp } from './access-fields.ts';
-import { listOf } from './lists.ts';
 import { metadata, text } from './scalars.ts';
 
 const scopeAreas = [
@@ -30,8 +29,8 @@ export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${are
 export const Scope = z.enum(scopes);
 export type Scope = ScopeName;
 
-/** Body of POST /api-keys. Without `scopes` the key may do everything. */
-export const CreateApiKeyRequest = z.strictObject({
+/** Members of the body of POST /api-keys. Without `scopes` the key may do everything. */
+export const apiKeyFields = {
   name: text({ min: 1, max: 200 }),
   scopes: z.array(Scope).min(1).max(scopes.length).optional(),
   expires_at: timestamp().nullish(),
@@ -43,8 +42,7 @@ export const CreateApiKeyRequest = z.strictObject({
       allow_config_override: z.boolean().optional(),
     })
     .optional(),
-});
-export type CreateApiKeyRequest = z.output<typeof CreateApiKeyRequest>;
+};
 
 /** A key as it is listed: never the key itself. */
 export const ApiKeyObject = z.object({
@@ -62,9 +60,3 @@ export const ApiKeyObject = z.object({
   created_at: z.int(),
   expires_at: z.int().nullable(),
 });
-export type ApiKeyObject = z.output<typeof ApiKeyObject>;
-
-/** Answer of POST /api-keys, the only one that holds the key. */
-export const CreatedApiKey = ApiKeyObject.extend({ key: z.string() });
-
-export const ApiKeyList = listOf(ApiKeyObject);

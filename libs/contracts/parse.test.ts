@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { CreateApiKeyRequest } from './api-keys.ts';
+import { apiKeyFields } from './api-keys.ts';
 import { BatchListQuery, CreateBatchRequest } from './batches.ts';
 import { ChatCompletionRequest } from './chat.ts';
 import { CompletionRequest } from './completions.ts';
@@ -419,6 +419,7 @@ test('upload fields read the bracketed expiry as text', () => {
 });
 
 test('API keys take known scopes and a time in either form', () => {
+  const CreateApiKeyRequest = z.strictObject(apiKeyFields);
   const parsed = parseWith(CreateApiKeyRequest, { name: 'ci', scopes: ['batches.write'], expires_at: 1_800_000_000 });
   expect(parsed.expires_at).toEqual(new Date(1_800_000_000_000));
   expect(parseWith(CreateApiKeyRequest, { name: 'ci', expires_at: '2027-01-15T08:00:00Z' }).expires_at).toEqual(

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import type { SecretMembers } from '#libs/access/secrets.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
+import type { Upcasts } from '#libs/event-log/upcast.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -25,7 +26,7 @@ export type CheckContext<Data> = StoreDeps & {
   caller: Caller;
   row: ResourceRow<Data> | null;
   /** The stored secrets. Throws SecretUnreadableError. */
-  readSecrets(): Promise<SecretMembers>;
+  readSecrets: () => Promise<SecretMembers>;
 };
 
 /** How a kind is held in memory by every process, so that calls need no database. */
@@ -87,6 +88,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   removal?: { verb: string; isShown: boolean };
   /** Further events, by the verb of their type, and what each makes of the fields. Pure. */
   events?: Record<string, (data: Data, event: RecordedEvent<{ type: string; data: never }>) => Data>;
+  /** For events whose shape has changed since they were first written. */
+  upcasts?: Upcasts;
   /** What a record is found by in all workspaces; unique among the records of the kind, deleted ones too. */
   lookup?(data: Data): string | null;
   /** The public form; never a secret. `nowMs` is the database's clock. Default: id, slug, the fields and the times. */

@@ -1,5 +1,5 @@
 import type { RecordedEvent } from '#libs/event-log/event.ts';
-import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
+import { upcastsOf, type InlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
 import type { AnyResource } from './define-resource.ts';
 
 /** The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. */
@@ -36,6 +36,13 @@ export const versionId = (id: string, number: number): string => `${id}@${number
 
 const versionedOnRequest = ({ versioned }: AnyResource): boolean => versioned?.publish === 'on_request';
 
+/** The types of all events that a kind can have. */
+export function eventTypesOf(kind: AnyResource): string[] {
+  const verbs = ['created', ...(kind.hasUpdate === false ? [] : ['updated']), kind.removal?.verb ?? 'deleted'];
+  if (versionedOnRequest(kind)) verbs.push('version_published');
+  return [...verbs, ...Object.keys(kind.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
+}
+
 /** Heads of the records of these kinds: one row folds one stream. */
 export function resourceModel(kinds: readonly AnyResource[]): InlineModel<ResourceRow, ResourceEvent> {
   const byNoun = new Map(kinds.map((kind) => [kind.noun, kind]));
@@ -43,6 +50,7 @@ export function resourceModel(kinds: readonly AnyResource[]): InlineModel<Resour
     name: 'resource',
     nouns: [...byNoun.keys()],
     jsonColumns: ['data'],
+    upcasts: upcastsOf(kinds),
     evolve(row, event) {
       const [noun = '', verb = ''] = event.type.split('.');
       const kind = byNoun.get(noun);
@@ -101,6 +109,7 @@ export function resourceVersionModel(kinds: readonly AnyResource[]): InlineModel
     name: 'resource_version',
     nouns: [...versioned.keys()],
     jsonColumns: ['data'],
+    upcasts: upcastsOf(kinds),
     perEvent: {
       rowId(event) {
         const kind = kindOf(event);

@@ -63,10 +63,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       const workspaceId = (await workspaceOf(request, wanted)) ?? callerOf(request).workspaceId;
       const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
       const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
-      if (replayed) {
-        kind.refuseReplay?.(record);
-        response.setHeader('idempotent-replayed', 'true');
-      }
+      if (replayed) response.setHeader('idempotent-replayed', 'true');
       if (Object.keys(shownOnce).length > 0) response.setHeader('cache-control', 'no-store');
       response.json({ ...record, ...shownOnce });
     }),

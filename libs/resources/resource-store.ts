@@ -210,6 +210,7 @@ export function createResourceStore<Data extends object>(
         return { status: 200, body: viewOf(definition, row, unit.now.getTime()) };
       });
       if (definition.cached) await snapshot.catchUp();
+      if (result.replayed) definition.refuseReplay?.(result.body);
       return { record: result.body, shownOnce: result.replayed ? {} : shownOnce, replayed: result.replayed };
     },
 

@@ -258,18 +258,18 @@ test('a key in the config of a call reaches its provider, and neither the log no
 test('heads and versions are what the log says', async () => {
   const report = await checkInlineModels(platform.database.pool, inlineModels);
   expect(report.difference).toBeNull();
-  expect(report.rows['config_version']).toBeGreaterThan(report.rows['config'] ?? 0);
-  await sql`insert into config_version
-    select (jsonb_populate_record(head, jsonb_build_object('id', config_id || '@99', 'config_version', 99))).*
-    from config_version as head limit 1`.execute(platform.database.db);
+  expect(report.rows['resource_version']).toBeGreaterThan(1);
+  await sql`insert into resource_version
+    select (jsonb_populate_record(head, jsonb_build_object('id', resource_id || '@99', 'number', 99))).*
+    from resource_version as head limit 1`.execute(platform.database.db);
   expect((await checkInlineModels(platform.database.pool, inlineModels)).difference).toMatchObject({
-    model: 'config_version',
+    model: 'resource_version',
     id: expect.stringMatching(/@99$/),
     folded: null,
   });
-  await sql`delete from config_version where config_version = 99`.execute(platform.database.db);
-  await sql`update config_version set config = '{}' where config_version = 1`.execute(platform.database.db);
+  await sql`delete from resource_version where number = 99`.execute(platform.database.db);
+  await sql`update resource_version set data = '{}' where number = 1`.execute(platform.database.db);
   expect((await checkInlineModels(platform.database.pool, inlineModels)).difference).toMatchObject({
-    model: 'config_version',
+    model: 'resource_version',
   });
 });

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { announceAccessChange } from '#libs/access/access-change.ts';
-import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { apiKeyModel } from '#libs/resources/api-keys.ts';
 import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Kysely } from 'kysely';
+import type { z } from 'zod';
 import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
-import { createApiKeys } from '#libs/access/api-keys.ts';
 import { createAuthenticate } from '#libs/access/authenticate.ts';
 import { createBatchTargets } from '#libs/access/batch-target.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
@@ -9,7 +9,6 @@ import type { KeyRights } from '#libs/access/key-rights.ts';
 import { parseMasterKeys, type MasterKeys } from '#libs/access/master-key.ts';
 import { createResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting } from '#libs/access/routing.ts';
-import { createConfigs } from '#libs/access/configs.ts';
 import { createSecrets } from '#libs/access/secrets.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
@@ -17,6 +16,11 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import type { ApiKeyObject } from '#libs/contracts/api-keys.ts';
+import { apiKeyKind, type ApiKeyData } from '#libs/resources/api-keys.ts';
+import { createResourceStore, type ResourceStore } from '#libs/resources/resource-store.ts';
+import { Secret } from '#libs/kernel/secret.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
@@ -46,18 +50,46 @@ export function createProcess({ db, connectionString }: Source, options: Options
     listenConnectionString: connectionString,
     ...snapshotOptions,
   });
+  const resources = { db, eventLog, secrets, snapshot, clock: systemClock, checkDestination };
   return {
     db,
     eventLog,
     secrets,
     snapshot,
-    apiKeys: createApiKeys({ db, eventLog, snapshot }),
+    resources,
+    apiKeys: apiKeysOf(createResourceStore<ApiKeyData>(apiKeyKind, resources)),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination }),
     authenticate: createAuthenticate({ snapshot, clock: systemClock }),
     resolveTarget: createResolveTarget({ snapshot, clock: systemClock, checkDestination }),
     routing: createRouting({ snapshot, clock: systemClock, checkDestination }),
-    configs: createConfigs({ db, eventLog, secrets, snapshot, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock, checkDestination }),
+  };
+}
+
+/** The store of API keys, as the tests speak to it: with the rights of the key that asks. */
+function apiKeysOf(store: ResourceStore<ApiKeyData>) {
+  const actorOf = (rights: KeyRights, event: EventMetadata) => {
+    const caller = {
+      workspaceId: '',
+      keyId: 'key_test',
+      principal: { type: 'service_key', id: 'key_test' },
+      ...rights,
+    };
+    return { caller: caller as Caller, metadata: event };
+  };
+  return {
+    async create(call: CallIdentity, maker: KeyRights, event: EventMetadata, request: Record<string, unknown>) {
+      const { record, shownOnce } = await store.create(call, call.workspaceId, actorOf(maker, event), request);
+      const { key, ...rest } = {
+        ...(record as z.output<typeof ApiKeyObject>),
+        key: new Secret(shownOnce['key'] ?? ''),
+      };
+      return { record: rest, key };
+    },
+    revoke: (workspaceId: string, revoker: KeyRights, id: string, event: EventMetadata) =>
+      store.remove({ workspaceId, name: id }, actorOf(revoker, event)),
+    get: (workspaceId: string, id: string) => store.get({ workspaceId, name: id }),
+    list: async (workspaceId: string) => (await store.list({ workspaceId, after: null, skip: 0, limit: 100 })).rows,
   };
 }
 

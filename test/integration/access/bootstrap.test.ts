@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { apiKeyKind } from '#libs/resources/api-keys.ts';
+import { resourceModel } from '#libs/resources/resource-model.ts';
 import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
 import { isWellFormedGatewayKey } from '#libs/access/gateway-key.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
@@ -28,6 +29,9 @@ beforeEach(async () => {
 });
 afterEach(() => database.drop());
 
+const apiKeys = async () =>
+  await database.db.selectFrom('resource').selectAll().where('kind', '=', 'api_key').orderBy('created_at').execute();
+
 test('processes that start at once make one workspace and one key, and one of them may show it', async () => {
   const outcomes = await Promise.all(Array.from({ length: 8 }, () => bootstrap(access, null)));
   expect(new Set(outcomes.map((outcome) => outcome.workspaceId)).size).toBe(1);
@@ -36,7 +40,7 @@ test('processes that start at once make one workspace and one key, and one of th
   expect(outcomes.filter((outcome) => outcome.key !== null)).toEqual(creators);
   const token = creators[0]?.key?.reveal() ?? '';
   expect(isWellFormedGatewayKey(token)).toBe(true);
-  expect(await database.db.selectFrom('api_key').select('name').execute()).toEqual([{ name: 'admin' }]);
+  expect(await apiKeys()).toMatchObject([{ data: { name: 'admin' } }]);
   await using _running = await started(access);
   expect(access.authenticate(bearer(token))).toMatchObject({ workspaceId: creators[0]?.workspaceId, scopes: 'all' });
 });
@@ -46,7 +50,7 @@ test('a bootstrap key of the operator becomes the admin key, whichever process i
   const outcomes = await Promise.all(Array.from({ length: 4 }, () => bootstrap(access, new Secret(token))));
   expect(outcomes.filter((outcome) => outcome.created)).toHaveLength(1);
   expect(outcomes.every((outcome) => outcome.key === null)).toBe(true);
-  expect(await database.db.selectFrom('api_key').selectAll().execute()).toHaveLength(1);
+  expect(await apiKeys()).toHaveLength(1);
   await using _running = await started(access);
   expect(access.authenticate(bearer(token))).toMatchObject({ scopes: 'all' });
 });
@@ -55,7 +59,7 @@ test('a bootstrap key that comes later is one more admin key, once; a revoked on
   const { workspaceId } = await bootstrap(access, null);
   const token = 'operator-chosen-key-2';
   await Promise.all(Array.from({ length: 4 }, () => bootstrap(access, new Secret(token))));
-  const rows = await database.db.selectFrom('api_key').selectAll().orderBy('created_at').execute();
+  const rows = await apiKeys();
   expect(rows).toHaveLength(2);
   await using _running = await started(access);
   expect(access.authenticate(bearer(token))).toMatchObject({ workspaceId, keyId: rows[1]?.id });
@@ -131,6 +135,10 @@ test('every model folds to the rows that are there', async () => {
   const { workspaceId } = await bootstrap(access, null);
   await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9001/v1');
   await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
-  const report = await checkInlineModels(database.pool, [workspaceModel, apiKeyModel, virtualKeyModel] as never);
-  expect(report).toMatchObject({ events: 4, rows: { workspace: 1, api_key: 1, virtual_key: 1 }, difference: null });
+  const report = await checkInlineModels(database.pool, [
+    workspaceModel,
+    resourceModel([apiKeyKind]),
+    virtualKeyModel,
+  ] as never);
+  expect(report).toMatchObject({ events: 4, rows: { workspace: 1, resource: 1, virtual_key: 1 }, difference: null });
 });

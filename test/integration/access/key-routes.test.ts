@@ -1,15 +1,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createApiKey } from '#apps/api/routes/create-api-key.ts';
 import { createVirtualKey } from '#apps/api/routes/create-virtual-key.ts';
-import { deleteApiKey } from '#apps/api/routes/delete-api-key.ts';
 import { deleteVirtualKey } from '#apps/api/routes/delete-virtual-key.ts';
-import { listApiKeys } from '#apps/api/routes/list-api-keys.ts';
 import { listVirtualKeys } from '#apps/api/routes/list-virtual-keys.ts';
-import { retrieveApiKey } from '#apps/api/routes/retrieve-api-key.ts';
 import { retrieveVirtualKey } from '#apps/api/routes/retrieve-virtual-key.ts';
 import { updateVirtualKey } from '#apps/api/routes/update-virtual-key.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import { serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
+import { apiKeyKind } from '#libs/resources/api-keys.ts';
+import { resourceRoutes } from '#libs/resources/resource-routes.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -25,9 +23,8 @@ beforeAll(async () => {
   await bootstrap(access, new Secret(admin));
   await access.snapshot.start?.();
   const deps = { ...access, clock: systemClock };
-  const makers = [createApiKey, listApiKeys, retrieveApiKey, deleteApiKey];
   const virtualMakers = [createVirtualKey, listVirtualKeys, retrieveVirtualKey, updateVirtualKey, deleteVirtualKey];
-  const routes = [...makers, ...virtualMakers].map((make) => make(deps));
+  const routes = [...resourceRoutes(apiKeyKind, access.resources), ...virtualMakers.map((make) => make(deps))];
   server = await serveForTest(routes, { deps: { authenticate: access.authenticate } });
 });
 afterAll(async () => {

@@ -1,5 +1,5 @@
 import { beforeAll, afterAll, expect, test } from 'vitest';
-import { apiKeyModel } from '#libs/access/api-key-model.ts';
+import { apiKeyModel } from '#libs/resources/api-keys.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
 import { workspaceModel } from '#libs/access/workspace-model.ts';
