@@ -91,7 +91,7 @@ export type BatchCommand =
   | { type: 'close'; openChunks: number }
   | { type: 'finish'; outcome: BatchOutcome };
 
-/** How long running lines may take after a cancel (openai-semantics.md 1.2). */
+/** How long running lines may take after a cancel (BATCH-6). */
 export const cancelGraceMs = 10 * 60_000;
 
 const noLines: BatchOutcome = {

@@ -5,7 +5,7 @@ export type LineOutcome =
   | { kind: 'response'; statusCode: number; requestId: string; body: Buffer }
   | { kind: 'error'; code: string; message: string };
 
-/** Codes and messages of lines that never got an answer. The first two are OpenAI's own (openai-semantics.md 1.4). */
+/** Codes and messages of lines that never got an answer. The first two are OpenAI's own (RESULT-3). */
 export const unansweredMessages = {
   batch_expired: 'This request could not be executed before the completion window expired.',
   batch_cancelled: 'This request was cancelled before it could be executed.',

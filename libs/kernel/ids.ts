@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 
-// The prefixes that users of OpenAI's SDKs know (`file-`, `ftjob-`, `batch_`), and ours in the form of the last.
+// The prefixes that users of OpenAI's SDKs know (ID-1), and ours in the form of `batch_`.
 type IdPrefix = 'file-' | 'ftjob-' | `${string}_`;
 
 /** A random id: prefix and 32 hex digits (128 bits, so that ids cannot be guessed or collide). */

@@ -14,7 +14,7 @@ export const operationPaths = {
 } as const;
 export type Operation = keyof typeof operationPaths;
 
-/** A provider's own settings by the names of their headers in snake case (`aws_region`), as virtual keys store them. */
+/** A provider's own settings by the names of their headers in snake case (CONF-6, `aws_region`), as virtual keys store them. */
 export type Settings = Readonly<Record<string, string>>;
 
 /**
