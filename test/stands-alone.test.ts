@@ -1,14 +1,10 @@
-import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { projectFiles, readSource } from './source-files.ts';
 
 // The project explains itself: whatever a comment refers to is in the project, or is public and named.
 
-const root = path.resolve(import.meta.dirname, '..');
-const read = (file: string): string => readFileSync(path.join(root, file), 'utf8');
-const files = execFileSync('git', ['ls-files'], { cwd: root, encoding: 'utf8' })
-  .split('\n')
+const files = projectFiles
   .filter((file) => /\.(?:ts|md|json|ya?ml)$|Dockerfile$|\.env\.example$/.test(file))
   .filter((file) => file !== 'package-lock.json' && file !== 'test/stands-alone.test.ts');
 const code = files.filter((file) => file.endsWith('.ts'));
@@ -16,13 +12,13 @@ const code = files.filter((file) => file.endsWith('.ts'));
 /** The lines of these files that match, as `file:line`. */
 function linesWith(pattern: RegExp, among: readonly string[]): string[] {
   return among.flatMap((file) =>
-    read(file)
+    readSource(file)
       .split('\n')
       .flatMap((line, index) => (pattern.test(line) ? [`${file}:${index + 1} ${line.trim()}`] : [])),
   );
 }
 
-const rules = [...read('docs/semantics.md').matchAll(/^\| ([A-Z]+)-(\d+) /gm)].map(([, family, number]) => ({
+const rules = [...readSource('docs/semantics.md').matchAll(/^\| ([A-Z]+)-(\d+) /gm)].map(([, family, number]) => ({
   family: family ?? '',
   id: `${family}-${number}`,
 }));
@@ -40,13 +36,13 @@ test('every rule of docs/semantics.md has an id of its own, and code or a test r
   const ids = rules.map(({ id }) => id);
   expect(ids.length).toBeGreaterThan(50);
   expect(ids.filter((id, index) => ids.indexOf(id) !== index)).toEqual([]);
-  const cited = new Set(code.flatMap((file) => citedIn(read(file))));
+  const cited = new Set(code.flatMap((file) => citedIn(readSource(file))));
   expect(ids.filter((id) => !cited.has(id))).toEqual([]);
 });
 
 test('every rule that code or a test cites is in docs/semantics.md', () => {
   const ids = new Set(rules.map(({ id }) => id));
-  expect(code.flatMap((file) => citedIn(read(file)).filter((id) => !ids.has(id)))).toEqual([]);
+  expect(code.flatMap((file) => citedIn(readSource(file)).filter((id) => !ids.has(id)))).toEqual([]);
 });
 
 test('no file refers to a document that is not in the project', () => {

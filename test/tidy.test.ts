@@ -1,16 +1,13 @@
-import { execFileSync } from 'node:child_process';
-import { readFileSync, readdirSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { providers } from '#libs/providers/provider-list.ts';
+import { projectFiles, readSource as read } from './source-files.ts';
 
 // House rules that no linter knows (docs/decisions): cheap to check, easy to forget.
 
 const root = path.resolve(import.meta.dirname, '..');
-const read = (file: string): string => readFileSync(path.join(root, file), 'utf8');
-const tracked = execFileSync('git', ['ls-files', 'apps', 'libs', 'migrations', 'test'], { cwd: root, encoding: 'utf8' })
-  .split('\n')
-  .filter((file) => file.endsWith('.ts'));
+const tracked = projectFiles.filter((file) => /^(?:apps|libs|migrations|test)\/.*\.ts$/.test(file));
 
 test('migrations are numbered without gaps', () => {
   const names = readdirSync(path.join(root, 'migrations')).toSorted();

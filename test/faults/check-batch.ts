@@ -1,11 +1,8 @@
 import { isTerminal, type BatchEvent } from '#libs/batches/batch.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
-import { checkCalls, type CallEvidence } from './check-calls.ts';
+import { checkCalls, type CallEvidence, type LoggedEvent } from './check-calls.ts';
 import { checkFiles, readInput } from './check-files.ts';
 import { checkSettles } from './check-settles.ts';
-
-/** An event of the batch's stream, as the log holds it. */
-export type LoggedEvent = { event: BatchEvent; version: number; recordedAt: Date };
 
 /** Everything that an outsider can get hold of about one batch that has ended. */
 export type BatchEvidence = {

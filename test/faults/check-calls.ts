@@ -1,5 +1,8 @@
-import type { LoggedEvent } from './check-batch.ts';
+import type { BatchEvent } from '#libs/batches/batch.ts';
 import type { ReadFiles } from './check-files.ts';
+
+/** An event of the batch's stream, as the log holds it. */
+export type LoggedEvent = { event: BatchEvent; version: number; recordedAt: Date };
 
 /** What the provider saw of a batch. */
 export type CallEvidence = {

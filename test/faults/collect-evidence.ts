@@ -4,7 +4,8 @@ import type { BatchEvent } from '#libs/batches/batch.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { BatchEvidence, LoggedEvent } from './check-batch.ts';
+import type { BatchEvidence } from './check-batch.ts';
+import type { LoggedEvent } from './check-calls.ts';
 import type { Rig } from './rig/start-rig.ts';
 import { loseHeartbeats } from './strike.ts';
 

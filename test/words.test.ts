@@ -1,0 +1,91 @@
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { projectFiles, readSource } from './source-files.ts';
+
+// The glossary of docs/ARCHITECTURE.md has one word for each concept. These are words and phrases that it replaces. None may
+// come back; `still` names the folders in which one is yet to be replaced, and an entry that is no longer true has to go.
+
+type Banned = { pattern: RegExp; say: string; still?: readonly string[] };
+
+/** Of names: `isHopeless` and `is-hopeless` are looked at as "is hopeless". */
+const names: readonly Banned[] = [
+  { pattern: /\bhasten/, say: 'wake' },
+  { pattern: /\bfruitless/, say: 'without progress' },
+  {
+    pattern: /\baside\b/,
+    say: 'wait without a permit; of a file that is renamed when it is whole: temporary',
+    still: [
+      'libs/batches',
+      'libs/calls',
+      'libs/calls/plan',
+      'libs/calls/protect',
+      'libs/database/embedded',
+      'libs/providers/gemini',
+      'test/integration',
+    ],
+  },
+  { pattern: /\bheeds?\b/, say: 'respects', still: ['libs/calls/protect', 'libs/http'] },
+  {
+    pattern: /\bhopeless/,
+    say: 'not retryable',
+    still: ['libs/calls', 'libs/calls/protect', 'libs/calls/upstream', 'libs/fine-tuning'],
+  },
+  { pattern: /\bturned away/, say: 'rejected', still: ['libs/calls'] },
+  { pattern: /\bsecond look/, say: 'after a refresh', still: ['libs/access'] },
+  { pattern: /\bliving\b/, say: 'active', still: ['apps/api', 'apps/worker', 'libs/access'] },
+];
+
+/** Of everything that people read: comments, texts, test names, documents. */
+const phrases: readonly Banned[] = [
+  { pattern: /\bovertakes? the next/, say: 'strictly first in, first out', still: ['libs/batches'] },
+  { pattern: /\bis news\b/, say: 'what matters is', still: ['libs/calls/protect'] },
+  { pattern: /\bdead at birth/, say: 'already expired', still: ['libs/access', 'test/integration'] },
+  { pattern: /\bloyal to\b/, say: 'no field to hash', still: ['libs/calls/plan'] },
+  { pattern: /\bwhat each can\b/, say: 'what each supports' },
+  { pattern: /\bspoken to in\b/, say: 'called through' },
+  { pattern: /\bone file a process\b/, say: 'one file per process' },
+  { pattern: /\bthis once\b/, say: 'only once', still: ['apps/api'] },
+  { pattern: /\btold together\b/, say: 'reported at once' },
+  { pattern: /\bended? by force\b/, say: 'killed', still: ['test/integration'] },
+  { pattern: /\bnot available now\b/, say: 'temporarily unavailable', still: ['libs/database', 'libs/http'] },
+  { pattern: /\bspeech down\b/, say: 'transcribe', still: ['apps/api'] },
+];
+
+const sources = projectFiles.filter(
+  (file) => /^(?:apps|libs|test)\/.*\.ts$/.test(file) && file !== 'test/words.test.ts',
+);
+const readable = [...sources, ...projectFiles.filter((file) => /^(?:README\.md$|docs\/[\w-]+\.md$)/.test(file))];
+
+test.each(names)('no name says $pattern (say: $say)', ({ pattern, still = [] }) => {
+  expect(foldersWith(sources, (file) => pattern.test(namesIn(file)))).toEqual(still.toSorted());
+});
+
+test.each(phrases)('no sentence says $pattern (say: $say)', ({ pattern, still = [] }) => {
+  expect(foldersWith(readable, (file) => pattern.test(readSource(file)))).toEqual(still.toSorted());
+});
+
+const cache = new Map<string, string>();
+
+/** Every name of a file's code and of its path, in lower case, its words apart. */
+function namesIn(file: string): string {
+  const known = cache.get(file);
+  if (known !== undefined) return known;
+  const code = readSource(file)
+    .replaceAll(/\/\*.*?\*\//gs, '')
+    .replaceAll(/(^|\s)\/\/.*$/gm, '')
+    .replaceAll(/'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"/g, '');
+  const words = [path.basename(file, '.ts').replaceAll('-', ' '), ...new Set(code.match(/[A-Za-z]{2,}/g) ?? [])]
+    .map((name) => name.replaceAll(/(?<=[a-z])(?=[A-Z])/g, ' ').toLowerCase())
+    .join('\n');
+  cache.set(file, words);
+  return words;
+}
+
+/** The folders (two levels, three in `calls`, `database` and `providers`) of the files for which it holds. */
+function foldersWith(files: readonly string[], holds: (file: string) => boolean): string[] {
+  const folders = files.filter(holds).map((file) => {
+    const depth = /^libs\/(?:calls|database|providers)\//.test(file) ? 3 : /^(?:apps|libs|test)\//.test(file) ? 2 : 1;
+    return path.dirname(file) === '.' ? file : path.dirname(file).split('/').slice(0, depth).join('/');
+  });
+  return [...new Set(folders)].toSorted();
+}
