@@ -16,6 +16,15 @@ const placeOf = (file: string) =>
     .filter(({ place }) => file === place || file.startsWith(`${place}/`))
     .toSorted((a, b) => b.place.length - a.place.length)[0];
 
+test('docs/ARCHITECTURE.md names one file for each question of where something is decided', () => {
+  const section = /^## Where is it decided\?\n(.*?)^## /ms.exec(readSource('docs/ARCHITECTURE.md'))?.[1] ?? '';
+  const rows = section.split('\n').filter((line) => /^\| (?!question|-)/.test(line));
+  expect(rows).toHaveLength(20);
+  const named = rows.map((row) => /^\|[^|`]+\| `([^`|]+)` +\|/.exec(row)?.[1] ?? row);
+  expect(named.filter((file) => !productFiles.includes(file))).toEqual([]);
+  expect(new Set(named).size).toBe(20);
+});
+
 /** From where to where imports still lead upwards or sideways, and why. */
 const knownUpwards: Readonly<Record<string, string>> = {
   'apps/platform -> apps/worker': 'the list of all queues names one that the worker defines',
