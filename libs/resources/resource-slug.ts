@@ -25,7 +25,7 @@ export async function freeSlug(
   throw new GatewayError(
     'conflict',
     'slug_taken',
-    `There is a ${one} '${candidates[0] ?? ''}' already: choose another slug, or change that one with PUT.`,
+    `A ${one} '${candidates[0] ?? ''}' already exists. Choose another slug, or update that one with PUT.`,
     { param: 'slug' },
   );
 }
