@@ -52,7 +52,7 @@ test('a key hands on no more than it has', async () => {
     access.apiKeys.create(callOf(workspaceId), caller, metadata, { name: 'k', scopes });
   await expect(create()).rejects.toMatchObject({ kind: 'forbidden', code: 'insufficient_scope', param: 'scopes' });
   await expect(create(['files.read'])).rejects.toThrow(
-    /does not have files\.read .*it has api_keys\.write, chat\.write/,
+    /does not have files\.read, .*It has api_keys\.write, chat\.write/,
   );
   expect((await create(['chat.write'])).record.scopes).toEqual(['chat.write']);
 });
