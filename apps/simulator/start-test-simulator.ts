@@ -6,7 +6,13 @@ import { createSimulator } from './server.ts';
 
 export type Json = Record<string, unknown>;
 
-/** A simulator for the tests of one file, stopped after them, with the ways in which tests talk to it. */
+/**
+ * A simulator for the tests of one file, stopped after them, with the ways in which tests talk to it.
+ *
+ * The simulator's own tests cover what the product's tests rely on and would not notice themselves: that bad requests are
+ * rejected, that faults and latencies happen, that calls are counted, and that answers have the members of real ones. What
+ * else it can do is covered by the product's tests that use it (test/api, test/conformance).
+ */
 export async function startTestSimulator(options: Partial<SimulatorOptions> = {}) {
   const simulator = createSimulator(options);
   const { url } = await simulator.start();

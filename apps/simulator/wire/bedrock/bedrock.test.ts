@@ -53,69 +53,6 @@ async function stream(fields: Json = {}, model?: string): Promise<Event[]> {
   return readFrames(Buffer.from(await response.arrayBuffer()));
 }
 
-function assemble(events: readonly Event[]) {
-  const content: Block[] = [];
-  const inputs: string[] = [];
-  for (const { name, data } of events) {
-    const index = data['contentBlockIndex'] as number;
-    if (name === 'contentBlockStart') content[index] = structuredClone(data['start']) as Block;
-    if (name === 'contentBlockDelta') {
-      const delta = data['delta'] as {
-        text?: string;
-        toolUse?: { input: string };
-        reasoningContent?: { text?: string; signature?: string };
-      };
-      const block = (content[index] ??= {});
-      if (delta.text !== undefined) block.text = (block.text ?? '') + delta.text;
-      if (delta.toolUse !== undefined) inputs[index] = (inputs[index] ?? '') + delta.toolUse.input;
-      if (delta.reasoningContent !== undefined) {
-        const thought = (block.reasoningContent ??= { reasoningText: { text: '', signature: '' } }).reasoningText;
-        thought.text += delta.reasoningContent.text ?? '';
-        thought.signature += delta.reasoningContent.signature ?? '';
-      }
-    }
-  }
-  for (const [index, input] of inputs.entries()) {
-    const { toolUse } = content[index] ?? {};
-    if (toolUse !== undefined) toolUse.input = JSON.parse(input) as Json;
-  }
-  const stop = events.find(({ name }) => name === 'messageStop')?.data['stopReason'];
-  const usage = events.at(-1)?.data['usage'] as Record<string, number>;
-  return { content, stop, outputTokens: usage['outputTokens'], totalTokens: usage['totalTokens'] };
-}
-
-test.for<[string, Json, string | undefined]>([
-  ['text', {}, undefined],
-  ['thoughts', thinking, undefined],
-  ['parallel tools after a preamble', { toolConfig, messages: [user(text('get_weather and get_time'))] }, 'm+preamble'],
-  ['cached tokens', {}, 'm+cached'],
-  ['a limit', { inferenceConfig: { maxTokens: 3 } }, undefined],
-])('binary frames add up to the whole answer: %s', async ([, fields, model]) => {
-  const { output, stopReason, usage } = await complete(fields, model);
-  expect(assemble(await stream(fields, model))).toEqual({
-    content: output.message.content,
-    stop: stopReason,
-    outputTokens: usage['outputTokens'],
-    totalTokens: usage['totalTokens'],
-  });
-});
-
-test('tools are called and their results answered in words', async () => {
-  const asked = user(text('get_weather and get_time'));
-  const { output, stopReason } = await complete({ toolConfig, messages: [asked] });
-  expect(stopReason).toBe('tool_use');
-  const results = output.message.content.map(({ toolUse }) => ({
-    toolResult: { toolUseId: toolUse?.toolUseId, content: [text('fine')], status: 'success' },
-  }));
-  const messages = [asked, { role: 'assistant', content: output.message.content }, user(...results)];
-  expect((await complete({ toolConfig, messages })).stopReason).toBe('end_turn');
-  const one = await ask({ toolConfig, messages: [...messages.slice(0, 2), user(results[0])] });
-  expect([one.status, ((await one.json()) as Json)['message']]).toEqual([
-    400,
-    expect.stringContaining('Expected toolResult blocks at messages.2.content'),
-  ]);
-});
-
 test('finish reasons of a refusal and a filter, and tokens read from a cache', async () => {
   expect((await complete({}, 'm+refuse')).stopReason).toBe('guardrail_intervened');
   expect((await complete({}, 'sim-fault-content-filter')).stopReason).toBe('content_filtered');
@@ -219,26 +156,6 @@ test('a signature of the simulator’s own key is recomputed, of another key onl
     'MissingAuthenticationTokenException',
   ]);
   expect((await post('/model/m/converse', body, { authorization: 'Bearer invalid' })).status).toBe(403);
-});
-
-test('embedding models of Titan and Cohere are invoked', async () => {
-  const invoke = async (model: string, json: Json) => {
-    const response = await post(`/model/${encodeURIComponent(model)}/invoke`, json);
-    return { tokens: response.headers.get('x-amzn-bedrock-input-token-count'), ...((await response.json()) as Json) };
-  };
-  const titan = await invoke('amazon.titan-embed-text-v2:0', { inputText: 'Hello world', dimensions: 256 });
-  expect(titan).toMatchObject({ tokens: '2', inputTextTokenCount: 2 });
-  expect(titan).toHaveProperty('embedding.length', 256);
-  const cohere = { texts: ['a', 'b'], input_type: 'search_document' };
-  expect(await invoke('cohere.embed-v4:0', cohere)).toMatchObject({
-    response_type: 'embeddings_floats',
-    embeddings: [expect.any(Array), expect.any(Array)],
-  });
-  expect(await invoke('cohere.embed-v4:0', { ...cohere, embedding_types: ['float'] })).toHaveProperty(
-    'embeddings.float.length',
-    2,
-  );
-  expect((await post('/model/cohere.embed-v4/invoke', { texts: ['a'] })).status).toBe(400);
 });
 
 test('answers have the members of real ones', async () => {

@@ -1,10 +1,9 @@
 import type OpenAI from 'openai';
 import { expect, test } from 'vitest';
-import { countTokens } from '../../model/tokens.ts';
 import { parsePayload } from '#test/fixtures/provider-payloads.ts';
 import { dataOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
 
-const { openai, chat, post } = await startTestSimulator();
+const { chat, post } = await startTestSimulator();
 type Completion = OpenAI.Chat.ChatCompletion;
 type Chunk = OpenAI.Chat.ChatCompletionChunk;
 
@@ -21,17 +20,6 @@ const stream = async (fields: Json): Promise<Chunk[]> => {
   return data.map((json) => JSON.parse(json) as Chunk);
 };
 const user = (content: unknown) => ({ messages: [{ role: 'user', content }] });
-const weather = {
-  type: 'function',
-  function: {
-    name: 'get_weather',
-    parameters: {
-      type: 'object',
-      properties: { city: { type: 'string' }, days: { type: 'integer' } },
-      required: ['city', 'days'],
-    },
-  },
-};
 const time = { type: 'function', function: { name: 'get_time' } };
 
 test('equal requests have answers of equal bytes; model, message and seed change them', async () => {
@@ -52,146 +40,12 @@ test('the answer has the members of a real one, with values of the same types', 
   expect(keysOf(await complete({}))).toEqual(keysOf(parsePayload('openai-text.json')));
 });
 
-test('usage counts the text that was sent and adds up', async () => {
-  const { usage, choices } = await complete({ n: 3 });
-  expect(choices.map(({ index }) => index)).toEqual([0, 1, 2]);
-  expect(usage?.completion_tokens).toBe(
-    choices.reduce((sum, { message }) => sum + countTokens(message.content ?? ''), 0),
-  );
-  expect(usage?.total_tokens).toBe((usage?.prompt_tokens ?? 0) + (usage?.completion_tokens ?? 0));
-  const longer = await complete(user('Hello, and some more words that cost more tokens'));
-  expect(longer.usage?.prompt_tokens).toBeGreaterThan(usage?.prompt_tokens ?? 0);
-});
-
-test('a stream says the same as the whole answer, choices taking turns', async () => {
-  const whole = await complete({ n: 2 });
-  const chunks = await stream({ n: 2, stream_options: { include_usage: true } });
-  const usageChunk = chunks.pop();
-  expect(usageChunk).toMatchObject({ choices: [], usage: whole.usage });
-  for (const chunk of chunks) {
-    expect(chunk).toMatchObject({ id: whole.id, created: whole.created, model: whole.model, usage: null });
-    expect(chunk.choices).toHaveLength(1);
-  }
-  for (const { index, message, finish_reason } of whole.choices) {
-    const mine = chunks.map((chunk) => chunk.choices[0]).filter((choice) => choice?.index === index);
-    expect(mine[0]?.delta).toEqual({ role: 'assistant', content: '', refusal: null });
-    expect(mine.map((choice) => choice?.delta.content ?? '').join('')).toBe(message.content);
-    expect(mine.map((choice) => choice?.finish_reason).filter(Boolean)).toEqual([finish_reason]);
-    expect(mine.at(-1)).toMatchObject({ delta: {}, finish_reason });
-  }
-  expect(chunks.slice(0, 6).map((chunk) => chunk.choices[0]?.index)).toEqual([0, 1, 0, 1, 0, 1]);
-});
-
 test('without include_usage no chunk mentions usage; obfuscation can be left out', async () => {
   for (const chunk of await stream({})) expect(chunk).not.toHaveProperty('usage');
   const [padded] = await stream({});
   expect(padded).toHaveProperty('obfuscation');
   const [plain] = await stream({ stream_options: { include_obfuscation: false } });
   expect(plain).not.toHaveProperty('obfuscation');
-});
-
-test('limits and stop sequences shorten whole and streamed answers alike', async () => {
-  const { choices, usage } = await complete({ max_completion_tokens: 4, max_tokens: 100 });
-  expect(choices[0]?.finish_reason).toBe('length');
-  expect(usage?.completion_tokens).toBe(4);
-  const chunks = await stream({ max_tokens: 4 });
-  expect(chunks.map((chunk) => chunk.choices[0]?.delta.content ?? '').join('')).toBe(choices[0]?.message.content);
-  const whole = (await complete({})).choices[0]?.message.content ?? '';
-  const stopped = await complete({ stop: ['never there', whole.slice(10, 14)] });
-  expect(stopped.choices[0]).toMatchObject({
-    message: { content: whole.slice(0, whole.indexOf(whole.slice(10, 14))) },
-    finish_reason: 'stop',
-  });
-});
-
-test('two named tools make two parallel calls, whose streamed fragments make the same arguments', async () => {
-  const fields = { ...user('Use get_weather and get_time'), tools: [weather, time] };
-  const { choices } = await complete(fields);
-  const calls = choices[0]?.message.tool_calls ?? [];
-  expect(choices[0]).toMatchObject({ finish_reason: 'tool_calls', message: { content: null } });
-  expect(calls.map((call) => call.type === 'function' && call.function.name)).toEqual(['get_weather', 'get_time']);
-  const argumentsOf = (call: (typeof calls)[number] | undefined) =>
-    JSON.parse(call?.type === 'function' ? call.function.arguments : '') as unknown;
-  expect(argumentsOf(calls[0])).toEqual({ city: expect.any(String), days: expect.any(Number) });
-
-  const deltas = (await stream(fields)).flatMap((chunk) => chunk.choices[0]?.delta.tool_calls ?? []);
-  for (const [index, call] of calls.entries()) {
-    const mine = deltas.filter((delta) => delta.index === index);
-    expect(mine[0]).toMatchObject({ id: call.id, type: 'function', function: { arguments: '' } });
-    expect(mine.filter((delta) => delta.id !== undefined || delta.function?.name !== undefined)).toHaveLength(1);
-    expect(mine.map((delta) => delta.function?.arguments).join('')).toBe(
-      call.type === 'function' && call.function.arguments,
-    );
-  }
-  expect(deltas.filter((delta) => delta.index === 0).length).toBeGreaterThan(3);
-});
-
-test('tool_choice and deprecated functions are obeyed', async () => {
-  const named = await complete({
-    tools: [weather, time],
-    tool_choice: { type: 'function', function: { name: 'get_time' } },
-  });
-  expect(named.choices[0]?.message.tool_calls).toHaveLength(1);
-  expect((await complete({ ...user('get_time'), tools: [time], tool_choice: 'none' })).choices[0]?.finish_reason).toBe(
-    'stop',
-  );
-  const allowed = { type: 'allowed_tools', allowed_tools: { mode: 'required', tools: [time] } };
-  const picked = await complete({ tools: [weather, time], tool_choice: allowed });
-  expect(picked.choices[0]?.message.tool_calls?.[0]).toMatchObject({ function: { name: 'get_time' } });
-  const custom = await complete({ tools: [{ type: 'custom', custom: { name: 'run' } }], tool_choice: 'required' });
-  expect(custom.choices[0]?.message.tool_calls?.[0]).toMatchObject({
-    type: 'custom',
-    custom: { name: 'run', input: expect.any(String) },
-  });
-  const legacy = { functions: [weather.function], function_call: { name: 'get_weather' } };
-  const { choices } = await complete(legacy);
-  expect(choices[0]).toMatchObject({
-    finish_reason: 'function_call',
-    message: { function_call: { name: 'get_weather' } },
-  });
-  expect(choices[0]?.message).not.toHaveProperty('tool_calls');
-  const fragments = (await stream(legacy)).map((chunk) => chunk.choices[0]?.delta.function_call?.arguments ?? '');
-  expect(fragments.join('')).toBe(choices[0]?.message.function_call?.arguments);
-});
-
-test('structured output is JSON of the asked shape', async () => {
-  const schema = {
-    type: 'object',
-    properties: { answer: { enum: ['yes', 'no'] } },
-    required: ['answer'],
-    additionalProperties: false,
-  };
-  const format = { type: 'json_schema', json_schema: { name: 'verdict', schema } };
-  const verdict = await complete({ response_format: format });
-  expect(JSON.parse(verdict.choices[0]?.message.content ?? '')).toEqual({
-    answer: expect.stringMatching(/^(yes|no)$/),
-  });
-  const any = await complete({ response_format: { type: 'json_object' } });
-  expect(JSON.parse(any.choices[0]?.message.content ?? '')).toBeTypeOf('object');
-});
-
-test('log probabilities cover the text token by token, streamed or not', async () => {
-  const { choices } = await complete({ logprobs: true, top_logprobs: 2 });
-  const items = choices[0]?.logprobs?.content ?? [];
-  expect(items.map(({ token }) => token).join('')).toBe(choices[0]?.message.content);
-  for (const { token, bytes, logprob, top_logprobs } of items) {
-    expect(Buffer.from(bytes ?? []).toString()).toBe(token);
-    expect(top_logprobs).toHaveLength(2);
-    expect(logprob).toBeLessThanOrEqual(0);
-  }
-  const streamed = (await stream({ logprobs: true, top_logprobs: 2 })).flatMap(
-    (chunk) => chunk.choices[0]?.logprobs?.content ?? [],
-  );
-  expect(streamed).toEqual(items);
-});
-
-test('sim-echo answers the last user message, also of parts', async () => {
-  const parts = [
-    { type: 'text', text: 'naïve 🙂' },
-    { type: 'image_url', image_url: { url: 'data:,' } },
-  ];
-  const { choices } = await complete({ model: 'sim-echo', ...user(parts) });
-  expect(choices[0]?.message.content).toBe('naïve 🙂');
 });
 
 test('sim-reflect answers the very bytes of the request body and never the key', async () => {
@@ -211,13 +65,6 @@ test('sim-reflect answers the very bytes of the request body and never the key',
   const chunks = data.slice(0, -1).map((json) => JSON.parse(json) as Chunk);
   expect(chunks.map((chunk) => chunk.choices[0]?.delta.content ?? '').join('')).toBe(streamed);
   expect(chunks[0]).toHaveProperty('reflected.path', '/v1/chat/completions');
-});
-
-test('a reflected body of megabytes streams back whole', async () => {
-  const body = JSON.stringify({ model: 'sim-reflect', stream: true, ...user('é🙂'.repeat(1_000_000)) });
-  const data = dataOf(await (await post('/v1/chat/completions', body)).text());
-  const chunks = data.slice(0, -1).map((json) => JSON.parse(json) as Chunk);
-  expect(chunks.map((chunk) => chunk.choices[0]?.delta.content ?? '').join('') === body).toBe(true);
 });
 
 test.for<[string, Json, { param: string | null; code: string | null }]>([
@@ -267,23 +114,6 @@ test.for<[string, Json, { param: string | null; code: string | null }]>([
   expect(response.headers.get('x-request-id')).toMatch(/^req_/);
   expect(await response.json()).toEqual({
     error: { message: expect.any(String), type: 'invalid_request_error', ...expected },
-  });
-});
-
-test('the official SDK completes, streams, and assembles tool calls', async () => {
-  const messages = [{ role: 'user' as const, content: 'get_weather please' }];
-  const whole = await openai.chat.completions.create({ model: 'gpt-4o', messages });
-  expect(whole._request_id).toMatch(/^req_/);
-  let text = '';
-  for await (const chunk of await openai.chat.completions.create({ model: 'gpt-4o', messages, stream: true })) {
-    text += chunk.choices[0]?.delta.content ?? '';
-  }
-  expect(text).toBe(whole.choices[0]?.message.content);
-  const final = await openai.chat.completions
-    .stream({ model: 'gpt-4o', messages, tools: [weather as never] })
-    .finalChatCompletion();
-  expect(final.choices[0]?.message.tool_calls?.[0]).toMatchObject({
-    function: { name: 'get_weather', arguments: expect.stringContaining('city') },
   });
 });
 

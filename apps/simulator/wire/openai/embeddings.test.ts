@@ -2,7 +2,7 @@ import type OpenAI from 'openai';
 import { expect, test } from 'vitest';
 import { startTestSimulator, type Json } from '../../start-test-simulator.ts';
 
-const { openai, post } = await startTestSimulator();
+const { post } = await startTestSimulator();
 const embed = async (fields: Json) => {
   const response = await post('/v1/embeddings', { model: 'sim-embedding', ...fields });
   expect(response.status).toBe(200);
@@ -24,28 +24,6 @@ test('vectors are of unit length, of the asked length, and the same for the same
   expect(usage).toEqual({ prompt_tokens: 3, total_tokens: 3 });
   expect((await embed({ input: 'x', dimensions: 12 })).data[0]?.embedding).toHaveLength(12);
   expect((await embed({ input: 'x', model: 'text-embedding-3-large' })).data[0]?.embedding).toHaveLength(3072);
-});
-
-test('base64 holds the same numbers as little-endian float32', async () => {
-  const [floats, base64] = await Promise.all([embed({ input: 'x' }), embed({ input: 'x', encoding_format: 'base64' })]);
-  const bytes = Buffer.from(base64.data[0]?.embedding as unknown as string, 'base64');
-  const decoded = Array.from({ length: bytes.length / 4 }, (_, index) => bytes.readFloatLE(index * 4));
-  expect(decoded).toEqual(floats.data[0]?.embedding.map(Math.fround));
-  const { data } = await openai.embeddings.create({ model: 'sim-embedding', input: 'x' });
-  expect(data[0]?.embedding).toEqual(decoded);
-});
-
-test('token inputs are counted as tokens', async () => {
-  expect((await embed({ input: [1, 2, 3] })).data).toHaveLength(1);
-  const { data, usage } = await embed({ input: [[1, 2, 3], [4]] });
-  expect(data).toHaveLength(2);
-  expect(usage.prompt_tokens).toBe(4);
-});
-
-test('sim-reflect shows the body beside the vectors', async () => {
-  const body = '{"model":"sim-reflect", "input":"x","big":123456789012345678901}';
-  const response = await post('/v1/embeddings', body);
-  expect(await response.json()).toMatchObject({ reflected_body: body, reflected: { path: '/v1/embeddings' } });
 });
 
 test.for<[Json, string]>([

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
-import { dataOf, eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
+import { eventsOf, startTestSimulator, type Json } from '../../start-test-simulator.ts';
 
 let nowMs = 1_760_000_000_000;
 const { url, post } = await startTestSimulator({ clock: { now: () => nowMs } });
@@ -50,23 +50,6 @@ test('Gemini answers as on its own API, with what Vertex adds', async () => {
   expect(await errorOf(noRole)).toMatchObject({ status: 'INVALID_ARGUMENT', message: expect.stringContaining('role') });
 });
 
-test('texts are embedded by predict', async () => {
-  const path = `${base}/publishers/google/models/text-embedding-005:predict`;
-  const body = {
-    instances: [{ content: 'a b', task_type: 'RETRIEVAL_QUERY' }, { content: 'c' }],
-    parameters: { outputDimensionality: 4 },
-  };
-  expect(await (await post(path, body)).json()).toEqual({
-    predictions: [2, 1].map((token_count) => ({
-      embeddings: {
-        statistics: { token_count, truncated: false },
-        values: [expect.any(Number), expect.any(Number), expect.any(Number), expect.any(Number)],
-      },
-    })),
-    metadata: { billableCharacterCount: 3 },
-  });
-});
-
 test('Claude answers in its own shapes, its errors too, but not Google’s', async () => {
   expect(await (await claude()).json()).toMatchObject({
     type: 'message',
@@ -88,16 +71,6 @@ test('Claude answers in its own shapes, its errors too, but not Google’s', asy
     code: 429,
     status: 'RESOURCE_EXHAUSTED',
   });
-});
-
-test('open models speak OpenAI’s format', async () => {
-  const path = `${base}/endpoints/openapi/chat/completions`;
-  const body = { model: 'meta/llama-4-maverick', messages: [{ role: 'user', content: 'Hi' }] };
-  expect(await (await post(path, body)).json()).toMatchObject({
-    object: 'chat.completion',
-    model: 'meta/llama-4-maverick',
-  });
-  expect(dataOf(await (await post(path, { ...body, stream: true })).text()).at(-1)).toBe('[DONE]');
 });
 
 test('a JWT of a service account is exchanged for a token that lasts as long as told', async () => {

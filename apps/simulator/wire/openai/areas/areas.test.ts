@@ -1,21 +1,12 @@
 import { createHash } from 'node:crypto';
 import { inflateSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { dataOf, startTestSimulator, type Json } from '../../../start-test-simulator.ts';
+import { dataOf, startTestSimulator } from '../../../start-test-simulator.ts';
 
 const { url, openai, post } = await startTestSimulator();
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
 const file = (bytes: Uint8Array<ArrayBuffer>, name: string) => new File([bytes], name);
 const noise = Uint8Array.from({ length: 70_000 }, (_, at) => (at * 7919) % 256);
-
-test('texts are judged one by one', async () => {
-  const { results } = await openai.moderations.create({ input: ['a kind word', 'pure violence'] });
-  expect(results.map(({ flagged }) => flagged)).toEqual([false, true]);
-  expect(results[1]).toMatchObject({
-    categories: { violence: true, hate: false },
-    category_scores: { hate: expect.any(Number) },
-  });
-});
 
 test('images are real PNG files, edits tell which bytes came', async () => {
   const { data } = await openai.images.generate({ model: 'gpt-image-1', prompt: 'a cat', n: 2 });
@@ -65,49 +56,6 @@ test('transcriptions tell size and digest of the file, in every format', async (
   }
   expect(text).toBe(expected);
   expect(await openai.audio.translations.create(audio)).toMatchObject({ text: expected });
-});
-
-test('a multipart body that is none is refused', async () => {
-  expect((await post('/v1/audio/transcriptions', '{}')).status).toBe(400);
-  const broken = await post('/v1/images/edits', 'x', { 'content-type': 'multipart/form-data; boundary=b' });
-  expect(broken.status).toBe(400);
-});
-
-test('documents are ordered by what they share with the query', async () => {
-  const documents = ['a dog', { text: 'blue whales in the sea' }, 'the sea'];
-  const body = { model: 'rerank-1', query: 'whales in the sea', documents, top_n: 2, return_documents: true };
-  expect(await (await post('/v1/rerank', body)).json()).toMatchObject({
-    results: [
-      { index: 1, document: { text: 'blue whales in the sea' } },
-      { index: 2, relevance_score: expect.any(Number) },
-    ],
-  });
-});
-
-const tool = {
-  type: 'function' as const,
-  name: 'get_time',
-  parameters: { type: 'object', properties: {} },
-  strict: false,
-};
-
-test.for<[string, Json]>([
-  ['text', {}],
-  ['thoughts', { model: 'm+think' }],
-  ['calls', { input: 'get_time please', tools: [tool] }],
-  ['a refusal', { model: 'm+refuse' }],
-])('a response streams to the same end: %s', async ([, fields]) => {
-  const request = { model: 'gpt-5', input: 'Hello', ...fields };
-  const whole = await openai.responses.create(request);
-  expect(whole).toMatchObject({ object: 'response', status: 'completed', error: null });
-  const stream = openai.responses.stream(request);
-  const types = new Set<string>();
-  for await (const { type } of stream) types.add(type);
-  const final = await stream.finalResponse();
-  expect(final.output.map(({ id, type }) => [id, type])).toEqual(whole.output.map(({ id, type }) => [id, type]));
-  expect(final.output_text).toBe(whole.output_text);
-  expect(final.usage).toEqual(whole.usage);
-  expect(types.has('response.completed')).toBe(true);
 });
 
 test('areas that keep state echo what was sent, credentials left out', async () => {
