@@ -2,7 +2,7 @@ import { Secret } from '#libs/kernel/secret.ts';
 import type { ForwardRequest, StreamAnswer, StreamSummary, Target } from '#libs/calls/call.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
-import { createForwarder, type Forwarder } from '#libs/calls/forward.ts';
+import { createForwarder, type Forwarder } from './forwarder.ts';
 import { startUpstream, type Upstream, type UpstreamScript } from './upstream.ts';
 
 export const canary = 'sk-CANARY-0123456789abcdef';

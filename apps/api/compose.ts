@@ -35,7 +35,7 @@ export type ApiProcess = {
 /** Wires the API process; the parts are in start order. */
 export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
   const platform = await createPlatform(config, { name: 'api', role: 'sender', queueStopMs: 1_000 }, logger);
-  const { db, eventLog, queue, blobs, access, files, egress, forwarder, requestLog, timeouts, memory } = platform;
+  const { db, eventLog, queue, blobs, access, files, egress, calls, requestLog, memory } = platform;
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
   const batches = createBatches({
@@ -78,17 +78,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     fineTuningJobs,
     files,
     blobs,
-    forwarder,
-    guardrails: platform.guardrails,
+    calls,
     metrics: operationsPort === undefined ? metrics : undefined,
     checkReadiness,
     logger,
     liveDeps: {
-      forward: (request, target) => forwarder.settle({ ...request, timeouts }, target),
-      resolveTarget: access.resolveTarget,
       routing: access.routing,
-      callLeaf: platform.callLeaf,
-      search: platform.textJudge.search,
+      calls,
       requestLog,
       stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
@@ -140,7 +136,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     },
     stop: () => server.stop(config.SLUICE_STOP_DEADLINE),
   };
-  const calls: Part = {
+  const acceptance: Part = {
     name: 'calls',
     start() {
       phase = 'ok';
@@ -175,7 +171,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     platform.outlastingOutages(firstKey),
     keys.refusals,
     { name: 'body threads', stop: () => largeBodies.stop() },
-    calls,
+    acceptance,
   ];
   return { parts, platform, refusals: keys.refusals, url };
 }

@@ -7,8 +7,7 @@ import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
-import type { Guardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
-import type { Forwarder } from '#libs/calls/forward.ts';
+import type { Calls } from '#libs/calls/calls.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
 import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
@@ -55,7 +54,7 @@ import { uploadFile } from './routes/upload-file.ts';
 
 export type RouteDeps = {
   db: Kysely<Database>;
-  access: Pick<Access, 'snapshot' | 'resolveTarget' | 'batchTargets' | 'fineTuningTargets'>;
+  access: Pick<Access, 'snapshot' | 'routing' | 'batchTargets' | 'fineTuningTargets'>;
   /** What the records of every kind are kept with. */
   resources: StoreDeps;
   virtualKeys: VirtualKeys;
@@ -67,8 +66,7 @@ export type RouteDeps = {
   blobs: BlobStore;
   /** The database's: what it says of expired keys and open circuits is what calls meet. */
   clock: Clock;
-  forwarder: Forwarder;
-  guardrails: Guardrails;
+  calls: Calls;
   liveDeps: LiveDeps;
   /** Absent where they have a port of their own. */
   metrics: HttpMetrics | undefined;
@@ -89,7 +87,7 @@ const description = 'A self-hosted gateway and batch platform for language model
 /** The whole route table: what is not here does not exist. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
-  const modelDeps = { ...deps, resolveTarget: access.resolveTarget };
+  const modelDeps = { ...deps, routing: access.routing };
   // A batch is as many calls of its endpoint, and needs what each of them needs.
   const scopeOf = (endpoint: BatchEndpoint): string => {
     const route = routes.find(({ method, path }) => method === 'POST' && path === endpoint);

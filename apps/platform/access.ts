@@ -2,7 +2,6 @@ import type { Kysely } from 'kysely';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
-import { createResolveTarget, type ResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting, type Routing } from '#libs/access/routing.ts';
 import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
@@ -12,7 +11,6 @@ import type { Logger } from '#libs/kernel/logger.ts';
 export type Access = {
   secrets: Secrets;
   snapshot: AccessSnapshot;
-  resolveTarget: ResolveTarget;
   routing: Routing;
   batchTargets: BatchTargets;
   fineTuningTargets: BatchTargets;
@@ -47,7 +45,6 @@ export function createAccess(deps: {
   return {
     secrets,
     snapshot,
-    resolveTarget: createResolveTarget({ snapshot, clock, checkDestination }),
     routing: createRouting({ snapshot, clock, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock, checkDestination }),
     fineTuningTargets: createBatchTargets({

@@ -14,10 +14,10 @@ import { createFiles, type Files } from '#libs/files/files.ts';
 import { createAnswerThreads } from '#libs/calls/upstream/answer-threads.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
-import { createForwarder, type Forwarder } from '#libs/calls/forward.ts';
+import { createCalls, type Calls } from '#libs/calls/calls.ts';
 import { createAnswerTexts } from '#libs/calls/protect/guardrails/answer-texts.ts';
-import { createGuardrails, type Guardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
-import { createTextJudge, type TextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
+import { createGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
+import { createTextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -30,9 +30,6 @@ import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import type { z } from 'zod';
-import type { Outcome } from '#libs/calls/call.ts';
-import type { LeafCall } from '#libs/calls/plan/run-plan.ts';
-import { createCallLeaf } from './call-leaf.ts';
 import { createAccess, type Access } from './access.ts';
 import { blobFolder, type platformFields } from './config.ts';
 import { allQueues } from './queues.ts';
@@ -50,17 +47,11 @@ export type Platform = {
   access: Access;
   files: Files;
   egress: Egress;
-  forwarder: Forwarder;
+  calls: Calls;
   traffic: Traffic;
   responseCache: ResponseCache;
   requestLog: RequestLog;
   memory: MemoryBudget;
-  guardrails: Guardrails;
-  /** Where expressions of tenants run. */
-  textJudge: TextJudge;
-  timeouts: { connectMs: number; headersMs: number; idleMs: number; totalMs: number };
-  /** Calls one target of a config, with all that the config puts around it. */
-  callLeaf: (call: LeafCall) => Promise<Outcome>;
   parts: Part[];
   queuePart: Part;
   /** A part whose start waits for a database that is away; the start may be repeated. */
@@ -117,15 +108,6 @@ export async function createPlatform(
     threads: config.SLUICE_CHECK_THREADS,
     leaseBytesMax: memory.leaseBytesMax,
   });
-  const forwarder = createForwarder({
-    traffic,
-    threads: answerThreads,
-    egress,
-    clock: systemClock,
-    random: Math.random,
-    limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
-    logger,
-  });
   const textJudge = createTextJudge({
     threads: config.SLUICE_CHECK_THREADS,
     // A worker's lines are bounded where they are called, and rather wait.
@@ -138,6 +120,24 @@ export async function createPlatform(
     clock: databaseClock,
     logger,
     memoryBytesMax: config.SLUICE_CACHE_MEMORY,
+  });
+  const calls = createCalls({
+    egress,
+    traffic,
+    guardrails,
+    responseCache,
+    search: textJudge.search,
+    threads: answerThreads,
+    clock: systemClock,
+    random: Math.random,
+    limits: { jsonBytesMax: config.SLUICE_RESPONSE_MAX },
+    timeouts: {
+      connectMs: config.SLUICE_CONNECT_TIMEOUT,
+      headersMs: config.SLUICE_HEADERS_TIMEOUT,
+      idleMs: config.SLUICE_IDLE_TIMEOUT,
+      totalMs: config.SLUICE_TOTAL_TIMEOUT,
+    },
+    logger,
   });
   const requestLog = createRequestLog({
     app: app.name,
@@ -161,12 +161,6 @@ export async function createPlatform(
     checkDestination: egress.check,
   });
   const files = createFiles({ db, eventLog, blobs });
-  const timeouts = {
-    connectMs: config.SLUICE_CONNECT_TIMEOUT,
-    headersMs: config.SLUICE_HEADERS_TIMEOUT,
-    idleMs: config.SLUICE_IDLE_TIMEOUT,
-    totalMs: config.SLUICE_TOTAL_TIMEOUT,
-  };
   const wait = createDatabaseWait({ connectionString, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
   return {
     pool,
@@ -178,15 +172,11 @@ export async function createPlatform(
     access,
     files,
     egress,
-    forwarder,
+    calls,
     traffic,
     responseCache,
     requestLog,
     memory,
-    guardrails,
-    textJudge,
-    timeouts,
-    callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
       wait.part,
@@ -206,7 +196,7 @@ export async function createPlatform(
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,
       wait.outlasting(access.snapshot),
-      { name: 'forwarder', stop: () => forwarder.stop() },
+      { name: 'calls to providers', stop: () => calls.stop() },
     ],
     queuePart: wait.outlasting(queue),
     outlastingOutages: wait.outlasting,

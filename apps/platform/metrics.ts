@@ -9,22 +9,22 @@ import type { Platform } from './compose.ts';
  * /metrics always answers within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
-  const { db, queue, forwarder, egress, requestLog, pool, traffic, responseCache, memory } = platform;
+  const { db, queue, calls, egress, requestLog, pool, traffic, responseCache, memory } = platform;
   const registers = [registry];
   gauge(
     'sluice_forwarding_open_calls',
     'Number of calls to providers in flight in this process.',
-    () => forwarder.counters().openCalls,
+    () => calls.counters().openCalls,
   );
   gauge(
     'sluice_forwarding_open_streams',
     'Number of streamed calls to providers in flight in this process.',
-    () => forwarder.counters().openStreams,
+    () => calls.counters().openStreams,
   );
   gauge(
     'sluice_forwarding_waiting_retries',
     'Number of calls in this process that wait for their next attempt.',
-    () => forwarder.counters().waitingRetries,
+    () => calls.counters().waitingRetries,
   );
   gauge(
     'sluice_egress_sockets',

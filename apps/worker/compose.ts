@@ -28,7 +28,6 @@ import type { WorkerConfig } from './config.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { createMaintenance, maintenanceQueue } from './jobs/maintenance.ts';
-import { createLineRunner } from './run-line-plan.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
 
@@ -37,8 +36,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
-  const { db, databaseClock, eventLog, queue, blobs, access, files, forwarder, requestLog, memory, timeouts } =
-    platform;
+  const { db, databaseClock, eventLog, queue, blobs, access, files, calls, requestLog, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
@@ -82,15 +80,11 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     maxDelayMs: config.SLUICE_RETRY_MAX,
     deadlineAt: databaseClock.toOwnTime(batch.expires_at.getTime()),
   });
+  const { batchTargets } = access;
   const callLine = createCallLine({
-    forward: (request, target, policy) => forwarder.settle({ ...request, timeouts }, target, policy),
-    resolveTarget: async (batch, model) => access.batchTargets.resolve(batch.workspace_id, batch.target, model),
-    runByPlan: createLineRunner({
-      batchTargets: access.batchTargets,
-      callLeaf: platform.callLeaf,
-      search: platform.textJudge.search,
-      policy,
-    }),
+    calls,
+    planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
+    resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
     policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
@@ -116,7 +110,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     watch,
     permits,
     memory,
-    memoryWaitMsMax: timeouts.totalMs,
+    memoryWaitMsMax: config.SLUICE_TOTAL_TIMEOUT,
     answerSizes: createAnswerSizes(),
     ranges,
     callLine,

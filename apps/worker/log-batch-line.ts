@@ -1,4 +1,3 @@
-import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { CalledLine } from '#libs/batches/call-line.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 
@@ -16,7 +15,7 @@ export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
     span_id: null,
     parent_span_id: batch.headers['span_id'] ?? null,
     span_name: batch.headers['span_name'] ?? null,
-    metadata: tagsOf(batch),
+    metadata: called.metadata,
     provider: target?.provider ?? null,
     virtual_key: target?.label ?? null,
     model: called.model,
@@ -38,10 +37,4 @@ export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
     batch_line: called.line,
     last_used_option: called.option,
   });
-}
-
-/** The metadata of the batch, overridden by the metadata headers of the call that created it. */
-export function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
-  const inherited = options['metadata'] as Record<string, string> | undefined;
-  return inherited === undefined ? metadata : { ...metadata, ...inherited };
 }

@@ -4,26 +4,21 @@ import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import { findProvider } from '#libs/providers/registry.ts';
 import type { Leaf } from '#libs/calls/plan/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { callerCredentialId } from './caller-credential-id.ts';
 import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
-import { assertUsable, chooseCredential, missingCredentials, type Credential } from './choose-credential.ts';
-import { noDefaults } from './config-override.ts';
+import { chooseCredential, type Credential } from './choose-credential.ts';
 import { splitSecrets } from './config-secrets.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import type { LiveVirtualKey } from './load-access.ts';
 import { atLeaf, parseConfigText } from './read-config.ts';
 import { refuseUnstorable } from './refuse-unstorable.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
-import { createResolveTarget, type TargetRequest } from './resolve-target.ts';
-import { bare, createRouting, type FoundPlan } from './routing.ts';
+import { createRouting, withoutConfig, type FoundPlan, type TargetRequest } from './routing.ts';
 import type { Secrets } from './secrets.ts';
-import { targetOfVirtualKey, withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
-import { unknownProvider } from './unknown-provider.ts';
+import { withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
 import { withWorkspaceGuardrails } from './workspace-guardrails.ts';
 
 type Deps = {
@@ -56,7 +51,7 @@ export type BatchTargets = {
   /**
    * Judges the credentials and the config of a create call, outside of any transaction. `none` when it sends none: then
    * each line names its virtual key. Every target of a config is judged, so that no line is the first to find out.
-   * Throws as `resolveTarget`.
+   * Throws as `Routing.configOf` and `Routing.resolveLeaf`.
    */
   choose(request: Omit<TargetRequest, 'model'>): Promise<BatchChoice>;
   /**
@@ -65,24 +60,23 @@ export type BatchTargets = {
    */
   store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, choice: BatchChoice): Promise<BatchTarget>;
   /**
-   * Where an attempt of a line goes, judged again for each: a rotated key is used, a deleted or expired one is refused.
-   * A line's `@slug/model` wins over the batch's target. Throws GatewayError, which is the line's error: codes
-   * `virtual_key_deleted`, `virtual_key_expired`, `virtual_key_not_found`, `missing_credentials`; `unavailable` passes.
-   * Of a batch with a config: where its calls go that have no target of their own.
+   * The batch's config with the guardrails that the workspace has now; without both the plain plan. Throws unavailable when
+   * the guardrails cannot be read, and `config_unreadable`.
    */
-  resolve(workspaceId: string, target: BatchTarget, model: string | null): ResolvedTarget | Promise<ResolvedTarget>;
-  /** Whether lines go by a plan, because of a config or of the workspace's guardrails; otherwise `resolve` says all. */
-  isPlanned(workspaceId: string, target: BatchTarget): boolean;
-  /** The batch's config with the guardrails that the workspace has now. Throws unavailable when they cannot be read. */
-  planOf(workspaceId: string, target: BatchTarget): Promise<FoundPlan>;
-  /** Where the calls of one of its targets go; as `resolve`. */
+  planOf(workspaceId: string, target: BatchTarget): FoundPlan | Promise<FoundPlan>;
+  /**
+   * Where the calls of one target of the plan go, judged again for each pass of a line: a rotated key is used, a deleted or
+   * expired one is refused. A line's `@slug/model` wins over the batch's target. Throws GatewayError, which is the line's
+   * error: codes `virtual_key_deleted`, `virtual_key_expired`, `virtual_key_not_found`, `missing_credentials`;
+   * `unavailable` passes.
+   */
   resolveLeaf(
     workspaceId: string,
     target: BatchTarget,
     leaf: Leaf,
     model: string | null,
     isLeafsModel: boolean,
-  ): Promise<ResolvedTarget>;
+  ): ResolvedTarget | Promise<ResolvedTarget>;
   /** Wipes the batch's own secrets, if it has any; part of the transaction that ends the batch. */
   release(unit: Pick<UnitOfWork, 'tx'>, target: BatchTarget): Promise<void>;
 };
@@ -96,9 +90,8 @@ const noCredentials: RequestCredentials = {
 };
 
 export function createBatchTargets(deps: Deps): BatchTargets {
-  const { secrets, snapshot, clock, holder = 'batch' } = deps;
+  const { secrets, snapshot, holder = 'batch' } = deps;
   const cache = createBatchSecretCache(deps);
-  const resolveTarget = createResolveTarget(deps);
   const routing = createRouting(deps);
   const plans = createBatchPlans({ ...deps, readSecret: (workspaceId, id) => cache.read(workspaceId, id) });
 
@@ -120,43 +113,30 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     });
   };
 
-  const resolveProvider = async (
+  /** What a batch keeps of its provider, in the terms of a call's credentials. */
+  const providerOf = async (
     workspaceId: string,
-    { provider: id, custom_host, secret_id, settings = {} }: Extract<BatchPlace, { type: 'provider' }>,
-    model: string | null,
-  ): Promise<ResolvedTarget> => {
-    const provider = findProvider(id);
-    const baseUrl = custom_host === null ? provider?.baseUrlOf(settings) : new URL(custom_host);
-    if (!provider || !baseUrl) throw unknownProvider(id, 'x-gateway-provider');
-    const { key: apiKey = null, ...others } = secret_id === null ? {} : await cache.read(workspaceId, secret_id);
-    const own = { provider: provider.id, baseUrl, apiKey, settings, secrets: others };
-    return {
-      target: {
-        ...own,
-        secretOrigin: baseUrl.origin,
-        label: provider.id,
-        credentialId: callerCredentialId(workspaceId, own),
-        workspaceId,
-      },
-      model,
-    };
+    { provider: id, custom_host: customHost, secret_id, settings = {} }: Extract<BatchPlace, { type: 'provider' }>,
+  ): Promise<RequestCredentials> => {
+    const { key: providerKey = null, ...secrets } = secret_id === null ? {} : await cache.read(workspaceId, secret_id);
+    return { ...noCredentials, provider: id, providerKey, customHost, own: { settings, secrets } };
   };
 
   /** The place of a batch in the terms of a call's credentials. */
-  const credentialsOf = async (workspaceId: string, place: BatchPlace): Promise<RequestCredentials> => {
+  const credentialsOf = (workspaceId: string, place: BatchPlace): RequestCredentials | Promise<RequestCredentials> => {
     switch (place.type) {
       case 'none':
         return noCredentials;
       case 'virtual_key': {
-        const { slug } = await virtualKeyOf(workspaceId, place.virtual_key_id);
-        return { ...noCredentials, virtualKey: { slug, param: 'x-gateway-virtual-key' } };
+        const bySlug = ({ slug }: LiveVirtualKey): RequestCredentials => ({
+          ...noCredentials,
+          virtualKey: { slug, param: 'x-gateway-virtual-key' },
+        });
+        const key = virtualKeyOf(workspaceId, place.virtual_key_id);
+        return key instanceof Promise ? key.then(bySlug) : bySlug(key);
       }
-      case 'provider': {
-        const { target } = await resolveProvider(workspaceId, place, null);
-        const own = { settings: target.settings, secrets: target.secrets };
-        const { provider, custom_host: customHost } = place;
-        return { ...noCredentials, provider, providerKey: target.apiKey, customHost, own };
-      }
+      case 'provider':
+        return providerOf(workspaceId, place);
     }
   };
 
@@ -201,51 +181,25 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       return { type: 'inline_config', config: config.document, secret_id: secretId, caller };
     },
 
-    resolve(workspaceId, target, model) {
-      snapshot.assertFresh();
-      if (slugOfModel(model)) {
-        return resolveTarget({ workspaceId, credentials: noCredentials, model, defaults: noDefaults });
-      }
-      const place = 'caller' in target ? target.caller : target;
-      switch (place.type) {
-        case 'none':
-          throw missingCredentials();
-        case 'virtual_key': {
-          const toTarget = (key: LiveVirtualKey): ResolvedTarget => {
-            assertUsable(key, clock, null);
-            return targetOfVirtualKey(key, model);
-          };
-          const key = virtualKeyOf(workspaceId, place.virtual_key_id);
-          return key instanceof Promise ? key.then(toTarget) : toTarget(key);
-        }
-        case 'provider':
-          return resolveProvider(workspaceId, place, model);
-      }
+    planOf(workspaceId, target) {
+      const guarded = (found: FoundPlan): FoundPlan => {
+        const plan = withWorkspaceGuardrails(snapshot, workspaceId, found.plan);
+        return plan === found.plan ? found : { ...found, plan };
+      };
+      return 'caller' in target ? plans.planOf(workspaceId, target).then(guarded) : guarded(withoutConfig);
     },
 
-    isPlanned: (workspaceId, target) => 'caller' in target || routing.isGuarded(workspaceId),
-
-    async planOf(workspaceId, target) {
-      const found = 'caller' in target ? await plans.planOf(workspaceId, target) : bare;
-      return { ...found, plan: withWorkspaceGuardrails(snapshot, workspaceId, found.plan) };
-    },
-
-    async resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
+    resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
       snapshot.assertFresh();
-      const { virtualKey } = leaf.credentials;
+      // What the batch brought does not count beside a virtual key of the target's own, or of the line's model.
+      const isElsewhere =
+        leaf.credentials.virtualKey !== null || (slugOfModel(model) !== null && (isLeafsModel || !hasOwnPlace(leaf)));
       const place: BatchPlace = 'caller' in target ? target.caller : target;
-      const credentials = virtualKey === null ? await credentialsOf(workspaceId, place) : noCredentials;
-      const resolved = await routing.resolveLeaf({
-        workspaceId,
-        credentials,
-        leaf,
-        param: 'config',
-        model,
-        isLeafsModel,
-      });
-      // Whatever key it is, it was kept for this batch: it goes where the target says and nowhere else.
-      resolved.target.secretOrigin ??= resolved.target.baseUrl.origin;
-      return resolved;
+      const credentials = isElsewhere ? noCredentials : credentialsOf(workspaceId, place);
+      const toTarget = (own: RequestCredentials): ResolvedTarget | Promise<ResolvedTarget> =>
+        routing.resolveLeaf({ workspaceId, credentials: own, leaf, param: 'config', model, isLeafsModel });
+      const resolved = credentials instanceof Promise ? credentials.then(toTarget) : toTarget(credentials);
+      return resolved instanceof Promise ? resolved.then(boundToOrigin) : boundToOrigin(resolved);
     },
 
     async release(unit, target) {
@@ -257,6 +211,12 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       }
     },
   };
+}
+
+/** Whatever key it is, it was kept for this batch: it goes where the target says and nowhere else. */
+function boundToOrigin(resolved: ResolvedTarget): ResolvedTarget {
+  resolved.target.secretOrigin ??= resolved.target.baseUrl.origin;
+  return resolved;
 }
 
 /** The model that a leaf puts into every body, which may name a virtual key. */

@@ -1,9 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '#libs/kernel/clock.ts';
-import { compileConfig } from '#libs/calls/plan/compile-config.ts';
+import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { callOptionsOf, type CallOptions } from './call-options.ts';
+import { callOptionsOf, hasCallOptions, type CallOptions } from './call-options.ts';
 import { chooseCredential, missingCredentials } from './choose-credential.ts';
 import { refuseConfigOverride, type ConfigDefaults } from './config-override.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
@@ -21,7 +21,7 @@ export type RoutingDeps = {
   checkDestination: (url: URL) => void;
 };
 
-/** A call's config, found and made ready. `param` is how messages call it. */
+/** A call's plan. `param` is how messages call its config. */
 export type FoundPlan = {
   plan: Plan;
   param: string;
@@ -39,13 +39,12 @@ export type PlanQuery = {
 };
 
 export type Routing = {
-  /** Whether the workspace has guardrails of its own: then each of its calls has a plan. For every live call. */
-  isGuarded(workspaceId: string): boolean;
   /**
-   * What a call goes by: its config with the guardrails of the workspace before those of its targets; of a call without a
-   * config these alone. Otherwise as `configOf`, and throws unavailable for guardrails that cannot be read.
+   * The plan of a call: its config with the guardrails of the workspace before those of its targets; without a config
+   * these alone, and without them the plain plan, the same object for all calls. Throws as `configOf`, and unavailable
+   * for guardrails that cannot be read.
    */
-  planOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
+  planOf(query: PlanQuery): FoundPlan | Promise<FoundPlan>;
   /**
    * The config that a call goes by: its own, or else the one that its key defaults to; headers alone (a timeout, a retry
    * count) make one of a single target. null: none, the call is a plain one. Synchronous unless a stored config has to be
@@ -56,9 +55,13 @@ export type Routing = {
   /**
    * Where the calls of one target go, with the caller's credentials where it has none of its own. A virtual key in
    * `model` (`@slug/model`) is used when the config chose the model or the target says nothing itself; otherwise only the
-   * name after the slash counts. Throws as `resolveTarget`.
+   * name after the slash counts. Synchronous and without the database when the snapshot has the virtual key; one that it
+   * lacks is looked for once more, since it may have been created elsewhere a moment ago. Throws invalid_request with the
+   * header, parameter or member at fault, and `unavailable` when that look fails.
    */
   resolveLeaf(query: LeafQuery): ResolvedTarget | Promise<ResolvedTarget>;
+  /** Where a request goes that is made to one target, and is no call: the first of its plan. Throws as both of the above. */
+  targetOf(request: TargetRequest): ResolvedTarget | Promise<ResolvedTarget>;
 };
 
 export type LeafQuery = {
@@ -71,8 +74,13 @@ export type LeafQuery = {
   isLeafsModel: boolean;
 };
 
-// Of a call that has options in its headers, or is guarded, and has no config.
-export const bare: FoundPlan = { plan: compileConfig({}), param: 'config', options: null, stored: null };
+export type TargetRequest = Omit<PlanQuery, 'headers'> & {
+  /** The body's model; null for requests without one. */
+  model: string | null;
+};
+
+/** Of a call that has no config. */
+export const withoutConfig: FoundPlan = { plan: plainPlan, param: 'config', options: null, stored: null };
 
 export function createRouting(deps: RoutingDeps): Routing {
   const { snapshot } = deps;
@@ -83,7 +91,7 @@ export function createRouting(deps: RoutingDeps): Routing {
     if (config === null) {
       const { configId } = query.defaults;
       if (configId !== null) return findStored(query.workspaceId, configId, null, options);
-      return options && { ...bare, options };
+      return options && { ...withoutConfig, options };
     }
     const { value, param } = config;
     if (typeof value !== 'string') {
@@ -108,10 +116,13 @@ export function createRouting(deps: RoutingDeps): Routing {
   };
 
   const resolveLeaf = ({ workspaceId, credentials, leaf, param, model, isLeafsModel }: LeafQuery): ResolvedTarget => {
-    const use = useLeaf(credentials, leaf, atLeaf(leaf, param));
     const named = slugOfModel(model);
     const moves = named !== null && (isLeafsModel || !hasOwnPlace(leaf));
-    const credential = chooseCredential(deps, workspaceId, use.credentials, moves ? named.slug : null, use.at);
+    // Without a config there is nothing to be merged with what the caller sent.
+    const isCallers = leaf.credentials === plainLeaf.credentials;
+    const use = isCallers ? undefined : useLeaf(credentials, leaf, atLeaf(leaf, param));
+    const used = use?.credentials ?? credentials;
+    const credential = chooseCredential(deps, workspaceId, used, moves ? named.slug : null, use?.at);
     if (credential.type === 'none') throw missingCredentials();
     return targetOfCredential(credential, model, workspaceId);
   };
@@ -123,19 +134,30 @@ export function createRouting(deps: RoutingDeps): Routing {
     return withSecondLook(snapshot, () => find(query, options));
   };
 
+  const planOf: Routing['planOf'] = (query) => {
+    const { workspaceId, credentials, defaults, headers } = query;
+    const isGuarded = snapshot.findGuardrails(workspaceId) !== undefined;
+    const hasConfig = credentials.config !== null || defaults.configId !== null;
+    if (!isGuarded && !hasConfig && (headers === null || !hasCallOptions(headers))) return withoutConfig;
+    const ready = (found: FoundPlan | null): FoundPlan => {
+      const { plan, ...rest } = found ?? withoutConfig;
+      return { ...rest, plan: withWorkspaceGuardrails(snapshot, workspaceId, plan) };
+    };
+    const found = configOf(query);
+    return found instanceof Promise ? found.then(ready) : ready(found);
+  };
+
+  const resolveNow: Routing['resolveLeaf'] = (query) => withSecondLook(snapshot, () => resolveLeaf(query));
+
   return {
-    isGuarded: (workspaceId) => snapshot.findGuardrails(workspaceId) !== undefined,
     configOf,
-    planOf(query) {
-      const { workspaceId } = query;
-      const found = configOf(query);
-      if (snapshot.findGuardrails(workspaceId) === undefined) return found;
-      const guard = (config: FoundPlan | null): FoundPlan => {
-        const given = config ?? bare;
-        return { ...given, plan: withWorkspaceGuardrails(snapshot, workspaceId, given.plan) };
-      };
-      return found instanceof Promise ? found.then(guard) : guard(found);
+    planOf,
+    resolveLeaf: resolveNow,
+    targetOf(request) {
+      const first = ({ plan, param }: FoundPlan): ResolvedTarget | Promise<ResolvedTarget> =>
+        resolveNow({ ...request, leaf: plan.leaves[0], param, isLeafsModel: false });
+      const found = planOf({ ...request, headers: null });
+      return found instanceof Promise ? found.then(first) : first(found);
     },
-    resolveLeaf: (query) => withSecondLook(snapshot, () => resolveLeaf(query)),
   };
 }

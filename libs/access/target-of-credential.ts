@@ -1,4 +1,3 @@
-import type { Guardrail } from '#libs/contracts/guardrails.ts';
 import type { Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
@@ -9,21 +8,7 @@ import type { LiveVirtualKey } from './load-access.ts';
 import { slugOfModel } from './request-credentials.ts';
 
 /** `model` is what the provider is asked for: without the slug of `@slug/model`. */
-export type ResolvedTarget = {
-  target: Target;
-  model: string | null;
-  /** Of the config's target, if it has any: a call that is not run by the config is judged by them, or refused. */
-  guardrails?: TargetGuardrails;
-};
-
-export type TargetGuardrails = {
-  input: readonly Guardrail[];
-  output: readonly Guardrail[];
-  /** Of the answer, as the config's. */
-  strict: boolean;
-  /** An answer is judged before its first word goes out, so that a stream has to come whole. */
-  answersWhole: boolean;
-};
+export type ResolvedTarget = { target: Target; model: string | null };
 
 /** The target of a credential for a body's model; the slug in it, which had its say before, is taken off. */
 export function targetOfCredential(

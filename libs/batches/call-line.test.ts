@@ -1,5 +1,8 @@
 import { expect, test, vi } from 'vitest';
 import type { Answer, JsonAnswer, Outcome } from '#libs/calls/call.ts';
+import { runCall, type Calls } from '#libs/calls/calls.ts';
+import { plainPlan } from '#libs/calls/plan/plain-plan.ts';
+import { createRetries } from '#libs/calls/retry.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import type { BatchRow } from './batch-model.ts';
@@ -18,6 +21,14 @@ const noPermit = {
   isAbandoned: () => false,
 };
 
+/** Calls as they are run, but for what is behind their targets. */
+function callsOf(callTarget: () => Promise<Outcome>): Pick<Calls, 'run'> {
+  const clock = { now: () => 0 };
+  const planDeps = { callTarget, search: () => false, random: () => 0, now: () => 0 };
+  const retries = createRetries({ clock, random: () => 0, stopping: new AbortController().signal });
+  return { run: (call, course) => runCall({ planDeps, retries }, call, course) };
+}
+
 function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs?: number }) {
   const answer = {
     kind: 'json',
@@ -32,9 +43,9 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs
   } as unknown as Answer;
   const forward = vi.fn(() => Promise.resolve(answer as Outcome));
   const callLine = createCallLine({
-    forward,
-    resolveTarget: options.resolve as never,
-    runByPlan: () => null,
+    calls: callsOf(forward),
+    planOf: () => ({ plan: plainPlan }),
+    resolve: options.resolve as never,
     policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
     onCalled: () => {},
     now: () => options.nowMs ?? 0,
@@ -92,9 +103,9 @@ test('a call that was made has its record, although a step after it failed or it
   const attempts = [{ startedAt: 0, durationMs: 1, status: 200, errorCode: null }];
   const run = async (outcome: Outcome, isAbandoned: boolean): Promise<unknown> => {
     const callLine = createCallLine({
-      forward: () => Promise.resolve(outcome),
-      resolveTarget: () => Promise.resolve({ target: target as never, model: null }),
-      runByPlan: () => null,
+      calls: callsOf(() => Promise.resolve(outcome)),
+      planOf: () => ({ plan: plainPlan }),
+      resolve: () => Promise.resolve({ target: target as never, model: null }),
       policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
       onCalled: called,
       now: () => 0,

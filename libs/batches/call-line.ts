@@ -1,4 +1,9 @@
 import type { Answer, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import type { Calls } from '#libs/calls/calls.ts';
+import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
+import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
+import type { Resolved } from '#libs/calls/plan/run-plan.ts';
+import { attemptsOf, noAttempts, type Call } from '#libs/calls/planned-call.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
@@ -7,7 +12,6 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
-import type { PlanRun } from '#libs/calls/plan/run-plan.ts';
 import type { BatchRow } from './batch-model.ts';
 import { operationOf } from './endpoint-operation.ts';
 import type { LinePermit } from './line-permit.ts';
@@ -36,6 +40,7 @@ export type CalledLine = {
   requestId: string;
   target: Target | null;
   model: string | null;
+  metadata: Readonly<Record<string, string>> | null;
   answer: Answer | null;
   errorCode: string | null;
   attempts: number;
@@ -47,33 +52,23 @@ export type CalledLine = {
 
 const retryResolveMs = 500;
 
-/** Runs `work` until the database answers, as long as the batch may wait. */
-export type WhenPossible = <Result>(work: () => Result | Promise<Result>) => Promise<Result>;
-
 export function createCallLine(deps: {
-  forward: (request: ForwardRequest, target: Target, policy: RetryPolicy) => Promise<Outcome>;
-  /** The target of this attempt. Throws GatewayError, which becomes the line's error. */
-  resolveTarget: (batch: BatchRow, model: string | null) => Promise<{ target: Target; model: string | null }>;
-  /**
-   * Runs a line by the batch's config, within the batch's own retries; null for a batch without one. `model` is what the
-   * batch asks for in the place of the line's. `whenPossible` waits out a database that is away.
-   */
-  runByPlan: (
-    batch: BatchRow,
-    request: ForwardRequest,
-    model: string | null,
-    whenPossible: WhenPossible,
-  ) => Promise<PlanRun> | null;
+  calls: Pick<Calls, 'run'>;
+  /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
+  planOf: (batch: BatchRow) => { plan: Plan } | Promise<{ plan: Plan }>;
+  /** Where the calls of one of its targets go. Throws as `planOf`. */
+  resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Resolved | Promise<Resolved>;
+  /** The retries of a batch's lines: each is another pass over the whole plan. */
   policy: (batch: BatchRow) => RetryPolicy;
   onCalled: (called: CalledLine) => void;
   now: () => number;
 }): CallLine {
-  const { forward, resolveTarget, runByPlan, policy, onCalled, now } = deps;
+  const { calls, planOf, resolve, policy, onCalled, now } = deps;
 
-  /** That the database is away says nothing about the line: it waits, as long as the batch does. */
+  /** An unavailable database says nothing about the line: it waits, as long as the batch does. */
   async function whenPossible<Result>(
-    batch: BatchRow,
     { signal, permit }: Pick<Line, 'signal' | 'permit'>,
+    deadlineAt: number,
     work: () => Result | Promise<Result>,
   ): Promise<Result> {
     for (;;) {
@@ -81,7 +76,7 @@ export function createCallLine(deps: {
         return await work();
       } catch (error) {
         const passes = isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
-        if (!passes || now() >= policy(batch).deadlineAt) throw error;
+        if (!passes || now() >= deadlineAt) throw error;
         signal.throwIfAborted();
         const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + retryResolveMs };
         await permit.aside(what, (end) => sleep(retryResolveMs, end));
@@ -89,7 +84,42 @@ export function createCallLine(deps: {
     }
   }
 
-  return async ({ batch, line, body, signal, memory, permit }) => {
+  /** The line as a call: conditions see its own parameters, the batch's metadata and its endpoint. */
+  const toCall = ({ batch, signal, memory, permit }: Line, plan: Plan, sent: SentLine, deadlineAt: number): Call => {
+    const { operation, body, model } = sent;
+    // A line that only passes is not parsed.
+    const parsed = plan === plainPlan ? undefined : (JSON.parse(body.toString()) as Record<string, unknown>);
+    const request: ForwardRequest = {
+      operation,
+      body,
+      parsed,
+      model,
+      stream: false,
+      includeUsage: false,
+      signal,
+      backgroundUntil: deadlineAt,
+      aside: permit.aside,
+      memory,
+    };
+    return {
+      plan,
+      request,
+      params: parsed ?? noParams,
+      metadata: tagsOf(batch),
+      pathname: batch.endpoint,
+      workspaceId: batch.workspace_id,
+      keyId: null,
+      modelOverride: replacedModel(batch),
+      adjust: null,
+      leaf: plainLeaf,
+      target: null,
+      model,
+      earlierAttempts: noAttempts,
+    };
+  };
+
+  return async (given) => {
+    const { batch, line, body, signal, permit } = given;
     const operation = operationOf(batch.endpoint);
     // Both were checked when the batch was validated; a file that changed since is a fault of ours.
     if (operation === undefined || body === undefined)
@@ -97,58 +127,43 @@ export function createCallLine(deps: {
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
     // Validation has read them all: the batch has a model when it is that of every line.
-    const bodyModel = batch.model ?? modelOf(body);
-    const called = {
-      batch,
-      line,
-      operation,
-      requestId,
-      startedAtMs,
-      target: null as Target | null,
-      model: bodyModel,
-      option: null as string | null,
-    };
+    const model = batch.model ?? modelOf(body);
+    const again = policy(batch);
+    const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
+      whenPossible(given, again.deadlineAt, work);
+    let call: Call | null = null;
     let result: Outcome;
-    let attempts: number | null = null;
     try {
-      const wantedModel = replacedModel(batch);
-      const request: ForwardRequest = {
-        operation,
-        body,
-        model: bodyModel,
-        stream: false,
-        includeUsage: false,
-        signal,
-        backgroundUntil: policy(batch).deadlineAt,
-        aside: permit.aside,
-        memory,
-      };
-      const running = runByPlan(batch, request, wantedModel, (work) => whenPossible(batch, { signal, permit }, work));
-      if (running !== null) {
-        const run = await running;
-        called.target = run.target;
-        called.model = run.model ?? bodyModel;
-        called.option = run.leaf.path;
-        attempts = run.attempts.length;
-        result = run.outcome;
-      } else {
-        const { target, model } = await whenPossible(batch, { signal, permit }, () =>
-          resolveTarget(batch, wantedModel ?? bodyModel),
-        );
-        called.target = model === null ? target : { ...target, model };
-        called.model = model;
-        result = await forward(request, called.target, policy(batch));
-      }
+      const { plan } = await possible(() => planOf(batch));
+      call = toCall(given, plan, { operation, body, model }, again.deadlineAt);
+      result = await calls.run(call, {
+        resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
+        again,
+      });
     } catch (error) {
-      result = { kind: 'failed', error: asGatewayError(error), attempts: [] };
+      result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };
     }
-    const madeAttempts = attempts ?? result.attempts.length;
+    const attempts = call === null ? 0 : attemptsOf(call, result).length;
     const { outcome, errorCode } = toOutcome(result, requestId);
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
+    const called = { target: call?.target ?? null, model: call === null ? model : call.model };
     // A line that is left is done by whoever has its chunk next; but a call that was made is recorded.
-    if (!isAbandoned || madeAttempts > 0) {
-      onCalled({ ...called, answer, errorCode, attempts: madeAttempts, durationMs: now() - startedAtMs });
+    if (!isAbandoned || attempts > 0) {
+      onCalled({
+        ...called,
+        batch,
+        line,
+        operation,
+        requestId,
+        startedAtMs,
+        option: call === null || call.plan === plainPlan ? null : call.leaf.path,
+        metadata: call === null ? tagsOf(batch) : call.metadata,
+        answer,
+        errorCode,
+        attempts,
+        durationMs: now() - startedAtMs,
+      });
     }
     if (result.kind === 'failed') {
       signal.throwIfAborted();
@@ -158,6 +173,16 @@ export function createCallLine(deps: {
     }
     return { outcome, usage: usageOf(called, answer) };
   };
+}
+
+type SentLine = { operation: Operation; body: Buffer; model: string | null };
+
+const noParams = {};
+
+/** The metadata of the batch, overridden by the metadata headers of the call that created it. */
+function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
+  const inherited = options['metadata'] as Record<string, string> | undefined;
+  return inherited === undefined ? metadata : { ...metadata, ...inherited };
 }
 
 /** The model that the batch's options put in the place of every line's own. */
@@ -184,7 +209,7 @@ function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; 
   }
   // Validation refuses `stream: true`, so a stream cannot be asked for.
   const error =
-    result.kind === 'stream' ? asGatewayError(new Error('a batch line was answered by a stream')) : result.error;
+    result.kind === 'failed' ? result.error : asGatewayError(new Error('a batch line was answered by a stream'));
   const { kind, message } = error;
   // OpenAI's own code for this case (RESULT-3).
   const code = kind === 'provider_timeout' ? 'request_timeout' : (error.code ?? 'provider_error');

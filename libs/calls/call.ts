@@ -1,9 +1,11 @@
+import type { Readable } from 'node:stream';
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
-import type { Operation, Settings } from '#libs/providers/provider.ts';
+import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';
+import type { Timeouts } from './timeouts.ts';
 
 /** Where a call goes. `label` (the virtual key's slug, or the provider) is how messages name it. */
 export type Target = {
@@ -29,31 +31,19 @@ export type Target = {
   workspaceId?: string;
 };
 
-/** Each bounds one phase of one attempt, in milliseconds. */
-export type Timeouts = {
-  /** Until a connection is there: waiting for a free one included. */
-  connectMs: number;
-  /** From the request's last byte to the answer's headers. */
-  headersMs: number;
-  /** Between two bytes of the answer, and between two events of a stream. */
-  idleMs: number;
-  /** The whole attempt. */
-  totalMs: number;
-  /** Until the whole answer is there, of a stream until its first event is. Absent: only the other bounds count. */
-  answerMs?: number;
-};
+/** Of a pass-through call: its area. */
+export type CallOperation = Operation | RelayArea;
 
-/** Long enough for a reasoning model that thinks ten minutes before it says a word (OpenAI's SDKs wait as long). */
-export const defaultTimeouts: Timeouts = {
-  connectMs: 10_000,
-  headersMs: 600_000,
-  idleMs: 120_000,
-  totalMs: 1_800_000,
+/** A call of a pass-through area: sent as it is, once, and answered by the provider's own bytes. */
+export type Relayed = Pick<RelayCall, 'method' | 'path' | 'accept'> & {
+  /** The body with this model in the place of its own. A body that is a stream is there once. */
+  send: (model: string | null) => Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 };
 
 export type ForwardRequest = {
-  operation: Operation;
-  /** The client's own JSON, already checked; empty for `models`. */
+  operation: CallOperation;
+  relayed?: Relayed;
+  /** The client's own JSON, already checked; empty for `models`, and where a pass-through call has none. */
   body: Buffer;
   /** The body as the caller parsed it, for adapters that translate it; parsed here when one needs it and it is absent. */
   parsed?: Readonly<Record<string, unknown>> | undefined;
@@ -133,6 +123,8 @@ type AnswerHead = {
   usage: Usage | null;
   model: string | null;
   finishReason: string | null;
+  /** The provider's own, of an answer that is an error. */
+  errorCode?: string | null;
 };
 
 /** A whole body. With a status of 400 or more it is an error in OpenAI's four keys, without any trace of the credential. */
@@ -150,7 +142,18 @@ export type StreamAnswer = AnswerHead & {
   done: Promise<StreamSummary>;
 };
 
-export type Answer = JsonAnswer | StreamAnswer;
+/**
+ * The answer of a pass-through call, whose headers are there. `body` has the provider's bytes as they come, with
+ * back-pressure; destroying it cancels the call. Of an error it is a whole body, in OpenAI's four keys. `done` says what the
+ * body told of usage when it has ended, however, and never rejects.
+ */
+export type RelayedAnswer = AnswerHead & {
+  kind: 'relayed';
+  body: Readable;
+  done: Promise<Pick<StreamSummary, 'usage' | 'model' | 'error'>>;
+};
+
+export type Answer = JsonAnswer | StreamAnswer | RelayedAnswer;
 
 /** No answer: unreachable, timed out, unreadable, refused here, or the caller left. */
 export type Failure = {

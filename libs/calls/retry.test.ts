@@ -3,8 +3,8 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf, type UpstreamScript } from '#test/upstream.ts';
 import type { Outcome, StreamAnswer } from './call.ts';
-import type { createForwarder } from './forward.ts';
-import { readRetryAfter } from './retry-after.ts';
+import type { createForwarder } from '#test/forwarder.ts';
+import { readRetryAfter } from './retry-waits.ts';
 import { createRetryBudget, type RetryPolicy } from './retry.ts';
 
 let rig: ForwardingRig;

@@ -1,5 +1,10 @@
-import type { Outcome } from './call.ts';
-import { readRetryAfter } from './retry-after.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { asGatewayError, type GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep as realSleep } from '#libs/kernel/sleep.ts';
+import type { ForwardRequest, Outcome, Wait } from './call.ts';
+import { callAborted, shuttingDown } from './cancelled.ts';
+import { isQuotaUsedUp, waitBeforeRetry } from './retry-waits.ts';
 
 /** When a call is made again. Every bound is of one call, over all its attempts. */
 export type RetryPolicy = {
@@ -25,13 +30,6 @@ export type RetryPolicy = {
 
 const defaultRateLimitedMax = 1_000;
 
-// Waiting does not bring money back: retrying these burns the caller's time and nothing else.
-const hopeless: ReadonlySet<string> = new Set([
-  'insufficient_quota',
-  'credit_balance_exhausted',
-  'billing_hard_limit_reached',
-]);
-
 // Failures that another attempt may not meet again. Everything else (a refused destination, a redirect, an answer too
 // large, a caller who left) would end the same way.
 const passing: ReadonlySet<string | null> = new Set([
@@ -42,8 +40,9 @@ const passing: ReadonlySet<string | null> = new Set([
   'upstream_error', // the provider says in a 200 that it failed
 ]);
 
-// Not asked at all, for a while (libs/calls/protect/traffic): worth another try when that is over, and no try of those that count.
-const turnedAway: ReadonlySet<string | null> = new Set([
+// Rejected here before the provider was asked (libs/calls/protect/traffic): worth another attempt when that is over, and
+// none of those that count.
+const rejected: ReadonlySet<string | null> = new Set([
   'circuit_open',
   'provider_rate_limited',
   'provider_busy',
@@ -54,16 +53,16 @@ const turnedAway: ReadonlySet<string | null> = new Set([
 export type Verdict = 'final' | 'retryable' | 'rate_limited';
 
 /** Whether an outcome may be tried again at all. `x-should-retry` beats the status both ways. */
-export function judge(outcome: Outcome, errorCode: string | null, statuses?: readonly number[]): Verdict {
+export function judge(outcome: Outcome, statuses?: readonly number[]): Verdict {
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
-    if (turnedAway.has(code)) return 'rate_limited';
+    if (rejected.has(code)) return 'rate_limited';
     // Another answer may be one, but each is paid for in full: only for callers whose own retries have its status.
     if (code === 'json_object_not_met') return statuses?.includes(502) === true ? 'retryable' : 'final';
     return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
   }
   if (outcome.status < 400) return 'final';
-  if (isHopeless(errorCode)) return 'final';
+  if (isQuotaUsedUp(outcome.errorCode)) return 'final';
   const told = outcome.headers['x-should-retry'];
   if (told === 'false') return 'final';
   const listed = statuses ? statuses.includes(outcome.status) : isRetryableStatus(outcome.status);
@@ -71,16 +70,8 @@ export function judge(outcome: Outcome, errorCode: string | null, statuses?: rea
   return outcome.status === 429 ? 'rate_limited' : 'retryable';
 }
 
-export function isHopeless(errorCode: string | null): boolean {
-  return errorCode !== null && hopeless.has(errorCode);
-}
-
 function isRetryableStatus(status: number): boolean {
   return status === 408 || status === 409 || status === 429 || status >= 500;
-}
-
-function toldBy(outcome: Outcome, now: number): number | null {
-  return outcome.kind === 'failed' ? (outcome.error.retryAfterMs ?? null) : readRetryAfter(outcome.headers, now);
 }
 
 /** Counts one call's attempts against its policy. */
@@ -88,27 +79,97 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
   let counted = 0;
   let rateLimited = 0;
   let waitedMs = 0;
-  const { obeysRetryAfter = true, waitMsMax = Number.POSITIVE_INFINITY } = policy;
-  const share = policy.jitter === false ? () => 1 : random;
-  const spread = policy.jitter === false ? () => 0 : random;
+  const { waitMsMax = Number.POSITIVE_INFINITY } = policy;
   return {
-    /**
-     * The wait before the next attempt in milliseconds, or null when there is none. Never shorter than the provider told;
-     * what is added to that is random, so that callers told the same moment do not all come back at it.
-     */
+    /** The wait before the next attempt in milliseconds, or null when there is none. */
     next: (verdict: Verdict, outcome: Outcome, now: number): number | null => {
       if (verdict === 'final') return null;
       if (verdict === 'rate_limited' && policy.countsRateLimited !== true) rateLimited += 1;
       else counted += 1;
       if (counted >= policy.attemptsMax || rateLimited >= (policy.rateLimitedMax ?? defaultRateLimitedMax)) return null;
-      const ceiling = Math.min(policy.maxDelayMs, policy.baseDelayMs * 2 ** Math.min(counted + rateLimited - 1, 30));
-      const told = obeysRetryAfter ? toldBy(outcome, now) : null;
-      // Without jitter what was told is waited to the millisecond.
-      const wait =
-        told === null ? ceiling / 2 + share() * (ceiling / 2) : told + spread() * Math.max(ceiling, told / 4);
+      const wait = waitBeforeRetry(policy, { outcome, round: counted + rateLimited, now, random });
       if (now + wait >= policy.deadlineAt || waitedMs + wait > waitMsMax) return null;
       waitedMs += wait;
       return Math.ceil(wait);
     },
   };
+}
+
+/** What is made again: how it waits, and where it goes by then. */
+type Repeated = {
+  request: Pick<ForwardRequest, 'signal' | 'aside'>;
+  target: { label: string } | null;
+  model: string | null;
+};
+
+/** The retries of one call. */
+export type RetryRun = {
+  /**
+   * Waits before the next attempt. null: it may be made now. Otherwise the call is over: the outcome itself, or, when the
+   * call is not to go on after its wait (its caller left, this process stops), a failure with the same attempts.
+   */
+  after: (outcome: Outcome) => Promise<Outcome | null>;
+};
+
+export type Retries = {
+  start: (policy: RetryPolicy, call: Repeated) => RetryRun;
+  /** Calls that wait for their next attempt. */
+  waiting: () => number;
+};
+
+export function createRetries(deps: {
+  clock: Clock;
+  /** From 0 to 1: spreads retries. */
+  random: () => number;
+  /** Ends all waits. */
+  stopping: AbortSignal;
+  logger?: Logger | undefined;
+  sleep?: ((ms: number, signal: AbortSignal) => Promise<void>) | undefined;
+}): Retries {
+  const { clock, random, stopping, logger, sleep = realSleep } = deps;
+  let waiting = 0;
+
+  const waitOut = async ({ request }: Repeated, what: Wait, waitMs: number): Promise<void> => {
+    const wait = (signal: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([signal, stopping]));
+    waiting += 1;
+    try {
+      if (request.aside === undefined) await wait(request.signal);
+      else await request.aside(what, wait);
+    } finally {
+      waiting -= 1;
+    }
+  };
+
+  return {
+    start(policy, call) {
+      const budget = createRetryBudget(policy, random);
+      return {
+        async after(outcome) {
+          const verdict = judge(outcome, policy.statuses);
+          const now = clock.now();
+          const waitMs = budget.next(verdict, outcome, now);
+          if (waitMs === null) return outcome;
+          const { target, model } = call;
+          const label = target?.label ?? null;
+          const reason = reasonOf(outcome, verdict, policy);
+          logger?.debug({ target: label, attempts: outcome.attempts.length, reason, wait_ms: waitMs }, 'call waits');
+          let error: GatewayError | null = null;
+          try {
+            await waitOut(call, { reason, label, model, untilMs: now + waitMs }, waitMs);
+          } catch (cause) {
+            error = asGatewayError(cause);
+          }
+          if (stopping.aborted) error = shuttingDown();
+          if (call.request.signal.aborted) error = callAborted(label);
+          return error === null ? null : { kind: 'failed', error, attempts: outcome.attempts };
+        },
+      };
+    },
+    waiting: () => waiting,
+  };
+}
+
+function reasonOf(outcome: Outcome, verdict: Verdict, policy: RetryPolicy): Wait['reason'] {
+  if (outcome.kind === 'failed' && outcome.error.code === 'circuit_open') return 'circuit_open';
+  return verdict === 'rate_limited' && policy.countsRateLimited !== true ? 'rate_limited' : 'retry';
 }

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Target } from '#libs/calls/call.ts';
-import type { Forwarder } from '#libs/calls/forward.ts';
+import type { Calls } from '#libs/calls/calls.ts';
 import type { PlainAnswer, PlainRequest } from '#libs/calls/upstream/plain-request.ts';
-import { readRetryAfter } from '#libs/calls/retry-after.ts';
-import { isHopeless } from '#libs/calls/retry.ts';
+import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
+import { tuningTimeouts } from '#libs/calls/timeouts.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import type { FineTuningControl } from './fine-tuning-job.ts';
 import { readProviderJob, type ProviderJob } from './read-provider-job.ts';
@@ -37,8 +37,6 @@ const pagesMax = 1_000;
 const resultBytesMax = 16_777_216;
 /** Clocks differ, so records up to a day older than `since` are searched as well. */
 const slackSeconds = 86_400;
-/** Lists and jobs are answered quickly or not at all. */
-const callTimeouts = { connectMs: 10_000, headersMs: 60_000, idleMs: 30_000, totalMs: 120_000 };
 
 /** The metadata key that identifies our job at its provider. */
 export const jobTag = 'sluice_job_id';
@@ -55,14 +53,14 @@ const retryableKinds: ReadonlySet<ErrorKind> = new Set([
 ]);
 
 export function connectTuningProvider(
-  forwarder: Pick<Forwarder, 'request'>,
+  calls: Pick<Calls, 'request'>,
   target: Target,
   options: { signal: AbortSignal; now: () => number },
 ): TuningProvider {
   const { signal } = options;
 
   const call = async (request: Omit<PlainRequest, 'signal'>): Promise<PlainAnswer> => {
-    const answer = await forwarder.request(target, { timeouts: callTimeouts, ...request, signal });
+    const answer = await calls.request(target, { timeouts: tuningTimeouts, ...request, signal });
     if (answer.error) throw refusalOf(answer, options.now());
     return answer;
   };
@@ -201,7 +199,7 @@ function refusalOf({ status, headers, error }: PlainAnswer, now: number): Gatewa
   const { message, code, type, param } = error?.error ?? { message: '', code: null, type: null, param: null };
   const name = code ?? type ?? 'provider_error';
   const retryAfterMs = readRetryAfter(headers as Record<string, string>, now);
-  return new GatewayError(kindOf(status, isHopeless(code) || isHopeless(type)), name, message, {
+  return new GatewayError(kindOf(status, isQuotaUsedUp(code) || isQuotaUsedUp(type)), name, message, {
     param,
     ...(retryAfterMs === null ? {} : { retryAfterMs }),
   });

@@ -94,7 +94,7 @@ export async function startFaultRig(environment: Record<string, string> = {}): P
     idle: async () => {
       // Connections are kept alive for the next call; what must not be left is one that is in use.
       await eventually(
-        () => ({ ...platform.api.platform.forwarder.counters(), ...platform.api.platform.traffic.stats() }),
+        () => ({ ...platform.api.platform.calls.counters(), ...platform.api.platform.traffic.stats() }),
         ({ openCalls, openStreams, waitingRetries, inFlight, waitingLive }) =>
           openCalls + openStreams + waitingRetries + inFlight + waitingLive === 0,
         { timeoutMs: 5_000 },

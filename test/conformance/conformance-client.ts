@@ -84,12 +84,12 @@ export async function startConformanceClient(conformanceCase: ConformanceCase): 
     sent: (index = 0) => JSON.parse(requests[index]?.body.toString() ?? 'null') as Json,
     whole: async (request, options) => {
       const answer = await call(request, options);
-      if (answer.kind === 'stream') throw new Error('a stream instead of JSON');
+      if (answer.kind !== 'json') throw new Error('a stream instead of JSON');
       return answer;
     },
     stream: async (request, options) => {
       const answer = await call(request, { ...options, stream: true });
-      if (answer.kind === 'json') throw new Error(`no stream but ${answer.status} ${answer.body.toString()}`);
+      if (answer.kind !== 'stream') throw new Error(`no stream but ${answer.kind} ${answer.status}`);
       return readChunksOf(answer);
     },
     refusal: (request, options) =>

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { readRetryAfter } from '#libs/calls/retry-after.ts';
+import { readRetryAfter } from '#libs/calls/retry-waits.ts';
 import { findProvider, providerIds } from '#libs/providers/registry.ts';
 import {
   membersOf,

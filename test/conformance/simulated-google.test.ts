@@ -4,7 +4,7 @@ import { startTestSimulator } from '#apps/simulator/start-test-simulator.ts';
 import type { Answer, JsonAnswer, Target } from '#libs/calls/call.ts';
 import { createEgress } from '#libs/calls/upstream/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
-import { createForwarder } from '#libs/calls/forward.ts';
+import { createForwarder } from '#test/forwarder.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import type { Operation } from '#libs/providers/provider.ts';
@@ -82,6 +82,7 @@ const read = async (target: Target, body: Json, options: Options = {}): Promise<
     expect([answer.status, answer.body.toString()]).toEqual([200, expect.anything()]);
     return readCompletion(JSON.parse(answer.body.toString()) as Completion);
   }
+  if (answer.kind !== 'stream') throw new Error('no stream');
   const { payloads, error } = await readStream(answer);
   expect(error).toBeNull();
   return readChunks(payloads.map((payload) => JSON.parse(payload) as Chunk));

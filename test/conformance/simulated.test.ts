@@ -3,7 +3,7 @@ import { startTestSimulator } from '#apps/simulator/start-test-simulator.ts';
 import type { Answer, Target } from '#libs/calls/call.ts';
 import { createEgress } from '#libs/calls/upstream/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
-import { createForwarder } from '#libs/calls/forward.ts';
+import { createForwarder } from '#test/forwarder.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { readStream } from '#test/forwarding-rig.ts';
@@ -70,6 +70,7 @@ describe.each(targets)('%s', (_name, model, target) => {
       expect([answer.status, answer.body.toString()]).toEqual([200, expect.anything()]);
       return readCompletion(JSON.parse(answer.body.toString()) as Completion);
     }
+    if (answer.kind !== 'stream') throw new Error('no stream');
     const { payloads, error } = await readStream(answer);
     expect(error).toBeNull();
     return readChunks(payloads.map((payload) => JSON.parse(payload) as Chunk));

@@ -1,12 +1,16 @@
 import type { Request, Response } from 'express';
-import type { Failure, JsonAnswer, Outcome, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
-import { readRetryAfter } from '#libs/calls/retry-after.ts';
+import type { Failure, JsonAnswer, Outcome, RelayedAnswer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
+import { planHeaders } from '#libs/calls/plan/plan-headers.ts';
+import { withRetryAdvice } from '#libs/calls/retry-waits.ts';
+import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
 import { statusOf } from '#libs/http/error-response.ts';
+import { sendPieces } from '#libs/http/send-pieces.ts';
 import { sendTogether } from '#libs/http/send-together.ts';
 import { sendEventStream } from '#libs/http/sse.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import { paidFor, recordCall, type Call, type RecordDeps } from './record-call.ts';
+import type { LiveCall } from '../live-call.ts';
+import { paidFor, recordCall, type RecordDeps } from './record-call.ts';
 
 export type AnswerDeps = RecordDeps & {
   /** A client that takes nothing of its answer for so long is cut off. */
@@ -14,68 +18,90 @@ export type AnswerDeps = RecordDeps & {
   logger: Logger;
 };
 
+/** A call that is over, and the client that waits for its answer. `controller` ends the call. */
+export type Answered<Kind extends Outcome = Outcome> = {
+  request: Request;
+  response: Response;
+  controller: AbortController;
+  call: LiveCall;
+  outcome: Kind;
+};
+
+type Headers = Readonly<Record<string, string>>;
+
 /**
- * Sends what came of a call, with the headers `told` about it, and records it, also when it cannot be sent; a promise only
- * where there is something to wait for.
+ * Sends what came of a call and records it, also when it cannot be sent; a promise only where there is something to wait
+ * for. A call without a config that was refused before its target was known is no call: the error is thrown, and not
+ * recorded.
  */
-export function answerCall(
-  deps: AnswerDeps,
-  request: Request,
-  response: Response,
-  call: Call,
-  outcome: Outcome,
-  controller: AbortController,
-  told: Readonly<Record<string, string>>,
-): void | Promise<void> {
+export function answerCall(deps: AnswerDeps, answered: Answered): void | Promise<void> {
+  const { call, outcome } = answered;
+  if (outcome.kind === 'failed' && call.target === null && !call.isRouted) throw outcome.error;
   try {
-    const sending = send(deps, request, response, call, outcome, controller, told);
-    return sending?.catch((error: unknown) => lost(deps, request, call, outcome, error));
+    return send(deps, answered)?.catch((error: unknown) => lost(deps, answered, error));
   } catch (error) {
-    return lost(deps, request, call, outcome, error);
+    return lost(deps, answered, error);
   }
 }
 
-/** A call that could not be answered as it ended; its provider was asked all the same. */
-function lost(deps: RecordDeps, request: Request, call: Call, outcome: Outcome, error: unknown): never {
+/** A call that could not be answered as it ended; its provider was called all the same. */
+function lost(deps: RecordDeps, { request, call, outcome, controller }: Answered, error: unknown): never {
   if (!call.isRecorded) {
-    const answered = outcome.kind === 'failed' ? outcome.lostAnswer : outcome;
+    const left = outcome.kind === 'relayed' && controller.signal.aborted;
     recordCall(deps, request, call, {
-      status: statusOf(error),
-      errorCode: asGatewayError(error).code,
+      status: left ? 499 : statusOf(error),
+      errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
       attempts: outcome.attempts.length,
-      ...paidFor(answered),
+      ...paidFor(outcome.kind === 'failed' ? outcome.lostAnswer : outcome),
     });
   }
+  if (outcome.kind === 'relayed') outcome.body.destroy();
   throw error;
 }
 
-function send(
-  deps: AnswerDeps,
-  request: Request,
-  response: Response,
-  call: Call,
-  outcome: Outcome,
-  controller: AbortController,
-  told: Readonly<Record<string, string>>,
-): void | Promise<void> {
-  const headers: Readonly<Record<string, string>> =
-    outcome.kind === 'failed'
-      ? told
-      : { ...told, 'x-gateway-cache-status': 'DISABLED', ...withRetryAdvice(outcome.headers) };
-  if (outcome.kind === 'json') return sendJson(deps, request, response, call, outcome, headers);
-  for (const name in headers) response.setHeader(name, headers[name] as string);
-  if (outcome.kind === 'failed') return failed(deps, request, call, outcome, controller.signal);
-  return sendStream(deps, request, response, call, outcome, controller);
+function send(deps: AnswerDeps, answered: Answered): void | Promise<void> {
+  const { response, call, outcome } = answered;
+  switch (outcome.kind) {
+    case 'json':
+      return sendJson(deps, answered as Answered<JsonAnswer>, answerHeaders(call, outcome));
+    case 'stream':
+      setHeaders(response, answerHeaders(call, outcome));
+      return sendStream(deps, answered as Answered<StreamAnswer>);
+    case 'relayed':
+      setHeaders(response, { ...callHeaders(call, outcome), ...withRetryAdvice(outcome.headers) });
+      return sendRelayed(deps, answered as Answered<RelayedAnswer>);
+    case 'failed':
+      setHeaders(response, callHeaders(call, outcome));
+      return fail(deps, answered as Answered<Failure>);
+  }
 }
 
-function failed(
-  deps: AnswerDeps,
-  request: Request,
-  call: Call,
-  { error, attempts, lostAnswer }: Failure,
-  signal: AbortSignal,
-): never {
-  const left = signal.aborted;
+/** What an answer says about its call. */
+function callHeaders(call: LiveCall, outcome: Outcome): Headers {
+  if (call.isRouted) return planHeaders(call, outcome);
+  if (call.target === null) return noHeaders;
+  const { provider } = call.target;
+  return call.request.relayed === undefined
+    ? // As for a call with a config, which may also have been tried again, elsewhere, or not at all.
+      { 'x-gateway-provider': provider, 'x-gateway-retry-attempt-count': '0' }
+    : { 'x-gateway-provider': provider };
+}
+
+const noHeaders: Headers = {};
+
+const answerHeaders = (call: LiveCall, outcome: JsonAnswer | StreamAnswer): Headers => ({
+  ...callHeaders(call, outcome),
+  'x-gateway-cache-status': 'DISABLED',
+  ...withRetryAdvice(outcome.headers),
+});
+
+function setHeaders(response: Response, headers: Headers): void {
+  for (const name in headers) response.setHeader(name, headers[name] as string);
+}
+
+function fail(deps: AnswerDeps, { request, call, outcome, controller }: Answered<Failure>): never {
+  const { error, attempts, lostAnswer } = outcome;
+  const left = controller.signal.aborted;
   recordCall(deps, request, call, {
     status: left ? 499 : statusOf(error),
     errorCode: left ? 'client_closed_request' : error.code,
@@ -87,19 +113,16 @@ function failed(
 
 function sendJson(
   deps: AnswerDeps,
-  request: Request,
-  response: Response,
-  call: Call,
-  answer: JsonAnswer,
-  headers: Readonly<Record<string, string>>,
+  { request, response, call, outcome }: Answered<JsonAnswer>,
+  headers: Headers,
 ): void {
   // One list: a header that is set by itself costs three times as much.
   const head: string[] = [];
   for (const name in headers) head.push(name, headers[name] as string);
-  head.push('content-type', answer.contentType, 'content-length', String(answer.body.length));
-  response.writeHead(answer.status, head);
-  sendTogether(response, answer.body, deps.stallTimeoutMs);
-  const { status, usage, model, finishReason, providerRequestId, attempts } = answer;
+  head.push('content-type', outcome.contentType, 'content-length', String(outcome.body.length));
+  response.writeHead(outcome.status, head);
+  sendTogether(response, outcome.body, deps.stallTimeoutMs);
+  const { status, usage, model, finishReason, providerRequestId, attempts } = outcome;
   recordCall(deps, request, call, {
     status,
     errorCode: status >= 400 ? `http_${status}` : null,
@@ -113,49 +136,57 @@ function sendJson(
 
 async function sendStream(
   deps: AnswerDeps,
-  request: Request,
-  response: Response,
-  call: Call,
-  answer: StreamAnswer,
-  controller: AbortController,
+  { request, response, call, outcome, controller }: Answered<StreamAnswer>,
 ): Promise<void> {
-  const ended = await sendEventStream(request, response, answer.events, {
+  const ended = await sendEventStream(request, response, outcome.events, {
     controller,
     logger: deps.logger,
-    status: answer.status,
+    status: outcome.status,
     stallTimeoutMs: deps.stallTimeoutMs,
   });
-  const summary: StreamSummary = await answer.done;
+  const summary: StreamSummary = await outcome.done;
   const gone = ended === 'disconnected' || ended === 'stalled';
   recordCall(deps, request, call, {
-    status: gone ? 499 : answer.status,
+    status: gone ? 499 : outcome.status,
     errorCode: gone ? `client_${ended}` : (summary.error?.code ?? (summary.complete ? null : 'upstream_truncated')),
-    attempts: answer.attempts.length,
+    attempts: outcome.attempts.length,
     usage: summary.usage,
     responseModel: summary.model,
     finishReason: summary.finishReason,
-    providerRequestId: answer.providerRequestId,
+    providerRequestId: outcome.providerRequestId,
     firstEventMs: summary.firstEventMs,
   });
 }
 
-// openai-python gives up on a longer wait, and openai-node 6 would sleep through any, however long; both obey
-// x-should-retry first.
-const sleepMsMax = 60_000;
-
-const isWaitTold = (headers: Record<string, string>): boolean =>
-  headers['retry-after'] !== undefined ||
-  headers['retry-after-ms'] !== undefined ||
-  headers['x-ms-retry-after-ms'] !== undefined;
-
-/**
- * A provider's headers without a Retry-After that says nothing (SDKs take -5 for "at once"). One beyond a minute stays as
- * it is, for whoever plans by it, and SDKs are told not to sleep so long.
- */
-export function withRetryAdvice(headers: Record<string, string>): Record<string, string> {
-  if (!isWaitTold(headers)) return headers;
-  const waitMs = readRetryAfter(headers, Date.now());
-  if (waitMs !== null) return waitMs <= sleepMsMax ? headers : { ...headers, 'x-should-retry': 'false' };
-  const { 'retry-after': _after, 'retry-after-ms': _ms, 'x-ms-retry-after-ms': _azure, ...others } = headers;
-  return others;
+/** Writes the answer as it comes. One that breaks off in the middle breaks the client's connection off as well. */
+async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>): Promise<void> {
+  const { request, response, call, outcome, controller } = answered;
+  const { status, body } = outcome;
+  response.statusCode = status;
+  if (status >= 400 && !request.complete && hasBody(request)) {
+    // Refused before the whole body was there.
+    const chunks: Buffer[] = await body.toArray();
+    drainThenEnd(request, response, Buffer.concat(chunks), { isSlow: false });
+  } else {
+    try {
+      await sendPieces(response, body as AsyncIterable<Buffer>, deps.stallTimeoutMs);
+    } catch {
+      // Recorded by what `done` says.
+    }
+    if (!response.writableEnded) {
+      controller.abort(new Error('the client left or stopped reading'));
+      response.destroy();
+    }
+  }
+  const { usage, model, error } = await outcome.done;
+  const isWhole = response.writableEnded;
+  const isBroken = error !== null && error.code !== 'call_aborted';
+  recordCall(deps, request, call, {
+    status: isWhole ? status : isBroken ? 502 : 499,
+    errorCode: isWhole ? (status >= 400 ? `http_${status}` : null) : (error?.code ?? 'client_disconnected'),
+    attempts: outcome.attempts.length,
+    usage,
+    responseModel: model,
+    providerRequestId: outcome.providerRequestId,
+  });
 }

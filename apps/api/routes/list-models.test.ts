@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Target } from '#libs/calls/call.ts';
-import type { Forwarder } from '#libs/calls/forward.ts';
+import type { Calls } from '#libs/calls/calls.ts';
 import { createTestLogger, serveForTest } from '#libs/http/http-test-kit.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { listModels } from './list-models.ts';
@@ -8,22 +8,24 @@ import { listModels } from './list-models.ts';
 /** The warnings about a list of the models of `away`, whose call fails so, and of `well`. */
 async function warningsOf(failure: Error): Promise<Record<string, unknown>[]> {
   const { logger, lines } = createTestLogger();
-  const forwarder = {
+  const calls = {
     listModels: async ({ label }: Target) => {
       if (label === 'away') throw failure;
       const data = [{ id: 'one', object: 'model', created: 1, owned_by: 'well' }];
       const body = Buffer.from(JSON.stringify({ object: 'list', data }));
       return { kind: 'json', status: 200, body };
     },
-  } as unknown as Forwarder;
+  } as unknown as Calls;
   const route = listModels({
-    forwarder,
+    calls,
     logger,
     virtualKeySlugs: async () => ['away', 'well'],
-    resolveTarget: async ({ model }) => ({
-      target: { label: String(model).slice(1).split('/')[0] } as Target,
-      model: null,
-    }),
+    routing: {
+      targetOf: async ({ model }) => ({
+        target: { label: String(model).slice(1).split('/')[0] } as Target,
+        model: null,
+      }),
+    },
   });
   await using server = await serveForTest([route]);
   const response = await fetch(`${server.url}/v1/models`, { headers: { authorization: 'Bearer all' } });

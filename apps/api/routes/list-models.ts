@@ -1,9 +1,9 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
-import type { ResolveTarget } from '#libs/access/resolve-target.ts';
+import type { Routing } from '#libs/access/routing.ts';
 import { ModelList, ModelObject } from '#libs/contracts/models.ts';
-import type { Forwarder } from '#libs/calls/forward.ts';
+import type { Calls } from '#libs/calls/calls.ts';
 import type { Target } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf } from '#libs/http/request-context.ts';
@@ -12,10 +12,10 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
 type Deps = {
-  resolveTarget: ResolveTarget;
+  routing: Pick<Routing, 'targetOf'>;
   /** Slugs of the workspace's virtual keys that can be used now. */
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
-  forwarder: Forwarder;
+  calls: Pick<Calls, 'listModels'>;
   logger: Logger;
 };
 type Model = z.output<typeof ModelObject>;
@@ -67,14 +67,14 @@ export function retrieveModel(deps: Deps): Route {
   };
 }
 
-async function modelsOf({ forwarder, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
+async function modelsOf({ calls, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
   const left = abortWhenClientLeaves(response).signal;
   const targets = await targetsOf(deps, request);
   // Who asked for one provider waits for it; in a list, one that hangs must not hold up all the others.
   const signal = targets.length > 1 ? AbortSignal.any([left, AbortSignal.timeout(listedWaitMs)]) : left;
   const lists = await Promise.allSettled(
     targets.map(async ({ target, prefix }) => {
-      const models = await listOf(forwarder, target, signal);
+      const models = await listOf(calls, target, signal);
       return models.map((model) => ({ ...model, id: `${prefix}${model.id}` }));
     }),
   );
@@ -91,25 +91,26 @@ const toLogFields = (reason: unknown): Record<string, unknown> =>
 
 type Listed = { target: Target; prefix: string };
 
-async function targetsOf(deps: Pick<Deps, 'resolveTarget' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
+async function targetsOf(deps: Pick<Deps, 'routing' | 'virtualKeySlugs'>, request: Request): Promise<Listed[]> {
   const { workspaceId, defaults } = callerOf(request);
   const credentials = credentialsOf(request.headers);
   const named = credentials.virtualKey ?? credentials.provider ?? credentials.config ?? defaults.configId;
   if (named !== null) {
-    const { target } = await deps.resolveTarget({ workspaceId, credentials, model: null, defaults });
+    const { target } = await deps.routing.targetOf({ workspaceId, credentials, model: null, defaults });
     return [{ target, prefix: '' }];
   }
   const slugs = await deps.virtualKeySlugs(workspaceId);
   const targets = slugs.map(async (slug) => {
-    const { target } = await deps.resolveTarget({ workspaceId, credentials, model: `@${slug}/any`, defaults });
+    const { target } = await deps.routing.targetOf({ workspaceId, credentials, model: `@${slug}/any`, defaults });
     return { target, prefix: `@${slug}/` };
   });
   const usable = await Promise.allSettled(targets);
   return usable.flatMap((entry) => (entry.status === 'fulfilled' ? [entry.value] : []));
 }
 
-async function listOf(forwarder: Forwarder, target: Target, signal: AbortSignal): Promise<Model[]> {
-  const answer = await forwarder.listModels(target, signal);
+async function listOf(calls: Deps['calls'], target: Target, signal: AbortSignal): Promise<Model[]> {
+  const answer = await calls.listModels(target, signal);
+  if (answer.kind === 'failed') throw answer.error;
   const body: unknown = answer.kind === 'json' && answer.status < 400 ? JSON.parse(answer.body.toString('utf8')) : null;
   const list = ModelList.safeParse(body);
   if (list.success) return list.data.data;

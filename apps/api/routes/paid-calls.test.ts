@@ -2,6 +2,9 @@ import type { ServerResponse } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
 import type { Outcome } from '#libs/calls/call.ts';
+import { createCalls, type Calls } from '#libs/calls/calls.ts';
+import { withoutConfig } from '#libs/access/routing.ts';
+import { systemClock } from '#libs/kernel/clock.ts';
 import type { Guardrails, GuardrailVerdict } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { serveForTest } from '#libs/http/http-test-kit.ts';
 import { defaultJsonBodyLimits } from '#libs/http/json-body.ts';
@@ -12,7 +15,6 @@ import { compileConfig } from '#libs/calls/plan/compile-config.ts';
 import { eventually } from '#test/eventually.ts';
 import { completion, payloads, startForwardingRig } from '#test/forwarding-rig.ts';
 import { streamOf } from '#test/upstream.ts';
-import { createCallLeaf } from '../../platform/call-leaf.ts';
 import { createChatCompletion } from './create-chat-completion.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { relayRoute } from './relay-call.ts';
@@ -68,10 +70,10 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
       return outcome;
     },
   };
-  const forwarder: typeof rig.forwarder = {
-    ...rig.forwarder,
-    async settle(...call) {
-      const outcome: Outcome = await rig.forwarder.settle(...call);
+  const real = createCalls({ egress: rig.egress, clock: systemClock, random: () => 0, guardrails, responseCache });
+  const calls: Pick<Calls, 'run'> = {
+    async run(...call) {
+      const outcome: Outcome = await real.run(...call);
       if (outcome.kind !== 'stream') return outcome;
       const events = (async function* () {
         for await (const batch of outcome.events) {
@@ -82,23 +84,17 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
       return { ...outcome, events };
     },
   };
-  const resolved = { target, model: 'gpt-test' };
-  const timeouts = { connectMs: 1_000, headersMs: 5_000, idleMs: 5_000, totalMs: 5_000 };
   const deps = {
-    forward: (...call: Parameters<LiveDeps['forward']>) => forwarder.settle(...call),
-    resolveTarget: () => resolved,
+    calls,
     routing: {
-      isGuarded: () => false,
-      planOf: () => ({ plan, param: 'config', options: null, stored: null }),
-      resolveLeaf: () => resolved,
+      planOf: () => (hasConfig ? { ...withoutConfig, plan } : withoutConfig),
+      resolveLeaf: () => ({ target, model: 'gpt-test' }),
     },
-    callLeaf: createCallLeaf({ forwarder, guardrails, responseCache, timeouts }),
-    search: () => false,
     requestLog,
   } as unknown as LiveDeps;
   const routes = [
     createChatCompletion(deps),
-    relayRoute({ ...deps, forwarder: rig.forwarder, jsonBody: defaultJsonBodyLimits } as never, {
+    relayRoute({ ...deps, jsonBody: defaultJsonBodyLimits } as never, {
       area: 'moderations',
       method: 'POST',
       path: '/v1/moderations',

@@ -1,31 +1,16 @@
 import type { Request } from 'express';
-import type { Answer, StreamSummary, Target } from '#libs/calls/call.ts';
+import type { Answer, StreamSummary } from '#libs/calls/call.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Operation, RelayArea } from '#libs/providers/provider.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
-import { metadataOf } from '../call-metadata.ts';
+import type { LiveCall } from '../live-call.ts';
 
 export type RecordDeps = { requestLog: RequestLog };
-
-export type Call = {
-  operation: Operation | RelayArea;
-  stream: boolean;
-  model: string | null;
-  /** null: refused before it was known. */
-  target: Target | null;
-  startedAt: number;
-  /** The config's target that answered. */
-  option: string | null;
-  /** Calls to all of the config's targets; null: those of the outcome. */
-  attempts: number | null;
-  /** It has its row in the request log. */
-  isRecorded: boolean;
-};
 
 type Recorded = {
   status: number;
   errorCode: string | null;
+  /** Of the last target. */
   attempts: number;
   usage?: StreamSummary['usage'];
   responseModel?: string | null;
@@ -53,8 +38,9 @@ export const paidFor = (answered: Answer | null | undefined): Partial<Recorded> 
     : {};
 
 /** After the answer: the row of the request log, and the fields of the request's one log line. */
-export function recordCall(deps: RecordDeps, request: Request, call: Call, ended: Recorded): void {
+export function recordCall(deps: RecordDeps, request: Request, call: LiveCall, ended: Recorded): void {
   call.isRecorded = true;
+  const { request: sent } = call;
   const context = contextOf(request);
   const { workspaceId, keyId } = callerOf(request);
   const provider = call.target?.provider ?? null;
@@ -63,23 +49,23 @@ export function recordCall(deps: RecordDeps, request: Request, call: Call, ended
     workspace_id: workspaceId,
     key_id: keyId,
     kind: 'live',
-    operation: call.operation,
+    operation: sent.operation,
     request_id: context.requestId,
     trace_id: context.traceId,
     span_id: context.spanId,
     parent_span_id: context.parentSpanId,
     span_name: context.spanName,
-    metadata: metadataOf(request),
+    metadata: call.metadata,
     provider,
     virtual_key: call.target?.label ?? null,
     model: call.model,
     response_model: ended.responseModel ?? null,
     provider_request_id: ended.providerRequestId ?? null,
-    stream: call.stream,
+    stream: sent.relayed === undefined && sent.stream,
     status: ended.status,
     error_code: ended.errorCode,
     finish_reason: ended.finishReason ?? null,
-    attempts: call.attempts ?? ended.attempts,
+    attempts: call.earlierAttempts.length + ended.attempts,
     started_at: new Date(call.startedAt),
     duration_ms: performance.now() - context.startedMs,
     first_event_ms: ended.firstEventMs ?? null,
@@ -89,7 +75,7 @@ export function recordCall(deps: RecordDeps, request: Request, call: Call, ended
     reasoning_tokens: usage?.reasoningTokens ?? null,
     batch_id: null,
     batch_line: null,
-    last_used_option: call.option,
+    last_used_option: call.isRouted ? call.leaf.path : null,
   });
   addLogFields(request, {
     provider,

@@ -23,6 +23,8 @@ type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 export type RelayBody = {
   /** Of a JSON body, or of a form. */
   model: string | null;
+  /** Of a JSON body; null: none, or another kind. */
+  json: Buffer | null;
   /** A JSON body with `stream: true`. */
   asksForStream: boolean;
   /** Whether there is more than was read. */
@@ -44,7 +46,7 @@ export async function readRelayBody(
 ): Promise<RelayBody> {
   if (request.method !== 'POST' || !hasBody(request)) {
     const send = (): SentBody => ({ body: null, contentType: null, contentLength: null });
-    return { model: null, asksForStream: false, isStreamed: false, send };
+    return { model: null, json: null, asksForStream: false, isStreamed: false, send };
   }
   if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
     await readJsonBody(request, response, limits.jsonBody);
@@ -53,6 +55,7 @@ export async function readRelayBody(
     const model = typeof named === 'string' ? named : null;
     return {
       model,
+      json: body.bytes,
       asksForStream: stream === true,
       isStreamed: false,
       send: (sent) => jsonOf(body, sent === model ? null : sent),
@@ -63,6 +66,7 @@ export async function readRelayBody(
   const start = await readFormModel(request, response, { ...limits.formModel, stopsAtFile: !needsModel });
   return {
     model: start?.model ?? null,
+    json: null,
     asksForStream: false,
     isStreamed: true,
     send(model) {

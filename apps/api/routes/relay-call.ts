@@ -1,32 +1,20 @@
 import { PassThrough } from 'node:stream';
-import type { Request, Response } from 'express';
+import type { Request } from 'express';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
-import type { TargetRequest } from '#libs/access/resolve-target.ts';
-import type { ResolvedTarget } from '#libs/access/target-of-credential.ts';
-import type { Forwarder } from '#libs/calls/forward.ts';
-import type { RelayAnswer } from '#libs/calls/upstream/relay.ts';
-import { guardrailStatus } from '#libs/calls/protect/guardrails/guard-call.ts';
-import type { Guardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
+import type { ForwardRequest, Relayed } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
-import { drainThenEnd, hasBody } from '#libs/http/drain-request.ts';
-import { statusOf } from '#libs/http/error-response.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
-import { sendPieces } from '#libs/http/send-pieces.ts';
-import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RelayArea } from '#libs/providers/provider.ts';
-import { metadataOf } from '../call-metadata.ts';
-import { answerCall, withRetryAdvice } from './answer-call.ts';
+import { liveCallOf, liveCourse } from '../live-call.ts';
+import { answerCall } from './answer-call.ts';
 import type { LiveDeps } from './forward-live-call.ts';
-import { judgeRelayed } from './guard-relayed.ts';
-import { recordCall, refuseWhenUnlogged, type Call } from './record-call.ts';
-import { readRelayBody, type RelayBodyLimits } from './relay-body.ts';
+import { planRelayed } from './plan-relayed.ts';
+import { refuseWhenUnlogged } from './record-call.ts';
+import { readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
 
-export type RelayDeps = LiveDeps &
-  RelayBodyLimits & {
-    forwarder: Pick<Forwarder, 'relay'>;
-    guardrails: Guardrails;
-  };
+export type RelayDeps = LiveDeps & RelayBodyLimits;
 
 /** One operation of a pass-through area; `path` is the route's, in Express form. */
 export type RelayOperation = {
@@ -43,10 +31,12 @@ export type RelayOperation = {
 
 /**
  * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as
- * its model, are read. The credential comes from the headers, or from the `@virtual-key/model` of the body.
+ * its model, are read. The credential comes from the headers, or from the `@virtual-key/model` of the body. A JSON call
+ * that guardrails judge before and after is made as an ordinary call is.
  */
 export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
   const { area, method, path, operationId, summary } = operation;
+  const course = liveCourse(deps.routing);
   return {
     method,
     path,
@@ -70,95 +60,70 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
       const { virtualKey, provider, config } = credentials;
       const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
       const body = await readRelayBody(request, response, deps, needsModel);
-      const { model } = body;
-      const isUnread = body.isStreamed && model === null;
-      const resolved = await resolve(deps, { workspaceId, credentials, model, defaults }, isUnread);
-      const call: Call = {
-        operation: area,
-        stream: false,
-        model: resolved.model,
-        target: resolved.target,
-        startedAt: Date.now(),
-        option: null,
-        attempts: null,
-        isRecorded: false,
-      };
-      const { signal } = controller;
+      const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
+      const { plan, isWhole, ...judged } = planRelayed(found.plan, { method, path, area, body });
       const context = contextOf(request);
       // Of a request without a body, or with one that only passes.
       context.memory ??= deps.jsonBody.memory?.open(workspaceId) ?? null;
-      const whole = body.isStreamed ? null : body.send(resolved.model);
-      const judged =
-        resolved.guardrails &&
-        (await judgeRelayed(deps, resolved.guardrails, {
-          method,
-          path,
-          body: whole?.body instanceof Buffer ? whole.body : null,
-          stream: body.asksForStream,
-          headers: request.headers as Record<string, string>,
-          target: resolved.target,
-          model: resolved.model,
-          metadata: metadataOf(request),
-          signal,
-          memory: context.memory ?? undefined,
-        }));
-      if (judged?.outcome) {
-        const told = { 'x-gateway-provider': resolved.target.provider };
-        return answerCall(deps, request, response, call, judged.outcome, controller, told);
+      const { relayed, drop } = relayedOf(request, operation, providerPath, body);
+      const sent: ForwardRequest = {
+        ...judged,
+        body: body.json ?? noBytes,
+        model: body.model,
+        stream: body.asksForStream,
+        includeUsage: false,
+        headers: request.headers as Record<string, string>,
+        signal: controller.signal,
+        memory: context.memory ?? undefined,
+        ...(isWhole ? {} : { relayed }),
+      };
+      const own = { credentials, pathname: path, sent, isRouted: false };
+      const call = liveCallOf(request, { ...found, plan }, own);
+      const outcome = await deps.calls.run(call, course);
+      if (outcome.kind === 'failed') {
+        drop();
+        if (body.isStreamed && body.model === null) requireReadModel(outcome.error, deps.formModel.readBytesMax);
       }
-      const sent = whole ?? body.send(resolved.model);
-      response.setHeader('x-gateway-provider', resolved.target.provider);
-      let answer: RelayAnswer;
-      try {
-        answer = await deps.forwarder.relay(
-          {
-            area,
-            method,
-            path: providerPath,
-            accept: request.headers.accept ?? null,
-            headers: request.headers as Record<string, string>,
-            model: resolved.model,
-            signal,
-            memory: context.memory ?? undefined,
-            onResent: () => (call.attempts = 2),
-            ...sent,
-          },
-          resolved.target,
-        );
-      } catch (error) {
-        // Nobody reads it any more; full, it would hold the rest of the request back that is still to be dropped.
-        if (sent.body instanceof PassThrough) sent.body.destroy();
-        recordFailure(deps, request, call, error, signal.aborted);
-        throw error;
-      }
-      if (judged?.hasFailed === true && answer.status < 300) answer = { ...answer, status: guardrailStatus.failed };
-      try {
-        await sendRelayed(request, response, answer, controller, deps.stallTimeoutMs);
-        await recordAnswer(deps, request, response, call, answer);
-      } catch (error) {
-        if (!call.isRecorded) recordFailure(deps, request, call, error, signal.aborted);
-        answer.body.destroy();
-        throw error;
-      }
+      return answerCall(deps, { request, response, controller, call, outcome });
     },
   };
 }
 
-async function resolve(
-  { resolveTarget, formModel }: RelayDeps,
-  request: TargetRequest,
-  isUnread: boolean,
-): Promise<ResolvedTarget> {
-  try {
-    return await resolveTarget(request);
-  } catch (error) {
-    if (!isUnread || !(error instanceof GatewayError) || error.code !== 'missing_credentials') throw error;
-    const message =
-      `This body names no virtual key in its first ${formModel.readBytesMax} bytes: name it in the header ` +
-      'x-gateway-virtual-key, or in the part model of a form, as @virtual-key/model, before the file.';
-    const { param } = error;
-    throw new GatewayError('invalid_request', 'missing_credentials', message, { param, cause: error });
-  }
+const noBytes = Buffer.alloc(0);
+
+/** What goes out of a request; `drop`: a body that is on its way and that nothing reads any more is not to be held. */
+function relayedOf(
+  request: Request,
+  { method }: RelayOperation,
+  path: string,
+  { send }: RelayBody,
+): { relayed: Relayed; drop: () => void } {
+  let body: unknown = null;
+  return {
+    relayed: {
+      method,
+      path,
+      accept: request.headers.accept ?? null,
+      send(model) {
+        const sent = send(model);
+        ({ body } = sent);
+        return sent;
+      },
+    },
+    drop() {
+      // Full, it would hold back the rest of the request, which is still to be read and dropped.
+      if (body instanceof PassThrough) body.destroy();
+    },
+  };
+}
+
+/** Says where the virtual key of a body must be that was not read to its end. */
+function requireReadModel(error: GatewayError, readBytesMax: number): void {
+  if (error.code !== 'missing_credentials') return;
+  const message =
+    `This body names no virtual key in its first ${readBytesMax} bytes: name it in the header ` +
+    'x-gateway-virtual-key, or in the part model of a form, as @virtual-key/model, before the file.';
+  throw new GatewayError('invalid_request', 'missing_credentials', message, { param: error.param, cause: error });
 }
 
 // Ids of resources as providers make them; nothing that could lead to another path of the provider than the route's.
@@ -177,62 +142,4 @@ function pathAtProvider(path: string, request: Request): string {
   });
   const query = request.originalUrl.indexOf('?');
   return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
-}
-
-/** Writes the answer as it comes. One that breaks off in the middle breaks the client's connection off as well. */
-async function sendRelayed(
-  request: Request,
-  response: Response,
-  answer: RelayAnswer,
-  controller: AbortController,
-  stallTimeoutMs: number,
-): Promise<void> {
-  const headers = withRetryAdvice(answer.headers);
-  for (const name in headers) response.setHeader(name, headers[name] as string);
-  response.statusCode = answer.status;
-  if (answer.status >= 400 && !request.complete && hasBody(request)) {
-    // Refused before the whole body was there.
-    const chunks: Buffer[] = await answer.body.toArray();
-    return drainThenEnd(request, response, Buffer.concat(chunks), { isSlow: false });
-  }
-  try {
-    await sendPieces(response, answer.body as AsyncIterable<Buffer>, stallTimeoutMs);
-  } catch {
-    // Recorded by what `done` says.
-  }
-  if (response.writableEnded) return;
-  controller.abort(new Error('the client left or stopped reading'));
-  response.destroy();
-}
-
-function recordFailure(deps: RelayDeps, request: Request, call: Call, error: unknown, left: boolean): void {
-  recordCall(deps, request, call, {
-    status: left ? 499 : statusOf(error),
-    errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
-    attempts: 1,
-  });
-}
-
-async function recordAnswer(
-  deps: RelayDeps,
-  request: Request,
-  response: Response,
-  call: Call,
-  answer: RelayAnswer,
-): Promise<void> {
-  const { usage, model, error } = await answer.done;
-  const isBroken = error !== null;
-  const isWhole = response.writableEnded;
-  recordCall(deps, request, call, {
-    status: isWhole ? answer.status : isBroken && error.code !== 'call_aborted' ? 502 : 499,
-    errorCode: isWhole
-      ? answer.status >= 400
-        ? `http_${answer.status}`
-        : null
-      : (error?.code ?? 'client_disconnected'),
-    attempts: 1,
-    usage,
-    responseModel: model,
-    providerRequestId: answer.providerRequestId,
-  });
 }

@@ -1,3 +1,4 @@
+import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
 import { followJob } from '#libs/fine-tuning/follow-job.ts';
 import { startJob, type TuningWork } from '#libs/fine-tuning/start-job.ts';
@@ -23,7 +24,7 @@ export async function workOnFineTuning({
   logger: Logger;
   stopping: AbortSignal;
 }): Promise<void> {
-  const { db, eventLog, queue, blobs, access, files, forwarder } = platform;
+  const { db, eventLog, queue, blobs, access, files, calls } = platform;
   const { SLUICE_FINE_TUNING_POLL_MIN: minMs, SLUICE_FINE_TUNING_POLL_MAX: maxMs } = config;
   const work: TuningWork = {
     db,
@@ -31,8 +32,14 @@ export async function workOnFineTuning({
     queue,
     logger,
     async connect(job, signal) {
-      const { target } = await access.fineTuningTargets.resolve(job.workspace_id, job.target, null);
-      return connectTuningProvider(forwarder, target, { signal, now: Date.now });
+      const { target } = await access.fineTuningTargets.resolveLeaf(
+        job.workspace_id,
+        job.target,
+        plainLeaf,
+        null,
+        false,
+      );
+      return connectTuningProvider(calls, target, { signal, now: Date.now });
     },
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
     nextWaitMs(before, changed) {

@@ -1,6 +1,6 @@
 import { configSecretNames, configSettingNames, settingAliases, type Config } from '#libs/contracts/config.ts';
 import { parseParamPath } from '#libs/contracts/param-path.ts';
-import type { Timeouts } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { compileField, compileQuery } from './compile-query.ts';
 import type { Leaf, LeafCredentials, Plan, PlanNode, WeightedOption } from './plan.ts';

@@ -4,6 +4,7 @@ import type { Failure, JsonAnswer } from '#libs/calls/call.ts';
 import { createRetryBudget, judge } from '#libs/calls/retry.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { chatRequest } from '#test/forwarding-rig.ts';
+import { plannedCall } from '#test/planned-call.ts';
 import { compileConfig } from './compile-config.ts';
 import { runPlan } from './run-plan.ts';
 
@@ -30,9 +31,20 @@ async function tried(strategy: object, closed: readonly string[], draws: number[
   const called: (string | null)[] = [];
   const targets = ['a', 'b', 'c'].map((name) => ({ name, virtual_key: name }));
   const request = chatRequest();
-  const { outcome } = await runPlan(
+  const plan = compileConfig(ConfigInput.parse({ strategy, targets }));
+  const outcome = await runPlan(
     {
-      resolve: (leaf) => ({
+      callTarget: async ({ leaf }) => {
+        called.push(leaf.name);
+        return closed.includes(leaf.name ?? '') ? answer : open;
+      },
+      search: () => false,
+      random: () => draws.shift() ?? 0,
+      now: () => 0,
+    },
+    plannedCall(plan, request),
+    {
+      resolve: (_call, leaf) => ({
         target: {
           provider: 'openai',
           baseUrl: new URL('https://a.example'),
@@ -44,16 +56,7 @@ async function tried(strategy: object, closed: readonly string[], draws: number[
         },
         model: null,
       }),
-      callLeaf: async ({ leaf }) => {
-        called.push(leaf.name);
-        return closed.includes(leaf.name ?? '') ? answer : open;
-      },
-      search: () => false,
-      random: () => draws.shift() ?? 0,
-      now: () => 0,
     },
-    compileConfig(ConfigInput.parse({ strategy, targets })),
-    { request, call: { params: {}, metadata: null, pathname: '/v1/chat/completions' } },
   );
   return { called, isAnswer: outcome.kind === 'json' };
 }
@@ -83,6 +86,6 @@ test('who retries a call that was turned away waits as long as told, and counts 
     { attemptsMax: 2, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY },
     () => 0,
   );
-  const waits = Array.from({ length: 5 }, () => budget.next(judge(open, 'circuit_open'), open, 0));
+  const waits = Array.from({ length: 5 }, () => budget.next(judge(open), open, 0));
   expect(waits).toEqual([30_000, 30_000, 30_000, 30_000, 30_000]);
 });

@@ -1,10 +1,13 @@
-import type { PlanRun } from './run-plan.ts';
+import type { Outcome } from '#libs/calls/call.ts';
+import type { Call } from '#libs/calls/planned-call.ts';
+import { retryAttemptsOf } from './run-plan.ts';
 
 /** What an answer says about the way that it came (HDR-2). */
-export function planHeaders({ leaf, target, retryAttempts }: PlanRun): Record<string, string> {
+export function planHeaders(call: Pick<Call, 'leaf' | 'target'>, outcome: Outcome): Record<string, string> {
+  const { leaf, target } = call;
   const headers: Record<string, string> = {
     'x-gateway-last-used-option-index': leaf.path,
-    'x-gateway-retry-attempt-count': String(retryAttempts),
+    'x-gateway-retry-attempt-count': String(retryAttemptsOf(call, outcome)),
   };
   if (target !== null) headers['x-gateway-provider'] = target.provider;
   return headers;

@@ -2,7 +2,7 @@ import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { Guardrail } from '#libs/contracts/guardrails.ts';
 import type { PathStep } from '#libs/contracts/param-path.ts';
 import type { CachePolicy } from '#libs/contracts/response-cache.ts';
-import type { Timeouts } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 
 /** What conditions and sticky hashes look at: the caller's own words, before any config changes them. */

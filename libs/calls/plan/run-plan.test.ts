@@ -1,7 +1,7 @@
 /* oxlint-disable unicorn/no-thenable -- the member's name is the interface's */
 import { afterEach, expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
-import type { Failure, JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
+import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import {
   chatRequest,
@@ -12,9 +12,12 @@ import {
   startForwardingRig,
   type ForwardingRig,
 } from '#test/forwarding-rig.ts';
+import { attemptsOf, type Call } from '#libs/calls/planned-call.ts';
+import type { RetryPolicy } from '#libs/calls/retry.ts';
+import { plannedCall } from '#test/planned-call.ts';
 import { compileConfig } from './compile-config.ts';
 import { planHeaders } from './plan-headers.ts';
-import { runPlan, type LeafCall, type PlanRun, type RunDeps } from './run-plan.ts';
+import { retryAttemptsOf, runPlan, type PlanDeps } from './run-plan.ts';
 
 const attempt = { startedAt: 0, durationMs: 1, status: 200, errorCode: null };
 const answer = (status: number, headers: Record<string, string> = {}): JsonAnswer => ({
@@ -54,29 +57,30 @@ type Options = {
 
 /** Runs a config whose leaves are named; each named outcome is what that leaf answers, 200 by default. */
 async function run(config: object, outcomes: Record<string, Outcome> = {}, options: Options = {}) {
-  const calls: LeafCall[] = [];
+  const calls: (Pick<Call, 'leaf' | 'target' | 'model'> & {
+    request: ForwardRequest;
+    policy: RetryPolicy | undefined;
+  })[] = [];
   const draws = [...(options.random ?? [])];
-  const deps: RunDeps = {
-    resolve: (leaf, model) => {
-      if (options.refuse?.includes(leaf.name ?? '')) throw new GatewayError('invalid_request', 'refused', 'no');
-      return { target: { ...target, label: leaf.name ?? '' }, model };
-    },
-    callLeaf: async (call) => {
-      calls.push(call);
-      return outcomes[call.leaf.name ?? ''] ?? answer(200);
+  const deps: PlanDeps = {
+    callTarget: async ({ leaf, target, model }, request, policy) => {
+      calls.push({ leaf, target, model, request, policy });
+      return outcomes[leaf.name ?? ''] ?? answer(200);
     },
     search: async (rule, text) => text.includes(rule.replaceAll(/[\^$]/g, '')),
     random: () => draws.shift() ?? 0,
     now: () => options.now ?? 0,
   };
   const request = chatRequest({ signal: options.signal ?? new AbortController().signal });
-  const call = {
-    params: JSON.parse(request.body.toString()) as Record<string, unknown>,
-    metadata: options.metadata ?? null,
-    pathname: '/v1/chat/completions',
-  };
-  const result = await runPlan(deps, compileConfig(ConfigInput.parse(config)), { request, call });
-  return { ...result, called: calls.map(({ leaf }) => leaf.name), calls };
+  const call = plannedCall(compileConfig(ConfigInput.parse(config)), request, { metadata: options.metadata ?? null });
+  const outcome = await runPlan(deps, call, {
+    resolve: (_call, leaf, model) => {
+      if (options.refuse?.includes(leaf.name ?? '')) throw new GatewayError('invalid_request', 'refused', 'no');
+      return { target: { ...target, label: leaf.name ?? '' }, model };
+    },
+  });
+  const attempts = attemptsOf(call, outcome);
+  return { ...call, outcome, attempts, called: calls.map(({ leaf }) => leaf.name), calls };
 }
 
 const three = (strategy: object, extra: object[] = [{}, {}, {}]) => ({
@@ -122,7 +126,7 @@ test('the last outcome is the answer, and every call is counted', async () => {
   expect(result.called).toEqual(['a', 'b', 'c']);
   expect(result.outcome).toMatchObject({ kind: 'json', status: 503 });
   expect(result.attempts).toHaveLength(3);
-  expect(planHeaders(result)).toEqual({
+  expect(planHeaders(result, result.outcome)).toEqual({
     'x-gateway-last-used-option-index': 'config.targets[2]',
     'x-gateway-retry-attempt-count': '0',
     'x-gateway-provider': 'openai',
@@ -132,7 +136,7 @@ test('the last outcome is the answer, and every call is counted', async () => {
 test('a target that cannot be resolved ends the call instead of being passed over', async () => {
   const result = await run(fallback(), {}, { refuse: ['a'] });
   expect(result).toMatchObject({ called: [], target: null, outcome: { kind: 'failed', error: { code: 'refused' } } });
-  expect(planHeaders(result)).not.toHaveProperty('x-gateway-provider');
+  expect(planHeaders(result, result.outcome)).not.toHaveProperty('x-gateway-provider');
 });
 
 test('nobody is asked any more when the caller has left', async () => {
@@ -245,18 +249,19 @@ async function over(
   config: object,
   script: Parameters<typeof startForwardingRig>[0],
   request = chatRequest(),
-): Promise<{ run: PlanRun; rig: ForwardingRig }> {
+): Promise<{ run: { outcome: Outcome; attempts: readonly Attempt[]; retryAttempts: number }; rig: ForwardingRig }> {
   const rig = await startForwardingRig(script);
   rigs.push(rig);
-  const deps: RunDeps = {
-    resolve: (_leaf, model) => ({ target: rig.target, model }),
-    callLeaf: (call) => rig.forwarder.settle(call.request, call.target, call.policy),
+  const deps: PlanDeps = {
+    callTarget: ({ target }, request, policy) => rig.forwarder.settle(request, target ?? rig.target, policy),
     search: () => false,
     random: () => 0,
     now: rig.now,
   };
-  const call = { params: JSON.parse(request.body.toString()), metadata: null, pathname: '/v1/chat/completions' };
-  return { run: await runPlan(deps, compileConfig(ConfigInput.parse(config)), { request, call }), rig };
+  const call = plannedCall(compileConfig(ConfigInput.parse(config)), request);
+  const outcome = await runPlan(deps, call, { resolve: (_call, _leaf, model) => ({ target: rig.target, model }) });
+  const run = { outcome, attempts: attemptsOf(call, outcome), retryAttempts: retryAttemptsOf(call, outcome) };
+  return { run, rig };
 }
 
 const ok = (reply: { json: (status: number, body: unknown) => void }) => reply.json(200, completion);

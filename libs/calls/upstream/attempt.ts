@@ -4,7 +4,9 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
 import type { AnswerThreads } from './answer-threads.ts';
-import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary, Timeouts } from '#libs/calls/call.ts';
+import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary } from '#libs/calls/call.ts';
+import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { collectBody } from './collect-body.ts';
 import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
@@ -14,8 +16,6 @@ import type { Faults } from './provider-faults.ts';
 import type { AnswerParts } from './read-answer.ts';
 import type { BodyRead } from './read-body.ts';
 import { readCollected } from './read-collected.ts';
-import { isHopeless } from '#libs/calls/retry.ts';
-import { readRetryAfter } from '#libs/calls/retry-after.ts';
 
 export type AttemptInput = {
   egress: Egress;
@@ -37,17 +37,14 @@ export type AttemptInput = {
   attempts: readonly Attempt[];
 };
 
-/** `errorCode` is the provider's own, of an answer that is an error. */
-export type AttemptResult = { answer: Answer; errorCode: string | null };
-
 /**
  * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event is
  * there, or with the provider's error as an answer; rejects with a GatewayError when there is no answer to speak of. `resent`
  * is told when the call goes out once more, because the provider had closed the idle socket.
  */
-export function attemptCall(input: AttemptInput, resent: () => void): Promise<AttemptResult> {
+export function attemptCall(input: AttemptInput, resent: () => void): Promise<Answer> {
   const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;
-  const { promise, resolve, reject } = Promise.withResolvers<AttemptResult>();
+  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   const startedAt = performance.now();
   let status = 0;
   let headers: IncomingHttpHeaders = {};
@@ -88,8 +85,8 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<At
     opened.first.then((first) => {
       over.answered();
       if (first.kind === 'error') return resolve(asError(input, headers, first.error));
-      const head = { ...headOf(input, status, headers), usage: null, model: null, finishReason: null };
-      resolve({ answer: { ...head, kind: 'stream', ...first.answer }, errorCode: null });
+      const head = { ...headOf(input, status, headers), ...nothingSaid };
+      resolve({ ...head, kind: 'stream', ...first.answer });
     }, reject);
     return opened;
   };
@@ -159,7 +156,7 @@ function headOf({ provider, attempts, secrets }: AttemptInput, status: number, h
   };
 }
 
-function toResult(input: AttemptInput, status: number, headers: IncomingHttpHeaders, read: BodyRead): AttemptResult {
+function toResult(input: AttemptInput, status: number, headers: IncomingHttpHeaders, read: BodyRead): Answer {
   const { faults } = input;
   switch (read.kind) {
     case 'invalid':
@@ -170,16 +167,17 @@ function toResult(input: AttemptInput, status: number, headers: IncomingHttpHead
       return asError(input, headers, read.error);
     case 'answer': {
       const told = { ...headOf(input, status, headers), ...toldBy(read.parts) };
-      return { answer: { ...told, kind: 'json', body: read.bytes, contentType: 'application/json' }, errorCode: null };
+      return { ...told, kind: 'json', body: read.bytes, contentType: 'application/json' };
     }
     case 'payloads': {
       const done: StreamSummary = { ...toldBy(read.parts), complete: true, firstEventMs: 0, error: null };
-      const head = { ...headOf(input, status, headers), usage: null, model: null, finishReason: null };
-      const stream = { ...head, kind: 'stream' as const, events: once(read.payloads), done: Promise.resolve(done) };
-      return { answer: stream, errorCode: null };
+      const head = { ...headOf(input, status, headers), ...nothingSaid };
+      return { ...head, kind: 'stream', events: once(read.payloads), done: Promise.resolve(done) };
     }
   }
 }
+
+const nothingSaid = { usage: null, model: null, finishReason: null };
 
 const toldBy = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
 
@@ -188,11 +186,11 @@ async function* once(payloads: readonly string[]): AsyncGenerator<readonly strin
 }
 
 /** An error inside a 200, as a body or as the first event: given the status it names, else 502. */
-function asError(input: AttemptInput, headers: IncomingHttpHeaders, error: ProviderError): AttemptResult {
+function asError(input: AttemptInput, headers: IncomingHttpHeaders, error: ProviderError): Answer {
   return errorAnswer(input, error.status ?? 502, headers, Buffer.alloc(0), () => error);
 }
 
-function readError(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): AttemptResult {
+function readError(input: AttemptInput, status: number, headers: IncomingHttpHeaders, bytes: Buffer): Answer {
   return errorAnswer(input, status, headers, bytes, () => input.translation.decodeError(status, bytes.toString()));
 }
 
@@ -202,12 +200,12 @@ function errorAnswer(
   headers: IncomingHttpHeaders,
   bytes: Buffer,
   decode: () => ProviderError,
-): AttemptResult {
+): Answer {
   const { body, error } = errorBody(status, bytes, decode, input.secrets);
   const { code, type } = error.error;
-  const errorCode = isHopeless(type) ? type : code;
+  const errorCode = isQuotaUsedUp(type) ? type : code;
   const head = headOf(input, status, headers);
-  if (isHopeless(errorCode)) head.headers['x-should-retry'] = 'false';
+  if (isQuotaUsedUp(errorCode)) head.headers['x-should-retry'] = 'false';
   // What the body tells, where no header does.
   if (error.retryAfterMs !== undefined && readRetryAfter(head.headers, 0) === null) {
     head.headers['retry-after-ms'] = String(Math.ceil(error.retryAfterMs));
@@ -217,9 +215,8 @@ function errorAnswer(
     kind: 'json',
     body,
     contentType: 'application/json',
-    usage: null,
-    model: null,
-    finishReason: null,
+    ...nothingSaid,
+    errorCode,
   };
-  return { answer, errorCode };
+  return answer;
 }

@@ -1,6 +1,7 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { OutboundRequest, Provider } from '#libs/providers/provider.ts';
-import type { Target, Timeouts } from '#libs/calls/call.ts';
+import type { Target } from '#libs/calls/call.ts';
+import { quickTimeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';
 import { fetchWhole } from './fetch-whole.ts';
 import type { Faults } from './provider-faults.ts';
@@ -15,7 +16,6 @@ type Tools = {
 };
 
 // A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
-const tokenTimeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 const tokenBytesMax = 1_048_576;
 
 /** Lets the provider add what authorises a request, fetching a token where it needs one. Throws as the provider's `authorize`. */
@@ -32,7 +32,7 @@ export async function authorize(
       const { workspaceId } = target;
       return fetchWhole(token, {
         egress,
-        timeouts: tokenTimeouts,
+        timeouts: quickTimeouts,
         signal,
         faults,
         workspaceId,

@@ -4,7 +4,7 @@ import type { Dispatcher } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
 import { chatRequest, completion, startForwardingRig } from '#test/forwarding-rig.ts';
 import { hang, startUpstream, waitUntil, type Upstream, type UpstreamScript } from '#test/upstream.ts';
-import { defaultTimeouts } from '#libs/calls/call.ts';
+import { defaultTimeouts } from '#libs/calls/timeouts.ts';
 import { createEgress, type Egress } from './egress.ts';
 import { parseEgressAllow } from './egress-allow.ts';
 import { startExchange } from './exchange.ts';

@@ -2,7 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
-import type { Timeouts } from '#libs/calls/call.ts';
+import { shuttingDown } from '#libs/calls/cancelled.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { CallHandler, ConnectingCall } from './connection-call.ts';
 import type { Egress } from './egress.ts';
 import type { Faults } from './provider-faults.ts';
@@ -184,7 +185,7 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
   if (code === 'UND_ERR_CONNECT_TIMEOUT') return faults().connectTimeout(timeouts.connectMs);
   if (code === 'UND_ERR_HEADERS_TIMEOUT') return faults().headersTimeout(timeouts.headersMs);
   if (code === 'UND_ERR_BODY_TIMEOUT') return faults().idleTimeout(timeouts.idleMs);
-  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return faults().stopping();
+  if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return shuttingDown();
   if (code === 'UND_ERR_INVALID_ARG') {
     return new GatewayError(
       'invalid_request',

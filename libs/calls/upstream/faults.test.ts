@@ -3,8 +3,9 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { canary, chatRequest, completion, startForwardingRig, type ForwardingRig } from '#test/forwarding-rig.ts';
 import { hang, startUpstream, type UpstreamScript } from '#test/upstream.ts';
-import type { JsonAnswer, Outcome, Timeouts } from '#libs/calls/call.ts';
-import type { createForwarder } from '#libs/calls/forward.ts';
+import type { JsonAnswer, Outcome } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
+import type { createForwarder } from '#test/forwarder.ts';
 
 let rig: ForwardingRig;
 afterEach(async () => rig.stop());
@@ -29,7 +30,7 @@ describe('a provider that does not answer', () => {
     rig = await startForwardingRig();
     const { createEgress } = await import('./egress.ts');
     const { parseEgressAllow } = await import('./egress-allow.ts');
-    const { createForwarder } = await import('#libs/calls/forward.ts');
+    const { createForwarder } = await import('#test/forwarder.ts');
     const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8') });
     const forwarder = createForwarder({ egress, clock: { now: () => 0 }, random: () => 0 });
     const outcome = await forwarder.settle(chatRequest(), {

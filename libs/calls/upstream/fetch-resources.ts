@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Resource } from '#libs/providers/provider.ts';
-import type { Timeouts } from '#libs/calls/call.ts';
+import { quickTimeouts as timeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';
 import { fetchWhole, type FetchOptions } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
@@ -13,7 +13,6 @@ const bytesMax = 5_242_880;
 const allBytesMax = 26_214_400;
 /** As bytes, as base64 in the request that is made of them, and once more as the text of that request. */
 const copies = 3;
-const timeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 
 /**
  * Fetches the images that a request names by URL, for a provider that takes bytes only; through the same egress as every

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { OutboundRequest } from '#libs/providers/provider.ts';
-import type { Timeouts } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Egress } from './egress.ts';
 import { startExchange } from './exchange.ts';
 import type { Faults } from './provider-faults.ts';

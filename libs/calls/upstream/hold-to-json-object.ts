@@ -29,7 +29,7 @@ export function createHoldToJsonObject(faults: () => Faults): HoldToJsonObject {
 
   return (outcome) => {
     if (outcome.kind === 'failed') return lost === null ? outcome : { ...outcome, lostAnswer: lost };
-    if (outcome.kind === 'stream') return outcome;
+    if (outcome.kind !== 'json') return outcome;
     const answer = lost === null ? outcome : { ...outcome, usage: addUsage(lost.usage, outcome.usage) };
     if (answer.status >= 400) return answer;
     if (answer.body.length > bodyBytesMax) return lose(answer, faults().tooLarge('a JSON object', bodyBytesMax));

@@ -1,4 +1,4 @@
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 import { asRecord } from './usage.ts';
 
 /**
@@ -7,7 +7,7 @@ import { asRecord } from './usage.ts';
  * usage was asked for, all chunks but the one that tells it have it as null (SSE-3).
  */
 export function jsonToPayloads(
-  operation: Operation,
+  operation: CallOperation,
   body: Readonly<Record<string, unknown>>,
   includeUsage: boolean,
 ): string[] {

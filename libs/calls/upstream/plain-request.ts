@@ -4,7 +4,8 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
 import type { OutboundRequest, Provider, ProviderError } from '#libs/providers/provider.ts';
-import { defaultTimeouts, type Target, type Timeouts } from '#libs/calls/call.ts';
+import type { Target } from '#libs/calls/call.ts';
+import { timeoutsOf, type Timeouts } from '#libs/calls/timeouts.ts';
 import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
@@ -38,7 +39,13 @@ export type PlainAnswer = {
   error: ProviderError | null;
 };
 
-type Deps = { egress: Egress; clock: Clock; providers: (id: string) => Provider | undefined };
+type Deps = {
+  egress: Egress;
+  clock: Clock;
+  providers: (id: string) => Provider | undefined;
+  /** The process's. */
+  timeouts: Timeouts;
+};
 
 const answerBytesMax = 4_194_304;
 
@@ -48,8 +55,8 @@ const answerBytesMax = 4_194_304;
  * Throws GatewayError: unsupported_operation, invalid_request, provider_failed, provider_timeout, or `call_aborted`.
  */
 export async function plainRequest(
-  { egress, clock, providers }: Deps,
-  { method, path, headers = [], body = null, signal, timeouts, bytesMax = answerBytesMax }: PlainRequest,
+  { egress, clock, providers, timeouts }: Deps,
+  { method, path, headers = [], body = null, signal, timeouts: own, bytesMax = answerBytesMax }: PlainRequest,
   target: Target,
 ): Promise<PlainAnswer> {
   const provider = providers(target.provider);
@@ -69,7 +76,7 @@ export async function plainRequest(
   const outbound = { method, origin: address.origin, path: address.path, headers: sent, body };
   const fetching = {
     egress,
-    timeouts: { ...defaultTimeouts, ...timeouts },
+    timeouts: timeoutsOf(timeouts, own),
     signal,
     faults,
     workspaceId: target.workspaceId,

@@ -1,9 +1,11 @@
+import { shuttingDown } from '#libs/calls/cancelled.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
-import type { Call, Provider, Resource, Translation } from '#libs/providers/provider.ts';
+import type { Call, Operation, Provider, Resource, Translation } from '#libs/providers/provider.ts';
 import { namesForHeader, pickHeaders } from './answer-headers.ts';
-import { defaultTimeouts, type Attempt, type ForwardRequest, type Limits, type Target } from '#libs/calls/call.ts';
+import type { Attempt, ForwardRequest, Limits, Target } from '#libs/calls/call.ts';
+import { timeoutsOf, type Timeouts } from '#libs/calls/timeouts.ts';
 import type { AttemptInput } from './attempt.ts';
 import { authorize } from './authorize.ts';
 import { checkOrigin, secretsOf } from './credential.ts';
@@ -13,11 +15,14 @@ import type { Egress } from './egress.ts';
 import { fetchResources } from './fetch-resources.ts';
 import { createHoldToJsonObject, type HoldToJsonObject } from './hold-to-json-object.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
+import { prepareRelay, type RelayInput } from './relay.ts';
 
 type Deps = {
   egress: Egress;
   clock: Clock;
   limits: Limits;
+  /** The process's. */
+  timeouts: Timeouts;
   providers: (id: string) => Provider | undefined;
   threads: AnswerThreads | undefined;
   /** Aborted when this process begins no more calls. */
@@ -28,9 +33,9 @@ const noEdits = {};
 const modelsBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
-type PreparedCall = {
+export type PreparedCall = {
   /** One attempt's request; a promise where something has to be fetched for it first (a token, an image). */
-  nextInput: () => AttemptInput | Promise<AttemptInput>;
+  nextInput: () => AttemptInput | RelayInput | Promise<AttemptInput>;
   /** What each outcome has to pass, of a call that asks for a JSON object in words; such a call is never streamed. */
   hold: HoldToJsonObject | null;
 };
@@ -41,21 +46,31 @@ type PreparedCall = {
  * `shutting_down`.
  */
 export function prepareCall(
-  { egress, clock, limits, providers, threads, stopping }: Deps,
+  deps: Deps,
   request: ForwardRequest,
   target: Target,
   attempts: readonly Attempt[],
 ): PreparedCall {
+  const { egress, clock, limits, providers, threads, stopping } = deps;
+  const timeouts = timeoutsOf(deps.timeouts, request.timeouts);
+  if (stopping.aborted) throw shuttingDown();
+  const { relayed } = request;
+  if (relayed !== undefined) {
+    const input = prepareRelay(
+      { egress, clock, limits, providers, timeouts, attempts },
+      { ...request, relayed },
+      target,
+    );
+    return { nextInput: () => input, hold: null };
+  }
   const { provider, translation } = findTranslation(providers, request, target);
   egress.check(target.baseUrl);
   const secrets = secretsOf(target);
   const faults = lazyFaultsOf(target.label, secrets);
-  if (stopping.aborted) throw faults().stopping();
   const wanted = toCall(request, target, provider);
   const isInWords = translation.asksForJsonInWords?.(wanted) === true;
   const call: Call = isInWords ? { ...wanted, stream: false, includeUsage: false } : wanted;
   const hold = isInWords ? createHoldToJsonObject(faults) : null;
-  const timeouts = request.timeouts ? { ...defaultTimeouts, ...request.timeouts } : defaultTimeouts;
   const callLimits = request.operation === 'models' ? { ...limits, jsonBytesMax: modelsBytesMax } : limits;
   const { workspaceId } = target;
   const { memory } = request;
@@ -106,7 +121,7 @@ function findTranslation(
   if (!provider) {
     throw new GatewayError('invalid_request', 'unknown_provider', `There is no provider "${target.provider}".`);
   }
-  const translation = provider.operations[operation];
+  const translation = provider.operations[operation as Operation];
   if (!translation) {
     throw new GatewayError(
       'unsupported_operation',
@@ -145,7 +160,7 @@ function toCall(request: ForwardRequest, target: Target, provider: Provider): Ca
     ? { ...request.edits, model: JSON.stringify(target.model) }
     : (request.edits ?? noEdits);
   return {
-    operation,
+    operation: operation as Operation,
     body,
     edits,
     stream,

@@ -1,3 +1,4 @@
+import { callAborted } from '#libs/calls/cancelled.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
 import type { ProviderError } from '#libs/providers/provider.ts';
@@ -80,12 +81,7 @@ function faultsOf(label: string, secrets: readonly string[]) {
       ),
     totalTimeout: (ms: number): GatewayError =>
       timedOut('upstream_total_timeout', `The call to ${label} took longer than ${ms} ms.`),
-    callerLeft: (): GatewayError =>
-      new GatewayError('unavailable', 'call_aborted', `The call to ${label} was cancelled before it ended.`),
-    stopping: (): GatewayError =>
-      new GatewayError('unavailable', 'shutting_down', 'This process is stopping. Send the request again.', {
-        retryAfterMs: 1_000,
-      }),
+    callerLeft: (): GatewayError => callAborted(label),
   };
 }
 

@@ -1,48 +1,36 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
+import type { Attempt, ForwardRequest, Limits, Relayed, RelayedAnswer, Target } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { decodeOpenAiError } from '#libs/providers/openai-compatible.ts';
-import type { Provider, RelayCall } from '#libs/providers/provider.ts';
+import type { Provider, Relay, RelayArea } from '#libs/providers/provider.ts';
 import { admittedHeaders, pickHeaders, requestIdOf } from './answer-headers.ts';
-import { defaultTimeouts, type Attempt, type Target, type Timeouts, type Usage } from '#libs/calls/call.ts';
-import { checkOrigin, secretsOf } from './credential.ts';
 import { authorize } from './authorize.ts';
+import { checkOrigin, secretsOf } from './credential.ts';
 import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
 import { startExchange, type Flow } from './exchange.ts';
-import { lazyFaultsOf } from './provider-faults.ts';
+import { lazyFaultsOf, type Faults } from './provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
-/** A call that is forwarded whole. `headers` are all of the client's, lower case: only what the provider admits goes out. */
-export type RelayRequest = RelayCall & {
-  signal: AbortSignal;
-  timeouts?: Partial<Timeouts>;
-  /** To which the copy of the answer is charged that is read for its usage. */
-  memory?: MemoryLease | undefined;
-  /** The provider had closed the idle socket: what only reads goes out once more, as another attempt. */
-  onResent?: () => void;
-};
-
-export type RelayAnswer = {
-  status: number;
-  /** Fit to be sent to the client. */
-  headers: Record<string, string>;
-  /** The provider's bytes as they come, with back-pressure; destroying it cancels the call. Of an error: a whole body. */
-  body: Readable;
-  providerRequestId: string | null;
-  attempt: Attempt;
-  /** When the body has ended, however: what it said of usage. Never rejects. */
-  done: Promise<{ usage: Usage | null; model: string | null; error: GatewayError | null }>;
-};
-
-type Deps = {
+/** A pass-through call, judged and ready to be sent. */
+export type RelayInput = {
+  relayed: Relayed;
+  provider: Provider;
+  /** How the provider's areas are called. */
+  area: Relay;
+  request: ForwardRequest;
+  target: Target;
   egress: Egress;
   clock: Clock;
-  providers: (id: string) => Provider | undefined;
-  errorBytesMax: number;
-  bodyBytesMax: number;
+  timeouts: Timeouts;
+  limits: Limits;
+  faults: () => Faults;
+  secrets: string[];
+  /** Of the call; not written here. */
+  attempts: readonly Attempt[];
 };
 
 type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
@@ -51,34 +39,61 @@ type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: G
 const bufferedBytesMax = 65_536;
 
 /**
- * Makes one call to a pass-through area of the target's provider; resolves when the answer's headers are there.
- * One attempt, but for `onResent`: a body that is a stream cannot be sent twice. Rejects with GatewayError as `forward` does; a provider's
- * error is an answer, in OpenAI's four keys and without any trace of the credential.
+ * Makes a pass-through call ready to be sent. Throws what can be refused before a connection is opened:
+ * unsupported_operation, or a destination that is not allowed.
  */
-export async function relay(deps: Deps, request: RelayRequest, target: Target): Promise<RelayAnswer> {
-  const { egress, clock } = deps;
+export function prepareRelay(
+  deps: Pick<RelayInput, 'egress' | 'clock' | 'timeouts' | 'limits' | 'attempts'> & {
+    providers: (id: string) => Provider | undefined;
+  },
+  request: ForwardRequest & { relayed: Relayed },
+  target: Target,
+): RelayInput {
+  const { egress, clock, timeouts, limits, attempts } = deps;
   const provider = deps.providers(target.provider);
-  if (!provider?.relay?.areas.includes(request.area)) {
+  const area = provider?.relay;
+  if (!provider || !area?.areas.includes(request.operation as RelayArea)) {
     throw new GatewayError(
       'unsupported_operation',
       'unsupported_operation',
-      `The provider ${target.provider} does not support ${request.area}.`,
+      `The provider ${target.provider} does not support ${request.operation}.`,
     );
   }
   egress.check(target.baseUrl);
   const secrets = secretsOf(target);
   const faults = lazyFaultsOf(target.label, secrets);
-  const timeouts = { ...defaultTimeouts, ...request.timeouts };
-  const { signal } = request;
-  const headers = pickHeaders(request.headers, provider.clientHeaders);
-  const outbound = provider.relay.encode({ ...request, headers }, target);
+  const { relayed } = request;
+  return { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts };
+}
+
+/**
+ * Makes one call to a pass-through area of the target's provider; resolves when the answer's headers are there. One
+ * attempt, but for `resent` (the provider had closed the idle socket, and what only reads goes out once more): a body
+ * that is a stream cannot be sent twice. Rejects with GatewayError as `attemptCall` does; a provider's error is an
+ * answer, in OpenAI's four keys and without any trace of the credential.
+ */
+export async function relay(input: RelayInput, resent: () => void): Promise<RelayedAnswer> {
+  const { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts } =
+    input;
+  const { signal, operation, headers: sent } = request;
+  const model = target.model ?? request.model;
+  const outbound = area.encode(
+    {
+      area: operation as RelayArea,
+      method: relayed.method,
+      path: relayed.path,
+      accept: relayed.accept,
+      model,
+      headers: pickHeaders(sent, provider.clientHeaders),
+      ...relayed.send(model),
+    },
+    target,
+  );
   checkOrigin(target, outbound.origin);
   outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
   await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
 
-  const { promise, resolve, reject } = Promise.withResolvers<RelayAnswer>();
-  let startedAt = clock.now();
-  let start = performance.now();
+  const { promise, resolve, reject } = Promise.withResolvers<RelayedAnswer>();
   const errorChunks: Buffer[] = [];
   let errorBytes = 0;
   let bodyBytes = 0;
@@ -86,13 +101,15 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
   let received: IncomingHttpHeaders = {};
   let opened: Opened | undefined;
 
-  const attempt = (errorCode: string | null): Attempt => ({
-    startedAt,
-    durationMs: performance.now() - start,
+  const head = () => ({
+    kind: 'relayed' as const,
     status,
-    errorCode,
+    providerRequestId: requestIdOf(received, provider.requestIdHeaders, secrets),
+    attempts,
+    usage: null,
+    model: null,
+    finishReason: null,
   });
-  const head = () => ({ status, providerRequestId: requestIdOf(received, provider.requestIdHeaders, secrets) });
 
   const answerError = (): void => {
     const bytes = Buffer.concat(errorChunks, errorBytes);
@@ -105,13 +122,13 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
         'content-length': String(body.length),
       },
       body: Readable.from([body], { objectMode: false }),
-      attempt: attempt(error.error.code),
+      errorCode: error.error.code,
       done: Promise.resolve({ usage: null, model: null, error: null }),
     });
   };
 
   const open = (flow: Flow): Opened => {
-    const done = Promise.withResolvers<Awaited<RelayAnswer['done']>>();
+    const done = Promise.withResolvers<Awaited<RelayedAnswer['done']>>();
     const meter = openRelayMeter(received['content-type'] ?? '', request.memory);
     const finish = (error: GatewayError | null): void => done.resolve({ ...meter.read(), error });
     const body = new Readable({
@@ -122,14 +139,9 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
         callback(error);
       },
     });
-    body.on('error', () => {}); // whoever reads it is told; before that, nobody listens
-    resolve({
-      ...head(),
-      headers: { ...admittedHeaders(received, secrets), ...contentHeaders(received) },
-      body,
-      attempt: attempt(null),
-      done: done.promise,
-    });
+    body.on('error', () => {}); // its reader is told; before there is one, nothing listens
+    const headers = { ...admittedHeaders(received, secrets), ...contentHeaders(received) };
+    resolve({ ...head(), headers, body, done: done.promise });
     return { flow, body, meter, finish };
   };
 
@@ -138,11 +150,7 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
     outbound,
     { timeouts, signal, faults, workspaceId: target.workspaceId },
     {
-      resent: () => {
-        startedAt = clock.now();
-        start = performance.now();
-        request.onResent?.();
-      },
+      resent,
       head: (code, headersReceived, flow) => {
         status = code;
         received = headersReceived;
@@ -156,12 +164,12 @@ export async function relay(deps: Deps, request: RelayRequest, target: Target): 
       data: (chunk) => {
         if (!opened) {
           errorBytes += chunk.length;
-          if (errorBytes > deps.errorBytesMax) throw faults().tooLarge('an error', deps.errorBytesMax);
+          if (errorBytes > limits.errorBytesMax) throw faults().tooLarge('an error', limits.errorBytesMax);
           errorChunks.push(chunk);
           return;
         }
         bodyBytes += chunk.length;
-        if (bodyBytes > deps.bodyBytesMax) throw faults().tooLarge('a body', deps.bodyBytesMax);
+        if (bodyBytes > limits.streamBytesMax) throw faults().tooLarge('a body', limits.streamBytesMax);
         opened.meter.push(chunk);
         if (!opened.body.push(chunk)) opened.flow.pause();
       },

@@ -13,8 +13,9 @@ import {
   type ForwardingRig,
 } from '#test/forwarding-rig.ts';
 import { streamOf, waitUntil, type UpstreamScript } from '#test/upstream.ts';
-import type { Answer, StreamAnswer, Timeouts } from '#libs/calls/call.ts';
-import type { createForwarder } from '#libs/calls/forward.ts';
+import type { Answer, StreamAnswer } from '#libs/calls/call.ts';
+import type { Timeouts } from '#libs/calls/timeouts.ts';
+import type { createForwarder } from '#test/forwarder.ts';
 
 let rig: ForwardingRig;
 afterEach(async () => rig.stop());
@@ -35,7 +36,7 @@ async function open(
 
 async function stream(...parameters: Parameters<typeof open>): Promise<StreamAnswer> {
   const answer = await open(...parameters);
-  if (answer.kind !== 'stream') throw new Error(`a stream was expected, not ${answer.body.toString()}`);
+  if (answer.kind !== 'stream') throw new Error(`a stream was expected, not ${answer.kind} ${answer.status}`);
   return answer;
 }
 

@@ -7,7 +7,6 @@ import { createBatchTargets } from '#libs/access/batch-target.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import type { KeyRights } from '#libs/access/key-rights.ts';
 import { parseMasterKeys, type MasterKeys } from '#libs/access/master-key.ts';
-import { createResolveTarget } from '#libs/access/resolve-target.ts';
 import { createRouting } from '#libs/access/routing.ts';
 import { createSecrets } from '#libs/access/secrets.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
@@ -60,7 +59,6 @@ export function createProcess({ db, connectionString }: Source, options: Options
     apiKeys: apiKeysOf(createResourceStore<ApiKeyData>(apiKeyKind, resources)),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination }),
     authenticate: createAuthenticate({ snapshot, clock: systemClock }),
-    resolveTarget: createResolveTarget({ snapshot, clock: systemClock, checkDestination }),
     routing: createRouting({ snapshot, clock: systemClock, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock, checkDestination }),
   };

@@ -70,7 +70,7 @@ test('a key that another process made a moment ago is found by looking once more
   await createVirtualKey(writer, workspaceId, 'just-made');
   const credentials = { virtualKey: null, provider: null, providerKey: null, customHost: null, config: null };
   const defaults = { configId: null, allowsConfigOverride: true };
-  const found = await other.resolveTarget({ workspaceId, credentials, model: '@just-made/m', defaults });
+  const found = await other.routing.targetOf({ workspaceId, credentials, model: '@just-made/m', defaults });
   expect(found.target.apiKey?.reveal()).toBe('sk-first-value');
 });
 

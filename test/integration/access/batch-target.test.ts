@@ -1,3 +1,4 @@
+import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import { credentialsOf, type RequestCredentials } from '#libs/access/request-credentials.ts';
@@ -41,7 +42,7 @@ async function store(credentials: RequestCredentials, ws = workspaceId): Promise
 }
 
 const resolve = async (target: BatchTarget, model = 'gpt-5-mini', ws = workspaceId) => {
-  const resolved = await worker.batchTargets.resolve(ws, target, model);
+  const resolved = await worker.batchTargets.resolveLeaf(ws, target, plainLeaf, model, false);
   return { key: resolved.target.apiKey?.reveal(), label: resolved.target.label, model: resolved.model };
 };
 
@@ -73,7 +74,7 @@ test('a deleted virtual key is an error of the line, and not one query for each 
   await access.virtualKeys.remove(workspaceId, 'deleted', metadata);
   await worker.snapshot.refresh();
   await expect(resolve(target)).rejects.toMatchObject({ kind: 'invalid_request', code: 'virtual_key_deleted' });
-  expect(() => worker.batchTargets.resolve(workspaceId, target, 'm')).toThrow(
+  expect(() => worker.batchTargets.resolveLeaf(workspaceId, target, plainLeaf, 'm', false)).toThrow(
     expect.objectContaining({ code: 'virtual_key_deleted' }),
   );
 });
@@ -94,7 +95,7 @@ test("a caller's own key is stored for this batch, encrypted and bound to its ho
     custom_host: 'https://eu.example.com/v1',
     secret_id: expect.stringMatching(/^secret_/),
   });
-  const { target: found } = await worker.batchTargets.resolve(workspaceId, target, 'm');
+  const { target: found } = await worker.batchTargets.resolveLeaf(workspaceId, target, plainLeaf, 'm', false);
   expect(found.apiKey?.reveal()).toBe(canary);
   expect(found.secretOrigin).toBe('https://eu.example.com');
   await release(target);
@@ -103,7 +104,9 @@ test("a caller's own key is stored for this batch, encrypted and bound to its ho
   await release(target);
   const late = createProcess(database, { pollMs: 600_000, listenConnectionString: null });
   await late.snapshot.start?.();
-  await expect((async () => late.batchTargets.resolve(workspaceId, target, 'm'))()).rejects.toMatchObject({
+  await expect(
+    (async () => late.batchTargets.resolveLeaf(workspaceId, target, plainLeaf, 'm', false))(),
+  ).rejects.toMatchObject({
     code: 'batch_credential_released',
   });
   await late.snapshot.stop?.();
@@ -148,7 +151,9 @@ test('a transaction that fails leaves no secret', async () => {
 test('200 lines that ask for the same batch secret share one decryption', async () => {
   const target = await store(ownKey);
   const found = await Promise.all(
-    Array.from({ length: 200 }, async () => worker.batchTargets.resolve(workspaceId, target, 'm')),
+    Array.from({ length: 200 }, async () =>
+      worker.batchTargets.resolveLeaf(workspaceId, target, plainLeaf, 'm', false),
+    ),
   );
   expect(new Set(found.map((resolved) => resolved.target.apiKey)).size).toBe(1);
 });

@@ -27,7 +27,7 @@ const createVirtualKey = async (slug: string, key: string) => {
 
 const resolve = (slug: string) => {
   const credentials = credentialsOf({ 'x-gateway-virtual-key': slug });
-  return access.resolveTarget({
+  return access.routing.targetOf({
     workspaceId,
     credentials,
     model: 'm',
@@ -42,7 +42,7 @@ async function resolveAfterRestart(slug: string) {
   await late.snapshot.stop?.();
   const credentials = credentialsOf({ 'x-gateway-virtual-key': slug });
   return (
-    await late.resolveTarget({
+    await late.routing.targetOf({
       workspaceId,
       credentials,
       model: 'm',

@@ -214,9 +214,9 @@ test('an expiry is told in the record and by the resolver', async () => {
     model: '@past/m',
     defaults: { configId: null, allowsConfigOverride: true },
   };
-  expect(() => access.resolveTarget(request)).toThrow(expect.objectContaining({ code: 'virtual_key_expired' }));
+  expect(() => access.routing.targetOf(request)).toThrow(expect.objectContaining({ code: 'virtual_key_expired' }));
   await update('past', { expires_at: null });
-  expect(access.resolveTarget(request)).toMatchObject({ model: 'm' });
+  expect(access.routing.targetOf(request)).toMatchObject({ model: 'm' });
 });
 
 test.each([

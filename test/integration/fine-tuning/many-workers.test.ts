@@ -1,3 +1,4 @@
+import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 import { listRecordedEvents } from '#libs/fine-tuning/fine-tuning-records.ts';
@@ -24,7 +25,7 @@ const { signal } = new AbortController();
 const claim = { id: '00000000-0000-4000-8000-000000000001', signal, retryCount: 0 };
 
 function workOf({ platform }: TuningRig, connect?: TuningWork['connect']): TuningWork {
-  const { db, eventLog, queue, access, forwarder } = platform.api.platform;
+  const { db, eventLog, queue, access, calls } = platform.api.platform;
   return {
     db,
     eventLog,
@@ -34,8 +35,14 @@ function workOf({ platform }: TuningRig, connect?: TuningWork['connect']): Tunin
     connect:
       connect ??
       (async (job) => {
-        const { target } = await access.fineTuningTargets.resolve(job.workspace_id, job.target, null);
-        return connectTuningProvider(forwarder, target, { signal, now: Date.now });
+        const { target } = await access.fineTuningTargets.resolveLeaf(
+          job.workspace_id,
+          job.target,
+          plainLeaf,
+          null,
+          false,
+        );
+        return connectTuningProvider(calls, target, { signal, now: Date.now });
       }),
     releaseTarget: async () => {},
     nextWaitMs: () => ({ allowedMs: 10, waitMs: 10 }),

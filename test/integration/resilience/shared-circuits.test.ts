@@ -38,7 +38,7 @@ function startProcess(aheadMs: number) {
   const call = async (succeeds: boolean): Promise<void> => {
     const pass = await traffic.enter({ model: 'm', breaker, signal: new AbortController().signal }, target);
     const error = new GatewayError('provider_failed', 'upstream_unreachable', 'x');
-    pass.leave(succeeds ? { status: 200, headers: {} } : { kind: 'failed', error }, null);
+    pass.leave(succeeds ? { status: 200, headers: {} } : { kind: 'failed', error });
   };
   return {
     call,

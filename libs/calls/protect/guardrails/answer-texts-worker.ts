@@ -3,7 +3,7 @@ import { isMainThread } from 'node:worker_threads';
 import { costToRead, type BodyCost } from '#libs/calls/upstream/read-body.ts';
 import { asRecord } from '#libs/calls/upstream/usage.ts';
 import { collectGarbage, limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 import { outputTexts, type CallTexts } from './call-texts.ts';
 
 if (!isMainThread) {
@@ -15,7 +15,7 @@ if (!isMainThread) {
 /** `bytes` are shared with the process, so that they are copied once for both steps. */
 export type TextsWork = { bytes: SharedArrayBuffer } & (
   | { step: 'measure'; bytesMax: number }
-  | { step: 'read'; operation: Operation }
+  | { step: 'read'; operation: CallOperation }
 );
 
 /** `texts` null: the answer is no JSON. */
@@ -31,7 +31,7 @@ export default function readInThread(work: TextsWork): TextsFound {
 }
 
 /** The texts of an answer's bytes; null when they are no JSON. */
-export function answerTexts(operation: Operation, body: Buffer): CallTexts | null {
+export function answerTexts(operation: CallOperation, body: Buffer): CallTexts | null {
   try {
     return outputTexts(operation, asRecord(JSON.parse(body.toString())));
   } catch (error) {

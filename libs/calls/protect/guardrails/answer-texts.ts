@@ -1,7 +1,7 @@
 import { costToRead, largeBytesMin, quickWorkMax, tooDeep } from '#libs/calls/upstream/read-body.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 import { createThreadLane } from '#libs/threads/thread-lane.ts';
 import { answerTexts, type TextsFound, type TextsWork } from './answer-texts-worker.ts';
 import { noTexts, type CallTexts } from './call-texts.ts';
@@ -12,14 +12,14 @@ export type AnswerTexts = {
    * the call, and stays. Throws GatewayError: provider_failed for an answer that cannot be read, `server_overloaded` when
    * there was no memory for too long, and the reason of `signal`.
    */
-  read: (operation: Operation, body: Buffer, caller: Caller) => Promise<CallTexts>;
+  read: (operation: CallOperation, body: Buffer, caller: Caller) => Promise<CallTexts>;
   stop: () => Promise<void>;
 };
 
 type Caller = { workspaceId: string; signal: AbortSignal; memory: MemoryLease | undefined };
 
 /** Others answer with numbers, verdicts or images. */
-const operationsWithTexts: ReadonlySet<Operation> = new Set<Operation>(['chat', 'completions', 'responses']);
+const operationsWithTexts: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'responses']);
 /** Copied at once. Checks of texts look at two million characters. */
 const bodyBytesMax = 16_777_216;
 const valueBytesMax = 134_217_728;
@@ -36,7 +36,7 @@ export function createAnswerTexts({ threads }: { threads: number }): AnswerTexts
     idleTimeoutMs: 10_000,
   });
 
-  const readInThread = async (operation: Operation, body: Buffer, caller: Caller): Promise<CallTexts | null> => {
+  const readInThread = async (operation: CallOperation, body: Buffer, caller: Caller): Promise<CallTexts | null> => {
     const { workspaceId: group, signal, memory } = caller;
     if (body.length > bodyBytesMax) throw tooLarge();
     await memory?.chargeWhenFree(body.length, signal);
@@ -52,7 +52,7 @@ export function createAnswerTexts({ threads }: { threads: number }): AnswerTexts
     return read.texts;
   };
 
-  const readHere = async (operation: Operation, body: Buffer, caller: Caller): Promise<CallTexts | null> => {
+  const readHere = async (operation: CallOperation, body: Buffer, caller: Caller): Promise<CallTexts | null> => {
     const { memory, signal } = caller;
     const cost = costToRead(body, { bytesMax: bytesMaxOf(memory), workMax: quickWorkMax });
     if (cost.excess === 'work') return await readInThread(operation, body, caller);

@@ -1,5 +1,5 @@
 import { asRecord } from '#libs/calls/upstream/usage.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 
 type Body = Readonly<Record<string, unknown>>;
 
@@ -21,7 +21,7 @@ export type CallTexts = {
 export const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false };
 
 /** The texts of a request's body. The depth of the body must be bounded. */
-export function inputTexts(operation: Operation, body: Body): CallTexts {
+export function inputTexts(operation: CallOperation, body: Body): CallTexts {
   if (operation === 'chat') {
     const { messages, tools, functions, response_format: format, prediction } = body;
     const predicted = textOfContent(asRecord(prediction)['content']);
@@ -44,7 +44,7 @@ export function inputTexts(operation: Operation, body: Body): CallTexts {
 }
 
 /** The texts of a whole answer; none of an answer without choices (embeddings). */
-export function outputTexts(operation: Operation, body: Body): CallTexts {
+export function outputTexts(operation: CallOperation, body: Body): CallTexts {
   const outputs =
     operation === 'responses'
       ? [listOf(body['output']).map(asRecord)]

@@ -28,7 +28,7 @@ const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
 /**
  * Makes a call between its guardrails. A denial is an answer of status 446 with `hook_results`; a failure that does not
  * deny makes a success 246, and so do both of the input when the answer is a stream. Output guardrails do not see
- * streams: what has been said cannot be taken back. An answer that is an error stays as it is. With strict compliance,
+ * streams and pass-through answers: what has been said cannot be taken back. An answer that is an error stays as it is. With strict compliance,
  * `hook_results` are in a body only beside 246 and 446. Never rejects: a failure tells what the call had cost.
  */
 export async function guardCall(guardrails: Guardrails, call: GuardedCall): Promise<Outcome> {
@@ -45,7 +45,7 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
       answered = outcome;
       if (outcome.kind === 'failed') return { ...outcome, attempts };
       if (outcome.status < 200 || outcome.status > 299) return { ...outcome, attempts };
-      if (outcome.kind === 'stream') {
+      if (outcome.kind !== 'json') {
         return { ...outcome, attempts, status: before.outcome === 'failed' ? guardrailStatus.failed : outcome.status };
       }
       const after =
@@ -60,21 +60,6 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
     if (answered?.kind === 'json') failure.lostAnswer = answered;
     return failure;
   }
-}
-
-/**
- * Judges a call by its input guardrails alone, for one whose answer passes as it comes: the refusal, or none.
- * `hasFailed`: a guardrail that only tells did not pass. Throws as `Guardrails.evaluate`.
- */
-export async function guardInput(
-  guardrails: Guardrails,
-  call: Omit<GuardedCall, 'output' | 'make'>,
-): Promise<{ outcome: JsonAnswer } | { outcome: null; hasFailed: boolean }> {
-  if (call.input.length === 0) return { outcome: null, hasFailed: false };
-  const { outcome, results } = await guardrails.evaluate(call.input, toSubject(call));
-  return outcome === 'denied'
-    ? { outcome: denied(results, [], null) }
-    : { outcome: null, hasFailed: outcome === 'failed' };
 }
 
 async function evaluateOutput(
@@ -137,7 +122,7 @@ const hookResults = (before: HookResult[], after: HookResult[]): object => ({
   after_request_hooks: after,
 });
 
-function toSubject({ request, target, model, metadata }: Omit<GuardedCall, 'output' | 'make'>): GuardrailSubject {
+function toSubject({ request, target, model, metadata }: GuardedCall): GuardrailSubject {
   const { operation, stream, signal } = request;
   return {
     workspaceId: target.workspaceId ?? '',

@@ -1,11 +1,11 @@
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 import type { CallTexts } from './call-texts.ts';
 
 /** What guardrails look at: a call before it is made, and its whole answer after it. */
 export type GuardrailSubject = {
   /** Whose guardrails they are: workspaces take turns in threads, and webhooks take their share of the connections. */
   workspaceId: string;
-  operation: Operation;
+  operation: CallOperation;
   /** What the provider is asked for. */
   model: string | null;
   provider: string;

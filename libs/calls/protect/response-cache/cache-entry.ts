@@ -2,7 +2,7 @@ import type { CachedAnswerHead } from '#libs/database/schema.ts';
 import type { Answer, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { jsonToPayloads } from '#libs/calls/upstream/json-to-stream.ts';
 import { asRecord } from '#libs/calls/upstream/usage.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 
 /**
  * What is kept beside the body. `json`: the body of an answer. `stream`: the payloads of a complete stream, as a JSON list
@@ -13,7 +13,7 @@ export type EntryHead = CachedAnswerHead;
 /** A kept answer. Never changed. Times in epoch milliseconds. */
 export type CacheEntry = { head: EntryHead; body: Buffer; createdAtMs: number; expiresAtMs: number };
 
-type Wanted = { operation: Operation; stream: boolean; includeUsage: boolean };
+type Wanted = { operation: CallOperation; stream: boolean; includeUsage: boolean };
 
 /**
  * The answer that an entry gives to a call, or null when it does not serve that form: a kept stream is no JSON body, and

@@ -3,7 +3,7 @@ import { pickHeaders } from '#libs/calls/upstream/answer-headers.ts';
 import type { Answer, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { Operation } from '#libs/providers/provider.ts';
+import type { CallOperation } from '#libs/calls/call.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import { answerOf, headOf, recordStream, type CacheEntry, type EntryHead } from './cache-entry.ts';
 import { cacheKey, type CacheScope } from './cache-key.ts';
@@ -43,7 +43,7 @@ export type ResponseCache = {
 };
 
 /** What areas answer may be a thing at the provider (a stored response) or large (images): it is made again each time. */
-const kept: ReadonlySet<Operation> = new Set<Operation>(['chat', 'completions', 'embeddings']);
+const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings']);
 
 /** Beside its body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;
@@ -129,7 +129,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
         memory.set(name, kept);
         writer.add({ workspaceId, key, entry: kept });
       };
-      if (outcome.kind === 'failed' || outcome.status !== 200) return outcome;
+      if (outcome.kind === 'failed' || outcome.kind === 'relayed' || outcome.status !== 200) return outcome;
       if (outcome.kind === 'stream') {
         const { includeUsage } = request;
         return recordStream(outcome, { charsMax: entryBytesMax, includeUsage }, keep);

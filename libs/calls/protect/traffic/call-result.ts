@@ -1,8 +1,5 @@
-import type { Answer, Failure } from '#libs/calls/call.ts';
+import type { Ended } from '#libs/calls/retry-waits.ts';
 import type { CallResult } from './circuit.ts';
-
-/** How a call ended, as far as it matters here; null: it was never made. */
-export type Ended = Pick<Answer, 'status' | 'headers'> | Pick<Failure, 'kind' | 'error'> | null;
 
 /**
  * How a call counts for a breaker. No answer at all is a failure, and so are the listed statuses (null: 500 and

@@ -28,10 +28,4 @@ export const refusals = {
       `Too many calls to ${target.label} are already in flight and waiting. Send the request again shortly.`,
       { retryAfterMs: 1_000 },
     ),
-  stopping: (): GatewayError =>
-    new GatewayError('unavailable', 'shutting_down', 'This process is stopping. Send the request again.', {
-      retryAfterMs: 1_000,
-    }),
-  callerLeft: ({ target }: Refused): GatewayError =>
-    new GatewayError('unavailable', 'call_aborted', `The call to ${target.label} was cancelled while it was waiting.`),
 };

@@ -59,12 +59,12 @@ const failed = (kind: 'provider_failed' | 'provider_timeout' | 'unavailable' | '
 /** Enters and leaves with an outcome. */
 async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
   const pass = await enter(more);
-  pass.leave(outcome, null);
+  pass.leave(outcome);
 }
 /** Why a call is turned away; undefined when it is let through (and left again). */
 async function refusalOf(more: Call = {}): Promise<GatewayError | undefined> {
   try {
-    (await enter(more)).leave(null, null);
+    (await enter(more)).leave(null);
     return undefined;
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
@@ -86,8 +86,8 @@ describe('a plain call', () => {
     const second = enter();
     expect(first).not.toBeInstanceOf(Promise);
     expect(second).toBe(first);
-    (first as Pass).leave(answer(200), null);
-    (second as Pass).leave(answer(500), null);
+    (first as Pass).leave(answer(200));
+    (second as Pass).leave(answer(500));
     expect(traffic.stats().inFlight).toBe(0);
   });
 });
@@ -122,11 +122,11 @@ describe('a pause', () => {
   test('is not made of a 429 that says nothing, of an exhausted quota, or of a shorter time later', async () => {
     await make(answer(429));
     expect(await refusalOf()).toBeUndefined();
-    (await enter()).leave(answer(429, { 'retry-after': '60' }), 'insufficient_quota');
+    (await enter()).leave({ ...answer(429, { 'retry-after': '60' }), errorCode: 'insufficient_quota' });
     expect(await refusalOf()).toBeUndefined();
     const [long, short] = [await enter(), await enter()];
-    long.leave(answer(429, { 'retry-after': '60' }), null);
-    short.leave(answer(429, { 'retry-after': '1' }), null);
+    long.leave(answer(429, { 'retry-after': '60' }));
+    short.leave(answer(429, { 'retry-after': '1' }));
     expect((await refusalOf())?.retryAfterMs).toBe(60_000);
   });
 
@@ -161,12 +161,12 @@ describe('a queue', () => {
     expect(traffic.stats()).toMatchObject({ inFlight: 2, waitingLive: 2, waitingBackground: 1 });
     expect(await refusalOf()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
     expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
-    for (const pass of passes) pass.leave(answer(200), null);
+    for (const pass of passes) pass.leave(answer(200));
     const [first, second] = await Promise.all(waiting.slice(1));
     expect(order).toEqual(['first', 'second']);
-    first?.leave(answer(200), null);
-    (await waiting[0])?.leave(answer(200), null);
-    second?.leave(answer(200), null);
+    first?.leave(answer(200));
+    (await waiting[0])?.leave(answer(200));
+    second?.leave(answer(200));
     expect(order).toEqual(['first', 'second', 'line']);
     expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0, waitingBackground: 0 });
   });
@@ -178,8 +178,8 @@ describe('a queue', () => {
     const staying = Promise.resolve(enter());
     controller.abort();
     await expect(leaving).rejects.toMatchObject({ code: 'call_aborted' });
-    for (const pass of held) pass.leave(answer(200), null);
-    (await staying).leave(answer(200), null);
+    for (const pass of held) pass.leave(answer(200));
+    (await staying).leave(answer(200));
     expect(traffic.stats().inFlight).toBe(0);
   });
 
@@ -202,7 +202,7 @@ describe('a queue', () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
     const held = await enter();
     const waiting = refusalOf();
-    held.leave(answer(429, { 'retry-after': '5' }), null);
+    held.leave(answer(429, { 'retry-after': '5' }));
     expect(await waiting).toMatchObject({ code: 'provider_rate_limited', retryAfterMs: 5_000 });
     expect(traffic.stats().inFlight).toBe(0);
   });
@@ -246,7 +246,7 @@ describe('a circuit', () => {
     expect(traffic.isOpen(target('vk_1'), 'm', breaker)).toBe(false);
     const probe = await enter({ breaker });
     expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
-    probe.leave(answer(200), null);
+    probe.leave(answer(200));
     expect(await refusalOf({ breaker })).toBeUndefined();
     await fail(2);
     expect(await refusalOf({ breaker })).toBeUndefined();
@@ -266,7 +266,7 @@ describe('a circuit', () => {
     const probe = await enter({ breaker });
     probe.begun?.();
     expect(await refusalOf({ breaker })).toBeUndefined();
-    probe.leave(failed('provider_failed'), null);
+    probe.leave(failed('provider_failed'));
     await fail(1);
     expect(await refusalOf({ breaker })).toBeUndefined();
     await fail(1);

@@ -1,10 +1,10 @@
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { ForwardRequest, Target, Wait } from '#libs/calls/call.ts';
-import { readRetryAfter } from '#libs/calls/retry-after.ts';
-import { isHopeless } from '#libs/calls/retry.ts';
+import { callAborted, shuttingDown } from '#libs/calls/cancelled.ts';
+import { rateLimitWaitMs, spreadWait, type Ended } from '#libs/calls/retry-waits.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import { reasonOf, resultOf, type Ended } from './call-result.ts';
+import { reasonOf, resultOf } from './call-result.ts';
 import type { CallResult } from './circuit.ts';
 import { createCircuits, type Circuits, type KnownCircuit } from './circuits.ts';
 import { forgetOne } from './forget-one.ts';
@@ -20,7 +20,7 @@ type TrafficCall = { request: TrafficRequest; target: Target; model: string; hee
 /** A place among the calls of a credential; every one is left exactly once. */
 export type Pass = {
   /** The call is over; of a stream, when it has ended. */
-  leave: (ended: Ended, errorCode: string | null) => void;
+  leave: (ended: Ended) => void;
   /** A stream has begun: what a probe waited for. */
   begun?: () => void;
 };
@@ -76,8 +76,6 @@ const lanesMax = 200;
 // A live call that comes this much too early waits instead of being refused: a client that comes back as it was told
 // must not fail for a tick of its clock.
 const earlyMsMax = 100;
-// A provider that asks for more is asked again after a day.
-const pauseMsMax = 86_400_000;
 
 /** Who may call a provider when: pauses, circuit breakers and bounded queues, by credential and model. */
 export function createTraffic(deps: Deps): Traffic {
@@ -108,8 +106,8 @@ export function createTraffic(deps: Deps): Traffic {
       queue,
       pausedUntilMs: 0,
       pass: {
-        leave: (ended, errorCode) => {
-          heedRateLimit(lane, ended, errorCode);
+        leave: (ended) => {
+          noteRateLimit(lane, ended);
           queue.leave();
         },
       },
@@ -118,11 +116,11 @@ export function createTraffic(deps: Deps): Traffic {
   };
 
   /** A 429 that says for how long stops this model for so long, and no other. */
-  const heedRateLimit = (lane: Lane, ended: Ended, errorCode: string | null): void => {
-    if (ended === null || 'error' in ended || ended.status !== 429 || isHopeless(errorCode)) return;
+  const noteRateLimit = (lane: Lane, ended: Ended): void => {
+    if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();
-    const told = readRetryAfter(ended.headers, now);
-    if (told !== null) lane.pausedUntilMs = Math.max(lane.pausedUntilMs, now + Math.min(told, pauseMsMax));
+    const waitMs = rateLimitWaitMs(ended, now);
+    if (waitMs !== null) lane.pausedUntilMs = Math.max(lane.pausedUntilMs, now + waitMs);
   };
 
   /** What keeps a call from going now, and for how long. */
@@ -134,7 +132,7 @@ export function createTraffic(deps: Deps): Traffic {
   };
 
   const aborted = (call: TrafficCall) =>
-    call.request.signal.aborted ? refusals.callerLeft(call) : refusals.stopping();
+    call.request.signal.aborted ? callAborted(call.target.label) : shuttingDown();
 
   /** Waits out a pause or an open circuit; returns when it is worth asking again. */
   const waitUntilUnblocked = async (
@@ -147,8 +145,7 @@ export function createTraffic(deps: Deps): Traffic {
     const isEarly = isPause && ms <= earlyMsMax && now - sinceMs < waitMsMax;
     const waits = backgroundUntil === undefined ? isEarly : now + ms < backgroundUntil;
     if (!waits) throw isPause ? refusals.paused(call, ms) : refusals.open(call, ms);
-    // Never sooner; each a little later, so that those who waited for the same moment do not all come at it.
-    const waitMs = Math.ceil(ms + random() * Math.min(2_000, ms / 4));
+    const waitMs = spreadWait(ms, random);
     const wait = (end: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([end, stopping.signal]));
     if (aside === undefined) await wait(signal);
     else await aside(whatWaits(call, isPause ? 'rate_limited' : 'circuit_open', now + waitMs), wait);
@@ -209,12 +206,12 @@ export function createTraffic(deps: Deps): Traffic {
     };
     return {
       ...(isProbe ? { begun: () => judge('success') } : {}),
-      leave: (ended, errorCode) => {
+      leave: (ended) => {
         const result = resultOf(ended, statuses);
         if (result === 'failure') known.reason = reasonOf(ended);
         // Of a probe that began to stream only its death is news.
         if (!isJudged || result === 'failure') judge(result);
-        heedRateLimit(lane, ended, errorCode);
+        noteRateLimit(lane, ended);
         lane.queue.leave();
       },
     };

@@ -13,7 +13,7 @@ import { hang, type UpstreamScript } from '#test/upstream.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { createEgress } from '#libs/calls/upstream/egress.ts';
-import { createForwarder } from './forward.ts';
+import { createForwarder } from '#test/forwarder.ts';
 import type { Aside, Outcome, StreamAnswer, Target, Wait } from './call.ts';
 
 let rig: ForwardingRig;

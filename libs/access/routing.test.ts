@@ -5,7 +5,7 @@ import { Secret } from '#libs/kernel/secret.ts';
 import { createGatewayKey } from './gateway-key.ts';
 import type { LiveVirtualKey } from './load-access.ts';
 import { credentialsOf } from './request-credentials.ts';
-import { createResolveTarget } from './resolve-target.ts';
+import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './target-of-credential.ts';
 
 const nowMs = 1_000_000;
@@ -51,7 +51,7 @@ const snapshot = {
     refreshes += 1;
   },
 };
-const resolveTarget = createResolveTarget({
+const routing = createRouting({
   snapshot,
   clock: { now: () => nowMs },
   checkDestination: (url) => {
@@ -65,7 +65,7 @@ const own = { 'x-gateway-api-key': gatewayKey };
 const withProviderKey = { ...own, authorization: 'Bearer sk-of-the-caller' };
 
 const resolve = (headers: IncomingHttpHeaders, model: string | null = 'gpt-5-mini', configId: string | null = null) =>
-  resolveTarget({
+  routing.targetOf({
     workspaceId: 'ws_a',
     credentials: credentialsOf(headers),
     model,

@@ -1,0 +1,60 @@
+import type { Request } from 'express';
+import { withOptions } from '#libs/access/call-options.ts';
+import type { RequestCredentials } from '#libs/access/request-credentials.ts';
+import type { FoundPlan, Routing } from '#libs/access/routing.ts';
+import type { ForwardRequest } from '#libs/calls/call.ts';
+import type { Course } from '#libs/calls/calls.ts';
+import { noAttempts, type Call } from '#libs/calls/planned-call.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { metadataOf } from './call-metadata.ts';
+
+/** A call of a client that waits for its answer. */
+export type LiveCall = Call & {
+  readonly credentials: RequestCredentials;
+  /** How messages call its config. */
+  readonly configParam: string;
+  readonly startedAt: number;
+  /** It goes by a config, by options in its headers or by guardrails: its answer and its record say which target it had. */
+  readonly isRouted: boolean;
+  /** It has its row in the request log. */
+  isRecorded: boolean;
+};
+
+type Sent = Pick<LiveCall, 'credentials' | 'pathname' | 'isRouted'> & { sent: ForwardRequest };
+
+/** A call as its client sent it. `pathname` is the route's. */
+export function liveCallOf(
+  request: Request,
+  { plan, param, options }: FoundPlan,
+  { credentials, pathname, sent, isRouted }: Sent,
+): LiveCall {
+  const { workspaceId, keyId } = callerOf(request);
+  return {
+    plan,
+    request: sent,
+    params: sent.parsed ?? noParams,
+    metadata: metadataOf(request),
+    pathname,
+    workspaceId,
+    keyId,
+    modelOverride: null,
+    adjust: options === null ? null : (leaf) => withOptions(leaf, options),
+    leaf: plan.leaves[0],
+    target: null,
+    model: sent.model,
+    earlierAttempts: noAttempts,
+    credentials,
+    configParam: param,
+    startedAt: Date.now(),
+    isRouted,
+    isRecorded: false,
+  };
+}
+
+const noParams = {};
+
+/** Live calls are made once, with the caller's credentials where a target has none of its own. */
+export const liveCourse = (routing: Pick<Routing, 'resolveLeaf'>): Course<LiveCall> => ({
+  resolve: ({ workspaceId, credentials, configParam: param }, leaf, model, isLeafsModel) =>
+    routing.resolveLeaf({ workspaceId, credentials, leaf, param, model, isLeafsModel }),
+});

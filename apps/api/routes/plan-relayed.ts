@@ -1,0 +1,50 @@
+import { firstTargetOf } from '#libs/calls/plan/plain-plan.ts';
+import type { Plan } from '#libs/calls/plan/plan.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { operationPaths, type Operation, type RelayArea } from '#libs/providers/provider.ts';
+import type { RelayBody } from './relay-body.ts';
+
+type Relay = { method: string; path: string; area: RelayArea; body: Pick<RelayBody, 'json' | 'asksForStream'> };
+
+/** `isWhole`: the answer is judged before it is sent, so that the call is made as one of `operation`, and not relayed. */
+type RelayPlan = { plan: Plan; operation: Operation | RelayArea; isWhole: boolean };
+
+const judgedOperations: ReadonlyMap<string, Operation> = new Map(
+  (['responses', 'moderations', 'images'] as const).map((operation) => [`/v1${operationPaths[operation]}`, operation]),
+);
+
+/**
+ * The plan of a pass-through call: the first target of its config with its guardrails, which judge a call whose answer
+ * comes whole on both sides, and of a stream the input. Throws unsupported_operation (`guardrails_not_applicable`) when
+ * there is something to judge that cannot be: guardrails are never left out silently.
+ */
+export function planRelayed(plan: Plan, { method, path, area, body }: Relay): RelayPlan {
+  const { guarded, unguarded } = firstTargetOf(plan);
+  const { inputGuardrails: input, outputGuardrails: output, answersWhole } = guarded.leaves[0];
+  const relayed = { plan: unguarded, operation: area, isWhole: false };
+  if (input.length === 0 && output.length === 0) return relayed;
+  const operation = method === 'POST' ? judgedOperations.get(path) : undefined;
+  if (operation === undefined || body.json === null) {
+    const hasInput = method === 'POST' && input.length > 0;
+    const hasOutput = method !== 'DELETE' && output.length > 0;
+    if (hasInput || hasOutput) throw notApplicable(method, path);
+    return relayed;
+  }
+  const { asksForStream } = body;
+  if (asksForStream && answersWhole) throw streamNotApplicable(path);
+  return { plan: guarded, operation, isWhole: !asksForStream };
+}
+
+function notApplicable(method: string, path: string): GatewayError {
+  const message =
+    `This call goes by a config with guardrails, which cannot judge ${method} ${path}. They judge JSON calls of chat, ` +
+    `completions, embeddings and ${[...judgedOperations.keys()].join(', ')}: use a config without guardrails here.`;
+  return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'config' });
+}
+
+function streamNotApplicable(path: string): GatewayError {
+  const message =
+    `The guardrails of your workspace judge the answer of ${path} before it is sent, which they cannot do with a stream: ` +
+    'send the request without "stream": true.';
+  return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'stream' });
+}

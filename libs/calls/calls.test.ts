@@ -1,0 +1,109 @@
+import { expect, test } from 'vitest';
+import { ConfigInput } from '#libs/contracts/config.ts';
+import { plannedCall } from '#test/planned-call.ts';
+import type { Aside, JsonAnswer, Wait } from './call.ts';
+import { runCall } from './calls.ts';
+import { attemptsOf, type Call } from './planned-call.ts';
+import type { PlanDeps, Resolve } from './plan/run-plan.ts';
+import { createRetries } from './retry.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { chatRequest } from '#test/forwarding-rig.ts';
+import { compileConfig } from './plan/compile-config.ts';
+
+const answer = (status: number): JsonAnswer => ({
+  kind: 'json',
+  status,
+  headers: {},
+  providerRequestId: null,
+  attempts: [{ startedAt: 0, durationMs: 1, status, errorCode: null }],
+  usage: null,
+  model: null,
+  finishReason: null,
+  body: Buffer.from('{}'),
+  contentType: 'application/json',
+});
+
+const target = {
+  provider: 'openai',
+  baseUrl: new URL('https://a.example'),
+  apiKey: null,
+  settings: {},
+  secrets: {},
+  secretOrigin: null,
+  label: 'a',
+};
+const plan = compileConfig(ConfigInput.parse({ strategy: { mode: 'fallback' }, targets: [{}, {}] }));
+
+/** Runs a line by a plan of two targets, whose calls are answered with these statuses, within the retries of its batch. */
+async function run(
+  statuses: number[],
+  options: { attemptsMax?: number; deadlineAt?: number; abort?: AbortController; aside?: Aside } = {},
+) {
+  const waits: number[] = [];
+  const { signal } = options.abort ?? new AbortController();
+  const retries = createRetries({
+    clock: { now: () => 0 },
+    random: () => 0,
+    stopping: new AbortController().signal,
+    sleep: async (ms) => {
+      waits.push(ms);
+      options.abort?.abort();
+    },
+  });
+  const planDeps: PlanDeps = {
+    callTarget: async () => answer(statuses.shift() ?? 200),
+    search: () => false,
+    random: () => 0,
+    now: () => 0,
+  };
+  const call = plannedCall(plan, chatRequest({ signal, ...(options.aside ? { aside: options.aside } : {}) }));
+  const again = {
+    attemptsMax: options.attemptsMax ?? 3,
+    baseDelayMs: 10,
+    maxDelayMs: 100,
+    deadlineAt: options.deadlineAt ?? 1_000,
+  };
+  const resolve: Resolve<Call> = (_call, _leaf, model) => ({ target, model });
+  const outcome = await runCall({ planDeps, retries }, call, { resolve, again });
+  return { outcome, attempts: attemptsOf(call, outcome), leaf: call.leaf, waits };
+}
+
+test('a pass in which every target failed is followed by another, from the top', async () => {
+  const { outcome, attempts, leaf, waits } = await run([500, 503, 500, 200]);
+  expect(outcome).toMatchObject({ status: 200 });
+  expect(attempts.map(({ status }) => status)).toEqual([500, 503, 500, 200]);
+  expect(leaf.path).toBe('config.targets[1]');
+  expect(waits).toEqual([5]);
+});
+
+test('what cannot be retried ends it, and so do the attempts of the policy and its deadline', async () => {
+  expect((await run([400, 422])).attempts).toHaveLength(2);
+  const always = Array.from({ length: 9 }, () => 500);
+  expect((await run(always, { attemptsMax: 2 })).attempts).toHaveLength(4);
+  const late = await run([500, 500], { deadlineAt: 5 });
+  expect(late.outcome).toMatchObject({ status: 500 });
+  expect(late.waits).toEqual([]);
+});
+
+test('a line that is stopped between two passes fails with the attempts that it has made', async () => {
+  const { outcome, attempts } = await run([500, 500], { abort: new AbortController() });
+  expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' } });
+  expect(attempts).toHaveLength(2);
+});
+
+test('a line waits aside between two passes, and is not run again when it is not to go on', async () => {
+  const waits: Wait[] = [];
+  const aside: Aside = async (what, wait) => {
+    waits.push(what);
+    await wait(new AbortController().signal);
+    if (waits.length === 2) throw new GatewayError('unavailable', 'call_aborted', 'not to go on');
+  };
+  const statuses = [500, 503, 429, 429, 200];
+  const { outcome } = await run(statuses, { aside });
+  expect(outcome).toMatchObject({ kind: 'failed', error: { message: 'not to go on' } });
+  expect(waits).toEqual([
+    { reason: 'retry', label: 'a', model: 'gpt-test', untilMs: 5 },
+    { reason: 'rate_limited', label: 'a', model: 'gpt-test', untilMs: expect.any(Number) },
+  ]);
+  expect(statuses).toEqual([200]);
+});

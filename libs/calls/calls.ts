@@ -1,0 +1,90 @@
+import type { Clock } from '#libs/kernel/clock.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { Outcome, Target } from './call.ts';
+import { createCallTarget, type CallTarget, type CallTargetDeps } from './call-target.ts';
+import { runPlan, type PlanDeps, type Resolve } from './plan/run-plan.ts';
+import { attemptsOf, type Call } from './planned-call.ts';
+import type { Traffic } from './protect/traffic/traffic.ts';
+import { createRetries, type Retries, type RetryPolicy } from './retry.ts';
+import { quickTimeouts } from './timeouts.ts';
+import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts';
+
+type Deps = SenderDeps &
+  Pick<CallTargetDeps, 'admit' | 'guardrails' | 'responseCache'> & {
+    clock: Clock;
+    /** From 0 to 1: chooses among targets and spreads retries. */
+    random: () => number;
+    search?: PlanDeps['search'];
+    traffic?: Pick<Traffic, 'enter' | 'stop'>;
+    logger?: Logger;
+    sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  };
+
+/** How a call runs: what is different between live calls and batch lines, beside their requests. */
+export type Course<Planned extends Call> = {
+  resolve: Resolve<Planned>;
+  /** The whole plan is run again, from the top, for as long as its outcome can be retried. Default: it is run once. */
+  again?: RetryPolicy;
+};
+
+/** Every call to a provider, from here on: live calls, batch lines, pass-through, lists of models, fine-tuning. */
+export type Calls = {
+  /**
+   * Runs a call by its plan; never rejects, and of a plan with one target nothing is added to that target's own promise.
+   * Where it went is in `call` afterwards.
+   */
+  run: <Planned extends Call>(call: Planned, course: Course<Planned>) => Promise<Outcome>;
+  /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
+  listModels: (target: Target, signal: AbortSignal) => Promise<Outcome>;
+  /** One request for files or fine-tuning; see `plainRequest`. */
+  request: Sender['request'];
+  /** Calls one target, whose plan is not asked. */
+  callTarget: CallTarget['call'];
+  counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
+  /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
+  stop: () => void;
+};
+
+export function createCalls(deps: Deps): Calls {
+  const { clock, random, traffic, logger, sleep, admit, guardrails, responseCache, search = () => false } = deps;
+  const sender = createSender(deps);
+  const retries = createRetries({ clock, random, stopping: sender.stopping, logger, sleep });
+  const target = createCallTarget({ sender, retries, admit, guardrails, responseCache, traffic });
+  const planDeps: PlanDeps = { callTarget: target.call, search, random, now: () => clock.now() };
+
+  return {
+    run: (call, course) =>
+      course.again === undefined ? runPlan(planDeps, call, course) : runCall({ planDeps, retries }, call, course),
+    listModels: (to, signal) => {
+      const request = { operation: 'models' as const, body: Buffer.alloc(0), model: null, signal };
+      return target.send({ ...request, stream: false, includeUsage: false, timeouts: quickTimeouts }, to);
+    },
+    request: sender.request,
+    callTarget: target.call,
+    counters: () => {
+      const { openCalls, openStreams } = target.counters();
+      const waitingRetries = retries.waiting();
+      return { openCalls: openCalls + sender.openRequests(), openStreams, waitingRetries, sockets: sender.sockets() };
+    },
+    stop: () => {
+      sender.stop();
+      traffic?.stop();
+    },
+  };
+}
+
+/** Runs a call by its plan, and again from the top while its outcome can be retried. Never rejects. */
+export async function runCall<Planned extends Call>(
+  { planDeps, retries }: { planDeps: PlanDeps; retries: Pick<Retries, 'start'> },
+  call: Planned,
+  { resolve, again }: Course<Planned>,
+): Promise<Outcome> {
+  const pass = { resolve, deadlineAt: again?.deadlineAt };
+  const retry = again && retries.start(again, call);
+  for (;;) {
+    const outcome = await runPlan(planDeps, call, pass);
+    const ended = retry === undefined ? outcome : await retry.after(outcome);
+    if (ended !== null) return ended;
+    call.earlierAttempts = attemptsOf(call, outcome);
+  }
+}

@@ -1,0 +1,15 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/** The client left, or the line of a batch is not to go on. `label` names the target; null: not known yet. */
+export const callAborted = (label: string | null): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'call_aborted',
+    `The call to ${label ?? 'the provider'} was cancelled before it ended.`,
+  );
+
+/** This process begins no more calls. */
+export const shuttingDown = (): GatewayError =>
+  new GatewayError('unavailable', 'shutting_down', 'This process is stopping. Send the request again.', {
+    retryAfterMs: 1_000,
+  });

@@ -1,0 +1,23 @@
+import type { ForwardRequest } from '#libs/calls/call.ts';
+import { noAttempts, type Call } from '#libs/calls/planned-call.ts';
+import type { Plan } from '#libs/calls/plan/plan.ts';
+
+/** A call by a plan, with the parameters of its own body. */
+export function plannedCall(plan: Plan, request: ForwardRequest, over: Partial<Call> = {}): Call {
+  return {
+    plan,
+    request,
+    params: JSON.parse(request.body.toString()) as Record<string, unknown>,
+    metadata: null,
+    pathname: '/v1/chat/completions',
+    workspaceId: 'ws_1',
+    keyId: null,
+    modelOverride: null,
+    adjust: null,
+    leaf: plan.leaves[0],
+    target: null,
+    model: null,
+    earlierAttempts: noAttempts,
+    ...over,
+  };
+}
