@@ -8,10 +8,11 @@ import { createSimulator, type Simulator } from '#apps/simulator/server.ts';
 import type { SimulatorOptions } from '#apps/simulator/options.ts';
 import { composeWorker } from '#apps/worker/compose.ts';
 import { WorkerConfig } from '#apps/worker/config.ts';
-import { startAll, stopAll, type Part } from '#libs/kernel/lifecycle.ts';
+import { stopAll, type Part } from '#libs/kernel/lifecycle.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { moveClockOf, type DatabaseClock } from './database-clock.ts';
 import { createTestDatabase, type TestDatabase } from './postgres.ts';
+import { startAll } from './start-parts.ts';
 
 export type TestPlatform = {
   /** Ends in `/v1`. */

@@ -6,7 +6,7 @@ import { allQueues } from '#apps/platform/queues.ts';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
-import { installQueue } from '#libs/queue/install-queue.ts';
+import { createJobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
 import { makeDatabaseFolder } from './database-folder.ts';
 
 /** What tests get by `inject('postgres')`; use test/postgres.ts instead of reading it. */
@@ -141,4 +141,15 @@ async function dropDatabases(adminUrl: string, isMeant: (name: string) => boolea
       await client.query(`drop role if exists ${client.escapeIdentifier(name)}`);
     }
   });
+}
+
+/** Creates pg-boss's schema and the queues in a database, as the first process that uses it would. */
+async function installQueue(
+  connectionString: string,
+  queues: readonly Omit<QueueDefinition<object>, 'payload'>[],
+  logger: Logger,
+): Promise<void> {
+  const queue = createJobQueue({ connectionString, role: 'sender', queues, logger, poolSizeMax: 1 });
+  await queue.start?.();
+  await queue.stop?.();
 }

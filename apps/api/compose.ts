@@ -5,7 +5,7 @@ import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
-import { admitUpload } from '#libs/files/stored-bytes.ts';
+import { admitUpload } from '#libs/files/files.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';

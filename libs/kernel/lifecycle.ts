@@ -13,16 +13,6 @@ export type Part = {
   stop?: () => Promise<void> | void;
 };
 
-/** Starts the parts in order. If one fails, stops all of them and rethrows. */
-export async function startAll(parts: readonly Part[], logger: Logger): Promise<void> {
-  try {
-    await startInOrder(parts, new AbortController().signal);
-  } catch (error) {
-    await stopAll(parts, logger);
-    throw error;
-  }
-}
-
 /** Starts no further part once the signal has aborted. */
 async function startInOrder(parts: readonly Part[], signal: AbortSignal): Promise<void> {
   for (const part of parts) {

@@ -3,57 +3,57 @@ import { Piscina } from 'piscina';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 export type ThreadLaneOptions = {
-  /** The module whose default export does the work. */
+  /** The module whose default export runs the tasks. */
   module: URL;
   threads: number;
   /**
-   * Heap of one thread. V8 needs 256 MB to start one safely, and Node may end the whole process when it is full: what
-   * bounds the work is its size and its time.
+   * Heap limit of one thread. V8 needs 256 MB to start one safely. Node may end the whole process when the heap is full, so
+   * limit the size and the time of tasks instead.
    */
   threadMemoryMb: number;
-  /** After this long without work a thread ends. */
+  /** A thread ends after this long without work. */
   idleTimeoutMs: number;
-  /** Tasks that wait, of one group and of all. Absent: as many as come, for callers that bound themselves. */
+  /** How many tasks may wait, of one group and of all. Absent: no limit, for callers that limit themselves. */
   waitingMax?: { ofGroup: number; ofAll: number };
-  /** Whether one group may have all threads. Otherwise one of several threads is left to the others. */
+  /** Whether one group may use all threads. By default one thread (of several) is left to other groups. */
   isGroupAlone?: boolean;
 };
 
 export type ThreadTask = {
-  /** Of the work itself: the wait for a thread does not count. */
+  /** Time for the work itself, without the wait for a thread. */
   timeoutMs: number;
-  /** Whose task it is: those of different groups take turns. */
+  /** The group of the task. Groups take turns. */
   group: string;
   signal?: AbortSignal;
-  /** Memory of the task that moves into the thread instead of being copied; here it is empty then. */
+  /** Buffers of the task that are moved to the thread instead of copied. Afterwards they are empty here. */
   moved?: readonly ArrayBuffer[];
 };
 
 export type ThreadLane<Task, Result> = {
   /**
-   * Does a task in a thread, when one is free. null when the work threw, or the thread died of it, or took longer than
-   * `timeoutMs` and was killed; other tasks notice nothing of that. Throws the reason of `signal` when that aborts, and
-   * `server_overloaded` (unavailable, to be tried again) when too many tasks wait already.
+   * Runs a task in a thread as soon as one is free. Returns null when the work threw, killed its thread, or took longer than
+   * `timeoutMs` and was killed; other tasks are not affected. Throws the reason of `signal` when that aborts, and GatewayError
+   * unavailable / `server_overloaded` when too many tasks are waiting.
    */
   run(task: Task, options: ThreadTask): Promise<Result | null>;
-  /** Tasks that were begun since the start, and those that run or wait now. */
+  /** Tasks begun since the start, and tasks running and waiting now. */
   stats(): { begun: number; running: number; waiting: number };
   stop(): Promise<void>;
 };
 
-// Tasks are short and leave nothing behind: more room for young objects only takes longer to go through.
+// Tasks are short and leave nothing behind, so a larger young generation would only take longer to collect.
 const youngMemoryMb = 16;
 
-/** As many as cores less one, so that the event loop of the process keeps a core. */
+/** One less than the number of cores, so that the event loop of the process keeps a core. */
 export const threadsByDefault = (): number => Math.max(1, availableParallelism() - 1);
 
 type Group = { running: number; waiting: (() => void)[] };
 
-/** Threads for one kind of work, started when first needed. Each kind has a lane of its own, so that none starves another. */
+/** Threads for one kind of work, started when first needed. Each kind has its own threads, so that none starves another. */
 export function createThreadLane<Task, Result>(options: ThreadLaneOptions): ThreadLane<Task, Result> {
   const { threads, waitingMax } = options;
   const runningOfGroupMax = options.isGroupAlone === true ? threads : Math.max(1, threads - 1);
-  // In the order of their turns. A group is here while one of its tasks runs or waits.
+  // In the order of their turns. A group is in the map while one of its tasks runs or waits.
   const groups = new Map<string, Group>();
   let pool: Piscina<Task, Result> | undefined;
   let stopped = false;
@@ -74,11 +74,11 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
         maxYoungGenerationSizeMb: youngMemoryMb,
         stackSizeMb: 4,
       },
-      // A thread needs no secrets of the environment and no flags (an inspector, a memory limit) of the process.
+      // Threads do not need the secrets in the environment or the flags of the process (an inspector, a memory limit).
       env: {},
       execArgv: [],
     });
-    // A thread that dies without a task has nobody else to tell; the next task starts another.
+    // Emitted when a thread dies without a task. The next task starts another one.
     started.on('error', () => undefined);
     return started;
   };
@@ -89,7 +89,7 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
     begun += 1;
   };
 
-  /** A thread per task: one that is handed to piscina runs at once, so that its time is its own and not the queue's. */
+  /** Waits for a free thread before the task is given to piscina, so that its timeout does not include the wait. */
   const acquire = async (name: string, signal: AbortSignal | undefined): Promise<Group> => {
     const group = groups.get(name) ?? { running: 0, waiting: [] };
     if (free > 0 && group.running < runningOfGroupMax) {
@@ -103,9 +103,9 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
     group.waiting.push(turn.resolve);
     waiting += 1;
     const leave = (): void => {
-      const place = group.waiting.indexOf(turn.resolve);
-      if (place === -1) return;
-      group.waiting.splice(place, 1);
+      const index = group.waiting.indexOf(turn.resolve);
+      if (index === -1) return;
+      group.waiting.splice(index, 1);
       waiting -= 1;
       forgetIdle(name, group);
       turn.reject(signal?.reason);
@@ -129,7 +129,7 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
     forgetIdle(name, group);
     for (const [nextName, next] of groups) {
       if (next.waiting.length === 0 || next.running >= runningOfGroupMax) continue;
-      // It has had its turn: to the end.
+      // Its turn is over: move the group to the end.
       groups.delete(nextName);
       groups.set(nextName, next);
       waiting -= 1;
@@ -170,6 +170,6 @@ export function createThreadLane<Task, Result>(options: ThreadLaneOptions): Thre
 }
 
 function overloaded(): GatewayError {
-  const message = 'Too many requests of this workspace wait to be checked. Try again shortly.';
+  const message = 'Too many requests of this workspace are waiting to be checked. Try again shortly.';
   return new GatewayError('unavailable', 'server_overloaded', message, { retryAfterMs: 1_000 });
 }

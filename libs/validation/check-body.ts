@@ -13,7 +13,7 @@ import { shortenBody } from './shorten-body.ts';
 
 type BodyContract = { schema: z.ZodType; breach: (body: never) => Breach | null };
 
-// Forwarded whole: what else such a body may hold is the provider's to judge.
+// These bodies are forwarded as they are. The provider checks the rest.
 const relayed: BodyContract = { schema: z.looseObject({ model: z.string() }), breach: () => null };
 
 const contracts: Record<BatchEndpoint, BodyContract> = {
@@ -37,17 +37,17 @@ function validatorFor(endpoint: BatchEndpoint): ValidateFunction {
 }
 
 /**
- * What is wrong with a request body, or null: the same verdict and the same words as the live route gives, with every
- * param under `body`. The JSON Schema made from the route's schema decides the structure; of a body that it refuses,
- * the route's own schema says what is wrong (and if it finds nothing wrong, nothing is).
+ * What is wrong with a request body, or null: the same verdict and message as on the live route, with every param under
+ * `body`. The JSON Schema generated from the route's schema checks the structure. If it rejects a body, the route's own
+ * schema gives the message (and if that one accepts the body, it is valid).
  */
 export function checkBody(endpoint: BatchEndpoint, body: unknown): Problem | null {
   return findProblem(endpoint, body, 'body');
 }
 
 /**
- * The check of a live route's bodies: throws what `parseWith` of the route's schema would throw, at a quarter of its
- * cost for a good body, and makes no copy of it. Compiles when it is created.
+ * The check for the bodies of a live route. Throws what `parseWith` of the route's schema would throw, but takes a quarter of
+ * its time for a valid body and makes no copy. The schema is compiled when the check is created.
  */
 export function createBodyCheck(endpoint: BatchEndpoint): (body: unknown) => void {
   validatorFor(endpoint);

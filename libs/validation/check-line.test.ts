@@ -185,7 +185,7 @@ test('a line for a provider without the endpoint is told so, where the provider 
   const problem = {
     code: 'unsupported_operation',
     param: 'body.model',
-    message: expect.stringContaining("The provider 'anthropic' has no /v1/moderations."),
+    message: expect.stringContaining("The provider 'anthropic' does not support /v1/moderations."),
   };
   expect(problemOf(moderation('@anthropic-key/omni'), rules)).toEqual(problem);
   const ofBatch = { ...rules, unable: new Map([[null, 'anthropic']]) };

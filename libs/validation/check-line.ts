@@ -11,11 +11,11 @@ import { checkResponseSchema, type SchemaLimits } from './check-response-schema.
 
 export type LineRules = SchemaLimits & {
   endpoint: BatchEndpoint;
-  /** Without one, every line must name its own: `model: "@virtual-key/model"`. */
+  /** Without a default target, every line must name its own: `model: "@virtual-key/model"`. */
   hasDefaultTarget: boolean;
-  /** Slugs of the virtual keys that a model may name; null: whichever it names. */
+  /** Slugs of the virtual keys that a model may name; null allows any. */
   virtualKeys: ReadonlySet<string> | null;
-  /** Providers that lack the endpoint: by the slug of their virtual key, and of the batch's own target by `null`. */
+  /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
   customIdLengthMax: number;
   /** Nesting of arrays and objects. */
@@ -26,18 +26,18 @@ export type LineVerdict = { customId: string | null; model: string | null; probl
 
 const notJson = 'This line is not parseable as valid JSON.';
 
-/** What is said of a line that is not JSON; `reason` is a sentence that says more. */
+/** The problem of a line that is not JSON. `reason` is a sentence with details. */
 export function unreadable(reason = ''): Problem {
   return { code: 'invalid_json_line', message: reason === '' ? notJson : `${notJson} ${reason}`, param: null };
 }
 
-/** What is said of a line that is longer than allowed. */
+/** The problem of a line that is longer than allowed. */
 export function lineTooLong(lengthBytes: number, lineBytesMax: number): Problem {
   const message = `This line is ${lengthBytes} bytes long. A line may have at most ${lineBytesMax} bytes.`;
   return { code: 'line_too_long', message, param: null };
 }
 
-/** The verdict on a line of which nothing could be read. */
+/** The verdict on a line that could not be read. */
 export const refusedLine = (problem: Problem): LineVerdict => ({
   customId: null,
   model: null,
@@ -66,7 +66,7 @@ const routeNames: Record<BatchEndpoint, string> = {
   '/v1/images/generations': 'Images',
 };
 
-/** Checks one line in UTF-8. Pure but for the caches of compiled schemas. */
+/** Checks one line in UTF-8. Pure, except for the caches of compiled schemas. */
 export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   const { depthMax } = rules;
   const { excess, members } = measureJson(bytes, { depthMax, membersMax: Number.POSITIVE_INFINITY });
@@ -171,7 +171,7 @@ function checkTarget(model: string | null, rules: LineRules): Problem | null {
   if (slug === undefined ? hasDefaultTarget : virtualKeys === null || virtualKeys.has(slug)) {
     const provider = unable.get(slug ?? null);
     if (provider === undefined) return null;
-    const message = `The provider '${provider}' has no ${endpoint}. Name a virtual key of another one in the model, as '@virtual-key/model'.`;
+    const message = `The provider '${provider}' does not support ${endpoint}. Name a virtual key of another provider in the model, as '@virtual-key/model'.`;
     return { code: 'unsupported_operation', message, param: 'body.model' };
   }
   const shown = model !== null && model.length > 200 ? `${model.slice(0, 200)}…` : model;

@@ -11,7 +11,7 @@ export type SchemaLimits = {
   schemaTimeoutMs: number;
 };
 
-/** `timed_out` is part of the verdict because the file as a whole has only a few of them to spend. */
+/** `timedOut` is part of the verdict because a file may only have a few schemas that time out. */
 export type SchemaVerdict = { problem: Problem | null; timedOut: boolean };
 
 const param = 'body.response_format';
@@ -35,7 +35,7 @@ const ajvOptions: Options = {
 };
 
 const verdictsMax = 4_096;
-// Ajv keeps code and names of what it compiled; a fresh pair now and then keeps the thread's memory flat.
+// Ajv keeps the code and names of everything it compiled. A new pair from time to time keeps the thread's memory flat.
 const compilesPerPair = 200;
 
 type Compilers = { draft7: Ajv; draft2020: Ajv; compiled: number };
@@ -45,13 +45,13 @@ const verdicts = new Map<string, SchemaVerdict>();
 
 function createCompilers(): Compilers {
   const compilers = { draft7: new Ajv(ajvOptions), draft2020: new Ajv2020(ajvOptions), compiled: 0 };
-  // The first use compiles the meta-schema, which is ours and does not count against a user's time.
+  // The first use compiles the meta-schema, which must not count towards a user's time.
   compilers.draft7.compile({});
   compilers.draft2020.compile({});
   return compilers;
 }
 
-/** Ajv registers ids and anchors inside a schema for good: with one of those, a pair of its own that is thrown away. */
+/** Ajv registers the ids and anchors in a schema permanently. A schema that has any gets a pair of its own. */
 function compilersFor(text: string): Compilers {
   if (/"\$(?:id|anchor|dynamicAnchor)"/.test(text)) return createCompilers();
   if (shared === undefined || shared.compiled >= compilesPerPair) shared = createCompilers();
@@ -70,13 +70,13 @@ function compile(schema: object, compilers: Compilers): void {
   }
 }
 
-// A script run by node:vm can be stopped by time, with whatever it calls, without ending the thread.
+// node:vm can stop a script, and whatever it calls, after a timeout without ending the thread.
 let job: () => void = () => undefined;
 const jobName = 'sluice.compile-schema';
 const script = new Script(`globalThis[Symbol.for('${jobName}')]()`);
 Object.defineProperty(globalThis, Symbol.for(jobName), { value: () => job() });
 
-/** Runs `work` for at most `timeoutMs`; false when it was stopped. What it throws is thrown. */
+/** Runs `work` for at most `timeoutMs`. Returns false when it was stopped. Throws what `work` throws. */
 function runWithin(work: () => void, timeoutMs: number): boolean {
   job = work;
   try {
@@ -91,15 +91,15 @@ function runWithin(work: () => void, timeoutMs: number): boolean {
 const attemptsMax = 4;
 
 /**
- * Compiles within the time. The limit is of wall time and the thread runs at low priority, so on a busy machine a
- * small schema may be stopped that hardly ran: unless the thread really used half the time, it gets twice as much.
+ * Whether the schema compiles in time. The limit is wall time and the thread has a low priority, so on a busy machine a small
+ * schema may be stopped that has hardly run. Unless the thread used half the time, it is tried again with twice the time.
  */
 function finishesInTime(schema: object, text: string, timeoutMs: number): boolean {
   for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
     const compilers = compilersFor(text);
     const before = process.threadCpuUsage();
     if (runWithin(() => compile(schema, compilers), timeoutMs * 2 ** attempt)) return true;
-    shared = undefined; // It was stopped in the middle of something.
+    shared = undefined; // it may be in an inconsistent state
     const { user, system } = process.threadCpuUsage(before);
     if ((user + system) / 1_000 >= timeoutMs / 2) return false;
   }
@@ -121,9 +121,9 @@ function judge(schema: object, text: string, limits: SchemaLimits): SchemaVerdic
 }
 
 /**
- * Whether `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7
- * where `$schema` names draft 4 to 7), is within its size, and refers to nothing outside itself. To be called in a
- * thread: compiling runs the user's schema through a code generator. Verdicts are kept by the schema's hash.
+ * Checks that `response_format.json_schema.schema` of a body is a JSON Schema that compiles (draft 2020-12, or draft 7 if
+ * `$schema` names draft 4 to 7), is not too large, and refers to nothing outside itself. Call it in a thread only, because
+ * compiling runs a code generator on the user's schema. Verdicts are cached by the schema's hash.
  */
 export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaVerdict {
   const format = (body as { response_format?: { json_schema?: { schema?: unknown } } | null }).response_format;

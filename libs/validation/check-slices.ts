@@ -10,7 +10,7 @@ type Deps = {
   rules: SliceRules;
   sliceTimeoutMs: number;
   lineTimeoutMs: number;
-  /** Lines that may kill a thread before the check of the file ends. */
+  /** How many lines may kill a thread before the check of the file ends. */
   deadlyLinesMax: number;
   signal: AbortSignal;
 };
@@ -47,8 +47,8 @@ export function createSliceChecker(deps: Deps): (slice: FileSlice) => Promise<Ch
   };
 
   /**
-   * Starts a thread again with a line that harms nobody, so that the time of the next line is not spent on that, and
-   * tells a file that kills threads from threads that cannot work at all.
+   * Starts a thread with a harmless line, so that the start does not count towards the time of the next line. This also
+   * distinguishes a file that kills threads from threads that do not work at all.
    */
   const revive = async (): Promise<void> => {
     const task = { bytes: Buffer.from('{}'), rules, withCustomIds: false };
@@ -88,7 +88,7 @@ function deadlyLine(lengthBytes: number): SliceResult {
   return oneLine(lengthBytes, { code: 'invalid_request', message, param: 'body' });
 }
 
-/** The result of one line checked by itself, as a part of its slice. */
+/** Converts the result of a line that was checked by itself to its position in the slice. */
 function movedTo(result: SliceResult, start: number, line: number): SliceResult {
   const [from = 0, to = 0] = result.ranges;
   return {

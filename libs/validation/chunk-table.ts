@@ -1,10 +1,10 @@
 /**
- * A part of a batch that one job works off: a byte range of the input file that begins with a request and ends with
- * one, without the last line feed. `firstLine` is the 1-based ordinal of its first request; `lines` counts requests.
+ * A part of a batch that one job runs: a byte range of the input file that begins and ends with a request, without the last
+ * line feed. `firstLine` is the 1-based number of its first request; `lines` counts requests.
  */
 export type Chunk = { offset: number; length: number; firstLine: number; lines: number };
 
-/** Cuts requests, given in file order, into chunks of at most `linesPerChunk` lines and, but for one line, bytes. */
+/** Groups requests, given in file order, into chunks of at most `linesPerChunk` lines and, unless it is one line, bytes. */
 export function createChunkTable({ linesPerChunk, chunkBytesMax }: { linesPerChunk: number; chunkBytesMax: number }) {
   const chunks: Chunk[] = [];
   let open: Chunk | undefined;

@@ -4,11 +4,11 @@ const shardCount = 256;
 const capacityInitial = 8;
 
 /**
- * A set of 16-byte digests in plain memory: no object per entry, 16 bytes each at a fill of 3/8 to 3/4. In 256 shards
- * that grow one by one, because growing one table of millions would stop the event loop for a second.
+ * A set of 16-byte digests in plain memory, without an object per entry: tables of 16-byte slots that are 3/8 to 3/4 full. It
+ * has 256 shards that grow one by one, because growing one table of millions would block the event loop for a second.
  */
 export type DigestSet = {
-  /** Adds the digest at word `at` of `digests`; false when it was there already. Digests of all zeros are refused. */
+  /** Adds the digest at word `at` of `digests`. False when it was there already. Throws for a digest of all zeros. */
   add(digests: Uint32Array, at: number): boolean;
   has(digests: Uint32Array, at: number): boolean;
   readonly size: number;
@@ -48,7 +48,7 @@ export function createDigestSet(): DigestSet {
   };
 }
 
-/** The slot that holds the digest, or the empty one where it belongs. Tables are never full. */
+/** The slot of the digest, or the empty slot where it belongs. Tables are never full. */
 function find(words: Uint32Array, digests: Uint32Array, at: number): { found: boolean; slot: number } {
   const mask = words.length - 1;
   let slot = ((digests[at + 1] ?? 0) * wordsPerDigest) & mask;

@@ -8,32 +8,32 @@ const entryBytes = 32;
 const partitionCount = 64;
 const bufferBytes = 64 * 1_024;
 
-/** A line whose custom_id an earlier line has: its number and byte offset in the file. */
+/** A line with the same custom_id as an earlier line: its number and byte offset in the file. */
 export type DuplicateLine = { line: number; offset: number };
 
 export type DuplicateFinder = {
-  /** Takes the next line in file order. Only what is spilled is found out later, in `finish`. */
+  /** Adds the next line, in file order. Duplicates among spilled digests are found later, in `finish`. */
   add(digests: Uint32Array, at: number, line: number, offset: number): void;
-  /** Writes what has piled up; to be awaited now and then, so that memory stays bounded. */
+  /** Writes spilled digests to disk. Await it regularly, so that memory stays bounded. */
   flush(): Promise<void>;
-  /** Ends the search and gives the number of duplicates and the first of them by line. */
+  /** Ends the search. Returns the number of duplicates, and the first of them by line. */
   finish(): Promise<{ count: number; first: DuplicateLine[] }>;
-  /** Removes the temporary files; always to be called. */
+  /** Removes the temporary files. Always call it. */
   dispose(): Promise<void>;
 };
 
 type Options = {
-  /** Digests kept in memory (about 24 bytes each); what comes later is partitioned to files. */
+  /** Digests kept in memory (about 24 bytes each). Later ones are partitioned into files. */
   inMemoryMax: number;
-  /** Where the temporary folder goes. */
+  /** Where the temporary folder is created. */
   directory: string;
-  /** How many duplicates are wanted by line; all are counted. */
+  /** How many duplicates are returned with their lines. All are counted. */
   firstMax: number;
 };
 
 /**
- * Finds repeated digests in bounded memory. The first `inMemoryMax` are a set; later ones are looked up in it and, when
- * new, appended to one of 64 files by prefix, each of which is searched by itself at the end.
+ * Finds repeated digests in bounded memory. The first `inMemoryMax` digests are kept in a set. Later ones are looked up in it
+ * and, if they are new, appended to one of 64 files by prefix. At the end each file is searched by itself.
  */
 export function createDuplicateFinder({ inMemoryMax, directory, firstMax }: Options): DuplicateFinder {
   const known = createDigestSet();
@@ -103,7 +103,7 @@ function createPartition(): Partition {
   let file: Awaited<ReturnType<typeof open>> | undefined;
   return {
     append(digest, line, offset) {
-      // One slice may bring more than a buffer's worth before the next flush.
+      // One slice may add more than fits the buffer before the next flush.
       if (used === buffer.length) buffer = Buffer.concat([buffer, Buffer.alloc(buffer.length)]);
       for (let word = 0; word < wordsPerDigest; word += 1) buffer.writeUInt32LE(digest[word] ?? 0, used + 4 * word);
       buffer.writeDoubleLE(line, used + 16);
@@ -120,7 +120,7 @@ function createPartition(): Partition {
     async *read() {
       let position = 0;
       for (;;) {
-        // A buffer of its own, not of the pool, so that words are aligned.
+        // Not from Node's buffer pool, so that words are aligned.
         const entries = Buffer.alloc(1_048_576);
         const { bytesRead } = (await file?.read(entries, 0, entries.length, position)) ?? { bytesRead: 0 };
         if (bytesRead === 0) break;

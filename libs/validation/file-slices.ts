@@ -1,24 +1,24 @@
 const lineFeed = 0x0a;
 
-/** A piece of a file, in order: whole lines, or one line that is longer than allowed and was not kept. */
+/** A part of a file, in order: whole lines, or one line that is longer than allowed, of which only the length is kept. */
 export type FileSlice =
   | { kind: 'lines'; offset: number; bytes: Uint8Array }
   | { kind: 'long_line'; offset: number; lengthBytes: number };
 
 type SliceOptions = {
-  /** Size at which a slice is handed out. */
+  /** A slice is yielded when it has this size. */
   sliceBytes: number;
-  /** A line that grows past this is dropped up to its end. */
+  /** The bytes of a line that is longer than this are dropped. */
   lineBytesMax: number;
-  /** Memory for a slice; by default shared memory, which threads read without a copy. */
+  /** Allocates memory for a slice. Default: shared memory, which threads read without a copy. */
   allocate?: (sizeBytes: number) => Uint8Array;
 };
 
 const allocateShared = (sizeBytes: number): Uint8Array => new Uint8Array(new SharedArrayBuffer(sizeBytes));
 
 /**
- * Cuts a stream of bytes into slices at line ends, looking for line feeds only: no object per line. Holds at most
- * `sliceBytes + lineBytesMax` and one buffer of the source. The last slice may lack its line feed.
+ * Cuts a stream of bytes into slices at line ends. It only searches for line feeds and creates no object per line. Holds at
+ * most `sliceBytes + lineBytesMax` and one buffer of the source. The last slice may end without a line feed.
  */
 export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOptions): AsyncGenerator<FileSlice> {
   const { sliceBytes, lineBytesMax, allocate = allocateShared } = options;
@@ -48,7 +48,7 @@ export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOp
   };
 
   for await (const buffer of source) {
-    // A source may hand out very large buffers; in parts, they make slices of the usual size.
+    // A source may yield very large buffers. They are split to get slices of the usual size.
     for (let from = 0; from < buffer.length; from += sliceBytes) {
       let part = buffer.subarray(from, from + sliceBytes);
       if (skipped !== null) {
@@ -65,7 +65,7 @@ export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOp
       pendingBytes += part.length;
       const last = part.lastIndexOf(lineFeed);
       if (last >= 0) wholeBytes = pendingBytes - part.length + last + 1;
-      // One byte more may be the carriage return of a line of just the allowed length.
+      // One byte more than allowed may be the carriage return of a line with exactly the allowed length.
       const tooLong = pendingBytes - wholeBytes > lineBytesMax + 1;
       if (wholeBytes > 0 && (pendingBytes >= sliceBytes || tooLong)) yield take(wholeBytes);
       if (tooLong) {
@@ -77,4 +77,29 @@ export async function* sliceFile(source: AsyncIterable<Buffer>, options: SliceOp
   }
   if (skipped !== null) yield { kind: 'long_line', ...skipped };
   else if (pendingBytes > 0) yield take(pendingBytes);
+}
+
+// What a slice may have beyond the limits: the rest of the source's buffer in which it became full.
+const overhangBytes = 256 * 1_024;
+// A small file is a single small slice. Allocating a full-sized buffer would take longer than checking it.
+const smallPart = 1 / 16;
+
+/**
+ * Memory for slices that is shared with threads and reused. Otherwise every megabyte of a file would be a new allocation that
+ * only the garbage collector frees. Each buffer is large enough for any slice, because a file whose lines are all longer than
+ * `sliceBytes` has only large ones; pages that are never written take no memory.
+ */
+export function createSharedBuffers({ sliceBytes, lineBytesMax }: { sliceBytes: number; lineBytesMax: number }) {
+  const capacity = sliceBytes + lineBytesMax + overhangBytes;
+  const free: SharedArrayBuffer[] = [];
+  return {
+    take(sizeBytes: number): Uint8Array {
+      const isUsual = sizeBytes > sliceBytes * smallPart && sizeBytes <= capacity;
+      const reused = isUsual ? (free.pop() ?? new SharedArrayBuffer(capacity)) : undefined;
+      return new Uint8Array(reused ?? new SharedArrayBuffer(sizeBytes), 0, sizeBytes);
+    },
+    recycle(bytes: Uint8Array): void {
+      if (bytes.buffer instanceof SharedArrayBuffer && bytes.buffer.byteLength === capacity) free.push(bytes.buffer);
+    },
+  };
 }

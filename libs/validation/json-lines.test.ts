@@ -2,8 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createChunkTable } from './chunk-table.ts';
 import { sliceFile, type FileSlice } from './file-slices.ts';
-import { forEachLine, lineLength, splitChunk } from './json-lines.ts';
-import { readLinesAt } from './read-lines-at.ts';
+import { forEachLine, lineLength, readLinesAt, splitChunk } from './json-lines.ts';
 
 const requestsOf = (text: string) =>
   splitChunk(Buffer.from(text), 1).map(({ line, bytes }) => [line, bytes.toString()]);

@@ -4,12 +4,12 @@ const space = 0x20;
 const tab = 0x09;
 
 /**
- * Walks the lines of `bytes`, which begins at the start of a line. `onLine` gets the line's range without its line
- * feed (a carriage return before it is whitespace of JSON and stays) and whether it is blank. What follows the last
- * line feed is a line when it is not empty. Returns the number of lines, blank ones counted.
+ * Calls `onLine` for each line of `bytes`, which begins at the start of a line, with the line's range without its line feed
+ * (a carriage return before it is JSON whitespace and stays) and whether it is blank. What follows the last line feed is a
+ * line if it is not empty. Returns the number of lines, including blank ones.
  *
- * The definition of a line for all of Sluice: a line ends at LF only; a line of nothing but spaces, tabs and CR is
- * blank. Blank lines are no requests but count in the numbers that errors show.
+ * This is the definition of a line in all of Sluice: a line ends at LF only, and a line of only spaces, tabs and CR is blank.
+ * Blank lines are not requests, but they count in the line numbers of errors.
  */
 export function forEachLine(bytes: Buffer, onLine: (start: number, end: number, blank: boolean) => void): number {
   let lines = 0;
@@ -32,18 +32,17 @@ function isBlank(bytes: Buffer, start: number, end: number): boolean {
   return true;
 }
 
-/** The length of a line that counts against the limit: without a carriage return at its end. */
+/** The length of a line as it counts towards the limit: without a carriage return at its end. */
 export function lineLength(bytes: Buffer, start: number, end: number): number {
   return end > start && bytes[end - 1] === carriageReturn ? end - start - 1 : end - start;
 }
 
-/** One request of a batch: `line` is its 1-based ordinal among the file's requests, `bytes` a view without LF. */
+/** One request of a batch: `line` is its 1-based number among the file's requests, `bytes` a view of it without LF. */
 export type RequestLine = { line: number; bytes: Buffer };
 
 /**
- * Splits the byte range of a chunk (as validation cut it) into its requests. `firstLine` is the chunk's own; ordinals
- * count requests only, so they are the same whoever splits the range, and equal the numbers of the file's lines when
- * it has no blank ones.
+ * Splits the byte range of a chunk, as cut by validation, into its requests. `firstLine` is the number of its first request.
+ * Only requests are counted, so the numbers equal the file's line numbers if it has no blank lines.
  */
 export function splitChunk(bytes: Buffer, firstLine: number): RequestLine[] {
   const requests: RequestLine[] = [];
@@ -51,4 +50,32 @@ export function splitChunk(bytes: Buffer, firstLine: number): RequestLine[] {
     if (!blank) requests.push({ line: firstLine + requests.length, bytes: bytes.subarray(start, end) });
   });
   return requests;
+}
+
+/**
+ * Reads a file once and yields the lines that begin at these byte offsets (ascending), without their line feeds. Holds one
+ * line and one buffer of the source.
+ */
+export async function* readLinesAt(
+  source: AsyncIterable<Buffer>,
+  offsets: readonly number[],
+): AsyncGenerator<{ offset: number; bytes: Buffer }> {
+  const wanted = [...offsets];
+  let parts: Buffer[] = []; // of the first wanted line
+  let position = 0;
+  for await (const buffer of source) {
+    for (let offset = wanted[0]; offset !== undefined && offset < position + buffer.length; offset = wanted[0]) {
+      const from = Math.max(0, offset - position);
+      const found = buffer.indexOf(lineFeed, from);
+      parts.push(buffer.subarray(from, found < 0 ? buffer.length : found));
+      if (found < 0) break;
+      yield { offset, bytes: Buffer.concat(parts) };
+      parts = [];
+      wanted.shift();
+    }
+    if (wanted.length === 0) return;
+    position += buffer.length;
+  }
+  const [last] = wanted;
+  if (last !== undefined && parts.length > 0) yield { offset: last, bytes: Buffer.concat(parts) };
 }

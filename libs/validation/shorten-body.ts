@@ -1,13 +1,13 @@
-/** Longer than any list that a contract allows, so that one which is too long still is. */
+/** Longer than any list that a contract allows, so that a list that is too long still is after shortening. */
 const keptMin = 2_100;
 
-/** Lists of texts and tokens, of which the contract tells one problem however long they are, and their length. */
-const wordedOnce: ReadonlySet<string> = new Set(['input', 'prompt']);
+/** Lists of texts or tokens. The contract reports one problem for all of such a list, and its length, so it is not shortened. */
+const reportedOnce: ReadonlySet<string> = new Set(['input', 'prompt']);
 
 /**
- * A copy of a refused body without most of its long lists, for the words about what is wrong: the contract collects every
- * problem of every element, which takes a second where 99,000 are bad. `at`: where the first problem is, as a JSON
- * pointer; that place is kept. The body itself when nothing is long. The depth of the body must be bounded.
+ * A copy of a rejected body with its long lists shortened, for the error message: the contract collects every problem of
+ * every element, which takes a second for 99,000 bad ones. `at` is a JSON pointer to the first problem, which is kept.
+ * Returns the body itself when nothing is long. The depth of the body must be bounded.
  */
 export function shortenBody(body: unknown, at: string): unknown {
   const path = at
@@ -20,7 +20,7 @@ export function shortenBody(body: unknown, at: string): unknown {
   const own = body as Record<string, unknown>;
   const [name = '', key = ''] = path;
   const changed: Record<string, unknown> = {};
-  if (short !== body && wordedOnce.has(name)) changed[name] = own[name];
+  if (short !== body && reportedOnce.has(name)) changed[name] = own[name];
   const map = shortenMap(own[biasName], key);
   if (map !== null) changed[biasName] = map;
   return Object.keys(changed).length === 0 ? short : { ...short, ...changed };
@@ -38,10 +38,10 @@ function shorten(value: unknown, kept: number): unknown {
   return short.every(([, member], index) => member === entries[index]?.[1]) ? value : Object.fromEntries(short);
 }
 
-/** The one object whose members have names of the caller's and rules of the contract's. */
+/** The one object whose member names the caller chooses and whose values the contract checks. */
 const biasName = 'logit_bias';
 
-/** A part of a map with its member `key` in it; null when it is no map, or short. */
+/** A part of a map that includes its member `key`. Null when it is not a map, or short. */
 function shortenMap(map: unknown, key: string): object | null {
   if (typeof map !== 'object' || map === null || Array.isArray(map)) return null;
   const entries = Object.entries(map);

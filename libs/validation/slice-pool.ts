@@ -3,22 +3,22 @@ import type { SliceResult, SliceTask } from './slice-task.ts';
 
 export type SlicePoolOptions = {
   threads: number;
-  /** Heap of one thread; a line that needs more kills the thread, not the process. */
+  /** Heap limit of one thread. A line that needs more kills the thread, not the process. */
   threadMemoryMb: number;
-  /** After this long without work a thread ends. */
+  /** A thread ends after this long without work. */
   idleTimeoutMs: number;
 };
 
 export type SlicePool = {
   /**
-   * Checks a slice in a thread; waits for a free one, in turns with other files. Null when the thread died of it or
-   * took longer than `timeoutMs` (and was killed). Throws the reason of `signal` when that aborts.
+   * Checks a slice in a thread. Waits for a free one, taking turns with other files. Returns null when the thread died or was
+   * killed after `timeoutMs`. Throws the reason of `signal` when that aborts.
    */
   run(task: SliceTask, timeoutMs: number, signal?: AbortSignal): Promise<SliceResult | null>;
   stop(): Promise<void>;
 };
 
-/** `forFile`: the same threads for the slices of one more file; files take turns. */
+/** `forFile`: a pool with the same threads for one more file. Files take turns. */
 export type SharedSlicePool = SlicePool & { forFile(): SlicePool };
 
 /** The threads, started when first needed. */

@@ -1,23 +1,23 @@
 import type { LineRules } from './check-line.ts';
 
-/** What a thread is asked: to check the lines of one slice. The bytes are shared memory, so nothing is copied. */
+/** The task of a thread: to check the lines of one slice. The bytes are shared memory, so nothing is copied. */
 export type SliceTask = {
   bytes: Uint8Array;
   rules: SliceRules;
-  /** Also give the custom ids back as text (for messages about a few lines). */
+  /** Also return the custom ids as text (for messages about a few lines). */
   withCustomIds: boolean;
 };
 
 export type SliceRules = LineRules & {
   lineBytesMax: number;
-  /** Errors described per slice; the rest is only counted. */
+  /** Errors reported per slice. The rest is only counted. */
   errorsMax: number;
 };
 
 /** An error of a line; `line` counts the slice's lines from 0, blank ones included. */
 export type SliceError = { line: number; code: string; message: string; param: string | null };
 
-/** What a thread answers: numbers in packed arrays, never an object per line. */
+/** The answer of a thread. Numbers are in packed arrays, without an object per line. */
 export type SliceResult = {
   /** Lines, blank ones included. */
   lineCount: number;
@@ -27,7 +27,7 @@ export type SliceResult = {
   digests: Uint32Array;
   errors: SliceError[];
   errorCount: number;
-  /** The model that all lines have, null when there is none or not one for all. */
+  /** The model of all lines. Null when they have none or differ. */
   model: string | null;
   /** JSON Schemas whose compilation was stopped. */
   timeouts: number;

@@ -3,11 +3,17 @@ import type { ValidationInput, ValidationLimits, ValidationResult } from './batc
 import { createSliceChecker, type CheckedSlice } from './check-slices.ts';
 import { createChunkTable } from './chunk-table.ts';
 import { createDuplicateFinder, type DuplicateLine } from './duplicate-finder.ts';
-import { createErrorList } from './error-list.ts';
-import { sliceFile, type FileSlice } from './file-slices.ts';
-import { inOrder } from './in-order.ts';
-import { readLinesAt } from './read-lines-at.ts';
-import { createSharedBuffers } from './shared-buffers.ts';
+import {
+  createErrorList,
+  duplicateError,
+  emptyFile,
+  notLines,
+  notUtf8,
+  tooCostly,
+  tooManyTasks,
+} from './file-errors.ts';
+import { createSharedBuffers, sliceFile, type FileSlice } from './file-slices.ts';
+import { readLinesAt } from './json-lines.ts';
 import type { SlicePool } from './slice-pool.ts';
 import { wordsPerDigest, wordsPerRange, type SliceRules } from './slice-task.ts';
 
@@ -18,7 +24,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
   const { pool, limits } = deps;
   const { endpoint, hasDefaultTarget, virtualKeys, unable } = input;
   const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable };
-  const ended = new AbortController(); // Stops what is still in flight when the check ends early.
+  const ended = new AbortController(); // stops slices still in flight when the check ends early
   const signal = input.signal === undefined ? ended.signal : AbortSignal.any([input.signal, ended.signal]);
   const { sliceTimeoutMs, lineTimeoutMs, costlyLinesMax, lineBytesMax, sliceBytes } = limits;
   const check = createSliceChecker({
@@ -58,7 +64,7 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
 const endOf = (slice: FileSlice): number =>
   slice.offset + (slice.kind === 'lines' ? slice.bytes.length : slice.lengthBytes);
 
-/** Collects what the slices, in order, bring. */
+/** Collects the results of the slices, which are added in order. */
 function createFindings(input: ValidationInput, { limits, temporaryDirectory }: Deps) {
   const table = createChunkTable(input);
   const errors = createErrorList(limits.errorsMax);
@@ -86,7 +92,7 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
 
   return {
     lineCount: table.lineCount,
-    /** False when there is no point in going on. */
+    /** Returns false when the rest of the file need not be checked. */
     add(checked: CheckedSlice): boolean {
       const { slice, result } = checked;
       if (slice.offset === 0 && slice.kind === 'lines') {
@@ -125,73 +131,30 @@ function hasDigest(digests: Uint32Array, at: number): boolean {
   return digests[at] !== 0 || digests[at + 1] !== 0 || digests[at + 2] !== 0 || digests[at + 3] !== 0;
 }
 
-/** By its byte order mark, or by the zero that half of ASCII's bytes are: no JSON text in UTF-8 holds one. */
+/** Detected by the byte order mark, or by a zero byte: ASCII in UTF-16 has one in each character, and JSON in UTF-8 never. */
 function isUtf16([first, second]: Uint8Array): boolean {
   return (first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff) || first === 0 || second === 0;
 }
 
 /**
- * Whether the file is one JSON array: `[` begins it and is not closed in its line, or that line is all there is. Each line
- * of such a file would have its error, up to the cap.
+ * Whether the file is one JSON array: it begins with `[`, which is not closed in the same line, or that line is the whole
+ * file. Otherwise each line of such a file would be reported as an error.
  */
 function isArray(bytes: Uint8Array): boolean {
-  const first = bytes.findIndex((byte) => !meaningless.has(byte));
+  const first = bytes.findIndex((byte) => !ignored.has(byte));
   if (bytes[first] !== 0x5b) return false;
   const lineEnd = bytes.indexOf(0x0a, first);
   if (lineEnd === -1) return true;
-  const last = bytes.subarray(first, lineEnd).findLast((byte) => !meaningless.has(byte));
-  return last !== 0x5d || bytes.subarray(lineEnd).every((byte) => meaningless.has(byte));
+  const last = bytes.subarray(first, lineEnd).findLast((byte) => !ignored.has(byte));
+  return last !== 0x5d || bytes.subarray(lineEnd).every((byte) => ignored.has(byte));
 }
 
-/** White space, and the bytes of a byte order mark. */
-const meaningless: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb, 0xbf]);
-
-const emptyFile: BatchError = {
-  code: 'empty_file',
-  message: 'The input file is empty. Please ensure that the batch contains at least one request.',
-  param: null,
-  line: null,
-};
-
-const notUtf8: BatchError = {
-  code: 'invalid_request',
-  message: 'Invalid file for Batch API. Must be utf-8 encoded',
-  param: null,
-  line: null,
-};
-
-const notLines: BatchError = {
-  code: 'invalid_json_line',
-  message:
-    "The file begins with '[', as a JSON array does. A batch file is JSON Lines: write one JSON object per line, " +
-    'without brackets around them and commas between them.',
-  param: null,
-  line: 1,
-};
-
-const tooManyTasks = (linesMax: number): BatchError => ({
-  code: 'too_many_tasks',
-  message: `The input file has more than the allowed ${linesMax} requests. Split it into several batches.`,
-  param: null,
-  line: null,
-});
-
-const tooCostly = (lines: number): BatchError => ({
-  code: 'validation_stopped',
-  message: `The check of the input file was stopped after about ${lines} lines: too many requests take too much time or memory to check.`,
-  param: null,
-  line: null,
-});
-
-function duplicateError(line: number, customId: string): BatchError {
-  const shown = customId.length > 200 ? `${customId.slice(0, 200)}…` : customId;
-  const message = `The custom_id '${shown}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`;
-  return { code: 'duplicate_custom_id', message, param: 'custom_id', line };
-}
+/** White space and the bytes of a byte order mark. */
+const ignored: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d, 0xef, 0xbb, 0xbf]);
 
 type ReadDeps = { pool: SlicePool; rules: SliceRules; sliceTimeoutMs: number; signal: AbortSignal };
 
-/** The custom_ids of the lines at these offsets, by offset, parsed in a thread since a line may be large. */
+/** The custom_ids of the lines at these offsets, by offset. Parsed in a thread, because a line may be large. */
 async function readCustomIds(
   { open }: ValidationInput,
   lines: DuplicateLine[],
@@ -206,4 +169,25 @@ async function readCustomIds(
     if (typeof customId === 'string') customIds.set(offset, customId);
   }
   return customIds;
+}
+
+/**
+ * Runs `work` for each item, at most `inFlight` at once, and yields the results in the order of the items. The source is only
+ * read as results are consumed. The first failure ends it.
+ */
+async function* inOrder<Item, Result>(
+  source: AsyncIterable<Item>,
+  work: (item: Item) => Promise<Result>,
+  inFlight: number,
+): AsyncGenerator<Result> {
+  const running: Promise<Result>[] = [];
+  for await (const item of source) {
+    const result = work(item);
+    // It may fail while an earlier one is awaited. The later await still throws the error.
+    result.catch(() => undefined);
+    running.push(result);
+    const oldest = running.length >= inFlight ? running.shift() : undefined;
+    if (oldest !== undefined) yield await oldest;
+  }
+  yield* running;
 }

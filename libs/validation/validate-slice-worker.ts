@@ -6,10 +6,10 @@ import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } fro
 import { forEachLine, lineLength } from './json-lines.ts';
 import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type SliceTask } from './slice-task.ts';
 
-// Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+// A lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow the whole process.
 if (process.platform === 'linux' && !isMainThread) setPriority(0, 10);
 
-/** Runs in a piscina thread: checks every line of a slice. Throws nothing for a bad line; may be killed for a bad one. */
+/** Runs in a piscina thread: checks every line of a slice. A bad line does not throw, but may get the thread killed. */
 export default function validateSlice({ bytes: shared, rules, withCustomIds }: SliceTask): SliceResult {
   const bytes = Buffer.from(shared.buffer, shared.byteOffset, shared.byteLength);
   const allUtf8 = isUtf8(bytes);

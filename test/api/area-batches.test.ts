@@ -96,7 +96,7 @@ test('a batch whose provider lacks its endpoint fails with an error for each lin
   const problem = {
     code: 'unsupported_operation',
     param: 'body.model',
-    message: expect.stringContaining("'anthropic' has no /v1/responses"),
+    message: expect.stringContaining("'anthropic' does not support /v1/responses"),
   };
   expect(batch.errors?.data).toEqual([
     { ...problem, line: 1 },

@@ -166,7 +166,8 @@ test('what one process keeps, another finds', async () => {
   );
   const { composeApi } = await import('#apps/api/compose.ts');
   const { ApiConfig } = await import('#apps/api/config.ts');
-  const { startAll, stopAll } = await import('#libs/kernel/lifecycle.ts');
+  const { stopAll } = await import('#libs/kernel/lifecycle.ts');
+  const { startAll } = await import('#test/start-parts.ts');
   const { createLogger } = await import('#libs/kernel/logger.ts');
   const logger = createLogger({ name: 'test', level: 'silent' });
   const api = await composeApi(ApiConfig.parse(platform.environment), logger);

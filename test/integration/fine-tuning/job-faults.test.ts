@@ -86,7 +86,7 @@ test.concurrent('a provider that is away, then overloaded, is waited for, and th
     () => rig.events(id),
     (events) => events.length === 1,
   );
-  expect(note).toMatchObject({ level: 'warn', message: expect.stringContaining('will be asked again') });
+  expect(note).toMatchObject({ level: 'warn', message: expect.stringContaining('will be tried again') });
   state = { status: 429, body: { error: { message: 'slow down', type: 'requests', param: null, code: 'slow_down' } } };
   const seen = rig.proxy.calls.length;
   await eventually(

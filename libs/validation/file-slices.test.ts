@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { sliceFile } from './file-slices.ts';
-import { createSharedBuffers } from './shared-buffers.ts';
+import { createSharedBuffers, sliceFile } from './file-slices.ts';
 
 const sizes = { sliceBytes: 1_000, lineBytesMax: 600_000 };
 
