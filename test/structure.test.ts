@@ -183,13 +183,9 @@ const knownSmall: readonly string[] = [
   'libs/contracts/models.ts',
   'libs/contracts/workspaces.ts',
   'libs/files/referenced-blobs.ts',
-  'libs/files/stored-bytes.ts',
   'libs/providers/mistral/thoughts.ts',
   'libs/providers/mistral/tool-ids.ts',
   'libs/resources/choose-workspace.ts',
-  'libs/validation/in-order.ts',
-  'libs/validation/read-lines-at.ts',
-  'libs/validation/shared-buffers.ts',
 ];
 
 test('a helper with one importer lies beside it, not in a file of a few lines', () => {

@@ -11,7 +11,7 @@ export type LinePermit = {
   aside: Aside;
   /** The line was stopped while it waited. It is run again with the next claim of its chunk. */
   isAbandoned: () => boolean;
-  /** Call this once when the call is over, even for an abandoned line. `keptBytes` of the line's bytes stay counted. */
+  /** To be called exactly once, when the call is over, even for an abandoned line. `keptBytes` of the line's bytes stay counted. */
   end: (keptBytes: number, isAnswered?: boolean) => void;
 };
 
