@@ -21,7 +21,7 @@ afterEach(() => {
 const limited: Wait = { reason: 'rate_limited', label: 'openai', model: 'gpt', untilMs: 90_000 };
 const told = (): unknown[] => entries.map(({ msg }) => msg);
 
-test('lines that wait are counted by reason while they do', () => {
+test('waiting lines are counted by reason', () => {
   const end = waits.begin('batch_1', limited);
   waits.begin('batch_1', { ...limited, reason: 'retry' });
   expect(waits.counts()).toEqual({ rate_limited: 1, circuit_open: 0, provider_busy: 0, retry: 1, gateway: 0 });
@@ -29,7 +29,7 @@ test('lines that wait are counted by reason while they do', () => {
   expect(waits.counts()).toMatchObject({ rate_limited: 0, retry: 1 });
 });
 
-test('a batch whose lines wait is told of once a minute, by what most of them wait for', () => {
+test('a batch whose lines wait is logged once a minute, with what most of them wait for', () => {
   for (let n = 0; n < 3; n += 1) waits.begin('batch_1', limited);
   waits.begin('batch_1', { ...limited, label: 'other' });
   waits.begin('batch_2', { reason: 'gateway', label: null, model: null, untilMs: null });
@@ -47,7 +47,7 @@ test('a batch whose lines wait is told of once a minute, by what most of them wa
   expect(told()).toHaveLength(4);
 });
 
-test('waits that end and begin again make no more words', () => {
+test('waits that end and begin again are not logged more often', () => {
   for (let n = 0; n < 10; n += 1) {
     const end = waits.begin('batch_1', limited);
     vi.advanceTimersByTime(5_500);

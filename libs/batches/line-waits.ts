@@ -2,44 +2,44 @@ import type { Wait } from '#libs/calls/call.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
-/** What the lines of this process wait for: numbers for metrics, and a word in the log for each batch now and then. */
+/** What the lines of this process wait for: counts for metrics, and from time to time a log line for each batch. */
 export type LineWaits = Part & {
-  /** A line of the batch begins to wait; the function it returns says that the wait is over. */
+  /** A line of the batch begins to wait. Returns a function to call when the wait is over. */
   begin(batchId: string, what: Wait): () => void;
-  /** Lines that wait now, by reason. */
+  /** How many lines wait now, by reason. */
   counts(): Record<Wait['reason'], number>;
 };
 
 type Group = { what: Wait; lines: number };
 type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
 
-/** A wait that is over before anybody could look is not worth a line. */
-const untoldMs = 5_000;
-const againAfterMs = 60_000;
+/** Shorter waits are not logged: they are over before anybody could look. */
+const reportAfterMs = 5_000;
+const reportEveryMs = 60_000;
 
-/** Tells of each batch at most once a minute, by the target that most of its lines wait for. */
+/** Logs each waiting batch at most once a minute, with what most of its lines wait for. */
 export function createLineWaits({ logger, now }: { logger: Logger; now: () => number }): LineWaits {
   const counts = { rate_limited: 0, circuit_open: 0, provider_busy: 0, retry: 0, gateway: 0 };
   const batches = new Map<string, WaitingBatch>();
-  /** When each was told of last, for as long as that matters: waits come and go. */
-  const told = new Map<string, number>();
+  /** When each batch was last logged. Kept for a minute even if it stops waiting, because waits come and go. */
+  const reportedMs = new Map<string, number>();
   let timer: NodeJS.Timeout | undefined;
 
-  function tell(): void {
+  function report(): void {
     const nowMs = now();
-    for (const [batchId, toldMs] of told) if (nowMs - toldMs >= againAfterMs) told.delete(batchId);
+    for (const [batchId, atMs] of reportedMs) if (nowMs - atMs >= reportEveryMs) reportedMs.delete(batchId);
     for (const [batchId, batch] of batches) {
-      if (nowMs - batch.sinceMs < untoldMs || told.has(batchId)) continue;
-      told.set(batchId, nowMs);
+      if (nowMs - batch.sinceMs < reportAfterMs || reportedMs.has(batchId)) continue;
+      reportedMs.set(batchId, nowMs);
       const groups = [...batch.groups.values()];
       const lines = groups.reduce((sum, group) => sum + group.lines, 0);
       const most = groups.reduce((a, b) => (b.lines > a.lines ? b : a));
       const { reason, label, model, untilMs } = most.what;
       const until = untilMs === null ? null : new Date(untilMs).toISOString();
-      const place = label === null ? 'the database' : `${label}${model === null ? '' : `, model ${model}`}`;
+      const cause = label === null ? 'the database' : `${label}${model === null ? '' : `, model ${model}`}`;
       logger.info(
         { batch_id: batchId, lines, reason, virtual_key: label, model, until },
-        `batch waits: ${lines} lines wait, ${most.lines} of them for ${place} (${reason}${until === null ? '' : ` until ${until}`})`,
+        `batch waits: ${lines} lines wait, ${most.lines} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
       );
     }
   }
@@ -47,7 +47,7 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
   return {
     name: 'line waits',
     start() {
-      timer ??= setInterval(tell, 1_000).unref();
+      timer ??= setInterval(report, 1_000).unref();
     },
     stop() {
       clearInterval(timer);
@@ -69,7 +69,7 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
       }
       const joined = group;
       joined.lines += 1;
-      // Of many moments the latest: when the last of them can go on.
+      // The latest end of these waits: by then all of the lines can go on.
       if (what.untilMs !== null && what.untilMs > (joined.what.untilMs ?? 0)) joined.what = what;
       return () => {
         counts[what.reason] -= 1;

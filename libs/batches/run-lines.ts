@@ -22,14 +22,14 @@ type Deps = {
   watch: BatchWatch;
   permits: Pick<PermitPool, 'of'>;
   memory: MemoryBudget;
-  /** How long an answer waits for memory in its socket. */
+  /** How long an answer waits in its socket for memory. */
   memoryWaitMsMax: number;
   answerSizes: AnswerSizes;
   callLine: CallLine;
   waits: Pick<LineWaits, 'begin'>;
-  /** Other chunks need the permits that this one has. */
+  /** Whether other chunks need the slot of this one. */
   isCrowded: () => boolean;
-  /** No call may be begun now, because its record would have no place in the log. */
+  /** Whether the request log is full. Then no call may begin, because it could not be recorded. */
   isLogFull: () => boolean;
   logger: Logger;
 };
@@ -37,40 +37,43 @@ type Deps = {
 type Lines = {
   batch: BatchRow;
   chunk: number;
-  /** Of the chunk: about how often it was put off. */
+  /** The generation of the chunk: about how often it was snoozed. */
   generation: number;
   lines: readonly RequestLine[];
-  /** These have their result. */
+  /** Lines that have their result already. */
   settled: ReadonlySet<number>;
-  /** This one is not called any more: it has ended its worker each time. */
+  /** The poison line of the chunk, if it has one. It is not called but becomes an error line. */
   poison: number | null;
   settler: Settler;
-  /** No more lines are started, those that wait are left, those that call may finish. */
+  /** Starts no more lines and abandons those that wait. Lines that are calling may finish. */
   stop: AbortSignal;
-  /** Calls are given up. */
+  /** Aborts running calls. */
   abandon: AbortSignal;
 };
 
-/** `left`: the batch is not in progress any more. `stopped`: some lines have no result. `putOff`: so, as all only wait. */
+/**
+ * `not_in_progress`: the batch has left that status. `stopped`: the run was stopped and some lines have no result. `snoozed`:
+ * the same, because all of these lines wait.
+ */
 type LinesEnd = { kind: 'done' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
 
-/** `signal` aborts the chunk's calls; one for all of them, because each composite signal costs more than a small line. */
+/** `signal` aborts the calls of the chunk. They share it, because a composite signal costs more than a small line. */
 type Running = Lines & { signal: AbortSignal; onWait: OnWait };
 
-const logFullLookMs = 100;
+const logFullPollMs = 100;
 
-/** An answer is there twice: as its pieces and as a whole, then beside the result line, and that in the statement. */
+/** An answer exists twice at any time: as pieces and as a whole, then in the result line, then in the statement as well. */
 const answerCopies = 2;
-/** Of a line that was validated. */
+/** The line was validated already. */
 const noLimits = { depthMax: Number.POSITIVE_INFINITY, membersMax: Number.POSITIVE_INFINITY };
 
-/** What the request of a line takes, as bytes and parsed. */
+/** Memory of a line's request, as bytes and parsed. */
 function memoryOf({ bytes }: RequestLine): number {
   const { textBytes, valueBytes } = measureJson(bytes, noLimits);
   return bytes.length + textBytes + valueBytes;
 }
 
-/** Runs the lines of a chunk that have no result yet; returns when none of them is running or waiting. */
+/** Runs the lines of a chunk that have no result yet. Resolves when none of them is running or waiting. */
 export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, lines, settled } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
@@ -94,8 +97,8 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   try {
     for (const line of lines) {
       if (settled.has(line.line)) continue;
-      while (deps.isLogFull() && !stop.aborted) await sleep(logFullLookMs, stop);
-      // Permits first: a line that waits here holds nothing and may still be cancelled.
+      while (deps.isLogFull() && !stop.aborted) await sleep(logFullPollMs, stop);
+      // A line that waits here for its permit holds nothing and can still be cancelled.
       const lease = deps.memory.open(batch.workspace_id, deps.memoryWaitMsMax);
       const lineBytes = memoryOf(line);
       const bytes = lineBytes + answerCopies * deps.answerSizes.expected(batch);
@@ -123,8 +126,8 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
 }
 
 /**
- * `ended` aborts when no more results of the batch are taken: after the cancel, those that run may finish, but what
- * hangs would otherwise keep its permits from all other batches until the batch's deadline.
+ * `ended` aborts when the batch accepts no more results. After a cancel, running calls may finish until then. Without this,
+ * calls that hang would keep their permits from other batches until the batch's deadline.
  */
 function watchResultsEnd(
   watch: BatchWatch,
@@ -148,8 +151,9 @@ function watchResultsEnd(
 }
 
 /**
- * One line: call, make its result line once, hand it to the settler. False when it was left without an outcome (its
- * batch was cancelled while it waited, claim lost, worker out of time); never rejects.
+ * Runs one line: calls it, creates its result line once, and gives that to the settler. Returns false when the line was
+ * abandoned without an outcome (the batch was cancelled while it waited, the claim was lost, or the worker ran out of time).
+ * Never rejects.
  */
 async function runLine(
   deps: Deps,
@@ -169,7 +173,7 @@ async function runLine(
       else ({ outcome, usage } = await deps.callLine({ batch, line, body, signal, permit, memory }));
     } catch (error) {
       if (signal.aborted || permit.isAbandoned()) {
-        // Whoever has the chunk next does this line.
+        // The line is run with the next claim of the chunk.
         permit.end(0);
         return false;
       }
@@ -180,12 +184,12 @@ async function runLine(
     const data = resultLine(batch.id, line, customId, outcome);
     const release = (): void => memory.release();
     settler.add({ chunk, line, succeeded: isSuccess(outcome), data, usage, release });
-    // The call is over; the result stays counted until it is committed, and with it the statement that holds it.
+    // The call is over. The result, and the statement that will hold it, stay counted until it is committed.
     permit.end(answerCopies * data.length, outcome.kind === 'response');
     if (outcome.kind === 'response') deps.answerSizes.learn(batch, outcome.body.length);
   } catch (error) {
-    // The line has no result, so the chunk will be found incomplete and count as tried in vain.
-    deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line not made');
+    // The line has no result, so the chunk will be found incomplete, which counts as a claim without progress.
+    deps.logger.error({ err: error, batch_id: batch.id, line }, 'result line could not be created');
     permit.end(0);
   }
   return true;
