@@ -113,6 +113,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     },
     logger,
     observe: metrics.observeRequest,
+    clientAddress: keys.clientAddress,
     onForbidden: keys.onForbidden,
     jsonBody,
     bodyBytesPerSecond: config.SLUICE_BODY_RATE_MAX,

@@ -5,7 +5,7 @@ import { createAuthenticate, type Authenticate } from '#libs/access/authenticate
 import { createRefusalLog, type RefusalLog } from '#libs/access/refusal-log.ts';
 import { createWrongKeyLimit } from '#libs/access/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import { createClientAddress } from '#libs/http/client-address.ts';
+import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
 import { contextOf } from '#libs/http/request-context.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
@@ -24,7 +24,8 @@ type Deps = {
 
 export type KeyGuard = {
   authenticate: Authenticate<IncomingMessage>;
-  /** For `createHttpApp`. */
+  /** For `createHttpApp`, as `onForbidden`. */
+  clientAddress: ClientAddress;
   onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
   /** Records refused requests as events. */
   refusals: RefusalLog;
@@ -58,6 +59,7 @@ export function createKeyGuard({ config, snapshot, eventLog, clock, registry, lo
       slow: (request) => wrongKeys.take(addressOf(request)),
       onFailure: (reason) => failures.inc({ reason }),
     }),
+    clientAddress: addressOf,
     onForbidden(request, { workspaceId, keyId }, { code, message }) {
       const { route, requestId } = contextOf(request);
       const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };

@@ -27,6 +27,8 @@ import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { retrieveGuardrails, setGuardrails } from './routes/workspace-guardrails.ts';
+import { listAuditLogs } from './routes/list-audit-logs.ts';
+import { listEvents } from './routes/list-events.ts';
 import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
@@ -124,6 +126,8 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...relayRoutes({ ...deps, ...liveDeps }),
     listLogs(deps),
     retrieveLog(deps),
+    listAuditLogs(deps),
+    listEvents(deps),
     listCircuits(deps),
     retrieveGuardrails(deps),
     setGuardrails(deps),

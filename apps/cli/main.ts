@@ -10,6 +10,13 @@ import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
+import {
+  describeSubscriber,
+  readSubscribers,
+  rebuildFromLog,
+  restartSubscriber,
+  subscriberToJson,
+} from './subscribers.ts';
 
 // Results go to stdout, progress and problems to stderr. Exit codes: 0 done or equal, 1 failed or different, 2 wrong usage.
 const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
@@ -46,6 +53,44 @@ program
       clearProgress();
       for (const line of json ? [toJson(report, check)] : describeCheck(report, check)) print(line);
       if (check && report.difference !== null) process.exitCode = 1;
+    });
+  });
+
+const subscriberCommands = program
+  .command('subscribers')
+  .description('the subscribers of the event log, which fill tables such as the audit log');
+
+subscriberCommands
+  .command('list')
+  .description('show how far each subscriber is, and the error that stops it')
+  .option('--json', 'print one JSON object per subscriber instead')
+  .action(async ({ json = false }: { json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      for (const state of await readSubscribers({ connectionString }, logger))
+        print(json ? subscriberToJson(state) : describeSubscriber(state));
+    });
+  });
+
+subscriberCommands
+  .command('restart')
+  .description('let a subscriber that failed try again now instead of after its delay')
+  .argument('<name>')
+  .action(async (name: string) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      await restartSubscriber({ connectionString, name }, logger);
+      print(`${name} tries again within a second, if a worker is running`);
+    });
+  });
+
+subscriberCommands
+  .command('rebuild')
+  .description("empty a subscriber's tables and fill them again from the event log; works while Sluice runs")
+  .argument('<name>')
+  .action(async (name: string) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const events = await rebuildFromLog({ connectionString, name, onProgress: showEvents }, logger);
+      clearProgress();
+      print(`${name} rebuilt: ${events} events applied by this command`);
     });
   });
 

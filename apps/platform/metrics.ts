@@ -1,7 +1,9 @@
 import { Gauge, type Registry } from 'prom-client';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
+import { subscribers } from './subscribers.ts';
 
 /**
  * Registers the metrics of the parts that both processes have; they are read when Prometheus asks. What is read from the
@@ -97,6 +99,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Age in seconds of the oldest event that subscribers cannot read yet because an older transaction is open.',
     lag,
   );
+  registerSubscriberMetrics(registers, db);
   gauge(
     'sluice_provider_paused',
     'Number of pairs of credential and model that this process does not call until a rate limit of the provider ends.',
@@ -199,6 +202,39 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
 const responseCacheHelp =
   'Response cache of this process: hits, misses and dropped_rows since its start; ' +
   'memory_bytes, memory_entries and waiting_rows (not yet written to the database) now.';
+
+function registerSubscriberMetrics(registers: Registry[], db: Platform['db']): void {
+  const readStates = databaseRead(() => listSubscribers(db));
+  const known = new Set(subscribers.map(({ name }) => name));
+  const ofEach = (name: string, help: string, valueOf: (state: SubscriberState) => number): void => {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      labelNames: ['subscriber'],
+      registers,
+      async collect() {
+        const states = (await readStates()) ?? [];
+        made.reset();
+        for (const state of states) if (known.has(state.name)) made.set({ subscriber: state.name }, valueOf(state));
+      },
+    });
+  };
+  ofEach(
+    'sluice_subscriber_lag_events',
+    'Number of events that each subscriber of the event log has not applied yet, counted up to 10,000.',
+    ({ eventsBehind }) => eventsBehind,
+  );
+  ofEach(
+    'sluice_subscriber_lag_seconds',
+    'Age in seconds of the oldest event that each subscriber of the event log has not applied yet; 0 if there is none.',
+    ({ secondsBehind }) => secondsBehind,
+  );
+  ofEach(
+    'sluice_subscriber_failures',
+    'Number of failed attempts in a row of each subscriber of the event log to apply its next event.',
+    ({ failures }) => failures,
+  );
+}
 
 /** A read for /metrics: at most one query per second, and at most one second of waiting for it. */
 function databaseRead<Value>(read: () => Promise<Value>): () => Promise<Value | undefined> {

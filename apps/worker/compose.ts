@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { createAccessListener } from '#libs/access/access-listener.ts';
 import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
@@ -13,6 +14,8 @@ import { createLineWaits } from '#libs/batches/line-waits.ts';
 import { createPermitPool } from '#libs/batches/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { upcastsOf } from '#libs/event-log/inline-model.ts';
+import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
@@ -24,6 +27,8 @@ import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
+import { inlineModels } from '../platform/models.ts';
+import { subscribers } from '../platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
@@ -188,6 +193,8 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     },
   };
 
+  const subscriberRunner = createSubscriberRunner({ db, subscribers, upcasts: upcastsOf(inlineModels), logger });
+
   return {
     parts: [
       operations.listener,
@@ -198,6 +205,13 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       platform.queuePart,
       dispatcher,
       createHousekeeping({ db, queue, logger }),
+      subscriberRunner,
+      // Changes of keys and configs are announced; other events are found by the next poll.
+      createAccessListener({
+        connectionString: config.DATABASE_URL,
+        onChange: () => subscriberRunner.wake(),
+        logger,
+      }),
       jobs,
       platform.outlastingOutages({
         name: 'maintenance schedule',

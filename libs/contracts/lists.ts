@@ -9,7 +9,7 @@ export const wholeNumberText = (value: unknown): unknown =>
 export const queryInteger = (bounds: { min: number; max: number; fallback: number }) =>
   z.preprocess(wholeNumberText, integer({ min: bounds.min, max: bounds.max }).default(bounds.fallback));
 
-const optionalInteger = (bounds: { min: number; max: number }) =>
+export const optionalInteger = (bounds: { min: number; max: number }) =>
   z.preprocess(wholeNumberText, integer(bounds).optional());
 
 /** The cursor of a list: the id of the last item of the page before. */

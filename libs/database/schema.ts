@@ -360,11 +360,42 @@ export type ProviderCircuitTable = {
   reason: string;
 };
 
+/** Where a subscriber is in the log, and what stopped it (libs/event-log/subscriber.ts). */
+type SubscriptionCheckpointTable = {
+  name: string;
+  epoch: Generated<number>;
+  transaction_id: string;
+  position: number;
+  failures: Generated<number>;
+  last_error: string | null;
+  retry_at: Date | null;
+  moved_at: Date | null;
+};
+
+/** Who changed what, when, from where; a subscriber's table (libs/activity). `id` is that of the event. */
+export type ActivityTable = {
+  id: string;
+  workspace_id: string;
+  recorded_at: Date;
+  action: string;
+  resource_type: string;
+  resource_id: string;
+  actor_type: string;
+  actor_id: string;
+  request_id: string | null;
+  trace_id: string | null;
+  address: string | null;
+  method: string | null;
+  uri: string | null;
+  status: number | null;
+};
+
 /** The tables of `migrations/`, as Kysely sees them. */
 export type Database = {
   event: EventTable;
   event_epoch: { epoch: number; raised_at: Date };
-  subscription_checkpoint: { name: string; epoch: Generated<number>; transaction_id: string; position: number };
+  subscription_checkpoint: SubscriptionCheckpointTable;
+  activity: ActivityTable;
   command_result: CommandResultTable;
   installation: { name: string; value: string };
   workspace: WorkspaceTable;

@@ -1,8 +1,13 @@
-/** Who caused an event and in which request; ids only, never a secret. */
+/** Who caused an event, in which request and from where; ids only, never a secret. */
 export type EventMetadata = {
   actor: { type: 'api_key' | 'system'; id: string };
   request_id?: string;
   trace_id?: string;
+  /** The client's IP address. */
+  address?: string;
+  /** Of the request: its method, and its path without the query. */
+  method?: string;
+  path?: string;
   causation_id?: string;
   correlation_id?: string;
 };

@@ -12,7 +12,7 @@ export const logStart: Checkpoint = { epoch: 0, transactionId: '0', position: 0 
 /** An event as it is stored, in the schema version that it was written in. */
 export type PositionedEvent = RecordedEvent & Checkpoint & { metadata: EventMetadata };
 
-type EventRow = {
+export type EventRow = {
   epoch: number;
   position: number;
   transaction_id: string;
@@ -34,9 +34,9 @@ export const eventColumnNames =
 const eventColumns = sql.raw(eventColumnNames);
 
 /** What is committed and can get no earlier neighbour any more: transactions older than every running one. */
-const isClosed = sql`(epoch < ${currentEpoch} or transaction_id < pg_snapshot_xmin(pg_current_snapshot()))`;
+export const isClosed = sql`(epoch < ${currentEpoch} or transaction_id < pg_snapshot_xmin(pg_current_snapshot()))`;
 
-const isAfter = ({ epoch, transactionId, position }: Checkpoint) =>
+export const isAfter = ({ epoch, transactionId, position }: Checkpoint) =>
   sql`(epoch, transaction_id, position) > (${epoch}::int, ${transactionId}::xid8, ${position}::bigint)`;
 
 /**

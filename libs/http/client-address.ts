@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import type { Request } from 'express';
 import { BlockList, isIP, isIPv6 } from 'node:net';
 
 /** The address that a request came from: of IPv4 in IPv6 (`::ffff:…`) the IPv4 one. */
@@ -28,6 +29,15 @@ export function createClientAddress(trustedProxies: BlockList | null): ClientAdd
     return address;
   };
 }
+
+/** The address of a request to an app that was given a `clientAddress`; null of another. */
+export function clientAddressOf(request: Request): string | null {
+  const addressOf = request.app.get(clientAddressSetting) as ClientAddress | undefined;
+  return addressOf?.(request) ?? null;
+}
+
+/** The setting of the Express app that has it, so that requests of which nobody asks cost nothing. */
+export const clientAddressSetting = 'sluice client address';
 
 /** Some proxies write the port as well (Azure's Application Gateway), and IPv6 in brackets then. */
 const plain = (address: string): string =>

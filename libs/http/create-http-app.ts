@@ -10,6 +10,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Caller } from './caller.ts';
 import { setCorsHeaders, type CorsOrigins } from './cors.ts';
+import { clientAddressSetting, type ClientAddress } from './client-address.ts';
 import { discardBody, hasBody } from './drain-request.ts';
 import { sendError } from './error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
@@ -21,6 +22,8 @@ export type HttpAppDeps = {
   routes: readonly Route[];
   /** Throws unauthenticated. Synchronous when the key is known: a promise is waited for, a value is not. */
   authenticate: (request: Request) => Caller | Promise<Caller>;
+  /** Tells where a request came from, for the events that it makes. */
+  clientAddress?: ClientAddress;
   logger: Logger;
   /** Called once per request when its response is done or its connection gone. */
   observe?: (end: RequestEnd) => void;
@@ -53,6 +56,7 @@ export function createHttpApp(deps: HttpAppDeps): Express {
   app.enable('case sensitive routing');
   app.set('query parser', 'simple');
 
+  app.set(clientAddressSetting, deps.clientAddress);
   app.use(openRequest(deps));
   for (const [path, routes] of byPath(deps.routes)) {
     const target = app.route(path);

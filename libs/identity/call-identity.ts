@@ -2,11 +2,14 @@ import type { Request } from 'express';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { RequestCredentials } from '#libs/access/request-credentials.ts';
 import { defaultTryMs, fingerprintOf, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import { clientAddressOf } from '#libs/http/client-address.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 const idempotencyKeyLengthMax = 255;
+/** Of a path in an event: longer than any that names a record of ours. */
+const pathLengthMax = 500;
 
 /**
  * How a repeat of this call would be recognised: by its Idempotency-Key, or, as the SDKs send none, by their retry
@@ -46,8 +49,16 @@ export function fingerprintOfCall(request: Request, credentials: RequestCredenti
   return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(place)]));
 }
 
-/** Who caused the events of this request. */
+/** Who caused the events of this request, and from where. */
 export function eventMetadataOf(request: Request): EventMetadata {
   const { requestId, traceId } = contextOf(request);
-  return { actor: { type: 'api_key', id: callerOf(request).keyId }, request_id: requestId, trace_id: traceId };
+  const address = clientAddressOf(request);
+  return {
+    actor: { type: 'api_key', id: callerOf(request).keyId },
+    request_id: requestId,
+    trace_id: traceId,
+    ...(address === null ? {} : { address }),
+    method: request.method,
+    path: request.path.slice(0, pathLengthMax),
+  };
 }

@@ -7,3 +7,8 @@ type IdPrefix = 'file-' | 'ftjob-' | `${string}_`;
 export function newId<Prefix extends IdPrefix>(prefix: Prefix): `${Prefix}${string}` {
   return `${prefix}${randomBytes(16).toString('hex')}`;
 }
+
+const uuidShape = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/i;
+
+/** The text where it is a UUID; otherwise null, which Postgres finds nothing by, instead of an error for the cast. */
+export const uuidOrNull = (text: string): string | null => (uuidShape.test(text) ? text : null);

@@ -196,7 +196,7 @@ const filterShape = ({ filters = {} }: AnyResource): z.ZodRawShape =>
 type PageQuery = { after?: unknown; limit?: unknown; current_page?: unknown; page_size?: unknown };
 
 /** Both habits of paging: `after` and `limit`, or `current_page` (from 0) and `page_size`. Throws for a mix of them. */
-function pageOf(query: PageQuery): { after: string | null; skip: number; limit: number } {
+export function pageOf(query: PageQuery): { after: string | null; skip: number; limit: number } {
   const { after, limit, current_page: page, page_size: size } = query as Record<string, string & number>;
   if (after !== undefined && page !== undefined) {
     const message = "Invalid 'current_page': a page is chosen by 'after' or by 'current_page', not by both.";

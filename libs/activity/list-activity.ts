@@ -1,0 +1,68 @@
+import { sql, type Kysely } from 'kysely';
+import type { ActivityTable, Database } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { uuidOrNull } from '#libs/kernel/ids.ts';
+
+export type ActivityFilters = {
+  startTime?: Date | undefined;
+  endTime?: Date | undefined;
+} & { [Column in FilteredColumn]?: string | number | undefined };
+
+type FilteredColumn = (typeof filteredColumns)[number];
+const filteredColumns = [
+  'method',
+  'uri',
+  'request_id',
+  'actor_id',
+  'actor_type',
+  'status',
+  'resource_type',
+  'resource_id',
+  'action',
+  'address',
+] as const;
+
+/** `data` is the event's. */
+export type ActivityRow = ActivityTable & { data: Record<string, unknown> };
+
+/** Beyond that many, `total` is this: counting on would read as many rows for each page. */
+export const totalMax = 100_000;
+
+/**
+ * A workspace's activity, newest first: up to `limit + 1` rows, of which the last one only says that there are more.
+ * Throws invalid_request when `after` is the id of none.
+ */
+export async function listActivity(
+  db: Kysely<Database>,
+  workspaceId: string,
+  filters: ActivityFilters,
+  { after, skip, limit }: { after: string | null; skip: number; limit: number },
+): Promise<{ rows: ActivityRow[]; total: number }> {
+  const conditions = [sql`activity.workspace_id = ${workspaceId}`];
+  if (filters.startTime) conditions.push(sql`activity.recorded_at >= ${filters.startTime}`);
+  if (filters.endTime) conditions.push(sql`activity.recorded_at <= ${filters.endTime}`);
+  for (const column of filteredColumns) {
+    if (filters[column] !== undefined) conditions.push(sql`${sql.ref(`activity.${column}`)} = ${filters[column]}`);
+  }
+  const listed = sql.join(conditions, sql` and `);
+  const from =
+    after === null
+      ? sql`true`
+      : sql`(activity.recorded_at, activity.id) < (${await recordedAt(db, workspaceId, after)}, ${uuidOrNull(after)}::uuid)`;
+  const { rows } = await sql<ActivityRow>`
+    select activity.*, event.data from activity join event on event.event_id = activity.id
+    where ${listed} and ${from}
+    order by activity.recorded_at desc, activity.id desc limit ${limit + 1} offset ${skip}`.execute(db);
+  const counted = await sql<{ total: number }>`
+    select count(*)::int as total from (select from activity where ${listed} limit ${totalMax}) as counted`.execute(db);
+  return { rows, total: counted.rows[0]?.total ?? 0 };
+}
+
+async function recordedAt(db: Kysely<Database>, workspaceId: string, id: string): Promise<Date> {
+  const { rows } = await sql<{ recorded_at: Date }>`
+    select recorded_at from activity where id = ${uuidOrNull(id)}::uuid and workspace_id = ${workspaceId}`.execute(db);
+  if (rows[0]) return rows[0].recorded_at;
+  throw new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': it is the id of no item of this list.", {
+    param: 'after',
+  });
+}

@@ -1,0 +1,40 @@
+import { z } from 'zod';
+import { cursor, listOf, queryInteger } from './lists.ts';
+import { text } from './scalars.ts';
+
+/** `GET /events`: the event log of a workspace, oldest first. */
+export const EventListQuery = z.object({
+  stream: text({ min: 1, max: 200 }).optional().describe('the id of a record, such as batch_…: only its events'),
+  type: text({ min: 1, max: 200 }).optional().describe('an event type, such as api_key.created'),
+  after: cursor().describe('the last_id of the page before'),
+  limit: queryInteger({ min: 1, max: 100, fallback: 20 }),
+});
+
+export const EventObject = z.object({
+  id: z.string(),
+  object: z.literal('event'),
+  type: z.string(),
+  stream: z.string().describe('the id of the record that the event belongs to'),
+  stream_version: z.int().describe('counts the events of the stream from 1'),
+  schema_version: z.int().describe('of the shape of data'),
+  data: z.record(z.string(), z.unknown()),
+  metadata: z.looseObject({
+    actor: z.object({ type: z.string(), id: z.string() }),
+    request_id: z.string().optional(),
+    trace_id: z.string().optional(),
+    address: z.string().optional(),
+  }),
+  recorded_at: z.string().describe('ISO 8601 with milliseconds'),
+  sha256: z
+    .string()
+    .nullable()
+    .describe('SHA-256 of the canonical JSON of the event as it was written; null for events from before it was kept'),
+});
+export type EventObject = z.output<typeof EventObject>;
+
+export const EventList = listOf(EventObject).extend({
+  last_id: z
+    .string()
+    .nullable()
+    .describe('read on after this; with a type, a page that is not full or empty can still have more after it'),
+});

@@ -1,0 +1,89 @@
+import type { Kysely } from 'kysely';
+import { isTransient } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import {
+  applyNextPage,
+  ensureCheckpoint,
+  hasNextEvent,
+  pageEventsMax,
+  recordFailure,
+  type Subscriber,
+} from './subscriber.ts';
+import type { Upcasts } from './upcast.ts';
+
+export type SubscriberRunner = Part & {
+  /** Looks for new events now instead of at the next poll, because a notification came. */
+  wake(): void;
+};
+
+type Deps = {
+  db: Kysely<Database>;
+  subscribers: readonly Subscriber[];
+  upcasts: Upcasts;
+  logger: Logger;
+  /** Between two looks for new events, and so between two pages that are not full. Default 1 s. */
+  pollMs?: number;
+};
+
+/**
+ * Runs every subscriber in a loop of its own. All worker processes do: each page is applied by the one that gets the
+ * lease, and when it is killed another goes on from the checkpoint. An event that cannot be applied is tried again with
+ * growing delays, and holds up only its own subscriber.
+ */
+export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollMs = 1_000 }: Deps): SubscriberRunner {
+  const stopping = new AbortController();
+  let nap = new AbortController();
+  let running: Promise<unknown> | undefined;
+
+  async function run(subscriber: Subscriber): Promise<void> {
+    const { name } = subscriber;
+    let limit = pageEventsMax;
+    let hasCheckpoint = false;
+    /** Returns whether a full page was applied, so that more events may be waiting. */
+    const step = async (): Promise<boolean> => {
+      if (!hasCheckpoint) await ensureCheckpoint(db, subscriber);
+      hasCheckpoint = true;
+      if (!(await hasNextEvent(db, name))) return false;
+      try {
+        const { events } = await applyNextPage(db, subscriber, upcasts, limit);
+        const isFull = events === limit;
+        if (events > 0) limit = Math.min(limit * 2, pageEventsMax);
+        return isFull;
+      } catch (error) {
+        if (isTransient(error)) throw error;
+        // The events before the one that fails are applied, in smaller pages, until it is alone in its own.
+        const isAlone = limit === 1;
+        limit = Math.max(1, Math.floor(limit / 8));
+        if (!isAlone) return true;
+        const failures = await recordFailure(db, name, error instanceof Error ? error.message : String(error));
+        logger.error({ err: error, subscriber: name, failures }, 'a subscriber cannot apply an event');
+        return false;
+      }
+    };
+    while (!stopping.signal.aborted) {
+      const isFull = await step().catch((error: unknown) => {
+        logger.warn({ err: error, subscriber: name }, 'a subscriber waits for the database');
+        return false;
+      });
+      if (!isFull) await sleep(pollMs, AbortSignal.any([stopping.signal, nap.signal]));
+    }
+  }
+
+  return {
+    name: 'event log subscribers',
+    start() {
+      running ??= Promise.all(subscribers.map(run));
+    },
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+    wake() {
+      nap.abort();
+      nap = new AbortController();
+    },
+  };
+}

@@ -1,0 +1,195 @@
+import { sql, type Kysely, type Transaction } from 'kysely';
+import { isTransient } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { isClosed, logStart, readClosed, type Checkpoint, type PositionedEvent } from './read-events.ts';
+import { upcast, type Upcasts } from './upcast.ts';
+
+/** A read model of many streams, written from the events of the whole log in the order of their commits. */
+export type Subscriber = {
+  /** Names the checkpoint and the metrics. Never changed. */
+  name: string;
+  /** The tables that it writes, and nothing else does: a rebuild empties them. */
+  tables: readonly (keyof Database)[];
+  /**
+   * Writes what these events mean to its tables, in the transaction that also moves the checkpoint: each event is applied
+   * once, whatever crashes. It must do nothing outside of the transaction; for that it enqueues a job in it.
+   */
+  apply(tx: Transaction<Database>, events: readonly PositionedEvent[]): Promise<void>;
+};
+
+// Some ms of work and of the transaction, and more in one transaction are hardly quicker.
+export const pageEventsMax = 500;
+const pageBytesMax = 4 * 1_048_576;
+
+/** No events: there are none, another process holds the lease (`busy`), or the next try is not due (`waiting`). */
+type PageResult = { events: number; state: 'applied' | 'busy' | 'waiting' };
+
+/**
+ * Applies the next page of events, with at most `limit` of them, in one transaction with the checkpoint. The lease is the
+ * lock on the row of the checkpoint: it lasts as long as the page and ends with the session of a killed process. Throws
+ * what `apply` throws; the page is then not applied.
+ */
+export async function applyNextPage(
+  db: Kysely<Database>,
+  subscriber: Subscriber,
+  upcasts: Upcasts,
+  limit: number = pageEventsMax,
+): Promise<PageResult> {
+  return await db.transaction().execute(async (tx) => {
+    const { rows } = await sql<{ epoch: number; transactionId: string; position: number; due: boolean }>`
+      select epoch, transaction_id as "transactionId", position,
+        coalesce(retry_at <= clock_timestamp(), true) as due
+      from subscription_checkpoint where name = ${subscriber.name} for update skip locked`.execute(tx);
+    const [checkpoint] = rows;
+    if (!checkpoint) return { events: 0, state: 'busy' };
+    if (!checkpoint.due) return { events: 0, state: 'waiting' };
+    const events = await readClosed(tx, checkpoint, limit, pageBytesMax);
+    const last = events.at(-1);
+    if (last === undefined) return { events: 0, state: 'applied' };
+    try {
+      await subscriber.apply(
+        tx,
+        events.map((event) => upcast(upcasts, event)),
+      );
+    } catch (error) {
+      if (events.length > 1 || isTransient(error)) throw error;
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new Error(`event ${last.eventId} (${last.type}): ${reason}`, { cause: error });
+    }
+    await moveTo(tx, subscriber.name, last);
+    return { events: events.length, state: 'applied' };
+  });
+}
+
+/** Whether there is anything to apply; costs no transaction id, so that it may be asked all the time. */
+export async function hasNextEvent(db: Kysely<Database>, name: string): Promise<boolean> {
+  const { rows } = await sql<{ waits: boolean }>`
+    select exists (select from event where ${isClosed} and (event.epoch, event.transaction_id, event.position) >
+      (checkpoint.epoch, checkpoint.transaction_id, checkpoint.position)) as waits
+    from subscription_checkpoint as checkpoint where name = ${name}`.execute(db);
+  return rows[0]?.waits === true;
+}
+
+/** Makes the checkpoint of a subscriber that is new, at the beginning of the log. */
+export async function ensureCheckpoint(db: Kysely<Database>, { name }: Pick<Subscriber, 'name'>): Promise<void> {
+  await db
+    .insertInto('subscription_checkpoint')
+    .values({ name, epoch: 0, transaction_id: '0', position: 0 })
+    .onConflict((on) => on.doNothing())
+    .execute();
+}
+
+/** Has a subscriber that failed try again at once. Returns false when there is none of this name. */
+export async function retryNow(db: Kysely<Database>, name: string): Promise<boolean> {
+  const { numUpdatedRows } = await db
+    .updateTable('subscription_checkpoint')
+    .set({ failures: 0, last_error: null, retry_at: null })
+    .where('name', '=', name)
+    .executeTakeFirst();
+  return numUpdatedRows > 0n;
+}
+
+const firstRetryMs = 1_000;
+const lastRetryMs = 60_000;
+
+/** Writes down a failure of the event after the checkpoint, and when the next try is due. Returns how many there were. */
+export async function recordFailure(db: Kysely<Database>, name: string, message: string): Promise<number> {
+  const { rows } = await sql<{ failures: number }>`
+    update subscription_checkpoint set failures = failures + 1, last_error = ${message.slice(0, 1_000)},
+      retry_at = clock_timestamp() +
+        least(${lastRetryMs}::float8, ${firstRetryMs}::float8 * power(2, least(failures, 20))) * interval '1 millisecond'
+    where name = ${name} returning failures`.execute(db);
+  return rows[0]?.failures ?? 0;
+}
+
+/** Empties the tables of a subscriber and puts it back to the beginning of the log, when no process is applying a page. */
+async function resetSubscriber(db: Kysely<Database>, { name, tables }: Subscriber): Promise<void> {
+  await ensureCheckpoint(db, { name });
+  await db.transaction().execute(async (tx) => {
+    await sql`select from subscription_checkpoint where name = ${name} for update`.execute(tx);
+    for (const table of tables) await sql`truncate ${sql.table(table)}`.execute(tx);
+    await moveTo(tx, name, logStart);
+  });
+}
+
+/**
+ * Empties a subscriber's tables and applies the whole log again, up to where it ended when this was called or later. Its
+ * tables are incomplete meanwhile. `onProgress` gets the number of events applied so far. Throws when an event cannot be
+ * applied.
+ */
+export async function rebuildSubscriber(
+  db: Kysely<Database>,
+  subscriber: Subscriber,
+  upcasts: Upcasts,
+  onProgress: (events: number) => void,
+): Promise<number> {
+  await resetSubscriber(db, subscriber);
+  let applied = 0;
+  for (;;) {
+    const { events, state } = await applyNextPage(db, subscriber, upcasts);
+    applied += events;
+    onProgress(applied);
+    if (state === 'waiting') throw new Error(`the subscriber ${subscriber.name} fails in a worker: see its last error`);
+    if (state === 'busy') await sleep(20); // a worker applies a page
+    else if (!(await hasNextEvent(db, subscriber.name))) return applied;
+  }
+}
+
+async function moveTo(tx: Transaction<Database>, name: string, to: Checkpoint): Promise<void> {
+  await sql`
+    update subscription_checkpoint set epoch = ${to.epoch}, transaction_id = ${to.transactionId}::xid8,
+      position = ${to.position}, failures = 0, last_error = null, retry_at = null, moved_at = clock_timestamp()
+    where name = ${name}`.execute(tx);
+}
+
+export type SubscriberState = {
+  name: string;
+  checkpoint: Checkpoint;
+  /** Events after the checkpoint; counted up to `eventsBehindMax`. */
+  eventsBehind: number;
+  /** The age of the oldest of them. */
+  secondsBehind: number;
+  /** Tries in a row that failed, and what the last one said. */
+  failures: number;
+  lastError: string | null;
+  retryAt: Date | null;
+  movedAt: Date | null;
+};
+
+export const eventsBehindMax = 10_000;
+
+/** How far subscribers are. Those of other releases are in the database too. */
+export async function listSubscribers(db: Kysely<Database>): Promise<SubscriberState[]> {
+  const { rows } = await sql<{
+    name: string;
+    epoch: number;
+    transaction_id: string;
+    position: number;
+    events: number;
+    seconds: number | null;
+    failures: number;
+    last_error: string | null;
+    retry_at: Date | null;
+    moved_at: Date | null;
+  }>`
+    select checkpoint.*, behind.events, behind.seconds from subscription_checkpoint as checkpoint
+    cross join lateral (
+      select count(*)::int as events, extract(epoch from clock_timestamp() - min(recorded_at))::float8 as seconds
+      from (
+        select recorded_at from event
+        where (epoch, transaction_id, position) > (checkpoint.epoch, checkpoint.transaction_id, checkpoint.position)
+        order by epoch, transaction_id, position limit ${eventsBehindMax}
+      ) as next
+    ) as behind order by name`.execute(db);
+  return rows.map((row) => ({
+    name: row.name,
+    checkpoint: { epoch: row.epoch, transactionId: row.transaction_id, position: row.position },
+    eventsBehind: row.events,
+    secondsBehind: Math.max(0, row.seconds ?? 0),
+    failures: row.failures,
+    lastError: row.last_error,
+    retryAt: row.retry_at,
+    movedAt: row.moved_at,
+  }));
+}

@@ -1,0 +1,200 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { createWorkspace } from './second-workspace.ts';
+
+// Who changed what, when and from where, as clients read it.
+
+type Body = Record<string, unknown>;
+type Record_ = {
+  id: string;
+  action: string;
+  resource_type: string;
+  resource_id: string;
+  user_id: string;
+  timestamp: string;
+  request_body: string;
+  response_status_code: number | null;
+};
+
+let platform: TestPlatform;
+let otherKey: string;
+beforeAll(async () => {
+  platform = await startPlatform();
+  otherKey = await createWorkspace(platform);
+});
+afterAll(() => platform.stop());
+
+async function call(method: string, path: string, { key, body }: { key?: string; body?: Body } = {}) {
+  const response = await fetch(`${platform.baseUrl}${path}`, {
+    method,
+    headers: { 'x-gateway-api-key': key ?? platform.adminKey, 'content-type': 'application/json' },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  return {
+    status: response.status,
+    requestId: response.headers.get('x-request-id'),
+    body: (await response.json()) as Body,
+  };
+}
+
+const recordsOf = async (query: string, key?: string): Promise<Record_[]> =>
+  (await call('GET', `/audit-logs?${query}`, key === undefined ? {} : { key })).body['records'] as Record_[];
+
+test('a change is in the audit log: who, what, when, by which request and from which address', async () => {
+  const made = await call('POST', '/configs', {
+    body: { name: 'Audited', slug: 'audited', config: { retry: { attempts: 2 } } },
+  });
+  const id = String(made.body['id']);
+  await call('PUT', '/configs/audited', { body: { name: 'Renamed' } });
+  await call('DELETE', '/configs/audited');
+  const records = await eventually(
+    () => recordsOf(`resource_id=${id}`),
+    (found) => found.length === 3,
+  );
+  expect(records.map(({ action }) => action)).toEqual(['deleted', 'updated', 'created']);
+  expect(records[2]).toMatchObject({
+    method: 'POST',
+    uri: '/v1/configs',
+    request_id: made.requestId,
+    user_type: 'api_key',
+    user_id: expect.stringMatching(/^key_/),
+    response_status_code: 200,
+    resource_type: 'config',
+    client_ip: '127.0.0.1',
+  });
+  expect(JSON.parse(records[2]?.request_body ?? '')).toMatchObject({
+    name: 'Audited',
+    config: { retry: { attempts: 2 } },
+  });
+  expect(records[0]).toMatchObject({ method: 'DELETE', uri: '/v1/configs/audited' });
+});
+
+test('a refused request is in the audit log with 403', async () => {
+  const made = await call('POST', '/api-keys', { body: { name: 'reader', scopes: ['files.read'] } });
+  const keyId = String(made.body['id']);
+  expect((await call('GET', '/configs', { key: String(made.body['key']) })).status).toBe(403);
+  await platform.api.refusals.flush(true);
+  const [record] = await eventually(
+    () => recordsOf(`user_id=${keyId}&response_status_code=403`),
+    (found) => found.length === 1,
+  );
+  expect(record).toMatchObject({
+    action: 'request_refused',
+    method: 'GET',
+    uri: '/v1/configs',
+    client_ip: '127.0.0.1',
+    resource_id: keyId,
+  });
+  expect(JSON.parse(record?.request_body ?? '')).toMatchObject({ code: 'missing_scope', count: 1 });
+  // What was made is there too, and neither the key nor what it could be guessed by.
+  const [created] = await recordsOf(`resource_id=${keyId}&action=created`);
+  expect(created?.request_body).toContain('"name":"reader"');
+  expect(created?.request_body).not.toMatch(/digest|sk-/);
+});
+
+test('filters and both ways of paging give every record once, newest first', async () => {
+  for (const name of ['p1', 'p2', 'p3', 'p4', 'p5']) await call('POST', '/configs', { body: { name, config: {} } });
+  const all = await eventually(
+    () => recordsOf('limit=100'),
+    (found) => found.filter(({ request_body: body }) => /"name":"p\d"/.test(body)).length === 5,
+  );
+  expect(all.map(({ timestamp }) => timestamp)).toEqual(
+    all
+      .map(({ timestamp }) => timestamp)
+      .toSorted()
+      .toReversed(),
+  );
+  const byCursor: string[] = [];
+  for (let after = ''; ;) {
+    const page = await call('GET', `/audit-logs?limit=2${after}`);
+    const records = page.body['records'] as Record_[];
+    byCursor.push(...records.map(({ id }) => id));
+    if (page.body['has_more'] !== true) break;
+    after = `&after=${records.at(-1)?.id}`;
+  }
+  expect(byCursor).toEqual(all.map(({ id }) => id));
+  const second = await call('GET', '/audit-logs?current_page=1&page_size=2');
+  expect(second.body).toMatchObject({ object: 'analytics-graph', total: all.length, has_more: true });
+  expect((second.body['records'] as Record_[]).map(({ id }) => id)).toEqual(byCursor.slice(2, 4));
+  const between = `start_time=${all[3]?.timestamp}&end_time=${all[1]?.timestamp}`;
+  const times = (await recordsOf(between)).map(({ timestamp }) => timestamp);
+  expect(times.length).toBeGreaterThanOrEqual(3);
+  expect(times.every((time) => time >= (all[3]?.timestamp ?? '') && time <= (all[1]?.timestamp ?? ''))).toBe(true);
+  for (const { resource_type } of await recordsOf('resource_type=virtual_key'))
+    expect(resource_type).toBe('virtual_key');
+});
+
+test.each(['after=0193a000-0000-7000-8000-000000000001', 'after=x', 'start_time=soon', 'method=PATCH', 'colour=red'])(
+  'the query %s is refused',
+  async (query) => {
+    expect((await call('GET', `/audit-logs?${query}`)).status).toBe(400);
+  },
+);
+
+test('a workspace sees neither activity nor events of another', async () => {
+  const made = await call('POST', '/configs', { body: { name: 'Private', config: {} } });
+  const id = String(made.body['id']);
+  const [mine] = await eventually(
+    () => recordsOf(`resource_id=${id}`),
+    (found) => found.length === 1,
+  );
+  expect(await recordsOf(`resource_id=${id}`, otherKey)).toEqual([]);
+  expect((await call('GET', `/audit-logs?after=${mine?.id}`, { key: otherKey })).status).toBe(400);
+  expect((await call('GET', `/events?stream=${id}`, { key: otherKey })).body).toMatchObject({
+    data: [],
+    has_more: false,
+  });
+  expect((await call('GET', `/events?after=${mine?.id}`, { key: otherKey })).status).toBe(400);
+  const { workspace_id: workspaceId } = (await recordsOf('limit=1'))[0] as unknown as { workspace_id: string };
+  const foreign = await call('GET', `/audit-logs?workspace_id=${workspaceId}`, { key: otherKey });
+  expect(foreign.status).toBe(404);
+});
+
+test('both need the scope audit.read', async () => {
+  const made = await call('POST', '/api-keys', { body: { name: 'blind', scopes: ['logs.read'] } });
+  const key = String(made.body['key']);
+  expect((await call('GET', '/audit-logs', { key })).status).toBe(403);
+  expect((await call('GET', '/events', { key })).status).toBe(403);
+  const auditor = await call('POST', '/api-keys', { body: { name: 'auditor', scopes: ['audit.read'] } });
+  expect((await call('GET', '/audit-logs', { key: String(auditor.body['key']) })).status).toBe(200);
+});
+
+test('the log of a workspace is read oldest first, in pages, by stream and by type', async () => {
+  const made = await call('POST', '/configs', { body: { name: 'Logged', slug: 'logged', config: {} } });
+  const id = String(made.body['id']);
+  await call('PUT', '/configs/logged', { body: { name: 'Logged again' } });
+  const events = async (query: string) =>
+    (await call('GET', `/events?${query}`)).body as { data: Body[]; has_more: boolean; last_id: string };
+  const ofStream = await eventually(
+    () => events(`stream=${id}`),
+    ({ data }) => data.length === 2,
+  );
+  expect(ofStream.data).toMatchObject([
+    {
+      object: 'event',
+      type: 'config.created',
+      stream: id,
+      stream_version: 1,
+      schema_version: 1,
+      data: { name: 'Logged' },
+      metadata: { request_id: made.requestId, address: '127.0.0.1', method: 'POST' },
+      sha256: expect.stringMatching(/^[0-9a-f]{64}$/),
+    },
+    { type: 'config.updated', stream_version: 2, data: { name: 'Logged again' } },
+  ]);
+  expect((await events(`stream=${id}&type=config.updated`)).data).toHaveLength(1);
+  const all: Body[] = [];
+  for (let after = ''; ;) {
+    const page = await events(`limit=3${after}`);
+    all.push(...page.data);
+    if (!page.has_more) break;
+    after = `&after=${page.last_id}`;
+  }
+  const ids = all.map(({ id: eventId }) => eventId);
+  expect(new Set(ids).size).toBe(ids.length);
+  expect(ids.slice(-2)).toEqual(ofStream.data.map(({ id: eventId }) => eventId));
+  const created = all.filter(({ type }) => type === 'config.created').map(({ id: eventId }) => eventId);
+  expect((await events('type=config.created&limit=100')).data.map(({ id: eventId }) => eventId)).toEqual(created);
+  expect(JSON.stringify(all)).not.toContain('digest');
+});
