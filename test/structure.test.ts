@@ -174,7 +174,6 @@ const knownSmall: readonly string[] = [
   'apps/platform/queues.ts',
   'apps/platform/start-options.ts',
   'apps/simulator/wire/openai/areas/make-png.ts',
-  'apps/simulator/wire/openai/create-openai.ts',
   'libs/calls/plan/plan-headers.ts',
   'libs/calls/protect/guardrails/run-within.ts',
   'libs/calls/protect/traffic/call-result.ts',
@@ -183,8 +182,6 @@ const knownSmall: readonly string[] = [
   'libs/contracts/models.ts',
   'libs/contracts/workspaces.ts',
   'libs/files/referenced-blobs.ts',
-  'libs/providers/mistral/thoughts.ts',
-  'libs/providers/mistral/tool-ids.ts',
   'libs/resources/choose-workspace.ts',
 ];
 

@@ -20,7 +20,6 @@ const names: readonly Banned[] = [
       'libs/calls/plan',
       'libs/calls/protect',
       'libs/database/embedded',
-      'libs/providers/gemini',
       'test/integration',
     ],
   },

@@ -6,7 +6,10 @@ import { anthropic } from './wire/anthropic/anthropic.ts';
 import { createBedrock } from './wire/bedrock/bedrock.ts';
 import { cohere } from './wire/cohere/cohere.ts';
 import { gemini } from './wire/gemini/gemini.ts';
-import { createOpenAi } from './wire/openai/create-openai.ts';
+import { findAreaRoute } from './wire/openai/areas/find-area-route.ts';
+import { findFileRoute } from './wire/openai/files.ts';
+import { findTuningRoute, type Tuning } from './wire/openai/fine-tuning.ts';
+import { openai } from './wire/openai/openai.ts';
 import { createTokenServer } from './wire/vertex/token.ts';
 import { createVertex } from './wire/vertex/vertex.ts';
 import type { WireFormat } from './wire/wire-format.ts';
@@ -21,14 +24,14 @@ const cohereQuery = /(^|&)(page_size|page_token|endpoint|default_only)=/;
  */
 export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   const files = createFileStore(clock);
-  const openai = createOpenAi({ files, jobs: createJobStore({ clock, files }), clock, trainingMs });
+  const openAi = createOpenAi({ files, jobs: createJobStore({ clock, files }), clock, trainingMs });
   const bedrock = createBedrock({ clock });
   const vertex = createVertex({ clock });
   const tokenServer = createTokenServer({ clock });
 
   const ofModels = (query: string, headers: IncomingHttpHeaders): WireFormat => {
     if (headers['anthropic-version'] !== undefined) return anthropic;
-    return headers['x-client-name'] !== undefined || cohereQuery.test(query) ? cohere : openai;
+    return headers['x-client-name'] !== undefined || cohereQuery.test(query) ? cohere : openAi;
   };
   const elsewhere = (path: string): WireFormat | undefined => {
     if (path.startsWith('/model/')) return bedrock;
@@ -38,9 +41,19 @@ export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   };
   return (path: string, query: string, headers: IncomingHttpHeaders): WireFormat | undefined => {
     if (!path.startsWith('/v1/')) return elsewhere(path);
-    if (path.startsWith('/v1/chat/')) return openai;
+    if (path.startsWith('/v1/chat/')) return openAi;
     if (path.startsWith('/v1/messages')) return anthropic;
     if (path.startsWith('/v1/projects/')) return vertex;
-    return path === '/v1/models' || path.startsWith('/v1/models/') ? ofModels(query, headers) : openai;
+    return path === '/v1/models' || path.startsWith('/v1/models/') ? ofModels(query, headers) : openAi;
   };
+}
+
+/** OpenAI's interface with the areas beside models, and with the files and fine-tuning jobs of one simulator. */
+function createOpenAi(tuning: Tuning): WireFormat {
+  const findMore = (method: string, path: string) => {
+    if (path.startsWith('/v1/fine_tuning/')) return findTuningRoute(tuning, method, path);
+    if (path.startsWith('/v1/files')) return findFileRoute(tuning.files, method, path);
+    return findAreaRoute(method, path);
+  };
+  return { ...openai, find: (method, path) => openai.find(method, path) ?? findMore(method, path) };
 }

@@ -93,7 +93,7 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
     return `${text}"${inString(value.text)}${willContinue ? '' : '"'}`;
   };
 
-  const setAside = (
+  const keepForLater = (
     { path, willContinue }: PartialArg,
     { isString, text }: { isString: boolean; text: string },
   ): void => {
@@ -118,17 +118,17 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
     }
   };
 
-  /** What was set aside, and every end. */
+  /** What waited, and the ends of all that is open. */
   const end = (): string => {
     let text = openString === null ? '' : '"';
     openString = null;
     while (open.length > 0) {
-      const aside = nodeAt(late, open);
+      const waiting = nodeAt(late, open);
       const node = innermost();
-      if (aside !== null && aside.isList !== node.isList) {
+      if (waiting !== null && waiting.isList !== node.isList) {
         throw misshapen('a path takes a list for an object, or the reverse');
       }
-      for (const [step, member] of inOrder(aside)) {
+      for (const [step, member] of inOrder(waiting)) {
         if (node.told.has(step)) throw misshapen('a value comes again after its end');
         if (node.isList && step !== node.told.size) throw misshapen('a list lacks an item');
         text += head(node, step) + textOfLate(member);
@@ -155,7 +155,7 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
     const said = value ?? { isString: true, text: '' };
     const depth = sharedDepth(path);
     if (openString === null && late.members.size === 0 && isNext(path, depth)) return write(arg, said, depth);
-    setAside(arg, said);
+    keepForLater(arg, said);
     return '';
   };
 
@@ -173,7 +173,7 @@ const misshapen = (why: string): GatewayError =>
 const costOf = (step: Step): number => entryCost + String(step).length;
 const inString = (text: string): string => JSON.stringify(text).slice(1, -1);
 
-/** What was set aside of the innermost open object or list. */
+/** What waits to be written into the innermost open object or list. */
 function nodeAt(late: LateNode, open: readonly OpenNode[]): LateNode | null {
   let node: LateNode | null = late;
   for (const { step } of open) {

@@ -1,7 +1,6 @@
 import { openAiCompatible } from '../openai-compatible.ts';
 import { openMistralAmend } from './amend.ts';
-import { thoughtsToContent } from './thoughts.ts';
-import { shortToolIds } from './tool-ids.ts';
+import { shortToolIds, thoughtsToContent } from './rewrite-messages.ts';
 
 /** Near enough to OpenAI for bytes to pass (MISTRAL-1). */
 export const mistral = openAiCompatible({
