@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -22,7 +23,9 @@ export function createBatchSecretCache({
   cachedSecretsMax = 1_000,
   cachedSecretsMs = 300_000,
 }: Deps) {
-  const entries = new Map<string, { workspaceId: string; members: Promise<SecretMembers>; untilMs: number }>();
+  const entries = new LRUCache<string, { workspaceId: string; members: Promise<SecretMembers>; untilMs: number }>({
+    max: cachedSecretsMax,
+  });
 
   const fetch = async (workspaceId: string, id: string): Promise<SecretMembers> => {
     const members = await secrets.read(db, workspaceId, id);
@@ -39,8 +42,7 @@ export function createBatchSecretCache({
     read(workspaceId: string, id: string): Promise<SecretMembers> {
       const cached = entries.get(id);
       if (cached?.workspaceId === workspaceId && cached.untilMs > clock.now()) return cached.members;
-      entries.delete(id);
-      if (entries.size >= cachedSecretsMax) entries.delete(entries.keys().next().value ?? '');
+
       const members = fetch(workspaceId, id);
       entries.set(id, { workspaceId, members, untilMs: clock.now() + cachedSecretsMs });
       members.catch(() => entries.delete(id));

@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import type { BatchRow } from './batch-model.ts';
 
 /** Expected sizes of the answers to a batch's lines, learned from earlier answers. */
@@ -20,7 +21,7 @@ const decayAnswers = 32;
  * share them; a batch whose lines name several models has an entry of its own.
  */
 export function createAnswerSizes(): AnswerSizes {
-  const sizes = new Map<string, number>();
+  const sizes = new LRUCache<string, number>({ max: knownMax });
   const keyOf = ({ workspace_id, endpoint, model, id }: AnsweredBatch): string =>
     `${workspace_id} ${endpoint} ${model ?? id}`;
   return {
@@ -28,7 +29,7 @@ export function createAnswerSizes(): AnswerSizes {
     learn(batch, bytes) {
       const key = keyOf(batch);
       const known = sizes.get(key);
-      if (known === undefined && sizes.size >= knownMax) sizes.delete(sizes.keys().next().value as string);
+
       const expected = known === undefined || bytes >= known ? bytes : known - (known - bytes) / decayAnswers;
       sizes.set(key, Math.ceil(expected));
     },

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { Script } from 'node:vm';
 import { Ajv, type Options } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
+import { LRUCache } from 'lru-cache';
 import type { Problem } from '#libs/contracts/describe-issue.ts';
 
 export type SchemaLimits = {
@@ -41,7 +42,7 @@ const compilesPerPair = 200;
 type Compilers = { draft7: Ajv; draft2020: Ajv; compiled: number };
 
 let shared: Compilers | undefined;
-const verdicts = new Map<string, SchemaVerdict>();
+const verdicts = new LRUCache<string, SchemaVerdict>({ max: verdictsMax });
 
 function createCompilers(): Compilers {
   const compilers = { draft7: new Ajv(ajvOptions), draft2020: new Ajv2020(ajvOptions), compiled: 0 };
@@ -140,8 +141,6 @@ export function checkResponseSchema(body: object, limits: SchemaLimits): SchemaV
   const known = verdicts.get(key);
   if (known !== undefined) return known;
   const verdict = judge(schema, text, limits);
-  const oldest = verdicts.size >= verdictsMax ? verdicts.keys().next().value : undefined;
-  if (oldest !== undefined) verdicts.delete(oldest);
   verdicts.set(key, verdict);
   return verdict;
 }

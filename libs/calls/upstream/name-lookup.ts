@@ -1,6 +1,7 @@
 import { lookup, type LookupAddress, type LookupOptions } from 'node:dns';
 import { Resolver } from 'node:dns/promises';
 import { promisify } from 'node:util';
+import { LRUCache } from 'lru-cache';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { createNameFiles, type NameFiles } from './name-files.ts';
@@ -59,7 +60,7 @@ const notThere: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA']);
 export function createNameLookup(options: Options = {}): Lookup {
   const { files = createNameFiles(), servers, timeoutMs = 1_500, lookupsMax = 256 } = options;
   const now = options.now ?? (() => performance.now());
-  const known = new Map<string, Known>();
+  const known = new LRUCache<string, Known>({ max: knownMax });
   const underWay = new Map<string, Callback[]>();
   const shares = createShares(lookupsMax);
   const askSystem = oneByOne(options.systemLookup ?? getaddrinfo);
@@ -95,21 +96,15 @@ export function createNameLookup(options: Options = {}): Lookup {
     throw failure;
   };
 
-  const keep = (key: string, entry: Known): void => {
-    known.delete(key);
-    if (known.size >= knownMax) for (const oldest of known.keys().take(1)) known.delete(oldest);
-    known.set(key, entry);
-  };
-
   const lookUp = async (key: string, name: string, isOperators: boolean): Promise<Known> => {
     try {
       const { addresses, ttlMs } = await ask(name, isOperators);
       const entry = { addresses, expiresAt: now() + Math.min(Math.max(ttlMs, ttlMsMin), ttlMsMax) };
-      keep(key, entry);
+      known.set(key, entry);
       return entry;
     } catch (error) {
       const entry = { error: error as NodeJS.ErrnoException, expiresAt: now() + failedMs };
-      keep(key, entry);
+      known.set(key, entry);
       return entry;
     }
   };
