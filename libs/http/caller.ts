@@ -1,10 +1,10 @@
-/** `<area>.<read|write>`, such as `batches.write`. */
+/** `<area>.<read|write>`, like `batches.write`. */
 export type Scope = `${string}.${'read' | 'write'}`;
 
-/** What a key brings when the request does not say otherwise. */
+/** What the key adds to a request that does not say otherwise. */
 export type CallerDefaults = {
   readonly configId: string | null;
-  /** false: requests of the key go by `configId`, and by no config of their own. */
+  /** False: requests of the key always use the config `configId`, never one of their own. */
   readonly allowsConfigOverride: boolean;
   readonly metadata: Readonly<Record<string, string>> | null;
 };
@@ -22,6 +22,6 @@ export type Caller = {
   readonly principal: Principal;
   readonly scopes: ReadonlySet<string> | 'all';
   readonly defaults: CallerDefaults;
-  /** Infinity for never. */
+  /** Infinity if the key does not expire. */
   readonly expiresAtMs: number;
 };

@@ -2,16 +2,16 @@ import type { IncomingMessage } from 'node:http';
 import type { Request } from 'express';
 import { BlockList, isIP, isIPv6 } from 'node:net';
 
-/** The address that a request came from: of IPv4 in IPv6 (`::ffff:…`) the IPv4 one. */
+/** The address that a request came from. An IPv4 address inside IPv6 (`::ffff:…`) becomes the IPv4 address. */
 export type ClientAddress = (request: Pick<IncomingMessage, 'headers' | 'socket'>) => string;
 
-// Proxies behind proxies; more are somebody's own invention.
+// More proxies in a row than anyone has; a longer list was made up by the client.
 const hopsMax = 20;
 
 /**
- * Tells where requests come from. Behind proxies of one's own that is what the last of them added to X-Forwarded-For:
- * the header is read from its end for as long as the address before is one of `trustedProxies`, because everything in
- * front of that was written by the client. Without such proxies the header counts for nothing.
+ * Finds the address that a request came from. X-Forwarded-For is read from its end for as long as the address before is
+ * one of `trustedProxies`, because a client can write anything in front of what the first trusted proxy added. Without
+ * trusted proxies the header is ignored.
  */
 export function createClientAddress(trustedProxies: BlockList | null): ClientAddress {
   const isTrusted = (address: string): boolean =>
@@ -46,8 +46,8 @@ const plain = (address: string): string =>
     .replace(/^::ffff:(?=\d+\.)/i, '');
 
 /**
- * Reads a list of addresses and networks (`10.0.0.0/8, ::1`), separated by commas or spaces; null for an empty one.
- * Throws RangeError naming the entry that is neither.
+ * Parses a list of addresses and networks (`10.0.0.0/8, ::1`), separated by commas or spaces. Null for an empty list.
+ * Throws RangeError that names the invalid entry.
  */
 export function parseNetworks(text: string): BlockList | null {
   const entries = text.split(/[\s,]+/).filter((entry) => entry !== '');

@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http';
 
 /**
- * A controller that aborts when the client leaves before its answer is complete, for calls made on its behalf.
- * It must not keep a provider working for nobody.
+ * A controller that aborts when the client disconnects before its answer is complete, so that calls made for it end and no
+ * provider keeps working on them.
  */
 export function abortWhenClientLeaves(response: ServerResponse): AbortController {
   const controller = new AbortController();

@@ -1,10 +1,10 @@
 import type { Request, Response } from 'express';
 
-/** Origins of web pages that may call the API; `any`: all of them. */
+/** Origins of web pages that may call the API; `any` allows all of them. */
 export type CorsOrigins = ReadonlySet<string> | 'any';
 
-// What a page may read of an answer beside its body: ours, and what SDKs act on. A wildcard would not be understood by
-// every browser.
+// Headers that a page may read: ours, and those that SDKs use. They are listed because not every browser understands a
+// wildcard here.
 const answerHeaders = ['provider', 'trace-id', 'cache-status', 'last-used-option-index', 'retry-attempt-count'];
 const exposed = [
   'x-request-id',
@@ -24,9 +24,8 @@ const preflightSeconds = 600;
 const requestedLengthMax = 2_048;
 
 /**
- * Sets the headers that let the pages of these origins read the answer. True for a preflight of theirs, of which these
- * headers are the whole answer: browsers send no key with it. Credentials of the browser (cookies) are never allowed;
- * keys go in headers.
+ * Sets the headers that let pages of these origins read the answer. Returns true for a preflight request, which needs no
+ * other answer; browsers send it without a key. Browser credentials (cookies) are never allowed: keys are sent in headers.
  */
 export function setCorsHeaders(origins: CorsOrigins, request: Request, response: Response): boolean {
   const { origin } = request.headers;
@@ -38,7 +37,7 @@ export function setCorsHeaders(origins: CorsOrigins, request: Request, response:
     return false;
   }
   const requested = request.get('access-control-request-headers') ?? '';
-  // A list of header names and nothing else: it is repeated in the answer.
+  // Only a list of header names is accepted, because it is repeated in the answer.
   if (requested.length <= requestedLengthMax && /^[\w-]+(?:\s*,\s*[\w-]+)*$/.test(requested))
     response.setHeader('access-control-allow-headers', requested);
   response.setHeader('access-control-allow-methods', 'GET, POST, PUT, DELETE');

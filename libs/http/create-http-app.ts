@@ -20,33 +20,33 @@ import { checkRoutes, createQueryCheck, type Route } from './route.ts';
 
 export type HttpAppDeps = {
   routes: readonly Route[];
-  /** Throws unauthenticated. Synchronous when the key is known: a promise is waited for, a value is not. */
+  /** Throws unauthenticated. Returns a known key's caller synchronously, because awaiting a promise costs time per call. */
   authenticate: (request: Request) => Caller | Promise<Caller>;
   /** Tells where a request came from, for the events that it makes. */
   clientAddress?: ClientAddress;
   logger: Logger;
-  /** Called once per request when its response is done or its connection gone. */
+  /** Called once per request, when its response has ended or its connection has closed. */
   observe?: (end: RequestEnd) => void;
-  /** Called when a known caller was refused with 403, before the answer. Must not throw. */
+  /** Called before a known caller is answered with 403. Must not throw. */
   onForbidden?: (request: Request, caller: Caller, error: GatewayError) => void;
   jsonBody?: Partial<JsonBodyLimits>;
-  /** At which the large bodies of a workspace are read, together. Absent: as they come. */
+  /** How fast the large bodies of one workspace are read, all together. Absent: without a limit. */
   bodyBytesPerSecond?: number;
-  /** Whose web pages may call the API. Absent: no page's. */
+  /** Which web pages may call the API. Absent: none. */
   cors?: CorsOrigins | undefined;
   /**
-   * `all` (default) logs one line per request; `failed` only those with a status of 400 and more, which saves about
-   * 10 µs of each other request, for a deployment whose proxy keeps an access log.
+   * `all` (default) logs one line per request; `failed` only requests with a status of 400 and above. `failed` saves about
+   * 10 µs per request, for deployments whose proxy keeps an access log.
    */
   requestLog?: 'all' | 'failed';
 };
 
-/** `route` is the template, or `unmatched`; `status` is 499 when the client left before the answer was complete. */
+/** `route` is the template, or `unmatched`. `status` is 499 if the client disconnected before the answer was complete. */
 export type RequestEnd = { method: string; route: string; status: number; durationMs: number };
 
 /**
- * The express application of a route table. Order per request: context (ids on the response), route, authentication,
- * scope, query, body, handler; every failure ends in `sendError`. Throws when the table is not fit to be served.
+ * Creates the express application of a route table. Order per request: context (ids on the response), route,
+ * authentication, scope, query, body, handler. Every failure ends in `sendError`. Throws if the table is invalid.
  */
 export function createHttpApp(deps: HttpAppDeps): Express {
   checkRoutes(deps.routes);
@@ -98,7 +98,7 @@ function openRequest({ logger, observe, cors, requestLog = 'all', bodyBytesPerSe
       response.end();
       return;
     }
-    // Some clients join a base URL that ends in a slash with a path that begins with one.
+    // Some clients join a base URL that ends with a slash and a path that begins with one.
     if (request.url.startsWith('//') || request.url.startsWith('/v1//'))
       request.url = request.url.replace(/^(\/v1)?\/+/, '$1/');
     next();
@@ -118,7 +118,7 @@ function toRequestEnd(request: Request, response: Response): RequestEnd {
 const probed: ReadonlySet<string> = new Set(['/', '/health', '/health/live', '/health/ready', '/metrics']);
 
 function logRequest(logger: Logger, request: Request, end: RequestEnd): void {
-  // Probes and scrapers come every few seconds for ever, and say nothing that the metrics do not.
+  // Probes and scrapers call every few seconds, and metrics count them already.
   const level = end.status < 500 && probed.has(end.route) ? 'debug' : 'info';
   if (!logger.isLevelEnabled(level)) return;
   const { requestId, traceId, caller, logFields } = contextOf(request);
@@ -138,15 +138,15 @@ function logRequest(logger: Logger, request: Request, end: RequestEnd): void {
   );
 }
 
-/** Static paths first: a parameter never hides them, and the hot routes are found early. */
+/** Static paths first, so that a parameter never hides them and the hot routes are found early. */
 function byPath(routes: readonly Route[]): [string, Route[]][] {
   const paths = [...Map.groupBy(routes, (route) => route.path)];
   return [...paths.filter(([path]) => !path.includes(':')), ...paths.filter(([path]) => path.includes(':'))];
 }
 
 /**
- * Of bodies that a route's own schema checks: settings, not conversations. A schema collects all problems of a map before it
- * tells the first, which takes 7 µs for each member.
+ * Limits of bodies that a route's own schema checks: settings, not conversations. Zod collects all problems of a map
+ * before it reports the first, which takes 7 µs per member.
  */
 const settingsLimits = { sizeBytesMax: 1_048_576, membersMax: 10_000 };
 
@@ -165,7 +165,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
   const checkQuery = createQueryCheck(route);
 
   const proceed: RequestHandler = (request, response, next) => {
-    // To parse the query of every call would cost more than to look whether there is one.
+    // Looking for a query first is cheaper than parsing one for every call.
     if (checkQuery !== null && request.url.includes('?')) checkQuery(request.query);
     if (readsMetadata) readMetadata(request);
     if (body === undefined && hasBody(request)) discardBody(request);

@@ -31,23 +31,23 @@ const answers: Record<ErrorKind, ErrorAnswer> = {
   internal: { status: 500, type: 'server_error' },
 };
 
-// Two refusals that only HTTP knows: they have no kind of their own, because nothing below this library makes them.
+// These two refusals exist only in HTTP and are thrown only in this library, so they have no kind of their own.
 const answersByCode: Record<string, ErrorAnswer> = {
   request_timeout: { status: 408, type: 'invalid_request_error' },
   request_headers_too_large: { status: 431, type: 'invalid_request_error' },
 };
 
-// SDKs obey Retry-After without a cap (openai 6) or not at all beyond two minutes (python): none is to sleep longer.
+// SDKs follow Retry-After without a limit (openai 6), or ignore it above two minutes (Python), so it is capped.
 const sleepMsMax = 60_000;
 const retryAfterMsDefault = 1_000;
 
-/** The HTTP status of an error; 500 for everything that is not a refusal (a bug). */
+/** The HTTP status of an error; 500 for a bug, which is everything but a GatewayError. */
 export function statusOf(error: unknown): number {
   const refusal = toGatewayError(error);
   return refusal === null ? 500 : answerOf(refusal).status;
 }
 
-/** The OpenAI error body. A bug's own text never leaves the process: the caller gets the request id to quote. */
+/** The OpenAI error body. The text of a bug is never sent; the caller gets the request id to report. */
 export function toErrorBody(error: unknown, requestId: string): ErrorBody {
   const refusal = toGatewayError(error);
   if (refusal === null) {
@@ -59,9 +59,9 @@ export function toErrorBody(error: unknown, requestId: string): ErrorBody {
 }
 
 /**
- * Response headers of an error beside content type and request id. 429 and 503 always carry both Retry-After forms, and
- * beyond a minute `x-should-retry: false`, as where the SDKs would repeat a call that cannot succeed: 409 (unless the error
- * says when to come back), an exhausted quota, a full disk.
+ * Response headers of an error besides content type and request id. 429 and 503 always carry both forms of Retry-After.
+ * `x-should-retry: false` is added for waits of more than a minute, and where SDKs would repeat a call that cannot succeed:
+ * 409 (unless the error says when to retry), an exhausted quota, a full disk.
  */
 export function errorHeaders(error: unknown): Record<string, string> {
   const refusal = toGatewayError(error);
@@ -79,15 +79,15 @@ export function errorHeaders(error: unknown): Record<string, string> {
 }
 
 /**
- * Answers a request with an error and logs bugs with their stack. When the head of the answer is already out, the
- * connection is cut, because a half answer that ends in order would pass for a whole one. A body that the client is
- * still sending is read and dropped within bounds, so that the client sees the answer instead of a reset.
+ * Answers a request with an error, and logs bugs with their stack. If the response headers have already been sent, the
+ * connection is cut, because a response that ends normally would pass for a complete one. A body that the client is still
+ * sending is read and dropped within bounds, so that the client sees the answer instead of a reset.
  */
 export function sendError(request: IncomingMessage, response: ServerResponse, error: unknown, logger: Logger): void {
   const { requestId, traceId, logFields } = contextOf(request);
   const status = statusOf(error);
   const body = toErrorBody(error, requestId);
-  // For the request's one log line, unless the handler knew better. Never the message: it may quote the caller.
+  // For the log line of the request, unless the handler has set a code. Never the message: it may quote the caller.
   const { code } = body.error;
   if (code !== null && logFields?.['error_code'] === undefined) addLogFields(request, { error_code: code });
   if (status === 500 && !response.destroyed) {
@@ -107,7 +107,7 @@ export function sendError(request: IncomingMessage, response: ServerResponse, er
   drainThenEnd(request, response, bytes, { isSlow: status === 408 });
 }
 
-/** A refusal in domain terms, also for what the database and express throw; null for a bug. */
+/** The GatewayError of an error, also for errors of the database and of express; null for a bug. */
 function toGatewayError(error: unknown): GatewayError | null {
   if (error instanceof GatewayError) return error.kind === 'internal' ? toGatewayError(error.cause) : error;
   if (isDatabaseTrouble(error)) {
@@ -126,8 +126,8 @@ function answerOf(error: GatewayError): ErrorAnswer {
 }
 
 /**
- * The whole answer, head and body, to bytes that Node's parser refused: there is no request object then, only a
- * socket. `error` is the parser's.
+ * The whole answer, headers and body, to bytes that Node's parser rejected: there is only a socket then, and no request
+ * object. `error` comes from the parser.
  */
 export function rawErrorResponse(error: ParserError, requestId: string): string {
   const refusal = toRawRefusal(error);

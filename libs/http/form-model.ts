@@ -6,28 +6,28 @@ import { contextOf } from './request-context.ts';
 import { watchUploadRate, type UploadRate } from './watch-upload-rate.ts';
 
 export type FormModelLimits = {
-  /** The form is read no further than this for its model; what was read is in memory meanwhile. */
+  /** How far the form is read to find its model. What was read is held in memory. */
   readBytesMax: number;
-  /** Slower than this, the client is cut off. */
+  /** A client that sends more slowly is disconnected. */
   rate: UploadRate;
-  /** Shared by all requests of the process. Absent: unbounded. */
+  /** Shared by all requests of the process. Absent: no limit. */
   memory?: MemoryBudget | undefined;
 };
 
-/** The beginning of a form, as far as it was read. The rest is still in the request, unless `isEnded`. */
+/** The part of a form that was read. The rest is still in the request, unless `isEnded`. */
 export type FormStart = {
-  /** Of its text part `model`; null when none was found. */
+  /** The value of its text part `model`; null if none was found. */
   model: string | null;
   sizeBytes: number;
   isEnded: boolean;
-  /** What was read, with another model in the place of its own. */
+  /** The bytes that were read, with another model in place of the original one. */
   withModel: (model: string | null) => Buffer[];
 };
 
 /**
- * Reads a multipart/form-data body until its text part `model` is there, and leaves the rest in the request; null for a
- * body of another type. `stopsAtFile`: the model is not needed, so nothing of a file is read to find it. A form that is
- * not well-formed has no model: it is the provider's to judge.
+ * Reads a multipart/form-data body up to its text part `model`, and leaves the rest in the request. Null for a body of
+ * another type. With `stopsAtFile` the model is optional, so nothing of a file is read to find it. A malformed form has no
+ * model; the provider rejects it.
  * Throws GatewayError invalid_request (`request_timeout`, `client_closed_request`), and what the memory budget throws.
  */
 export async function readFormModel(
@@ -92,7 +92,7 @@ function boundaryOf(contentType: string): string | null {
   return quoted ?? plain ?? null;
 }
 
-/** The chunks with other bytes in the place of those from `start` to `end`. */
+/** The chunks with the bytes from `start` to `end` replaced. */
 function replaceBytes(chunks: readonly Buffer[], start: number, end: number, bytes: Buffer): Buffer[] {
   const before: Buffer[] = [];
   const after: Buffer[] = [];

@@ -1,4 +1,4 @@
-/** Where the text part `model` of a form is: its bytes from `start` to `end`, counted from the form's first. */
+/** The position of the text part `model` in a form: its bytes from `start` to `end`, counted from the form's first. */
 export type FoundModel = { text: string; start: number; end: number };
 
 const partHeaderBytesMax = 8_192;
@@ -6,9 +6,9 @@ const modelBytesMax = 512;
 const headerEnd = Buffer.from('\r\n\r\n');
 
 /**
- * Looks for the text part `model` in a form that comes in pieces (RFC 7578); keeps none of them but the end of the last.
- * `push` says whether there is nothing more to look for: it is found, the form is over or not well-formed, or, with
- * `stopsAtFile`, a file begins.
+ * Looks for the text part `model` in a form that arrives in pieces (RFC 7578). Keeps only the end of the last piece. `push`
+ * returns true if there is nothing left to look for: the part was found, the form has ended or is malformed, or a file
+ * begins while `stopsAtFile` is set.
  */
 export function createFormScan(
   boundary: string,
@@ -16,9 +16,9 @@ export function createFormScan(
 ): { push: (chunk: Buffer) => boolean; found: () => FoundModel | null } {
   const delimiter = Buffer.from(`\r\n--${boundary}`);
   let state: 'headers' | 'model' | 'other' | 'done' = 'other';
-  // The first delimiter may stand without a line break before it.
+  // The first delimiter may come without a line break before it.
   let rest: Buffer = Buffer.from('\r\n');
-  /** How many bytes of the form came before `rest`. */
+  /** Number of bytes of the form before `rest`. */
   let at = -rest.length;
   let isFirst = true;
   let found: FoundModel | null = null;
@@ -28,10 +28,10 @@ export function createFormScan(
     at += bytes;
   };
 
-  /** One step; false when more bytes are needed. */
+  /** One step; false if it needs more bytes. */
   const step = (): boolean => {
     if (state === 'headers') {
-      // A part begins with the end of its delimiter's line; `--` there ends the form.
+      // A part begins after the line of its delimiter. `--` after a delimiter ends the form.
       if (rest.length < 2) return false;
       const isPart = rest[0] === 0x0d && rest[1] === 0x0a;
       const end = isPart ? rest.indexOf(headerEnd) : -1;
@@ -55,7 +55,7 @@ export function createFormScan(
       }
       return false;
     }
-    // Nothing but the first delimiter may come first: whatever else this is, it is no form.
+    // Nothing may come before the first delimiter; otherwise it is not a form.
     if (isFirst && end !== 0 && rest.length >= delimiter.length) {
       state = 'done';
       return false;

@@ -14,17 +14,17 @@ import { answerHeadersOf, newRequestId, usesAliases } from './request-context.ts
 import { stallTimeoutMsDefault } from './send-pieces.ts';
 
 export type HttpServerLimits = {
-  /** A client that drips its headers is cut off after this. */
+  /** A client that sends its headers more slowly is disconnected. */
   headersTimeoutMs: number;
-  /** Whole request, body included: the longest that any route allows. Shorter ones are kept by the body readers. */
+  /** For the whole request with its body: the longest that any route allows. Body readers enforce shorter ones. */
   requestTimeoutMs: number;
-  /** Longer than the idle time of usual load balancers (60 s), so that they close first and never hit a closing one. */
+  /** Longer than the idle time of usual load balancers (60 s), so that they close first and never send into a closing one. */
   keepAliveTimeoutMs: number;
   headerSizeBytesMax: number;
   connectionsMax: number;
-  /** A client that does not take the rest of an answer within this is cut off: its connection holds what the call held. */
+  /** A client that does not read the rest of an answer in this time is disconnected, because the answer holds memory. */
   stallTimeoutMs: number;
-  /** How often the two timeouts above are looked at. */
+  /** How often the timeouts above are checked. */
   timeoutCheckIntervalMs: number;
 };
 
@@ -40,17 +40,17 @@ export const defaultHttpServerLimits: HttpServerLimits = {
 
 export type HttpServer = {
   readonly server: Server;
-  /** Resolves with the port once connections are accepted; rejects when the address cannot be had. */
+  /** Resolves with the port once connections are accepted; rejects if the address is not available. */
   listen: (address: { port: number; host: string }) => Promise<{ port: number }>;
   /**
-   * Tells clients with `connection: close` and goes on accepting for `servedMs`, so that whoever sends requests here can
-   * learn that this process is leaving. Then stops accepting, closes what is idle, lets requests in flight finish, and
-   * after `deadlineMs` cuts what is left. Resolves when no connection is open. Idempotent, and legal before `listen`.
+   * Sends `connection: close` with each answer and continues to accept for `servedMs`, so that load balancers can notice that
+   * this process is stopping. Then it stops accepting, closes idle connections, lets requests in flight finish, and closes
+   * the rest after `deadlineMs`. Resolves when no connection is open. Idempotent, and allowed before `listen`.
    */
   stop: (deadlineMs: number, servedMs?: number) => Promise<void>;
 };
 
-/** A node:http server with every limit set. Never the lenient parser: what is ambiguous is refused and closed. */
+/** A node:http server with every limit set and the strict parser: ambiguous requests are rejected and closed. */
 export function createHttpServer(app: RequestListener, overrides: Partial<HttpServerLimits> = {}): HttpServer {
   const limits = { ...defaultHttpServerLimits, ...overrides };
   const server = createServer({
@@ -80,8 +80,8 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     app(request, response);
   };
   const serve = (request: IncomingMessage, response: ServerResponse): void => {
-    // Node gives a response its socket when the one before has left. Requests that come earlier would all be worked on at
-    // once, thousands of one piece of 64 KiB, and their answers kept for a client that may read none of them.
+    // Node gives a response its socket when the one before it has left. Pipelined requests would otherwise all run at once,
+    // thousands from one piece of 64 KiB, and their answers would be held for a client that may not read any of them.
     if (response.socket !== null) begin(request, response);
     else if (countPipelined(request.socket, 1) > pipelinedMax) request.socket.destroy();
     else {
@@ -92,11 +92,11 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
     }
   };
   server.on('request', serve);
-  // Not answered here: the body readers send "100 Continue" when the caller may send at all.
+  // Not answered here: a body reader sends "100 Continue" once it accepts the body.
   server.on('checkContinue', serve);
   server.on('checkExpectation', serve);
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket: Socket) => {
-    // An answer already on its way would be corrupted by a second one.
+    // If an answer is already on its way, a second one would corrupt it.
     const isAnswering = inFlight.responses.some((response) => response.socket === socket && response.headersSent);
     if (error.code === 'ECONNRESET' || !socket.writable || isAnswering) socket.destroy();
     else socket.end(rawErrorResponse(error, newRequestId()), () => socket.destroy());
@@ -107,14 +107,14 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   const stop = async (deadlineMs: number, servedMs: number): Promise<void> => {
     if (!server.listening) return clearInterval(untaken);
     for (const response of inFlight.responses) if (!response.headersSent) response.setHeader('connection', 'close');
-    // A connection that is idle now may get a request at any moment, which would be lost if it were closed: its client
-    // is told with the answer. What is still idle at the end has had nothing to do in all that time.
+    // A request may arrive at any moment on a connection that is idle now, and would be lost if it were closed. Its client
+    // is told by the answer instead. Connections that are still idle at the end had no request in all that time.
     if (servedMs > 0) await sleep(servedMs);
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    // Connections without a byte yet: Node counts them as busy. (A 'data' listener would tell sooner, and slow every
-    // request down: the parser then no longer reads from the socket by itself.)
+    // Node counts connections without a byte yet as busy. (A 'data' listener would be quicker but slow every request down,
+    // because the parser then no longer reads from the socket itself.)
     for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
-    // A connection that becomes idle after its last answer is closed here; Node does not do it by itself.
+    // Closes connections that become idle after their last answer, which Node does not do by itself.
     const sweep = setInterval(() => server.closeIdleConnections(), 50);
     const deadline = setTimeout(() => server.closeAllConnections(), deadlineMs);
     await closed;
@@ -137,16 +137,16 @@ export function createHttpServer(app: RequestListener, overrides: Partial<HttpSe
   };
 }
 
-/** Clients that send requests ahead are old and rare, and none has more than a few. */
+/** Few clients send requests ahead, and only a few each. */
 const pipelinedMax = 64;
 const pipelinedKey = Symbol('pipelined');
 
-/** How many requests of a connection wait for their turn, after a change. */
+/** Changes and returns the number of requests of a connection that wait for their turn. */
 function countPipelined(socket: Socket & { [pipelinedKey]?: number }, change: number): number {
   return (socket[pipelinedKey] = (socket[pipelinedKey] ?? 0) + change);
 }
 
-/** A look at the responses that have ended: those that a client has not taken since `stallTimeoutMs` ago are cut off. */
+/** Returns a check that disconnects clients which have not read an ended response within `stallTimeoutMs`. */
 function cutStalled(responses: readonly ServerResponse[], stallTimeoutMs: number): () => void {
   let endedAt = new Map<ServerResponse, number>();
   return () => {
@@ -161,9 +161,9 @@ const slotKey = Symbol('slot');
 type Slotted = ServerResponse & { [slotKey]?: number | undefined };
 
 /**
- * The responses that are not closed yet. Not a Set: V8 replaces the table of a busy Set all the time, each dead table
- * refers to the next one, and once the first has become old no response dies before the next full collection: that
- * cost a fifth of the processor time of a request.
+ * The responses that are not closed yet. Not a Set: V8 keeps replacing the table of a busy Set, and each dead table refers
+ * to the next one. Once the first table is old, no response is freed before the next full collection, which cost a fifth
+ * of the processor time per request.
  */
 function createInFlight(): { readonly responses: readonly ServerResponse[]; add: (response: ServerResponse) => void } {
   const responses: Slotted[] = [];
@@ -185,7 +185,7 @@ function createInFlight(): { readonly responses: readonly ServerResponse[]; add:
   };
 }
 
-/** All headers of an answer, those that it has and the `more` of its head, with ours under the names of the alias too. */
+/** All headers of an answer, including the `more` of its head, plus our own headers under their alias names. */
 function withAliases(response: ServerResponse, more: unknown): OutgoingHttpHeaders {
   const headers = response.getHeaders();
   const list = Array.isArray(more)
@@ -197,14 +197,14 @@ function withAliases(response: ServerResponse, more: unknown): OutgoingHttpHeade
   return headers;
 }
 
-/** Of the interface's own statuses (246 and 446: a guardrail was not passed), which Node would call "unknown". */
+/** For our own statuses (246 and 446: a guardrail was not passed), which Node would call "unknown". */
 const reasonPhrases: Readonly<Record<number, string>> = { 246: 'Guardrail Failed', 446: 'Guardrail Denied' };
 
 type ExpressPrototypes = { request: IncomingMessage; response: ServerResponse };
 
 /**
- * Express gives every request and response its own prototype, which costs 6 % of an empty request and slows down each
- * use of the changed objects. Here they are born with it, and the change changes nothing.
+ * Express changes the prototype of every request and response, which costs 6 % of an empty request and slows down every
+ * later use of these objects. Objects created from these classes already have that prototype.
  */
 function messageClasses(
   app: RequestListener & Partial<ExpressPrototypes>,
@@ -214,8 +214,8 @@ function messageClasses(
   class AppRequest extends IncomingMessage {}
   class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
     /**
-     * The one place that every head passes, and where the ids of the request are added. A head that comes as one list,
-     * with no header set before, is written as it is, which saves 2 % of a live call.
+     * Adds the ids of the request, in the one place that every response head passes. If the head comes as one list and no
+     * header was set before, it is written unchanged, which saves 2 % of a live call.
      */
     override writeHead(
       status: number,

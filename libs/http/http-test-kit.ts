@@ -7,7 +7,7 @@ import { createHttpApp, type HttpAppDeps } from './create-http-app.ts';
 import { createHttpServer, type HttpServer, type HttpServerLimits } from './http-server.ts';
 import type { Route } from './route.ts';
 
-/** A logger whose lines can be read back. */
+/** A logger whose lines can be read. */
 export function createTestLogger(): { logger: Logger; lines: Record<string, unknown>[] } {
   const lines: Record<string, unknown>[] = [];
   const write = (line: string): void => void lines.push(JSON.parse(line) as Record<string, unknown>);
@@ -34,7 +34,7 @@ export type TestServer = {
   [Symbol.asyncDispose]: () => Promise<void>;
 };
 
-/** Serves a route table on a free port of the loopback address; disposing stops it at once. */
+/** Serves a route table on a free port of the loopback address. Disposing stops it at once. */
 export async function serveForTest(
   routes: readonly Route[],
   options: { deps?: Partial<HttpAppDeps>; limits?: Partial<HttpServerLimits> } = {},
@@ -47,13 +47,13 @@ export async function serveForTest(
   return { url: `http://127.0.0.1:${port}`, port, http, lines, [Symbol.asyncDispose]: dispose };
 }
 
-/** A route with the fields that a test does not care about filled in. */
+/** Fills in the fields of a route that a test does not care about. */
 export function testRoute(route: Pick<Route, 'method' | 'path' | 'handler'> & Partial<Route>): Route {
   const operationId = `${route.method} ${route.path}`;
   return { operationId, summary: 'test', tag: 'test', scope: 'batches.write', responses: {}, ...route };
 }
 
-/** Writes the pieces to a new connection and resolves with all that came back when the server closed it. */
+/** Writes the pieces to a new connection, and resolves with everything received until the server closes it. */
 export function exchange(port: number, ...pieces: string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     let received = '';

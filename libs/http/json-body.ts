@@ -17,15 +17,15 @@ import { contextOf, paceBody } from './request-context.ts';
 
 export type JsonBodyLimits = JsonTextLimits & {
   sizeBytesMax: number;
-  /** From the first look at the body to its last byte: a client that drips is cut off. */
+  /** From the first read of the body to its last byte; a slower client is disconnected. */
   timeoutMs: number;
-  /** Shared by all requests of the process. Absent: unbounded. */
+  /** Shared by all requests of the process. Absent: no limit. */
   memory?: MemoryBudget;
-  /** Where large bodies are parsed and checked. Absent: where all others are. */
+  /** Where large bodies are parsed and checked. Absent: in the main thread, like all others. */
   largeBodies?: LargeBodies;
 };
 
-/** Defaults: 10 MiB holds a conversation with images; 64 levels, 100,000 members, 300,000 token ids or 16,000 messages are beyond any real request. */
+/** 10 MiB hold a conversation with images. No real request has 64 levels, 100,000 members, 300,000 token ids or 16,000 messages. */
 export const defaultJsonBodyLimits: JsonBodyLimits = {
   sizeBytesMax: 10 * 1_048_576,
   depthMax: 64,
@@ -34,23 +34,23 @@ export const defaultJsonBodyLimits: JsonBodyLimits = {
   timeoutMs: 30_000,
 };
 
-/** A JSON body: the bytes as they came, and what they say. */
+/** A JSON body: its bytes and its value. */
 export type JsonBody = {
   readonly bytes: Buffer;
-  /** A large body is parsed when its value is first asked for, which takes up to some 40 ms, and parsed once. */
+  /** A large body is parsed once, when its value is first read, which takes up to about 40 ms. */
   readonly value: unknown;
   readonly head: BodyHead;
-  /** The contract of its route was checked already. */
+  /** It was already checked by the contract of its route. */
   readonly isChecked: boolean;
 };
 
-/** Charged at once: nearly all bodies are smaller, and come in one piece. */
+/** This much is charged at once: nearly all bodies are smaller and arrive in one piece. */
 const smallBytesMax = 65_536;
 
 const bodyKey = Symbol('json body');
 type Carrier = { [bodyKey]?: JsonBody };
 
-/** The body of a route that declares one; throws (a bug, 500) on any other route. */
+/** The body of a route that declares one. Throws on any other route, which is a bug (500). */
 export function jsonBodyOf(request: IncomingMessage): JsonBody {
   const body = (request as Carrier)[bodyKey];
   if (body === undefined) throw new Error('the request has no JSON body: its route does not declare one');
@@ -58,11 +58,10 @@ export function jsonBodyOf(request: IncomingMessage): JsonBody {
 }
 
 /**
- * Reads a JSON body and parses it; afterwards `jsonBodyOf` has it. `contract`: what a large body is checked by as well.
+ * Reads and parses a JSON body, which `jsonBodyOf` returns afterwards. A large body is also checked by its `contract`.
  * Throws unsupported_media_type (not application/json in UTF-8, or compressed), payload_too_large, and invalid_request:
- * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a member given twice, too slow,
- * cut off; unavailable when the process has no memory or no thread for it now; of a large body also what its contract
- * refuses.
+ * empty, not UTF-8, not JSON (with the position), nested too deeply, too many members, a duplicate member, too slow, or cut
+ * off. Throws unavailable if the process has no memory or no thread for it, and what the contract of a large body refuses.
  */
 export async function readJsonBody(
   request: IncomingMessage,
@@ -71,7 +70,7 @@ export async function readJsonBody(
   contract: string | null = null,
 ): Promise<void> {
   checkHeaders(request, limits);
-  // It left while its key was looked up: no event will tell of its end any more.
+  // It disconnected while its key was looked up, so no event will report its end.
   if (response.destroyed) throw clientGone();
   const context = contextOf(request);
   const lease = limits.memory?.open(context.caller?.workspaceId ?? null) ?? null;
@@ -79,7 +78,7 @@ export async function readJsonBody(
   const pieces = await readPieces(request, response, limits, lease);
   const [first] = pieces;
   const { largeBodies } = limits;
-  // A piece is no larger than what is read from a socket at once.
+  // A piece is at most as large as one read from a socket.
   if (pieces.length > 1 && largeBodies !== undefined && sizeOf(pieces) > largeBodies.sizeBytesMin) {
     const judged = await judgeLarge(request, response, { ...limits, largeBodies }, lease, { pieces, contract });
     (request as Carrier)[bodyKey] = new LargeJsonBody(judged, contract !== null);
@@ -132,7 +131,7 @@ function checkHeaders(request: IncomingMessage, limits: JsonBodyLimits): void {
   }
 }
 
-/** Throws unsupported_media_type for a compressed request: a small one could unpack to gigabytes. */
+/** Throws unsupported_media_type for a compressed request, because a small one could expand to gigabytes. */
 export function refuseCompressed(request: IncomingMessage): void {
   const encoding = request.headers['content-encoding'];
   if (encoding === undefined || encoding.toLowerCase() === 'identity') return;
@@ -159,7 +158,7 @@ function readPieces(
     let resumption: NodeJS.Timeout | undefined;
     let sizeBytes = 0;
     const toldBytes = Number(request.headers['content-length'] ?? 0);
-    // Larger ones are charged as they come: who only tells of a large body must not keep others out.
+    // Larger bodies are charged as they arrive, so that an announced size alone does not keep others out.
     let heldBytes = Math.min(toldBytes, smallBytesMax);
     lease?.charge(toldBytes > heldBytes && !lease.hasRoom(toldBytes) ? toldBytes : heldBytes);
     const settle = (error: unknown): void => {
@@ -167,7 +166,7 @@ function readPieces(
       clearTimeout(resumption);
       request.off('data', take).off('end', finish).off('error', abort).off('close', abort);
       if (error !== null) return reject(error);
-      // Most bodies are of one piece, and leave no others behind.
+      // Most bodies have a single piece, so there is nothing to concatenate.
       if (chunks.length > 1) countTransferred(sizeBytes);
       resolve(chunks);
     };
@@ -201,7 +200,7 @@ function readPieces(
   });
 }
 
-/** The client left before it had sent everything; nobody reads this answer, but it is counted as a refusal. */
+/** For a client that disconnected before it had sent everything. Nobody reads this answer, but it is counted. */
 export function clientGone(): GatewayError {
   return new GatewayError('invalid_request', 'client_closed_request', 'The client closed the connection early.');
 }

@@ -1,6 +1,6 @@
 import { endOfString } from '#libs/kernel/measure-json.ts';
 
-// Byte values of JSON's structural characters (RFC 8259 section 2).
+// Bytes of JSON's structural characters (RFC 8259 section 2).
 const quote = 0x22;
 const comma = 0x2c;
 const colon = 0x3a;
@@ -16,8 +16,9 @@ const escape = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
 type Expectation = 'value' | 'first value' | 'key' | 'first key' | 'colon' | 'end';
 
 /**
- * Offset of the first byte at which these bytes stop being JSON: their length when they end too early or are JSON
- * after all. Only for the error message of a text that the parser refused; nesting must be bounded by the caller.
+ * Returns the offset of the first byte at which the text stops being JSON, or its length if it ends too early or is valid.
+ * Only used for the error message of a text that the parser rejected. The caller bounds its nesting and size. It names the
+ * exact byte inside of a string too (a raw line break, a bad escape), where jsonc-parser only names the string's start.
  */
 export function jsonErrorOffset(bytes: Buffer): number {
   const text = bytes.toString('latin1'); // one character per byte, so that offsets agree
@@ -72,7 +73,7 @@ export function jsonErrorOffset(bytes: Buffer): number {
   }
 }
 
-/** Offset of a raw control character or a bad escape between `start` and `end`, or -1. */
+/** Offset of a raw control character or an invalid escape between `start` and `end`, or -1. */
 function badInString(text: string, start: number, end: number): number {
   for (let index = start; index < end; index += 1) {
     const code = text.charCodeAt(index);

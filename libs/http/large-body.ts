@@ -1,12 +1,12 @@
 import type { JsonTextLimits } from './parse-json-bytes.ts';
 
-/** What of a body decides where it goes and how it is answered. */
+/** The members of a body that decide where it goes and how it is answered. */
 export const headNames = ['model', 'stream', 'stream_options'] as const;
 
-/** At least those members, of a body that is an object. */
+/** At least these members of a body, if it is an object. */
 export type BodyHead = Readonly<Record<string, unknown>> | null;
 
-/** A body whose bytes were judged in a thread. */
+/** A body that was checked in a thread. */
 export class LargeJsonBody {
   readonly bytes: Buffer;
   readonly head: BodyHead;
@@ -25,13 +25,13 @@ export class LargeJsonBody {
   }
 }
 
-/** Threads for bodies that would hold up other calls. */
+/** Threads for bodies that would block other calls. */
 export type LargeBodies = {
-  /** Longer ones are large. */
+  /** Longer bodies count as large. */
   sizeBytesMin: number;
   /**
-   * Judges the pieces of a body, which are empty afterwards. Throws GatewayError as `parseJsonBytes`, what the contract
-   * refuses, and `server_overloaded` when too many wait; and the reason of `signal`.
+   * Checks the pieces of a body, which are empty afterwards. Throws GatewayError like `parseJsonBytes`, what the contract
+   * refuses, `server_overloaded` if too many bodies wait, and the reason of `signal`.
    */
   judge: (
     task: LargeBodyTask,
@@ -42,9 +42,9 @@ export type LargeBodies = {
 export type LargeBodyTask = {
   pieces: Buffer[];
   limits: JsonTextLimits;
-  /** By which the body is checked as well; null where the route does it. */
+  /** The contract that the body is checked by; null if the route checks it. */
   contract: string | null;
-  /** What the request holds already, and may hold. */
+  /** What the request already holds, and the most that it may hold. */
   usedBytes: number;
   leaseBytesMax: number;
 };
@@ -52,6 +52,6 @@ export type LargeBodyTask = {
 export type LargeBodyFindings = {
   bytes: Buffer;
   head: BodyHead;
-  /** What the request will hold with the parsed value. */
+  /** What the request holds including the parsed value. */
   usedBytes: number;
 };

@@ -7,9 +7,7 @@ export type ListResponse<Item> = {
   has_more: boolean;
 };
 
-/**
- * A page from up to `limit + 1` items: the one too many only says that there are more.
- */
+/** A page from up to `limit + 1` items. The extra one only shows that there are more. */
 export function toListResponse<Item extends { id: string }>(items: readonly Item[], limit: number): ListResponse<Item> {
   const data = items.slice(0, limit);
   return {

@@ -12,12 +12,12 @@ import { defaultUploadRate, watchUploadRate, type UploadRate } from './watch-upl
 
 export type UploadLimits = {
   fileSizeBytesMax: number;
-  /** Slower than this, the client is cut off. */
+  /** A client that sends more slowly is disconnected. */
   rate: UploadRate;
   totalTimeoutMs: number;
 };
 
-/** 2 GiB: four times OpenAI's 512 MB, because batches here may be larger. An hour of it is 600 kB/s. */
+/** 2 GiB is four times OpenAI's 512 MB, because batches here may be larger. Within an hour that is 600 kB/s. */
 export const defaultUploadLimits: UploadLimits = {
   fileSizeBytesMax: 2 * 1_073_741_824,
   rate: defaultUploadRate,
@@ -30,7 +30,7 @@ const fieldsMax = 10;
 const nameLengthMax = 1_024;
 const fieldSizeBytesMax = 8_192;
 const filenameLengthMax = 512;
-// What OpenAI's Python SDK calls bytes that come without a name; some clients send none at all.
+// The name that OpenAI's Python SDK gives to bytes without a name. Some clients send none at all.
 const filenameDefault = 'upload';
 const partHeaderBytesMax = 8_192;
 const overheadBytesMax = 1_048_576; // everything in the body that is not the file
@@ -38,10 +38,10 @@ const boundaryShape =
   /^multipart\/form-data[\t ]*;.*\bboundary=(?:"[\w'()+,\-./:=? ]{1,70}"|[\w'()+,\-./:=?]{1,70})[\t ]*(?:;|$)/i;
 
 /**
- * Reads a multipart/form-data body of one part `file` and a few text fields, in any order (SDKs send the file first).
- * The file goes to the store as it comes, at the store's pace; the fields are checked by `fields` (a strict object).
- * When anything fails (the form, a field, the disk, the client leaves) the stored file is removed before it throws:
- * invalid_request with the param, payload_too_large, unsupported_media_type, storage_full.
+ * Reads a multipart/form-data body with one part `file` and a few text fields in any order (SDKs send the file first).
+ * The file is streamed to the store at the store's pace; `fields`, a strict object, checks the fields. If anything fails
+ * (the form, a field, the disk, the client disconnects) the stored file is removed before it throws: invalid_request with
+ * the param, payload_too_large, unsupported_media_type or storage_full.
  */
 export async function receiveUpload<Fields extends ZodType>(
   request: IncomingMessage,
@@ -86,9 +86,9 @@ function checkHeaders(request: IncomingMessage, limits: UploadLimits): void {
 }
 
 type Form = {
-  /** Resolves when the whole form was read; rejects at the first thing that is wrong. */
+  /** Resolves when the whole form has been read; rejects on the first error. */
   finished: Promise<void>;
-  /** The file on its way to the store; undefined when no file part has come. */
+  /** The file that is being stored; undefined if no file part has arrived. */
   storing: () => Promise<StoredBlob> | undefined;
   filename: () => string;
   fields: Map<string, string>;
@@ -113,7 +113,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       headerPairs: 16,
       headerSize: partHeaderBytesMax,
     },
-    // By its name, not by a content type or filename that some clients give to text fields as well.
+    // Found by its name, because some clients give text fields a content type or filename as well.
     isPartAFile: (name) => name === 'file',
   });
   const fail = (error: unknown): void => reject(error);
@@ -122,7 +122,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
   const onTotal = (): void => timedOut(`The upload took longer than ${limits.totalTimeoutMs} ms.`);
   const total = setTimeout(onTotal, limits.totalTimeoutMs);
 
-  // What throws inside of a parser's event would end the process, and every other request with it.
+  // An exception inside an event of the parser would end the process with all other requests.
   const guarded = <Arguments extends unknown[]>(listen: (...args: Arguments) => void) => {
     return (...args: Arguments): void => {
       try {
@@ -144,14 +144,14 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
         fail(formError('invalid_value', problem, 'file'));
         return;
       }
-      // Browsers, and the SDKs after them, write a quotation mark so (WHATWG HTML, multipart/form-data); of the percent
-      // sign they write nothing else, so nothing else is decoded.
+      // Browsers and SDKs percent-encode a quotation mark in a name and nothing else (WHATWG HTML, multipart/form-data), so
+      // nothing else is decoded.
       filename = name.replaceAll('%22', '"');
       storing = store.put(stream, { sizeBytesMax: limits.fileSizeBytesMax });
       storing.catch(fail);
     }),
   );
-  // The parser's types say nothing of a part whose Content-Disposition has no name.
+  // The parser's types ignore that a part's Content-Disposition may have no name.
   parser.on(
     'field',
     guarded((name: string | undefined, value: string, _isNameCut: boolean, isValueCut: boolean) => {
@@ -208,7 +208,7 @@ function fieldProblem(name: string | undefined, value: string, flaw: 'cut' | 're
   if (name === undefined || name === '' || name.length > nameLengthMax) {
     return `A field has no name, or one of more than ${nameLengthMax} characters.`;
   }
-  // Made a member of an object, it would be lost without a word.
+  // As a member of a plain object it would be lost silently.
   if (/(?:^|\[)__proto__(?:\]|$)/.test(name)) {
     return `Invalid field '${name.slice(0, 64)}': no field can have the name '__proto__'. Leave it out.`;
   }

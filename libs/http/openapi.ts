@@ -27,7 +27,7 @@ const headerTexts: Record<string, string> = {
   metadata: 'JSON object whose values are strings of at most 128 characters.',
 };
 
-/** Of headers that take nothing else. */
+/** The values of headers that accept no others. */
 const headerValues: Record<string, readonly string[]> = {
   'strict-open-ai-compliance': ['true', 'false'],
   cache: ['simple', 'true', 'false'],
@@ -41,8 +41,8 @@ const errorStatuses = {
 } as const;
 
 /**
- * The OpenAPI 3.1 document of a route table: what the routes check is what it says. Schemas that carry an id
- * (`.meta({ id })`) become components. `baseUrl` is where clients reach the server, without `/v1`.
+ * The OpenAPI 3.1 document of a route table, made from the schemas that also check the requests. Schemas with an id
+ * (`.meta({ id })`) become components. `baseUrl` is the server's address without `/v1`.
  */
 export function toOpenApi(
   routes: readonly Route[],
@@ -83,7 +83,7 @@ export function toOpenApi(
   };
 }
 
-/** The operations of a document as `METHOD /path/:parameter`, sorted: equal to the table's when they agree. */
+/** The operations of a document as `METHOD /path/:parameter`, sorted, to compare them with a route table. */
 export function operationsOf(document: OpenApiDocument): string[] {
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.keys(methods).map(
@@ -120,7 +120,7 @@ function toRequestBody({ request }: Route, schemas: Json): Json | null {
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
   const contentType = request.body === 'multipart' || request.isForm ? 'multipart/form-data' : 'application/json';
   return {
-    // What is forwarded untouched is the provider's to judge.
+    // The provider decides whether a relayed body is valid.
     required: request.body !== 'relayed',
     content: { [contentType]: { schema: schema === undefined ? openObject : toSchema(schema, 'input', schemas) } },
   };
@@ -143,7 +143,7 @@ function toResponses(route: Route, schemas: Json): Json {
 
 const openObject = { type: 'object', additionalProperties: true };
 
-/** Of a body that no schema describes. */
+/** For bodies without a schema. */
 const schemaOfType = (contentType: string): Json =>
   contentType === 'application/json'
     ? openObject
@@ -178,10 +178,9 @@ function headerParameter(name: string, description: string): Json {
 }
 
 /**
- * A zod schema as JSON Schema 2020-12 (which OpenAPI 3.1 uses); its `$defs` (schemas with an id) move to the
- * components. What is optional on the way in can be certain on the way out: then there are two, the later
- * one named `XInput` or `XOutput`.
- * A recursive schema must have an id.
+ * A zod schema as JSON Schema 2020-12, which OpenAPI 3.1 uses. Its `$defs` (schemas with an id) move to the components. If
+ * a schema differs between requests and responses (optional members become required), there are two components, and the
+ * later one is named `XInput` or `XOutput`. A recursive schema must have an id.
  */
 function toSchema(schema: ZodType, io: 'input' | 'output', schemas: Json): Json {
   const { $schema: _dialect, $defs, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: 'any' });
@@ -205,14 +204,14 @@ function toComponent(value: unknown, names: ReadonlyMap<string, string>): unknow
     return [key, `#/components/schemas/${names.get(name) ?? name}`];
   });
   const node = withNullInside(Object.fromEntries(entries) as Json);
-  // Without a format, generators for Go, Java and others make 32-bit numbers of them.
+  // Without a format, generators for Go, Java and others make 32-bit numbers of integers.
   const isInteger = [node['type']].flat().includes('integer');
   return isInteger && node['format'] === undefined ? { ...node, format: 'int64' } : node;
 }
 
 /**
- * A branch that is null becomes a type of another branch (`type: [string, null]`), of a union inside of a union, too: null by
- * itself is a schema that openapi-generator makes no Python of, and an anonymous type of in other languages.
+ * Merges a null branch into the type of another branch (`type: [string, null]`), also in a union inside a union. From a
+ * branch that is only null, openapi-generator makes no Python code, and an anonymous type in other languages.
  */
 function withNullInside(node: Json): Json {
   const { anyOf, ...rest } = node;

@@ -7,20 +7,20 @@ import { measureJson } from '#libs/kernel/measure-json.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { jsonErrorOffset } from './json-scan.ts';
 
-/** What the text of a body may be, whoever reads it. */
+/** Limits for the text of any body. */
 export type JsonTextLimits = {
   /** Nesting of objects and arrays. */
   depthMax: number;
-  /** Members of all objects together: a million tiny keys cost far more memory than their bytes. */
+  /** Members of all objects together. A million tiny members cost far more memory than their bytes. */
   membersMax: number;
-  /** What it may take to parse and check a body; see `measureJson`. */
+  /** The work of parsing and checking a body; see `measureJson`. */
   workMax: number;
 };
 
 /**
- * The bytes of a body as a JSON value, charged to the lease. Throws GatewayError: invalid_request for what is not UTF-8, not
- * JSON (with the position), nested too deeply, with too many members or values, or with a member given twice;
- * payload_too_large for what no lease has room for, and what `charge` throws.
+ * Parses the bytes of a body and charges the value to the lease. Throws GatewayError: invalid_request for what is not UTF-8
+ * or not JSON (with the position), is nested too deeply, has too many members or values, or a duplicate member;
+ * payload_too_large for what no lease has room for; and what `charge` throws.
  */
 export function parseJsonBytes(
   bytes: Buffer,
@@ -85,7 +85,7 @@ function malformed(bytes: Buffer): GatewayError {
     const message = 'The request body begins with a byte order mark: save or send it as UTF-8 without BOM.';
     return new GatewayError('invalid_request', 'invalid_json', message);
   }
-  // To find the place takes a hundred times as long as to parse a text.
+  // Locating the error takes a hundred times as long as parsing the text.
   if (bytes.length > placedBytesMax) {
     const message = `The request body is not valid JSON. It is too long (${bytes.length} bytes) to locate the error.`;
     return new GatewayError('invalid_request', 'invalid_json', message);

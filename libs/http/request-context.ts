@@ -6,24 +6,24 @@ import type { BytePace } from '#libs/kernel/byte-pace.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Caller } from './caller.ts';
 
-/** Who and what one request is, for logs, events and calls to providers. Times are of `performance.now()`. */
+/** The ids, caller and timing of one request, for logs, events and calls to providers. Times are `performance.now()`. */
 export type RequestContext = {
   readonly requestId: string;
   readonly traceId: string;
   readonly spanId: string | null;
   readonly parentSpanId: string | null;
   readonly spanName: string | null;
-  /** `x-gateway-metadata`, of routes that read it; null when the header is absent. Has no prototype. */
+  /** `x-gateway-metadata`, for routes that read it; null if the header is absent. Has no prototype. */
   metadata: Readonly<Record<string, string>> | null;
   readonly startedMs: number;
-  /** Template of the matched route, such as `/v1/batches/:batchId`; null before or without a match. */
+  /** Template of the matched route, like `/v1/batches/:batchId`; null before or without a match. */
   route: string | null;
   caller: Caller | null;
-  /** More fields for the request's one log line (provider, model, tokens), set by handlers. */
+  /** Additional fields for the log line of the request (provider, model, tokens), set by handlers. */
   logFields: Record<string, unknown> | null;
-  /** What the request holds until its answer is sent; null while it has no body. */
+  /** The memory that the request holds until its answer has been sent; null while it has no body. */
   memory: MemoryLease | null;
-  /** By which large bodies are read; null: as they come. */
+  /** The pace at which large bodies are read; null for no limit. */
   readonly bodyPace: BytePace | null;
 };
 
@@ -36,8 +36,8 @@ const tracingTextMax = 256;
 const headersMax = 100;
 
 /**
- * Creates the context of a request. Throws invalid_request, with the header as param, for a tracing header that is not
- * usable; the context exists even then, so that the answer carries its ids.
+ * Creates the context of a request. Throws invalid_request, with the header as param, for an invalid tracing header. The
+ * context exists even then, so that the answer carries its ids.
  */
 export function openContext(request: IncomingMessage, bodyPace: BytePace | null): RequestContext {
   const { headers } = request;
@@ -76,7 +76,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     throw new GatewayError('invalid_request', 'missing_host', 'The Host header is missing; HTTP/1.1 requires it.');
   }
   if (hasSecondHost(request.rawHeaders)) {
-    // Node takes the first, a proxy in front may have taken the last (RFC 9112 3.2).
+    // Node uses the first one, and a proxy in front may have used the last (RFC 9112 3.2).
     throw new GatewayError('invalid_request', 'ambiguous_host', 'There are two Host headers. Send only one.');
   }
   context.spanId = tracingHeader(request, 'x-gateway-span-id', 'x-portkey-span-id');
@@ -86,7 +86,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
   return context;
 }
 
-/** Asked for every request, so names are compared by their length first. */
+/** Runs for every request, so names are compared by length first. */
 function hasSecondHost(rawHeaders: readonly string[]): boolean {
   let count = 0;
   for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -96,19 +96,19 @@ function hasSecondHost(rawHeaders: readonly string[]): boolean {
   return count > 1;
 }
 
-/** Reads the metadata header into the context. Throws invalid_request, with the header as param, for one that is not usable. */
+/** Reads the metadata header into the context. Throws invalid_request, with the header as param, if it is invalid. */
 export function readMetadata(request: IncomingMessage): void {
   const header = gatewayHeader(request, 'x-gateway-metadata', 'x-portkey-metadata');
   if (header !== undefined) contextOf(request).metadata = parseMetadata(header);
 }
 
-/** Counts bytes of a large body, and returns how many ms to wait before more of it are read. 0 without a context. */
+/** Counts bytes of a large body, and returns how many ms to wait before reading more. 0 without a context. */
 export function paceBody(request: IncomingMessage, bytes: number): number {
   const context = (request as Carrier)[contextKey];
   return context?.bodyPace?.spend(context.caller?.workspaceId ?? null, bytes) ?? 0;
 }
 
-/** The headers that every answer to the request has, errors too: names and values in turn. None without a context. */
+/** Headers that every answer to the request carries, also errors: names and values in turn. Empty without a context. */
 export function answerHeadersOf(request: IncomingMessage): string[] {
   const context = (request as Carrier)[contextKey];
   if (context === undefined) return [];
@@ -116,8 +116,8 @@ export function answerHeadersOf(request: IncomingMessage): string[] {
 }
 
 /**
- * Whether the client spoke to us by the `x-portkey-` names of headers: then it reads those of the answer, too. Asked for
- * every answer, so most names are told apart by two characters of theirs.
+ * Whether the client used `x-portkey-` names for headers; then it reads those names in the answer too. Runs for every
+ * answer, so most names are ruled out by two characters.
  */
 export function usesAliases({ rawHeaders }: IncomingMessage): boolean {
   for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -128,29 +128,29 @@ export function usesAliases({ rawHeaders }: IncomingMessage): boolean {
   return false;
 }
 
-/** The context of a request; throws when the request did not come through `createHttpApp`. */
+/** The context of a request. Throws if the request did not come through `createHttpApp`. */
 export function contextOf(request: IncomingMessage): RequestContext {
   const context = (request as Carrier)[contextKey];
   if (context === undefined) throw new Error('the request has no context: it was not served by createHttpApp');
   return context;
 }
 
-/** The authenticated caller; throws (a bug, 500) when the route is public and has none. */
+/** The authenticated caller. Throws on a public route, which has none; that is a bug (500). */
 export function callerOf(request: IncomingMessage): Caller {
   const { caller } = contextOf(request);
   if (caller === null) throw new Error('the request has no caller: its route is public');
   return caller;
 }
 
-/** Adds fields to the one log line of the request. */
+/** Adds fields to the log line of the request. */
 export function addLogFields(request: IncomingMessage, fields: Record<string, unknown>): void {
   const context = contextOf(request);
   context.logFields = context.logFields === null ? fields : { ...context.logFields, ...fields };
 }
 
 /**
- * The value of an `x-gateway-` header or of its `x-portkey-` alias; undefined when absent or empty. Both are named in whole:
- * to make a name of a prefix for each lookup costs more than the lookup.
+ * The value of an `x-gateway-` header or its `x-portkey-` alias; undefined if absent or empty. Both names are given in
+ * full, because building a name from a prefix for each lookup costs more than the lookup.
  */
 export function gatewayHeader(request: IncomingMessage, name: string, alias: string): string | undefined {
   const value = request.headers[name] ?? request.headers[alias];
@@ -169,14 +169,14 @@ function unusableTracing(header: string): GatewayError {
   return new GatewayError('invalid_request', 'invalid_value', message, { param: header });
 }
 
-// These values go back out in headers and into logs and jsonb.
+// These values go into response headers, logs and jsonb.
 function isTracingText(value: string): boolean {
   return value.length <= tracingTextMax && /^[\x20-\x7e]+$/.test(value);
 }
 
 const traceparentShape = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-|$)/;
 
-/** W3C Trace Context; a header that does not conform is ignored, as that specification asks. */
+/** W3C Trace Context. A malformed header is ignored, as that specification requires. */
 function parseTraceparent(header: string | string[]): { traceId: string; spanId: string } | null {
   const match = typeof header === 'string' ? traceparentShape.exec(header) : null;
   const [, traceId, spanId] = match ?? [];
@@ -214,23 +214,23 @@ function isMetadataText(text: string): boolean {
   return text.length <= metadataTextMax && text.isWellFormed() && !text.includes('\0');
 }
 
-// Node decodes header bytes as latin1; clients that send JSON outside ASCII mean UTF-8.
+// Node decodes header bytes as latin1, but clients that send JSON with other characters mean UTF-8.
 function toUtf8(header: string): string {
   if (/^[\x20-\x7e]*$/.test(header)) return header;
   const bytes = Buffer.from(header, 'latin1');
   return isUtf8(bytes) ? bytes.toString('utf8') : header;
 }
 
-/** `req_` and 32 hex digits, as SDK users know it. */
+/** `req_` and 32 hex digits, the form that users of the SDKs know. */
 export function newRequestId(): string {
   const at = drawRandom();
   return `req_${pool.toString('hex', at, at + 16)}`;
 }
 
 /**
- * 32 hex digits, as a trace id of https://www.w3.org/TR/trace-context/#trace-id: 48 bits of time, then random ones, the
- * order which that allows. The trace ids of one moment lie together in the index of the request log, so that a new row
- * costs Postgres a fifth less than with ids all over it.
+ * 32 hex digits, as a trace id of https://www.w3.org/TR/trace-context/#trace-id: 48 bits of time, then random ones, an order
+ * that the specification allows. Trace ids of the same moment are then neighbours in the index of the request log, which
+ * makes a new row a fifth cheaper for Postgres than with random ids.
  */
 function newTraceId(): string {
   const at = drawRandom();
@@ -238,11 +238,11 @@ function newTraceId(): string {
   return pool.toString('hex', at, at + 16);
 }
 
-// Random bytes are drawn in bulk: one system call per 256 ids instead of one for each.
+// Random bytes are drawn in bulk: one system call per 256 ids.
 const pool = Buffer.alloc(4_096);
 let poolOffset = pool.length;
 
-/** Where in the pool 16 bytes lie that nobody has had. */
+/** The offset of 16 unused bytes in the pool. */
 function drawRandom(): number {
   if (poolOffset === pool.length) {
     randomFillSync(pool);

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Caller } from './caller.ts';
 
-/** Throws forbidden when the caller's key may not do what `scope` names. */
+/** Throws forbidden if the caller's key does not have the scope. */
 export function requireScope({ scopes }: Pick<Caller, 'scopes'>, scope: string): void {
   if (scopes === 'all' || scopes.has(scope)) return;
   const message = `This API key lacks the scope '${scope}': use a key that has it, or one made without a list of scopes.`;

@@ -8,38 +8,40 @@ import { jsonBodyOf } from './json-body.ts';
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /**
- * What a route takes. `query`: what is not in the schema is refused, and everything where there is none; a loose schema also
- * takes `name[key]` of its own names; `relayed` leaves the query to the handler. `body`: a zod schema or `json-bytes` make the application read a JSON body (`jsonBodyOf`);
- * `multipart` leaves the stream to `receiveUpload`; `relayed` leaves it to the handler, whatever its content type. `bodySchema` documents a body that is not checked by the table.
+ * What a route accepts. `query`: parameters that the schema does not have are rejected, all of them if there is no schema; a
+ * loose schema also accepts `name[key]` for its own names; `relayed` leaves the query to the handler. `body`: with a zod
+ * schema or `json-bytes` the application reads a JSON body (`jsonBodyOf`); `multipart` leaves the stream to
+ * `receiveUpload`; `relayed` leaves it to the handler, whatever its content type. `bodySchema` documents a body that the
+ * route table does not check.
  */
 export type RouteRequest = {
   params?: ZodType;
   query?: ZodType | 'relayed';
   body?: ZodType | 'multipart' | 'json-bytes' | 'relayed';
   bodySchema?: ZodType;
-  /** By which the threads check a large body; of others, the handler does it. */
+  /** The contract by which threads check a large body. Without one, the handler checks it. */
   contract?: string;
-  /** A relayed body is a form, for the document. Otherwise it is JSON. */
+  /** For the document: a relayed body is a form instead of JSON. */
   isForm?: boolean;
   /**
-   * Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document; `metadata` is read
-   * and checked only where it stands here.
+   * Names of `x-gateway-*` request headers (without the prefix) that the route reads, for the document. `metadata` is only
+   * read and checked if it is listed here.
    */
   headers?: readonly string[];
   /** Overrides the application's `jsonBody.sizeBytesMax`. */
   bodySizeBytesMax?: number;
 };
 
-/** `contentType` is application/json when absent; a body without a schema is any bytes. */
+/** `contentType` is application/json if absent. A response without a schema is arbitrary bytes. */
 export type RouteResponse = { description: string; schema?: ZodType; contentType?: string };
 
 /**
- * One operation of the API. The table of these is the only way in: what is not in it is 404, and a route that does not
- * say who may call it (`scope`) stops the boot.
+ * One operation of the API. Requests that match no route get 404, and a route that does not say who may call it (`scope`)
+ * fails the start.
  */
 export type Route = {
   method: HttpMethod;
-  /** Express form: `/v1/batches/:batchId`. */
+  /** In the form of express: `/v1/batches/:batchId`. */
   path: string;
   operationId: string;
   summary: string;
@@ -59,9 +61,9 @@ type InputOf<Schemas extends InputSchemas> = {
 };
 
 /**
- * The `request` and `handler` of a route from one set of schemas, so that what is documented is what is checked:
+ * The `request` and `handler` of a route from one set of schemas, so that requests are checked by what is documented:
  * `{ method: 'GET', …, ...withInput({ query: ListQuery }, async ({ query }, request, response) => …) }`.
- * A bad part is answered with 400 (params, then query, then body) before the handler runs.
+ * Params, query and body are checked in this order; an invalid one is answered with 400 before the handler runs.
  */
 export function withInput<const Schemas extends InputSchemas>(
   schemas: Schemas,
@@ -80,7 +82,7 @@ export function withInput<const Schemas extends InputSchemas>(
   return { request: schemas, handler };
 }
 
-/** No id holds U+0000, and Postgres takes no text that does: looked up, it would be a fault of the database. */
+/** No id contains U+0000, and Postgres accepts no text that does: looking it up would fail as a database error. */
 function refuseImpossibleIds({ params }: Request): void {
   for (const [name, value] of Object.entries(params)) {
     if (!String(value).includes('\0')) continue;
@@ -89,13 +91,12 @@ function refuseImpossibleIds({ params }: Request): void {
   }
 }
 
-/** Azure's clients put it on every call; nothing here depends on it. */
+/** Azure's clients add it to every call; nothing here depends on it. */
 const ignoredParameter = 'api-version';
 
 /**
- * Makes the check of a route's query, which throws invalid_request for a parameter that the route does not take
- * (`unknown_parameter`) or that comes twice. null: every query passes, as for routes without a key: those who watch the
- * process may have parameters of their own.
+ * Creates the check of a route's query, which throws invalid_request for an unknown (`unknown_parameter`) or repeated
+ * parameter. Null if every query is allowed, as on routes without a key: monitoring tools may add parameters of their own.
  */
 export function createQueryCheck({ scope, request }: Route): ((query: Request['query']) => void) | null {
   const schema = request?.query;
@@ -129,7 +130,7 @@ export function createQueryCheck({ scope, request }: Route): ((query: Request['q
 
 const scopeShape = /^[a-z_]+\.(?:read|write)$/;
 
-/** Throws when the table is not one that may be served; run at boot. */
+/** Throws if the route table is invalid. Runs at start. */
 export function checkRoutes(routes: readonly Route[]): void {
   const seen = new Set<string>();
   const refuseRepeat = (what: string): void => {
@@ -138,7 +139,7 @@ export function checkRoutes(routes: readonly Route[]): void {
   };
   for (const route of routes) {
     const name = `${route.method} ${route.path}`;
-    // Read as unknown: a table assembled at run time may lack what the type demands.
+    // Read as unknown: a table built at run time may lack what the type requires.
     const scope: unknown = route.scope;
     if (typeof scope !== 'string' || (scope !== 'public' && !scopeShape.test(scope))) {
       throw new Error(`route ${name} declares no scope: give it '<area>.read', '<area>.write' or 'public'`);

@@ -1,15 +1,15 @@
 import type { ServerResponse } from 'node:http';
 
-/** Beyond it a body is written piece by piece, each of which has to be taken within the stall limit. */
+/** Larger bodies are written piece by piece, and the client must read each piece within the stall timeout. */
 export const pieceBytes = 262_144;
 
-/** A client that takes no 256 KiB of its answer in this time is cut off: 4 KiB/s, which any phone reads. */
+/** A client that reads no 256 KiB of its answer in this time is disconnected. That is 4 KiB/s, which any phone manages. */
 export const stallTimeoutMsDefault = 60_000;
 
 /**
- * Writes pieces as they come, and ends the response after the last (the rest is watched by the server). A client that does
- * not take what was written within `stallTimeoutMs` is cut off, and nothing more is asked of the source. Resolves with whether all was written and the response
- * ended; rejects as the source does, with the response still open.
+ * Writes pieces as they come, and ends the response after the last one; the server watches the rest. If the client does not
+ * read what was written within `stallTimeoutMs`, it is disconnected and the source is not read any further. Resolves with
+ * true if everything was written and the response ended. Rejects like the source, and then the response is still open.
  */
 export async function sendPieces(
   response: ServerResponse,
@@ -27,7 +27,7 @@ export async function sendPieces(
   return true;
 }
 
-/** Resolves true when the client has taken what was written; false when it left, or did not within the time. */
+/** Resolves with true when the client has read what was written, or false if it disconnected or took too long. */
 export function drained(response: ServerResponse, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (isDrained: boolean): void => {
@@ -42,7 +42,7 @@ export function drained(response: ServerResponse, timeoutMs: number): Promise<bo
   });
 }
 
-/** The parts of a body, without copying it. */
+/** The pieces of a body, without copying. */
 export function* piecesOf(body: Buffer): Generator<Buffer> {
   for (let from = 0; from < body.length; from += pieceBytes) yield body.subarray(from, from + pieceBytes);
 }

@@ -5,29 +5,29 @@ import { contextOf } from './request-context.ts';
 import { drained, stallTimeoutMsDefault } from './send-pieces.ts';
 
 export type EventStreamOptions = {
-  /** Aborted when the client leaves or stalls, so that whatever feeds `events` stops; its signal belongs to the source. */
+  /** Aborted when the client disconnects or stalls, so that the source of `events`, which listens to its signal, stops. */
   controller: AbortController;
   logger: Logger;
   /** Default 200. */
   status?: number;
-  /** A comment is sent after this long without an event: proxies and fetch cut silent connections. */
+  /** A comment is sent after this long without an event, because proxies and fetch cut silent connections. */
   heartbeatMs?: number;
-  /** A client that does not catch up within this is cut off; meanwhile nothing is read from the source. */
+  /** A client that does not catch up in this time is disconnected; until then the source is not read. */
   stallTimeoutMs?: number;
 };
 
 /**
- * `completed`: all events and `[DONE]` were written. `failed`: the source failed and the client was told.
- * `disconnected`, `stalled`: the client left, or stopped reading.
+ * `completed`: all events and `[DONE]` were written. `failed`: the source failed, and an error event was sent.
+ * `disconnected`, `stalled`: the client disconnected, or stopped reading.
  */
 export type EventStreamOutcome = 'completed' | 'failed' | 'disconnected' | 'stalled';
 
 const heartbeatMsDefault = 15_000;
 
 /**
- * Answers with server-sent events, data only: each batch of payloads is one write, sent at once. A source that ends
- * is followed by `[DONE]`; one that throws by an error payload and no `[DONE]`, because SDKs take a stream that merely
- * ends for a whole one. Never throws on account of the source or the client.
+ * Answers with server-sent events that have only data. Each batch of payloads is one write, sent at once. After the source
+ * ends, `[DONE]` is sent. If the source throws, an error payload is sent and no `[DONE]`, because SDKs take a stream that
+ * just ends for a complete one. Never throws because of the source or the client.
  */
 export async function sendEventStream(
   request: IncomingMessage,
@@ -50,7 +50,7 @@ export async function sendEventStream(
   };
   response.once('close', onClose);
   response.on('error', () => {}); // 'close' follows and is acted on
-  // After an interruption nothing more is asked of a source that may be stuck.
+  // After an interruption the source may be stuck, so it is not read again.
   const nextBatch = (): Promise<IteratorResult<readonly string[]> | null> =>
     new Promise((resolve, reject) => {
       interrupt = () => resolve(null);
@@ -95,7 +95,7 @@ export async function sendEventStream(
   }
 }
 
-/** One `data:` frame per payload; a payload of several lines becomes several `data:` lines (WHATWG HTML 9.2.6). */
+/** One `data:` frame per payload. A payload with line breaks becomes several `data:` lines (WHATWG HTML 9.2.6). */
 function toFrames(payloads: readonly string[]): string {
   let text = '';
   for (const payload of payloads) {

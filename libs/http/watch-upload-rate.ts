@@ -2,18 +2,18 @@ import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 export type UploadRate = {
-  /** Of each window; 0: as slowly as it likes, but not silent. */
+  /** In each window. 0 allows any rate but not silence. */
   bytesPerSecondMin: number;
   windowMs: number;
 };
 
-/** A phone in a tunnel has more than 1 KiB/s over half a minute; who sends a byte a second holds a connection for ever. */
+/** A phone in a tunnel has more than 1 KiB/s over half a minute; without this, one byte a second would hold a connection for ever. */
 export const defaultUploadRate: UploadRate = { bytesPerSecondMin: 1_024, windowMs: 30_000 };
 
 /**
- * Tells, once, of a request whose body comes too slowly, by the invalid_request / `request_timeout` that it is to be answered
- * with. While it is paused, because whoever takes the bytes is the slow one, the client is not to blame. Returns what ends the
- * watch; the end of the request does, too.
+ * Calls back once if the body of a request arrives too slowly, with the invalid_request / `request_timeout` to answer with.
+ * Time during which the request is paused does not count, because then the reader is the slow one. Returns a function that
+ * ends the watch; the end of the request does so too.
  */
 export function watchUploadRate(
   request: IncomingMessage,
