@@ -4,7 +4,7 @@ import { buffer } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { BlobEntry, BlobStore } from './blob-store.ts';
 
-/** What every blob store must do. `makeStore` gives an empty store; called twice on one place, the same store again. */
+/** Tests that every blob store must pass. `makeStore` returns an empty store, and the same store for the same place. */
 export function blobStoreConformance(
   name: string,
   makePlace: () => Promise<{ openStore: () => Promise<BlobStore>; dispose: () => Promise<void> }>,

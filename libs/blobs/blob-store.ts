@@ -1,15 +1,14 @@
 import type { Readable } from 'node:stream';
 
-/** What a finished write left behind. `blob` is an opaque random name; `sha256` is 64 hex digits. */
+/** The result of a finished write. `blob` is an opaque random name; `sha256` is 64 hex digits. */
 export type StoredBlob = { readonly blob: string; readonly sizeBytes: number; readonly sha256: string };
 
 /**
- * One blob being written. Nothing is visible before `commit` resolves, and then it is durable. A write that fails has
- * removed its remains; so has `abort`, which may be called at any time, also twice or after `commit` (then it does
- * nothing).
+ * One blob being written. It becomes visible when `commit` resolves, and is durable then. A failed write has removed its
+ * remains. So does `abort`, which may be called at any time and repeatedly; after `commit` it does nothing.
  */
 export type BlobWriter = {
-  /** Resolves when the store can take more. One call at a time. Throws storage_full, payload_too_large. */
+  /** Resolves when the store accepts more. One call at a time. Throws storage_full or payload_too_large. */
   write: (chunk: Uint8Array) => Promise<void>;
   /** Throws storage_full; resolves with the same value when called again. */
   commit: () => Promise<StoredBlob>;
@@ -19,41 +18,41 @@ export type BlobWriter = {
 export type PutOptions = {
   sizeBytesMax?: number;
   signal?: AbortSignal;
-  /** Stops with storage_full where the store would have less free than it keeps for results. */
+  /** Fails with storage_full if the store would have less free space than it keeps for results. */
   leavesReserve?: boolean;
 };
 
 export type BlobEntry = { readonly blob: string; readonly sizeBytes: number; readonly modifiedMs: number };
 
 export type SweepOptions = {
-  /** Younger blobs may belong to a transaction that has not committed yet. */
+  /** Younger blobs may belong to a transaction that has not been committed yet. */
   olderThanMs: number;
-  /** Of these names, the ones that a row still refers to. */
+  /** Returns those of the names that a row refers to. */
   findReferenced: (blobs: readonly string[]) => Promise<ReadonlySet<string>>;
 };
 
 export type SweepResult = { readonly blobsRemoved: number; readonly partialsRemoved: number };
 
 /**
- * Where files live. Blobs are immutable; their names are random and never made from what a user sent.
- * An unknown name throws not_found from `read` and `readRange`, and is nothing to `remove`.
+ * Stores the content of files. Blobs are immutable, and their names are random, never built from user input. For an unknown
+ * name, `read` and `readRange` throw not_found, and `remove` does nothing.
  */
 export interface BlobStore {
-  /** A random id made once per store; processes compare it so that two never share a database over two stores. */
+  /** A random id that is created once per store. Processes compare it, so that two stores never share a database. */
   storeId(): Promise<string>;
   openWriter(options?: { sizeBytesMax?: number }): Promise<BlobWriter>;
   /**
-   * Writes a whole source, at the store's pace. Whatever goes wrong (the source, the signal, the limit, the disk) is
-   * thrown after the remains are removed. Throws storage_full, payload_too_large.
+   * Writes a whole source at the store's pace. Any error (of the source, the signal, the limit, the disk) is thrown after the
+   * remains have been removed. Throws storage_full or payload_too_large.
    */
   put(source: AsyncIterable<Uint8Array>, options?: PutOptions): Promise<StoredBlob>;
-  /** Opens before it resolves, so that a missing blob is an error and not a broken answer. The caller consumes or destroys it. */
+  /** Opens the blob before it resolves, so that a missing one is an error. The caller reads or destroys the stream. */
   read(blob: string, range?: { offset?: number; length?: number }): Promise<Readable>;
   /** Exactly `length` bytes from `offset`; fewer than that is an error. */
   readRange(blob: string, offset: number, length: number): Promise<Buffer>;
   remove(blob: string): Promise<void>;
-  /** Every visible blob, in no order. */
+  /** Every visible blob, in any order. */
   list(): AsyncIterable<BlobEntry>;
-  /** Removes blobs that nobody refers to, and what crashed writers left. */
+  /** Removes blobs that no row refers to, and remains of crashed writers. */
   sweep(options: SweepOptions): Promise<SweepResult>;
 }

@@ -12,12 +12,12 @@ const partialSuffix = '.partial';
 const readChunkBytes = 262_144;
 
 /**
- * Blobs as files below `folder`, in two levels of 256 folders (a million blobs are 16 in each). Several processes may
- * share the folder. Creates it when absent; throws when it cannot be written.
+ * Blobs as files below `folder`, in two levels of 256 folders (a million blobs make 16 files per folder). Several processes
+ * may share the folder. Creates it if needed; throws if it is not writable.
  */
 export async function createDiskBlobStore(options: {
   folder: string;
-  /** Free space that is left by what is put with `leavesReserve`. Default: none. */
+  /** Free space that writes with `leavesReserve` must leave. Default: none. */
   reservedBytes?: number;
 }): Promise<BlobStore> {
   const { folder: root, reservedBytes = 0 } = options;
@@ -70,7 +70,7 @@ export async function createDiskBlobStore(options: {
         return await writer.commit();
       } catch (error) {
         await writer.abort();
-        // A stream that was aborted says AbortError; the signal knows why.
+        // The error of an aborted stream is AbortError; the reason is in the signal.
         throw signal?.aborted ? signal.reason : error;
       }
     },
@@ -117,10 +117,10 @@ export async function createDiskBlobStore(options: {
   return store;
 }
 
-/** How much may be written before the free space is asked for again. */
+/** Bytes that may be written before free space is checked again. */
 const askedEveryBytes = 16 * 1_048_576;
 
-/** Throws storage_full, before the disk is: what is left is for those who have begun. */
+/** Throws storage_full while some space is left: it is reserved for batches that are already running. */
 async function assertFree(folder: string, reservedBytes: number): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
   if (bavail * bsize >= reservedBytes) return;
@@ -140,8 +140,8 @@ async function readExactly(handle: FileHandle, offset: number, length: number): 
 }
 
 /**
- * The time of the file system that the folder is on, by which the age of its files is judged: a process whose own clock is
- * ahead would sweep what was just uploaded.
+ * The current time of the file system, for the age of its files. A process whose own clock is ahead would otherwise sweep
+ * files that were just uploaded.
  */
 async function timeOf(root: string): Promise<number> {
   const path = join(root, `time.${randomBytes(8).toString('hex')}${partialSuffix}`);
@@ -155,7 +155,7 @@ async function timeOf(root: string): Promise<number> {
   }
 }
 
-/** Creates the two levels and makes new names durable from the root down. */
+/** Creates both levels of folders and makes the new names durable, from the root down. */
 async function makeFolder(root: string, folder: string): Promise<void> {
   const created = await mkdir(folder, { recursive: true, mode: 0o700 });
   if (created === undefined) return;
@@ -163,7 +163,7 @@ async function makeFolder(root: string, folder: string): Promise<void> {
   await syncFolder(root);
 }
 
-/** Paths of all files two levels down. Folders and files may vanish meanwhile. */
+/** Paths of all files two levels down. Folders and files may disappear in the meantime. */
 async function* files(root: string): AsyncGenerator<string> {
   for await (const first of entries(root)) {
     if (!first.isFolder || !/^[0-9a-f]{2}$/.test(first.name)) continue;
@@ -189,7 +189,7 @@ async function describe(path: string): Promise<BlobEntry | null> {
   }
 }
 
-/** Reads the id of the store, or makes one. Of processes that start together, one wins and all read the same. */
+/** Reads the id of the store or creates one. If several processes start at once, one wins and all read the same id. */
 async function loadStoreId(root: string): Promise<string> {
   const path = join(root, 'store-id');
   const known = await readFile(path, 'utf8').catch((error: unknown) => {
@@ -202,7 +202,7 @@ async function loadStoreId(root: string): Promise<string> {
   try {
     await handle.writeFile(`store_${randomBytes(16).toString('hex')}\n`);
     await handle.sync();
-    // link, not rename: it fails when another process was first.
+    // link and not rename, because it fails if another process was first.
     await link(partialPath, path);
     await syncFolder(root);
   } catch (error) {

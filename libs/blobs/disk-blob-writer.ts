@@ -4,12 +4,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BlobWriter, StoredBlob } from './blob-store.ts';
 import { fileTooLarge } from './file-too-large.ts';
 
-// Small writes (the lines of an output file) are gathered: one system call per 256 KiB.
+// Small writes (lines of an output file) are collected, for one system call per 256 KiB.
 const flushBytes = 262_144;
 
 /**
- * Writes one blob: to `partialPath`, then fsync, rename to `finalPath` and fsync of the folder, so that after a crash
- * the blob is there whole or not at all.
+ * Writes one blob: to `partialPath`, then fsync, rename to `finalPath` and fsync of the folder. After a crash the blob is
+ * either complete or absent.
  */
 export async function openDiskBlobWriter(target: {
   blob: string;
@@ -81,14 +81,14 @@ export async function openDiskBlobWriter(target: {
 }
 
 async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
-  // A full disk first takes a part and fails only at the next write.
+  // A full disk accepts a part of the write, and fails only at the next one.
   for (let offset = 0; offset < bytes.length;) {
     const { bytesWritten } = await handle.write(bytes, offset, bytes.length - offset);
     offset += bytesWritten;
   }
 }
 
-/** Makes the names in a folder durable; a rename alone may be lost by a power cut. */
+/** Makes the names in a folder durable. A rename without this may be lost in a power failure. */
 export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {

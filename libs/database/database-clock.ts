@@ -1,26 +1,26 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 
 /**
- * The database's clock as this process knows it. All deadlines are times of it, so that a process whose own clock is wrong
+ * The clock of the database, as far as this process knows it. All deadlines use it, so that a process with a wrong clock
  * neither ends anything early nor keeps it alive.
  */
 export type DatabaseClock = Clock & {
   /**
-   * Takes a time that the database told, and when it was asked and had answered by `performance.now()`. An answer that
-   * took more than a second tells too little, and is passed over when an earlier one is known.
+   * Takes a time that the database has returned, with the start and end of that query by `performance.now()`. The result of a
+   * query that took more than a second is inaccurate, and is ignored if there is an earlier one.
    */
   set(databaseMs: number, askedAtMs: number, answeredAtMs: number): void;
-  /** A time of the database's clock as a time of this process's own, for what is compared with `Date.now()`. */
+  /** Converts a time of the database into one of this process's clock, to compare it with `Date.now()`. */
   toOwnTime(databaseMs: number): number;
 };
 
 const slowAnswerMs = 1_000;
-/** Smaller differences are those of the way there and back: the clock does not move back and forth for them. */
+/** Smaller differences come from the round trip, and do not adjust the clock. */
 const toleranceMs = 50;
 
 /**
- * Goes on by the monotonic clock between two answers of the database, and through its outages; before the first answer it
- * is the process's own clock.
+ * Between two results, and during outages, the clock advances with the monotonic clock. Before the first result it is the
+ * process's own clock.
  */
 export function createDatabaseClock(
   deps: { ownTime: () => number; monotonicMs: () => number } = {
@@ -28,7 +28,7 @@ export function createDatabaseClock(
     monotonicMs: () => performance.now(),
   },
 ): DatabaseClock {
-  /** The database's time at the zero of the monotonic clock. */
+  /** The database's time at zero of the monotonic clock. */
   let zeroMs: number | undefined;
   const now = (): number => (zeroMs === undefined ? deps.ownTime() : Math.floor(zeroMs + deps.monotonicMs()));
   return {

@@ -1,6 +1,6 @@
-// Which errors of Postgres mean "try again", told apart here only. SQLSTATEs: PostgreSQL documentation, appendix A.
+// The only place that decides which Postgres errors can be retried. SQLSTATEs: PostgreSQL documentation, appendix A.
 
-/** The session is gone: administrator or crash shutdown, starting up, idle timeouts that end the session. */
+/** The session has ended: shutdown, crash, start-up, or an idle timeout that ends the session. */
 const sessionEndedStates = new Set(['57P01', '57P02', '57P03', '57P05', '25P03', '25P04']);
 /** Serialization failure, deadlock, too many connections: the same statement may succeed when it is repeated. */
 const retryStates = new Set(['40001', '40P01', '53300']);
@@ -14,11 +14,11 @@ const networkCodes = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'EAI_AGAIN',
-  // A container that restarts has no name meanwhile.
+  // While a container restarts, its name does not resolve.
   'ENOTFOUND',
 ]);
 
-// pg gives these no code (pg/lib/client.js, pg-pool/index.js; pg 8.23).
+// Errors of pg without a code (pg/lib/client.js, pg-pool/index.js; pg 8.23).
 const lostTexts = ['Connection terminated', 'timeout expired', 'Query read timeout', 'server closed the connection'];
 const notSentTexts = [
   'Client has encountered a connection error and is not queryable',
@@ -28,10 +28,10 @@ const notSentTexts = [
 const poolBusyText = 'timeout exceeded when trying to connect';
 const connectTimeoutTexts = [poolBusyText, 'timeout expired', 'Connection terminated due to connection timeout'];
 
-/** Of a query that was given up because the server stopped answering (silence-watch.ts). */
+/** The code of a query that was given up because the server stopped answering (silence-watch.ts). */
 export const connectionSilentCode = 'ETIMEDOUT';
 
-/** Follows `cause` and the parts of an AggregateError (a host name with several addresses), to a fixed depth. */
+/** Yields the error, its causes, and the parts of an AggregateError (a host name with several addresses), to a fixed depth. */
 function* causes(error: unknown, depth = 0): Generator<Error> {
   if (!(error instanceof Error) || depth > 5) return;
   yield error;
@@ -52,7 +52,7 @@ export function sqlStateOf(error: unknown): string | undefined {
 
 const isReported = (error: Error): boolean => /^[0-9A-Z]{5}$/.test(codeOf(error)) && 'severity' in error;
 
-/** The connection was lost, refused or ended by the server, whatever was being done on it. */
+/** The connection was lost, refused or ended by the server, in any phase. */
 export function isConnectionLost(error: unknown): boolean {
   for (const cause of causes(error)) if (tellsOfLoss(cause)) return true;
   return false;
@@ -61,17 +61,17 @@ export function isConnectionLost(error: unknown): boolean {
 function tellsOfLoss(error: Error): boolean {
   const code = codeOf(error);
   if (networkCodes.has(code) || sessionEndedStates.has(code) || /^08[0-9A-Z]{3}$/.test(code)) return true;
-  // A Unix socket is not there while its server is down. (Of a file, the same code means something else.)
+  // The socket file is missing while its server is down. (For other files the same code means something else.)
   if (code === 'ENOENT' && 'syscall' in error && error.syscall === 'connect') return true;
   return startsWithAny(error.message, lostTexts) || startsWithAny(error.message, notSentTexts);
 }
 
 /**
- * The whole transaction may succeed when it is repeated from its start: the connection was lost, the server restarts or
- * is full, no connection became free in time, or the transaction lost against another one. It may also have been
- * committed already (`isOutcomeUnknown`): repeat only what recognises its own first try.
+ * The whole transaction may succeed if it is repeated from its start: the connection was lost, the server is restarting or
+ * full, no connection became free in time, or the transaction lost against another one. It may also have been committed
+ * (`isOutcomeUnknown`), so repeat only what recognises its own first attempt.
  *
- * Not transient: lock_timeout (55P03) and statement_timeout (57014), which the caller asked for and must judge.
+ * Not transient: lock_timeout (55P03) and statement_timeout (57014). The caller set these limits and has to decide.
  */
 export function isTransient(error: unknown): boolean {
   if (isConnectionLost(error)) return true;
@@ -82,8 +82,8 @@ export function isTransient(error: unknown): boolean {
 }
 
 /**
- * The database was waited for, and says nothing: it hangs, is out of reach, or has no connection to spare. Whoever has a
- * client that waits does not try again by himself.
+ * The database has been waited for and does not answer: it hangs, is unreachable, or has no free connection. Code with a
+ * waiting client should not retry.
  */
 export function hasHung(error: unknown): boolean {
   for (const cause of causes(error)) {
@@ -92,7 +92,7 @@ export function hasHung(error: unknown): boolean {
   return false;
 }
 
-/** Of an error and its causes, the message that tells what the connection met, else the error's own; for operators. */
+/** For operators: the message, among an error and its causes, that says what happened to the connection; else its own. */
 export function reasonOf(error: unknown): string {
   for (const cause of causes(error)) {
     if (cause.message !== '' && (tellsOfLoss(cause) || isReported(cause))) return cause.message;
@@ -104,21 +104,20 @@ export function reasonOf(error: unknown): string {
 const troubleClasses = /^(?:53|57|58)[0-9A-Z]{3}$/;
 
 /**
- * The database cannot do it now, for a reason that lies in its own state and not in what was asked: all that is
- * transient, a lock that somebody else holds for too long, a statement that took too long, a full disk. For callers who
- * have something that must not be lost and can wait.
+ * The database cannot do this now, because of its own state and not because of the statement: every transient error, a lock
+ * that is held for too long, a statement that took too long, a full disk. For callers that can wait and must not lose data.
  */
 export function isDatabaseTrouble(error: unknown): boolean {
   const state = sqlStateOf(error);
   return isTransient(error) || state === '55P03' || (state !== undefined && troubleClasses.test(state));
 }
 
-/** A lock was not granted within lock_timeout, or at once with NOWAIT (55P03). */
+/** A lock was not granted within lock_timeout, or immediately with NOWAIT (55P03). */
 export function isLockTimeout(error: unknown): boolean {
   return sqlStateOf(error) === '55P03';
 }
 
-/** COMMIT was sent and its answer never came: the transaction is either wholly committed or wholly rolled back. */
+/** COMMIT was sent and no answer arrived: the transaction was either committed or rolled back as a whole. */
 export class CommitOutcomeUnknownError extends Error {
   override readonly name = 'CommitOutcomeUnknownError';
 
@@ -130,15 +129,15 @@ export class CommitOutcomeUnknownError extends Error {
 }
 
 /**
- * True for the error of a transaction whose COMMIT was in flight when its connection was lost. Any other error of a
- * transaction means that nothing of it was committed. Known only for transactions of `createDatabase`.
+ * True if the connection was lost while COMMIT was in flight. With any other error, nothing of the transaction was
+ * committed. Works only for transactions of `createDatabase`.
  */
 export function isOutcomeUnknown(error: unknown): boolean {
   for (const cause of causes(error)) if (cause instanceof CommitOutcomeUnknownError) return true;
   return false;
 }
 
-/** A COMMIT that failed this way was never sent, so that its outcome is known: rolled back. */
+/** The COMMIT was never sent, so the transaction was rolled back. */
 export function wasNeverSent(error: unknown): boolean {
   return error instanceof Error && startsWithAny(error.message, notSentTexts);
 }

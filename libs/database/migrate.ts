@@ -12,33 +12,32 @@ import type { Database } from './schema.ts';
 const projectFolder = fileURLToPath(new URL('../../migrations/', import.meta.url));
 const migrationName = /^\d{4}_[a-z0-9_]+$/;
 
-/** Any number: it only has to differ from other advisory locks of this database. */
+/** An arbitrary number that differs from the other advisory locks of this database. */
 const migrationLock = 7_358_221_904_113;
 
 type MigrateOptions = {
-  /** A direct connection: a session lock does not survive a transaction pooler such as PgBouncer. */
+  /** A direct connection: a session lock does not work through a transaction pooler like PgBouncer. */
   connectionString: string;
   logger: Logger;
   /** Absolute path of the folder with `NNNN_what.ts` files. Default: the project's `migrations/`. */
   folder?: string;
-  /** How long to wait for another process that is migrating. Default 10 min, as long as a big migration may take. */
+  /** How long to wait for another process that is migrating. Default 10 min, enough for a large migration. */
   waitMs?: number;
-  /** Gives up when it aborts: the database is left, or put back, as it was before. */
+  /** When it aborts, the migration is given up and the database is left unchanged. */
   signal?: AbortSignal | undefined;
 };
 
 /**
- * Brings the database to the newest migration and returns the names it applied, oldest first (none: it was there).
- * All of them run in one transaction: after a failure the database is as before. Several processes may start at once:
- * one migrates, the others wait for it. A migration waits at most 10 s for a table that live traffic holds, because
- * everything else would queue up behind it; it then fails and may be repeated.
+ * Applies all pending migrations and returns their names, oldest first. They run in one transaction, so a failure leaves the
+ * database unchanged. If several processes start at once, one migrates and the others wait. A migration waits at most 10 s
+ * for a table that live traffic holds, because everything else would queue up behind it; then it fails and can be repeated.
  *
- * Migrations of a newer release that the database already has are left as they are, so that a process of the last
- * release can be started during a rolling upgrade, or again after it.
+ * Migrations of a newer release that the database already has are left alone, so that a process of the previous release can
+ * start during a rolling upgrade or after it.
  *
- * Throws ConfigurationError when a newer release has made the database unfit for this one (`missingRequirement`). Throws
- * when a file's name is malformed, when an applied migration is missing from the folder, with the migration's own error, its
- * name in the message, or when the signal aborts. After a lost connection it may be called again.
+ * Throws ConfigurationError if a newer release has made the database unusable for this one (`missingRequirement`). Throws if
+ * a file name is malformed, if an applied migration is missing from the folder, with the error of a failed migration (its
+ * name is in the message), or if the signal aborts. After a lost connection it can be called again.
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { connectionString, logger, folder = projectFolder, waitMs = 600_000, signal } = options;
@@ -55,7 +54,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       const giveUp = (): void => void endSession(connectionString, rows[0]?.pid, logger);
       signal?.addEventListener('abort', giveUp, { signal: over.signal });
       signal?.throwIfAborted();
-      // Also around the creation of Kysely's own tables, which its lock does not cover.
+      // Also held while Kysely creates its own tables, which Kysely's lock does not cover.
       await sql`select pg_advisory_lock(${migrationLock})`.execute(session);
       await sql`set lock_timeout = '10s'`.execute(session);
       return await runPending(session, folder, logger);
@@ -70,8 +69,8 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
 }
 
 /**
- * A server notices that a client is gone when it answers it: without this, a long migration of a process that was told
- * to stop would go on, and keep its locks, for as long as it takes.
+ * A server notices that a client is gone only when it answers. Without this, a long migration of a stopped process would
+ * continue and keep its locks.
  */
 async function endSession(connectionString: string, pid: number | undefined, logger: Logger): Promise<void> {
   const pool = createPool({ connectionString, applicationName: 'sluice-migrate', max: 1 }, logger);
@@ -94,7 +93,7 @@ async function runPending(session: Kysely<Database>, folder: string, logger: Log
   const files = new FileMigrationProvider({ fs, path, migrationFolder: folder });
   const migrator = new Migrator({
     db: session,
-    // Kysely refuses a database with a migration that is not in its list. These are applied: they are never run.
+    // Kysely rejects a database with a migration that is not in its list. These are applied already and never run.
     provider: {
       getMigrations: async () => ({
         ...(await files.getMigrations()),
@@ -119,21 +118,21 @@ async function runPending(session: Kysely<Database>, folder: string, logger: Log
 }
 
 /**
- * The migrations that this database still lacks, oldest first; for readiness. One small query. Migrations that the
- * database has and this process does not know are a newer release's and are ignored, so that a rolling deployment works.
+ * The pending migrations, oldest first, for readiness checks. One small query. Unknown migrations of a newer release are
+ * ignored, so that rolling deployments work.
  */
 export async function pendingMigrations(db: Kysely<Database>, folder: string = projectFolder): Promise<string[]> {
   const [known, applied] = await Promise.all([listMigrations(folder), appliedMigrations(db)]);
   return known.filter((name) => !applied.has(name));
 }
 
-/** Its row in `installation` names the newest migration without which a release cannot work with the database. */
+/** Name of the row in `installation` with the newest migration that a release must know. */
 const requirementName = 'required_migration';
 
 /**
- * The migration that a process has to know to work with this database, where this process does not know it; else null.
- * A migration that breaks the releases before it writes its own name to the row `required_migration` of `installation`.
- * One small query.
+ * Returns the migration that a process must know to work with this database, if this process does not know it; else null. A
+ * migration that breaks earlier releases writes its own name to the row `required_migration` of `installation`. One small
+ * query.
  */
 export async function missingRequirement(db: Kysely<Database>, folder: string = projectFolder): Promise<string | null> {
   const known = await listMigrations(folder);
@@ -150,7 +149,7 @@ export async function missingRequirement(db: Kysely<Database>, folder: string = 
   }
 }
 
-/** Applied migrations that come after all that this process knows: a newer release's. */
+/** Applied migrations that are newer than all known ones: those of a newer release. */
 function newerThan(known: readonly string[], applied: ReadonlySet<string>): string[] {
   const last = known.at(-1);
   return last === undefined ? [] : [...applied].filter((name) => name > last);
@@ -166,7 +165,7 @@ async function appliedMigrations(db: Kysely<Database>): Promise<Set<string>> {
   }
 }
 
-/** The folder's migrations in order. Kysely passes over what it does not recognise; here a misnamed file is an error. */
+/** The folder's migrations in order. Kysely ignores files that it does not recognise; here a misnamed file is an error. */
 async function listMigrations(folder: string): Promise<string[]> {
   const files = (await fs.readdir(folder)).filter((file) => file.endsWith('.ts'));
   const names = files.map((file) => file.slice(0, -'.ts'.length)).sort();

@@ -10,42 +10,42 @@ import { valueTypes } from './value-types.ts';
 
 export type PoolOptions = {
   connectionString: string;
-  /** Shown in pg_stat_activity, so that an operator can tell the processes apart. */
+  /** Shown in pg_stat_activity, so that an operator can tell processes apart. */
   applicationName: string;
-  /** Connections at most; further callers wait `connectionTimeoutMs`. Default 10: many short transactions share few. */
+  /** The most connections; further callers wait `connectionTimeoutMs`. Default 10: many short transactions share a few. */
   max?: number;
-  /** How long a caller waits for a connection, new or free, before it is told `unavailable`. Default 4 s. */
+  /** How long a caller waits for a new or free connection before it gets `unavailable`. Default 4 s. */
   connectionTimeoutMs?: number;
   /** The longest single statement. Default 30 s; 0 is no limit (rebuild, long COPY). */
   statementTimeoutMs?: number;
   /**
-   * A query that has waited in silence for this long is given up when the server does not answer another connection
-   * either. Default 2 s, and no limit without one of statements.
+   * After this silence of a waiting query, the server is asked over another connection, and the query is given up if that does
+   * not answer either. Default 2 s; no limit if statements have none.
    */
   silenceMs?: number;
-  /** How long that other connection may take. Default 1.5 s: with the silence, and a client that waits 5 s, in time. */
+  /** How long that other connection may take. Default 1.5 s, so that a client with a timeout of 5 s gets an answer. */
   askMs?: number;
-  /** The longest silence of the server while a query waits. Default: 5 s over statementTimeoutMs, no limit without. */
+  /** The longest silence of the server while a query waits. Default: statementTimeoutMs plus 5 s; no limit without that. */
   stallTimeoutMs?: number;
-  /** The longest wait for a lock. Default 5 s: a twin of a command in progress is then told to come back. */
+  /** The longest wait for a lock. Default 5 s, after which a repeated command is told to come back later. */
   lockTimeoutMs?: number;
-  /** The longest pause inside a transaction. Default 15 s: a forgotten writer stalls every subscriber of the log. */
+  /** The longest pause inside a transaction. Default 15 s: an open transaction stalls every subscriber of the log. */
   idleInTransactionTimeoutMs?: number;
-  /** The longest transaction. Default 60 s, same reason; ignored by servers before PostgreSQL 17. */
+  /** The longest transaction. Default 60 s, for the same reason. Servers before PostgreSQL 17 ignore it. */
   transactionTimeoutMs?: number;
-  /** An unused connection is closed after this. Default 30 s. */
+  /** When an unused connection is closed. Default 30 s. */
   idleTimeoutMs?: number;
 };
 
 /**
- * A connection pool that survives its server: a killed Postgres, a terminated session or a network that swallows
- * packets fail the queries in flight (see database-error.ts) and are logged, but never end the process, and the next
- * query connects again. Values are read as value-types.ts says; sessions run in UTC under the time limits of the options.
+ * A connection pool that survives its server. If Postgres is killed, a session is terminated, or a network drops packets,
+ * the queries in flight fail (see database-error.ts) and are logged; the process goes on, and the next query reconnects.
+ * Values are converted as in value-types.ts. Sessions use UTC and the time limits of the options.
  *
- * The limits are set by a statement on each new connection, not as startup parameters: PgBouncer refuses those, and
- * PostgreSQL 15 and 16 refuse to start a session with a setting they do not know.
+ * The limits are set by a statement on each new connection and not as startup parameters, because PgBouncer rejects those,
+ * and PostgreSQL 15 and 16 reject a session with a setting that they do not know.
  *
- * Throws ConfigurationError when the connection string is not a postgres:// URL (the text never quotes it).
+ * Throws ConfigurationError if the connection string is not a postgres:// URL; its message does not quote the string.
  */
 export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
   assertPostgresUrl(options.connectionString);
@@ -70,16 +70,16 @@ export function createPool(options: PoolOptions, logger: Logger): pg.Pool {
     keepAliveInitialDelayMillis: 10_000,
     types: valueTypes,
     onConnect: async (client) => {
-      // pg-pool takes its own listener off while a client is checked out; without this one, a connection that dies
-      // between two queries of a transaction would end the process. The query or the release tells the caller.
+      // pg-pool removes its own listener while a client is checked out. Without this one, a connection that dies between two
+      // queries of a transaction would end the process. The caller learns it from its next query or release.
       client.on('error', (error) => logger.warn({ err: error, application: options.applicationName }, 'session lost'));
       if (stallTimeoutMs > 0) watchSilence(client);
       await client.query(settings);
     },
   });
-  // pg-pool repeats a lost idle client's error here, where an absent listener would end the process. Logged above.
+  // pg-pool emits the error of a lost idle client here too, and without a listener the process would end. Already logged.
   pool.on('error', () => {});
-  // Keeps the password out of anything that prints the pool.
+  // Keeps the password out of the printed pool.
   Object.defineProperty(pool.options, 'connectionString', { enumerable: false });
   return pool;
 }
@@ -90,7 +90,7 @@ function assertPostgresUrl(connectionString: string): void {
   throw new ConfigurationError('The database URL must be of the form postgres://user:password@host:port/database.');
 }
 
-/** One statement, in one round trip, that passes over the settings this server does not know. */
+/** One statement, in one round trip, which skips settings that this server does not know. */
 function sessionSettings(options: PoolOptions & { statementTimeoutMs: number }): pg.QueryConfig {
   const wanted = {
     timezone: 'UTC',
@@ -107,8 +107,8 @@ function sessionSettings(options: PoolOptions & { statementTimeoutMs: number }):
 }
 
 /**
- * A client of the pool; the caller must release it. Throws GatewayError `unavailable` when the server cannot be reached
- * or no connection became free in time, with the reason as `cause`.
+ * Checks out a client of the pool, which the caller must release. Throws GatewayError `unavailable`, with the reason as
+ * `cause`, if the server is unreachable or no connection became free in time.
  */
 export async function acquireClient(pool: pg.Pool): Promise<pg.PoolClient> {
   try {
@@ -128,8 +128,8 @@ export async function acquireClient(pool: pg.Pool): Promise<pg.PoolClient> {
 }
 
 /**
- * Kysely over the pool. A transaction whose connection is lost during COMMIT fails with CommitOutcomeUnknownError, and
- * one whose connection is lost earlier fails with that first error, not with the failure of the ROLLBACK after it.
+ * Kysely on the pool. If the connection is lost during COMMIT, the transaction fails with CommitOutcomeUnknownError. If it
+ * is lost earlier, the transaction fails with that first error and not with the error of the ROLLBACK after it.
  * `destroy()` ends the pool.
  */
 export function createDatabase(pool: pg.Pool): Kysely<Database> {
@@ -167,7 +167,7 @@ class OutcomeAwareDriver extends PostgresDriver {
     try {
       await super.rollbackTransaction(connection); // on failure it also marks the connection for discarding
     } catch (error) {
-      // Kysely would report this instead of what went wrong. A session that is gone is rolled back by the server.
+      // Kysely would report this error instead of the original one. The server rolls back a session that has ended.
       if (!isConnectionLost(error)) throw error;
     }
   }

@@ -4,29 +4,29 @@ import { connectionSilentCode, sqlStateOf } from './database-error.ts';
 
 type SilenceWatchOptions = {
   connectionString: string;
-  /** Of the sessions that are watched. */
+  /** Of the watched sessions. */
   applicationName: string;
-  /** How long a query may wait in silence before the server is asked whether it works on it. */
+  /** How long a query may wait without any answer before the server is asked whether it is working on it. */
   silenceMs: number;
-  /** How long the server may take to say so. */
+  /** How long the server may take for that answer. */
   askMs: number;
-  /** The longest silence, whatever the server says. */
+  /** The longest silence, regardless of what the server says. */
   silenceMsMax: number;
 };
 
 type Silenced = pg.Client & { processID?: number | null; readyForQuery?: boolean };
 
-/** What the server says of its sessions; `away`: it says nothing. A session that it does not know may be a pooler's. */
+/** The server's view of its sessions; `away` if it does not answer. An unknown session may belong to a pooler. */
 type Told = Map<number, string | null> | 'away' | 'unknown';
 
 /**
- * Ends connections on which a query waits in vain. The server's own statement_timeout does not help when it is stopped or
- * the network drops its packets: TCP alone would wait about 15 minutes. (pg's `query_timeout` is no substitute: it leaves
- * the stuck connection in the pool.) A query that is only slow is left alone: after a short silence the server is asked,
- * over a connection of its own, whether it works on it.
+ * Closes connections on which a query waits in vain. The server's own statement_timeout does not help if the server is
+ * stopped or the network drops its packets; TCP alone would wait for about 15 minutes. (pg's `query_timeout` does not help
+ * either: it leaves the stuck connection in the pool.) A query that is just slow is left alone: after a short silence, the
+ * server is asked over a separate connection whether it is working on it.
  *
- * The query then fails, with the code of `connectionSilentCode` when the server says nothing at all, and ECONNRESET when
- * it never got the query, or its answer was lost.
+ * The query then fails with `connectionSilentCode` if the server does not answer at all, and with ECONNRESET if the server
+ * never got the query or its answer was lost.
  */
 export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.ClientBase) => void {
   const { silenceMs, silenceMsMax } = options;
@@ -72,7 +72,7 @@ async function askForSessions({ connectionString, applicationName, askMs }: Sile
     );
     return new Map(rows.map(({ pid, state }) => [pid, state]));
   } catch (error) {
-    // A server that refuses (it is full, it starts) does answer.
+    // A server that refuses the connection (full, or starting) is alive.
     return sqlStateOf(error) === undefined ? 'away' : 'unknown';
   } finally {
     clearTimeout(late);

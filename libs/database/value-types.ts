@@ -3,8 +3,8 @@ import pg from 'pg';
 const oid = { int8: 20, int8Array: 1016, date: 1082, dateArray: 1182 } as const;
 
 /**
- * A bigint column as a number. Positions, byte counts and token counts stay far below 2^53; a value beyond it is a bug
- * that must be seen, not rounded.
+ * A bigint column as a number. Positions, byte counts and token counts stay far below 2^53. A larger value is a bug, which
+ * must show instead of being rounded.
  */
 function toSafeInteger(text: string): number {
   const value = Number(text);
@@ -16,12 +16,12 @@ const textArray = 1009 as Parameters<typeof pg.types.getTypeParser>[0];
 const parseTextArray = pg.types.getTypeParser(textArray, 'text') as (text: string) => (string | null)[];
 
 /**
- * How values come back from Postgres, for our pools only (nothing global is changed):
- * int8 → number (an unsafe integer is an error); date → 'YYYY-MM-DD' (pg would make it local midnight, another day
- * elsewhere); timestamptz → Date; numeric, xid8 → text; jsonb → parsed; bytea → Buffer.
+ * How values of Postgres are converted, for our pools only (nothing global is changed): int8 → number (an unsafe integer is
+ * an error); date → 'YYYY-MM-DD' (pg would use local midnight, which is another day elsewhere); timestamptz → Date;
+ * numeric, xid8 → text; jsonb → parsed; bytea → Buffer.
  */
 export const valueTypes: pg.CustomTypesConfig = {
-  // The result format is always text with pg's default settings; binary stays pg's business.
+  // With pg's default settings the result format is always text; pg handles binary itself.
   getTypeParser: ((typeId: number, format: 'text' | 'binary' = 'text') => {
     if (format === 'text') {
       if (typeId === oid.int8) return toSafeInteger;

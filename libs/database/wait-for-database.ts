@@ -10,38 +10,38 @@ import { retryDuringOutage } from './retry-during-outage.ts';
 export type DatabaseWaitOptions = {
   connectionString: string;
   logger: Logger;
-  /** How long the database may hold up the start, all of its steps together. 0: a step that fails is not repeated. */
+  /** How long all steps of the start together may wait for the database. With 0, a failed step is not repeated. */
   waitMsMax: number;
-  /** Between two tries: the first pause, doubled each time up to the longest. Default 200 ms and 2 s. */
+  /** The first wait between two attempts, doubled each time up to the longest. Default 200 ms and 2 s. */
   backoff?: { firstMs: number; maxMs: number };
-  /** Between two lines of the log that tell of the wait. Default 5 s. */
+  /** Time between two log lines about the wait. Default 5 s. */
   noticeMs?: number;
-  /** The longest try to connect, and the longest wait for the answer after it. Default 5 s. */
+  /** The longest attempt to connect, and the longest wait for the answer after it. Default 5 s. */
   probeTimeoutMs?: number;
 };
 
 export type DatabaseWait = {
-  /** The first part that needs the database: started when the database answers and is fit to be used. */
+  /** The first part that needs the database; it has started when the database answers and can be used. */
   readonly part: Part;
   /**
-   * The part with a start that is begun again while the database is away. Only for a start that may be repeated after it
-   * failed half-way.
+   * Returns the part with a start that is repeated while the database is unavailable. Only for a start that can be repeated
+   * after it failed halfway.
    */
   readonly outlasting: (part: Part) => Part;
 };
 
-/** README says 15 or newer. */
+/** The README says 15 or later. */
 const serverVersionMin = 15;
-/** Wrong password, a user that may not connect (pg_hba.conf), no such database: the operator has to change something. */
+/** Wrong password, user not allowed (pg_hba.conf), no such database: the operator has to change something. */
 const refusedStates = new Set(['28P01', '28000', '3D000']);
 
 /**
- * How the start of a process outlasts a database that is away: connections that are refused or lost, a host name that is
- * not known (yet), timeouts, a server that is starting, stopping or full. It tries again with growing pauses and says so
- * in the log, now and then, with host, port and reason.
+ * Makes the start of a process wait for an unavailable database: connections that are refused or lost, a host name that is
+ * not known yet, timeouts, a server that is starting, stopping or full. It retries with growing waits, and logs host, port
+ * and reason now and then.
  *
- * A start throws ConfigurationError at once where waiting would not help (a wrong password, no such database, a server
- * that is too old), an Error when `waitMsMax` has passed, and what it threw itself when that is not about the connection.
+ * A start throws ConfigurationError at once if waiting would not help (a wrong password, no such database, a server that is
+ * too old), an Error after `waitMsMax`, and its own error if that is not about the connection.
  */
 export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   const { connectionString, logger, waitMsMax, backoff = { firstMs: 200, maxMs: 2_000 } } = options;
@@ -90,7 +90,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
     try {
       version = await askVersion({ connectionString, logger, timeoutMs: probeTimeoutMs, signal });
     } catch (error) {
-      // Whatever else a first connection meets (no TLS, a certificate that is not trusted), no later one will do better.
+      // Other errors of a first connection (no TLS, an untrusted certificate) would not go away by waiting.
       throw isTransient(error) || signal?.aborted ? error : unusable(error);
     }
     assertNewEnough(version, place);
@@ -102,7 +102,7 @@ export function createDatabaseWait(options: DatabaseWaitOptions): DatabaseWait {
   };
 }
 
-/** The server's version, by a connection of its own. Throws at once when the signal aborts. */
+/** The server's version, read over a separate connection. Throws at once if the signal aborts. */
 async function askVersion(options: {
   connectionString: string;
   logger: Logger;
@@ -122,12 +122,12 @@ async function askVersion(options: {
     return rows[0]?.server_version ?? '';
   } finally {
     over.abort();
-    // Not waited for: what hangs ends by its time limits, or with the process.
+    // Not awaited: a hanging connection ends by its time limits, or with the process.
     void pool.end();
   }
 }
 
-/** `version` as PostgreSQL says it: `18.1 (Debian 18.1-1)`, `19beta2`. Throws ConfigurationError. */
+/** `version` in the form of PostgreSQL: `18.1 (Debian 18.1-1)`, `19beta2`. Throws ConfigurationError. */
 export function assertNewEnough(version: string, place: string): void {
   if (Number.parseInt(version, 10) >= serverVersionMin) return;
   throw new ConfigurationError(
