@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { expect, test } from 'vitest';
 import { importsOf, productFiles, projectFiles, readSource } from './source-files.ts';
 
@@ -27,7 +28,6 @@ test('docs/ARCHITECTURE.md names one file for each question of where something i
 
 /** From where to where imports still lead upwards or sideways, and why. */
 const knownUpwards: Readonly<Record<string, string>> = {
-  'apps/platform -> apps/worker': 'the list of all queues names one that the worker defines',
   'apps/standalone -> apps/cli': 'the demo ends with a check of the log, as the command does it',
   'libs/identity -> libs/access': 'libs/access is moving into libs/identity and libs/resources',
   'libs/resources -> libs/access': 'libs/access is moving into libs/identity and libs/resources',
@@ -83,19 +83,19 @@ function circlesAmong(files: readonly string[]): string[][] {
   const known = new Set(files);
   const order = new Map<string, number>();
   const lowest = new Map<string, number>();
-  const path: string[] = [];
+  const trail: string[] = [];
   const circles: string[][] = [];
   const visit = (file: string): number => {
     const index = order.size;
     order.set(file, index);
     lowest.set(file, index);
-    path.push(file);
+    trail.push(file);
     for (const next of importsOf(file).filter((imported) => known.has(imported))) {
-      const reached = order.has(next) ? (path.includes(next) ? order.get(next) : undefined) : visit(next);
+      const reached = order.has(next) ? (trail.includes(next) ? order.get(next) : undefined) : visit(next);
       if (reached !== undefined) lowest.set(file, Math.min(lowest.get(file) ?? index, reached));
     }
     if (lowest.get(file) !== index) return lowest.get(file) ?? index;
-    const circle = path.splice(path.indexOf(file));
+    const circle = trail.splice(trail.indexOf(file));
     if (circle.length > 1) circles.push(circle.toSorted());
     return index;
   };
@@ -168,33 +168,26 @@ function tablesIn(text: string): string[] {
   return [...new Set(named.map(([, table]) => table ?? ''))].filter((table) => table in owners);
 }
 
-/** Small files with one importer that are not merged into it yet. */
+/** Small files that are not merged yet into the one file beside them that imports them. */
 const knownSmall: readonly string[] = [
-  'apps/platform/models.ts',
-  'apps/platform/queues.ts',
-  'apps/platform/start-options.ts',
-  'apps/simulator/wire/openai/areas/make-png.ts',
-  'libs/calls/plan/plan-headers.ts',
   'libs/calls/protect/guardrails/run-within.ts',
   'libs/calls/protect/traffic/call-result.ts',
-  'libs/contracts/circuits.ts',
-  'libs/contracts/json-schema.ts',
-  'libs/contracts/models.ts',
-  'libs/contracts/workspaces.ts',
-  'libs/files/referenced-blobs.ts',
   'libs/resources/choose-workspace.ts',
 ];
 
-test('a helper with one importer lies beside it, not in a file of a few lines', () => {
-  const importers = new Map<string, number>();
+test('a helper with one importer in its folder lies in that file, not in a file of a few lines', () => {
+  const importers = new Map<string, string[]>();
   for (const file of productFiles)
-    for (const imported of importsOf(file)) importers.set(imported, (importers.get(imported) ?? 0) + 1);
+    for (const imported of importsOf(file)) importers.set(imported, [...(importers.get(imported) ?? []), file]);
   // Routes and providers have a file each, and a thread begins with a file of its own.
-  const small = productFiles.filter(
-    (file) =>
-      importers.get(file) === 1 &&
-      !/^apps\/api\/routes\/|^libs\/providers\/\w+\/index\.ts$|-worker\.ts$/.test(file) &&
-      readSource(file).split('\n').length <= 30,
-  );
+  const small = productFiles.filter((file) => {
+    const [importer = '', ...others] = importers.get(file) ?? [];
+    return (
+      others.length === 0 &&
+      path.dirname(importer) === path.dirname(file) &&
+      !/^libs\/providers\/\w+\/index\.ts$|-worker\.ts$/.test(file) &&
+      readSource(file).split('\n').length <= 30
+    );
+  });
   expect(small.toSorted()).toEqual(knownSmall.toSorted());
 });

@@ -1,8 +1,27 @@
+import { z } from 'zod';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
-import { maintenanceQueue } from '../worker/jobs/maintenance.ts';
+import type { QueueDefinition } from '#libs/queue/job-queue.ts';
 
-/** Every queue there is; each process makes sure of all of them, so that it does not matter which one starts first. */
+// A schedule sends no payload.
+const Nothing = z.unknown().transform((): object => ({}));
+
+/** Regular tasks that any one worker does: pg-boss sends one job per minute. */
+export const maintenanceQueue: QueueDefinition<object> = {
+  name: 'maintenance',
+  payload: Nothing,
+  options: {
+    retryLimit: 0,
+    expireInSeconds: 3_600,
+    // Without a heartbeat, the job of a killed worker would block the next one (`exclusive`) until it expires.
+    heartbeatSeconds: 10,
+    deleteAfterSeconds: 3_600,
+    retentionSeconds: 600,
+    policy: 'exclusive',
+  },
+};
+
+/** Every queue. Each process creates all of them, so that it does not matter which process starts first. */
 export const allQueues = [
   validateQueue,
   chunkQueue,

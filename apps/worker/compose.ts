@@ -28,11 +28,12 @@ import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-a
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import { inlineModels } from '../platform/models.ts';
+import { maintenanceQueue } from '../platform/queues.ts';
 import { subscribers } from '../platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
-import { createMaintenance, maintenanceQueue } from './jobs/maintenance.ts';
+import { createMaintenance } from './jobs/maintenance.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
 

@@ -1,24 +1,3 @@
-import { z } from 'zod';
-import type { QueueDefinition } from '#libs/queue/job-queue.ts';
-
-// A schedule sends no payload.
-const Nothing = z.unknown().transform((): object => ({}));
-
-/** Tasks that one of the workers does from time to time. pg-boss sends one job a minute. */
-export const maintenanceQueue: QueueDefinition<object> = {
-  name: 'maintenance',
-  payload: Nothing,
-  options: {
-    retryLimit: 0,
-    expireInSeconds: 3_600,
-    // Without it, the job of a killed worker would block the next one (`exclusive`) until it expires.
-    heartbeatSeconds: 10,
-    deleteAfterSeconds: 3_600,
-    retentionSeconds: 600,
-    policy: 'exclusive',
-  },
-};
-
 export type MaintenanceTask = { name: string; everyMs: number; run: () => Promise<unknown> };
 
 /**

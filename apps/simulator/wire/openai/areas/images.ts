@@ -1,12 +1,14 @@
+import { crc32, deflateSync } from 'node:zlib';
 import { hashText, mixHash } from '../../../model/hash.ts';
 import { countTokens } from '../../../model/tokens.ts';
 import { missing, optionalNumber, optionalText } from '../checks.ts';
 import { createdAt } from '../shapes.ts';
 import type { Call, Received } from '../../wire-format.ts';
 import { fieldOf, fileOf, jsonCall, sha256Of } from './area-call.ts';
-import { makePng } from './make-png.ts';
 
 const imageTokens = 272;
+const side = 8;
+const pngSignature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 
 /** POST /v1/images/generations. */
 export function generationsCall(received: Received): Call {
@@ -52,4 +54,34 @@ function imagesOf(key: string, prompt: string, count: number) {
       total_tokens: textTokens + imageTokens * count,
     },
   };
+}
+
+/** A real PNG image of 8 by 8 pixels in the colour that follows from the hash. */
+function makePng(hash: number): Buffer {
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(side, 0);
+  header.writeUInt32BE(side, 4);
+  header.set([8, 2, 0, 0, 0], 8); // 8 bits a channel, RGB, no interlacing
+  const row = Buffer.from([
+    0,
+    ...Array.from({ length: side }, () =>
+      [hash, hash / 256, hash / 65_536].map((part) => Math.floor(part) % 256),
+    ).flat(),
+  ]);
+  const pixels = deflateSync(Buffer.concat(Array.from({ length: side }, () => row)));
+  return Buffer.concat([
+    pngSignature,
+    pngChunk('IHDR', header),
+    pngChunk('IDAT', pixels),
+    pngChunk('IEND', Buffer.alloc(0)),
+  ]);
+}
+
+function pngChunk(type: string, data: Buffer): Buffer {
+  const body = Buffer.concat([Buffer.from(type), data]);
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(data.length);
+  const checksum = Buffer.alloc(4);
+  checksum.writeUInt32BE(crc32(body));
+  return Buffer.concat([length, body, checksum]);
 }
