@@ -81,20 +81,20 @@ export async function checkCuts({ conformanceCase, client, answer }: Options): P
 }
 
 /**
- * What is wrong with a stream that was cut off: it is complete but for its usage, or it is an error and what was told is a
+ * What is wrong with a stream that was cut off: it is complete but for its usage, or it is an error and what was sent before is a
  * beginning of it. Without `expect`, which costs more than the stream itself.
  */
 function complaintOf(error: string | null, read: Read, complete: Read): string | null {
   if (error === null) {
-    const [told, wanted] = [read, complete].map((one) => comparable({ ...one, usage: null }));
-    return isDeepStrictEqual(told, wanted) ? null : `taken for complete: ${JSON.stringify(told)}`;
+    const [seen, wanted] = [read, complete].map((one) => comparable({ ...one, usage: null }));
+    return isDeepStrictEqual(seen, wanted) ? null : `taken for complete: ${JSON.stringify(seen)}`;
   }
   if (!/^upstream_(truncated|invalid_response)$/.test(error)) return `ended with ${error}`;
-  if (!(complete.text ?? '').startsWith(read.text ?? '')) return `told ${read.text}`;
+  if (!(complete.text ?? '').startsWith(read.text ?? '')) return `sent ${read.text}`;
   const stray = read.toolCalls.find(
     (call, index) => complete.toolCalls[index]?.function.arguments.startsWith(call.function.arguments) !== true,
   );
-  return stray === undefined ? null : `told of ${JSON.stringify(stray)}`;
+  return stray === undefined ? null : `sent ${JSON.stringify(stray)}`;
 }
 
 function readOf({ payloads }: Replayed): Read {

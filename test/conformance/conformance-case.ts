@@ -62,7 +62,7 @@ export type EarlyError = {
   headers?: Readonly<Record<string, string>>;
   /** A text is sent as it is. */
   body: unknown;
-  told: {
+  reported: {
     status: number;
     code: string | null;
     message: string;
@@ -73,12 +73,12 @@ export type EarlyError = {
   };
 };
 
-/** An error in the stream after `before`; and, told as `firstStatus`, as its first event. */
+/** An error in the stream after `before`; and, with status `firstStatus`, as its first event. */
 export type StreamError = {
   name: string;
   before: readonly unknown[];
   error: unknown;
-  told: { code: string | null; message: string };
+  reported: { code: string | null; message: string };
   /** Absent: nothing is tried at the beginning. */
   firstStatus?: number;
 };
@@ -123,7 +123,7 @@ export type ConformanceCase = {
   /** Bodies with 200 that are no answer: the call fails as provider_failed or provider_timeout. */
   brokenAnswers?: readonly { name: string; whole?: Whole; stream?: Lines; code: string }[];
   encodings?: readonly Encoding[];
-  /** Parameters that are left out and told. */
+  /** Parameters that are left out, and named in a header. */
   dropped?: readonly { request: Json; names: readonly string[] }[];
   /** Parameters without which the answer would have another shape. */
   refused?: readonly { request: Json; param: string }[];

@@ -73,8 +73,8 @@ export async function startConformanceClient(conformanceCase: ConformanceCase): 
     play: (...scripts) => {
       requests = [];
       upstream.script((reply, request) => {
-        const told = beside?.(request);
-        if (told) return reply.json(200, told);
+        const answer = beside?.(request);
+        if (answer) return reply.json(200, answer);
         requests.push(request);
         const next = scripts.length > 1 ? scripts.shift() : scripts[0];
         return next?.(reply, request);

@@ -60,7 +60,7 @@ const errorPage: EarlyError = {
   name: 'a page that is not JSON',
   status: 502,
   body: `\n<html>Bad "gateway" ${canary}</html>`,
-  told: {
+  reported: {
     status: 502,
     code: null,
     message:
@@ -185,8 +185,8 @@ describe.each(named)('%s', (_name, conformanceCase) => {
 
   test.each([...conformanceCase.earlyErrors, errorPage].map((each) => [each.name, each] as const))(
     'error before the answer: %s',
-    async (_title, { status, headers, body, told }) => {
-      const { retryAfterMs = null, status: wantedStatus, ...error } = told;
+    async (_title, { status, headers, body, reported }) => {
+      const { retryAfterMs = null, status: wantedStatus, ...error } = reported;
       client.play(answering({ body }, status, headers));
       for (const stream of [false, true]) {
         const answer = await client.whole({}, { stream });
@@ -201,11 +201,15 @@ describe.each(named)('%s', (_name, conformanceCase) => {
 
   describe.each(conformanceCase.streamErrors.map((each) => [each.name, each] as const))(
     'error in the stream: %s',
-    (_title, { before, error, told, firstStatus }) => {
+    (_title, { before, error, reported, firstStatus }) => {
       test('ends it, without a finish reason', async () => {
         client.play(streaming(unended, { lines: [...before, error] }));
         const read = await client.stream({});
-        expect(read.error).toMatchObject({ kind: 'provider_failed', ...told, code: told.code ?? 'upstream_error' });
+        expect(read.error).toMatchObject({
+          kind: 'provider_failed',
+          ...reported,
+          code: reported.code ?? 'upstream_error',
+        });
         expect(readChunks(read.chunks).finishReason).toBeNull();
       });
 
@@ -214,7 +218,7 @@ describe.each(named)('%s', (_name, conformanceCase) => {
           client.play(streaming(unended, { lines: [error] }));
           const early = await client.whole({}, { stream: true });
           expect(early.status).toBe(firstStatus);
-          expect(JSON.parse(early.body.toString())).toMatchObject({ error: told });
+          expect(JSON.parse(early.body.toString())).toMatchObject({ error: reported });
         });
       }
     },

@@ -84,16 +84,16 @@ export function checkCounts(
   usage: Json | null | undefined,
   { prompt, completion, cached = 0, reasoning = 0 }: Says['usage'],
 ): void {
-  const told = usage as {
+  const shown = usage as {
     prompt_tokens_details?: { cached_tokens?: number } | null;
     completion_tokens_details?: { reasoning_tokens?: number } | null;
   } & Json;
   expect({
-    prompt: told['prompt_tokens'],
-    completion: told['completion_tokens'],
-    total: told['total_tokens'],
-    cached: told.prompt_tokens_details?.cached_tokens ?? 0,
-    reasoning: told.completion_tokens_details?.reasoning_tokens ?? 0,
+    prompt: shown['prompt_tokens'],
+    completion: shown['completion_tokens'],
+    total: shown['total_tokens'],
+    cached: shown.prompt_tokens_details?.cached_tokens ?? 0,
+    reasoning: shown.completion_tokens_details?.reasoning_tokens ?? 0,
   }).toEqual({ prompt, completion, total: prompt + completion, cached, reasoning });
 }
 

@@ -81,7 +81,7 @@ function addToolCall(calls: ToolCall[], part: NonNullable<Message['tool_calls']>
   call.function.arguments += named?.arguments ?? '';
 }
 
-/** `{index, delta: {text | thinking | signature | data}}`: members are joined, the type is told by which are there. */
+/** `{index, delta: {text | thinking | signature | data}}`: members are joined, the type follows from which are there. */
 function addBlock(
   blocks: Map<number, Record<string, unknown>>,
   { index = 0, delta = {} }: Json & { index?: number; delta?: Json },

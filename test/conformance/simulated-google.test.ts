@@ -222,7 +222,7 @@ test('Gemini’s models are listed', async () => {
   });
 });
 
-test('a token server that refuses is told as the credential’s fault', async () => {
+test('a token server that refuses is reported as the credential’s fault', async () => {
   const secrets = { vertex_service_account_json: accountOf('/nowhere') };
   const call = forward({ ...vertex, secrets }, { model: 'gemini-3-flash', messages: [question] });
   await expect(call).rejects.toMatchObject({ kind: 'invalid_request', code: 'invalid_credential' });

@@ -224,14 +224,14 @@ export const cases: readonly ConformanceCase[] = [
         name: 'overloaded',
         status: 529,
         body: error('overloaded_error', 'Overloaded'),
-        told: { status: 529, code: 'overloaded_error', type: 'overloaded_error', message: 'Overloaded' },
+        reported: { status: 529, code: 'overloaded_error', type: 'overloaded_error', message: 'Overloaded' },
       },
       {
         name: 'too many requests',
         status: 429,
         headers: { 'retry-after': '7' },
         body: error('rate_limit_error', 'Number of requests has exceeded your rate limit'),
-        told: {
+        reported: {
           status: 429,
           code: 'rate_limit_error',
           type: 'rate_limit_error',
@@ -243,7 +243,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'a key in the text',
         status: 401,
         body: error('authentication_error', `invalid x-api-key ${canary}`),
-        told: { status: 401, code: 'authentication_error', message: 'invalid x-api-key [redacted]' },
+        reported: { status: 401, code: 'authentication_error', message: 'invalid x-api-key [redacted]' },
       },
     ],
     streamErrors: [
@@ -251,7 +251,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'overloaded',
         before: stream('end_turn', text('Hel')).lines.slice(0, 4),
         error: error('overloaded_error', 'Overloaded'),
-        told: { code: 'overloaded_error', message: 'Overloaded' },
+        reported: { code: 'overloaded_error', message: 'Overloaded' },
         firstStatus: 529,
       },
     ],

@@ -37,14 +37,19 @@ export const cases: readonly ConformanceCase[] = [
             innererror: { code: 'ResponsibleAIPolicyViolation' },
           },
         },
-        told: { status: 400, code: 'content_filter', message: 'The response was filtered.', param: 'prompt' },
+        reported: { status: 400, code: 'content_filter', message: 'The response was filtered.', param: 'prompt' },
       },
       {
-        name: 'too many requests, told in milliseconds',
+        name: 'too many requests, with the wait in milliseconds',
         status: 429,
         headers: { 'retry-after-ms': '1500', 'retry-after': '2' },
         body: { error: { code: '429', message: 'Requests have exceeded the call rate limit.' } },
-        told: { status: 429, code: '429', message: 'Requests have exceeded the call rate limit.', retryAfterMs: 1_500 },
+        reported: {
+          status: 429,
+          code: '429',
+          message: 'Requests have exceeded the call rate limit.',
+          retryAfterMs: 1_500,
+        },
       },
     ],
     encodings: [
@@ -124,10 +129,10 @@ export const cases: readonly ConformanceCase[] = [
     ],
     streamErrors: [
       {
-        name: 'told as an object',
+        name: 'sent as an object',
         before: [chunk({ role: 'assistant', content: 'Hel' })],
         error: { error: { message: 'no eyJ.token.of-azure', type: 'server_error', param: null, code: null } },
-        told: { code: null, message: 'no [redacted]' },
+        reported: { code: null, message: 'no [redacted]' },
         firstStatus: 502,
       },
     ],

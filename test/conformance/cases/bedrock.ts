@@ -227,7 +227,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'throttled',
         status: 429,
         body: { message: 'Too many requests, please wait before trying again.' },
-        told: {
+        reported: {
           status: 429,
           code: null,
           type: 'rate_limit_error',
@@ -238,13 +238,13 @@ export const cases: readonly ConformanceCase[] = [
         name: 'named by its type',
         status: 400,
         body: { __type: 'com.amazon.coral.validate#ValidationException', Message: 'The provided model is invalid.' },
-        told: { status: 400, code: 'ValidationException', message: 'The provided model is invalid.' },
+        reported: { status: 400, code: 'ValidationException', message: 'The provided model is invalid.' },
       },
       {
         name: 'a key in the text',
         status: 403,
         body: { message: `The key ${canary} is not valid.` },
-        told: { status: 403, code: null, type: 'permission_error', message: 'The key [redacted] is not valid.' },
+        reported: { status: 403, code: null, type: 'permission_error', message: 'The key [redacted] is not valid.' },
       },
     ],
     streamErrors: [
@@ -252,14 +252,14 @@ export const cases: readonly ConformanceCase[] = [
         name: 'throttled',
         before: stream('end_turn', text('Hel')).lines.slice(0, 2),
         error: { throttlingException: { message: 'Too many tokens.' } },
-        told: { code: 'throttlingException', message: 'Too many tokens.' },
+        reported: { code: 'throttlingException', message: 'Too many tokens.' },
         firstStatus: 429,
       },
       {
         name: 'failed in the model',
         before: stream('end_turn', text('Hel')).lines.slice(0, 2),
         error: { modelStreamErrorException: { message: 'Broken.', originalStatusCode: 500 } },
-        told: { code: 'modelStreamErrorException', message: 'Broken.' },
+        reported: { code: 'modelStreamErrorException', message: 'Broken.' },
         firstStatus: 424,
       },
     ],

@@ -262,7 +262,7 @@ export const cases: readonly ConformanceCase[] = [
         status: 429,
         headers: { 'retry-after': '3' },
         body: { id: 'e1', message: 'You are using a Trial key, which is limited to 10 calls / minute.' },
-        told: {
+        reported: {
           status: 429,
           code: null,
           message: 'You are using a Trial key, which is limited to 10 calls / minute.',
@@ -274,13 +274,13 @@ export const cases: readonly ConformanceCase[] = [
         name: 'a key in the text',
         status: 401,
         body: { message: `invalid api token ${canary}` },
-        told: { status: 401, code: null, message: 'invalid api token [redacted]', type: 'invalid_request_error' },
+        reported: { status: 401, code: null, message: 'invalid api token [redacted]', type: 'invalid_request_error' },
       },
       {
         name: 'no JSON',
         status: 503,
         body: 'upstream connect error',
-        told: { status: 503, code: null, message: 'upstream connect error', type: 'server_error' },
+        reported: { status: 503, code: null, message: 'upstream connect error', type: 'server_error' },
       },
     ],
     streamErrors: [
@@ -288,21 +288,21 @@ export const cases: readonly ConformanceCase[] = [
         name: 'ERROR at the end',
         before: stream('', ...block(0, 'text', 'Hel')).lines.slice(0, -1),
         error: { type: 'message-end', delta: { finish_reason: 'ERROR', error: 'the model crashed' } },
-        told: { code: 'upstream_error', message: 'the model crashed' },
+        reported: { code: 'upstream_error', message: 'the model crashed' },
         firstStatus: 502,
       },
       {
         name: 'TIMEOUT at the end',
         before: stream('', ...block(0, 'text', 'Hel')).lines.slice(0, -1),
         error: { type: 'message-end', delta: { finish_reason: 'TIMEOUT' } },
-        told: { code: 'upstream_timeout', message: 'Cohere ran out of time for this answer.' },
+        reported: { code: 'upstream_timeout', message: 'Cohere ran out of time for this answer.' },
         firstStatus: 504,
       },
       {
         name: 'a flat error beside the protocol',
         before: stream('', ...block(0, 'text', 'Hel')).lines.slice(0, -1),
         error: { message: 'internal server error', id: 'e2' },
-        told: { code: null, message: 'internal server error' },
+        reported: { code: null, message: 'internal server error' },
         firstStatus: 502,
       },
     ],
@@ -434,7 +434,7 @@ export const cases: readonly ConformanceCase[] = [
     ],
     embeddings: [
       {
-        name: 'recorded, as documents unless told otherwise',
+        name: 'as documents unless the request says otherwise',
         request: { input: ['sunny day at the beach', 'rainy day in the city'], dimensions: 256 },
         sends: {
           texts: ['sunny day at the beach', 'rainy day in the city'],

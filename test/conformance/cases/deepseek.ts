@@ -37,7 +37,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'out of machines',
         before: [chunk({ role: 'assistant', content: 'Hel' })],
         error: nearStream('insufficient_system_resource').lines.at(-1),
-        told: { code: 'upstream_error', message: exhausted },
+        reported: { code: 'upstream_error', message: exhausted },
       },
     ],
     brokenAnswers: [

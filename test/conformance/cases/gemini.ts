@@ -209,7 +209,7 @@ export const geminiAnswers: Pick<
       name: 'too many requests, with the wait in the body',
       status: 429,
       body: rateLimit,
-      told: {
+      reported: {
         status: 429,
         code: 'RESOURCE_EXHAUSTED',
         message: 'You exceeded your current quota.',
@@ -221,7 +221,7 @@ export const geminiAnswers: Pick<
       name: 'in a list, with a key in the text',
       status: 400,
       body: [{ error: { code: 400, message: `API key not valid: ${canary}.`, status: 'INVALID_ARGUMENT' } }],
-      told: {
+      reported: {
         status: 400,
         code: 'INVALID_ARGUMENT',
         message: 'API key not valid: [redacted].',
@@ -244,15 +244,15 @@ export const geminiAnswers: Pick<
           ],
         },
       },
-      told: { status: 400, code: 'INVALID_ARGUMENT', message: 'Invalid value', param: 'generation_config.top_k' },
+      reported: { status: 400, code: 'INVALID_ARGUMENT', message: 'Invalid value', param: 'generation_config.top_k' },
     },
   ],
   streamErrors: [
     {
-      name: 'told as an object',
+      name: 'sent as an object',
       before: [candidate([{ text: 'Hel' }])],
       error: { error: { code: 503, message: 'The model is overloaded.', status: 'UNAVAILABLE' } },
-      told: { code: 'UNAVAILABLE', message: 'The model is overloaded.' },
+      reported: { code: 'UNAVAILABLE', message: 'The model is overloaded.' },
       firstStatus: 503,
     },
   ],

@@ -128,7 +128,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'an end called error',
         before: [chunk({ role: 'assistant', content: 'Hel' })],
         error: nearStream('error').lines.at(-1),
-        told: { code: 'upstream_error', message: 'The provider ended its answer with "error".' },
+        reported: { code: 'upstream_error', message: 'The provider ended its answer with "error".' },
         firstStatus: 502,
       },
     ],

@@ -81,7 +81,7 @@ export const openAi: ConformanceCase = {
       status: 429,
       headers: { 'retry-after': '7' },
       body: { error: { message: 'Rate limit reached', type: 'requests', param: null, code: 'rate_limit_exceeded' } },
-      told: {
+      reported: {
         status: 429,
         code: 'rate_limit_exceeded',
         message: 'Rate limit reached',
@@ -100,17 +100,17 @@ export const openAi: ConformanceCase = {
           code: 'invalid_api_key',
         },
       },
-      told: { status: 401, code: 'invalid_api_key', message: 'Incorrect API key provided: [redacted].' },
+      reported: { status: 401, code: 'invalid_api_key', message: 'Incorrect API key provided: [redacted].' },
     },
   ],
   streamErrors: [
     {
-      name: 'told as an object',
+      name: 'sent as an object',
       before: [chunk({ role: 'assistant', content: 'Hel' })],
       error: {
         error: { message: 'The server had an error', type: 'server_error', param: null, code: 'server_error' },
       },
-      told: { code: 'server_error', message: 'The server had an error' },
+      reported: { code: 'server_error', message: 'The server had an error' },
       firstStatus: 502,
     },
   ],

@@ -34,14 +34,14 @@ export const cases: readonly ConformanceCase[] = [
     ],
     streamErrors: [
       {
-        name: 'told by a choice',
+        name: 'inside a choice',
         before: [chunk({ role: 'assistant', content: 'Hel' })],
         error: { ...head, object: 'chat.completion.chunk', choices: [failedChoice] },
-        told: { code: 'upstream_error', message: 'The model behind it is down' },
+        reported: { code: 'upstream_error', message: 'The model behind it is down' },
         firstStatus: 502,
       },
       {
-        name: 'told beside the choices',
+        name: 'beside the choices',
         before: [chunk({ role: 'assistant', content: 'Hel' })],
         error: {
           ...head,
@@ -49,7 +49,7 @@ export const cases: readonly ConformanceCase[] = [
           error: { code: 429, message: 'Provider disconnected' },
           choices: [{ index: 0, delta: { content: '' }, finish_reason: 'error' }],
         },
-        told: { code: '429', message: 'Provider disconnected' },
+        reported: { code: '429', message: 'Provider disconnected' },
         firstStatus: 429,
       },
     ],

@@ -19,7 +19,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'an error that is a text',
         status: 422,
         body: { id: 'x', error: 'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193.' },
-        told: {
+        reported: {
           status: 422,
           code: null,
           message: 'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193.',

@@ -6,7 +6,7 @@ import { cases as anthropicCases } from './anthropic.ts';
 import { candidate, geminiAnswers } from './gemini.ts';
 import { cases as openAiCases } from './openai.ts';
 
-// Whose dialect a model speaks is told by its name; each must hold what its maker's own service holds.
+// Whose dialect a model speaks follows from its name; each must hold what its maker's own service holds.
 const [claude] = anthropicCases;
 const [openAi] = openAiCases;
 if (!claude || !openAi) throw new Error('the cases of Anthropic and OpenAI are missing');
