@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
- * Refuses to make a key that would be dead at birth: nearly always a mistake in the date. `now` is the database's clock.
+ * Refuses to make a key that would already be expired: nearly always a mistake in the date. `now` is the database's clock.
  * (An update may end a key by its expiry.)
  */
 export function refusePastExpiry(expiresAt: Date | null | undefined, now: Date): void {

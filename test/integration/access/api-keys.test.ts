@@ -65,7 +65,7 @@ test('a default config must exist, so that a key does not refuse every request l
   });
 });
 
-test('a key that would be dead at birth is refused with what would be right', async () => {
+test('a key that would already be expired is refused, with what would be right', async () => {
   const create = (expires_at: Date) =>
     access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'k', expires_at });
   await expect(create(new Date(1_000))).rejects.toMatchObject({

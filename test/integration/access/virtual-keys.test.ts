@@ -197,7 +197,7 @@ test('an update that changes nothing leaves no event and no new version of the a
   expect(await version()).toBe(before);
 });
 
-test('a key that would be dead at birth is refused', async () => {
+test('a key that would already be expired is refused', async () => {
   await expect(create({ name: 'dead', provider: 'openai', key: 'sk-1', expires_at: 1_000 })).rejects.toMatchObject({
     code: 'invalid_value',
     param: 'expires_at',

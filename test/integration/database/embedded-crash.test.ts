@@ -31,7 +31,7 @@ test('an orphaned server is stopped by the next start, which loses nothing', asy
   expect(await query(server.connectionString, 'select x from kept')).toEqual([{ x: 7 }]);
 });
 
-test('an orphaned server that hangs is ended by force', async () => {
+test('an orphaned server that hangs is killed', async () => {
   const dataDir = await usedDataDir();
   const { end, answer } = await startInProcess({ dataDir });
   const orphan = answer.pid ?? 0;
