@@ -80,7 +80,7 @@ test('while the database hangs live calls go on, all else is told so in time, an
       ask('GET', '/batches', { headers: { authorization: `Bearer ${createGatewayKey().reveal()}` } }),
     ]);
     for (const { status, retryAfter, text } of stored) {
-      expect([status, retryAfter, text]).toEqual([503, '1', expect.stringContaining('try again')]);
+      expect([status, retryAfter, text]).toEqual([503, '1', expect.stringContaining('Try again')]);
     }
     for (const { status, text } of await ready()) {
       expect([status, text]).toEqual([503, expect.stringContaining('database: does not answer')]);
