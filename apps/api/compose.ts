@@ -1,5 +1,4 @@
 import { listLivingKeys } from '#libs/access/list-living-keys.ts';
-import { createWorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
 import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
 import type { RefusalLog } from '#libs/access/refusal-log.ts';
@@ -71,7 +70,6 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     clock: platform.databaseClock,
     access,
     resources: { db, eventLog, secrets, snapshot, clock: platform.databaseClock, checkDestination: egress.check },
-    workspaceGuardrails: createWorkspaceGuardrails({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
     virtualKeySlugs: async (workspaceId) => (await listLivingKeys(db, workspaceId)).map(({ slug }) => slug),
     batches,
@@ -154,7 +152,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     async start() {
       const key = config.SLUICE_BOOTSTRAP_KEY;
       // Without a key to give out, an empty database stays empty: one that is generated here, nobody would see.
-      const known = await db.selectFrom('workspace').select('id').limit(1).executeTakeFirst();
+      const known = await db.selectFrom('resource').select('id').where('kind', '=', 'workspace').executeTakeFirst();
       if (key === undefined && known === undefined) return;
       const { workspaceId } = await bootstrap({ db, eventLog }, key === undefined ? null : new Secret(key));
       if (config.SLUICE_SIMULATOR_URL !== undefined) {

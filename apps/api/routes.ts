@@ -1,5 +1,4 @@
 import type { Kysely } from 'kysely';
-import type { WorkspaceGuardrails } from '#libs/access/workspace-guardrails.ts';
 import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
@@ -26,7 +25,6 @@ import { updateVirtualKey } from './routes/update-virtual-key.ts';
 import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
-import { retrieveGuardrails, setGuardrails } from './routes/workspace-guardrails.ts';
 import { listAuditLogs } from './routes/list-audit-logs.ts';
 import { listEvents } from './routes/list-events.ts';
 import { listCircuits } from './routes/list-circuits.ts';
@@ -60,7 +58,6 @@ export type RouteDeps = {
   /** What the records of every kind are kept with. */
   resources: StoreDeps;
   virtualKeys: VirtualKeys;
-  workspaceGuardrails: WorkspaceGuardrails;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   fineTuningJobs: FineTuningJobs;
@@ -129,8 +126,6 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listAuditLogs(deps),
     listEvents(deps),
     listCircuits(deps),
-    retrieveGuardrails(deps),
-    setGuardrails(deps),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,

@@ -1,5 +1,4 @@
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
-import { workspaceModel } from '#libs/access/workspace-model.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { fileModel } from '#libs/files/file-model.ts';
@@ -9,7 +8,6 @@ import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
 /** Every inline read model; what `sluice rebuild` folds the log into. */
 export const inlineModels = [
-  workspaceModel,
   virtualKeyModel,
   fileModel,
   batchModel,

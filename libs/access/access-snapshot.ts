@@ -7,13 +7,13 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
 import { liveKind, type LiveKind } from '#libs/resources/live-resources.ts';
+import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
 import type { LiveApiKey } from '#libs/resources/api-keys.ts';
 import type { LiveConfig } from '#libs/resources/configs.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createAccessListener } from './access-listener.ts';
 import { emptyAccess, loadAccess, type AccessState, type LiveVirtualKey } from './load-access.ts';
 import type { Secrets } from './secrets.ts';
-import type { LiveGuardrails } from './workspace-guardrails.ts';
 
 export type AccessSnapshotOptions = {
   db: Kysely<Database>;
@@ -43,8 +43,8 @@ export type AccessSnapshot = Part & {
   findVirtualKeyById(id: string): LiveVirtualKey | undefined;
   /** By slug or id. */
   findConfig(workspaceId: string, name: string): LiveConfig | undefined;
-  /** undefined: the workspace has none. */
-  findGuardrails(workspaceId: string): LiveGuardrails | undefined;
+  /** undefined: the workspace has none; null: this process cannot read them. */
+  findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
   /** Throws GatewayError `unavailable` when the snapshot was not confirmed for `staleAfterMs`. */
   assertFresh(): void;
   /**

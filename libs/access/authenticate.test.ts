@@ -10,7 +10,7 @@ function liveKey(token: string, expiresAtMs = Number.POSITIVE_INFINITY): LiveApi
     caller: {
       workspaceId: 'ws_1',
       keyId: `key_${token.slice(-4)}`,
-      principal: { type: 'service_key', id: `key_${token.slice(-4)}` },
+      principal: { type: 'service_key', id: `key_${token.slice(-4)}`, role: null },
       scopes: 'all',
       defaults: { configId: null, allowsConfigOverride: true, metadata: null },
       expiresAtMs,

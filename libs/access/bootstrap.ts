@@ -11,7 +11,7 @@ import { canonicalHost, parseCustomHost } from './custom-host.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
 import type { Secrets } from './secrets.ts';
 import { virtualKeyModel } from './virtual-key-model.ts';
-import { workspaceModel } from './workspace-model.ts';
+import { workspaceModel, type WorkspaceData } from '#libs/resources/workspaces.ts';
 
 type Deps = { db: Kysely<Database>; eventLog: EventLog };
 
@@ -25,6 +25,7 @@ export type Bootstrapped = {
 
 const bootstrapKeyLengthMin = 16;
 const lock = 'bootstrap';
+const firstWorkspace: WorkspaceData & { slug: string } = { slug: 'default', name: 'default' };
 const metadata: EventMetadata = { actor: { type: 'system', id: 'bootstrap' } };
 
 /**
@@ -44,7 +45,7 @@ export async function bootstrap(deps: Deps, bootstrapKey: Secret | null): Promis
   const command = { workspaceId, streams: [lock, workspaceId, keyId], metadata };
   const created = await deps.eventLog.transact(command, async (unit) => {
     if ((await oldestWorkspace(unit.tx)) !== undefined) return false;
-    await unit.append(workspaceModel, workspaceId, [{ type: 'workspace.created', data: { name: 'default' } }]);
+    await unit.append(workspaceModel, workspaceId, [{ type: 'workspace.created', data: firstWorkspace }]);
     await appendAdminKey(unit, keyId, 'admin', firstKey);
     await announceAccessChange(unit);
     return true;
@@ -77,8 +78,8 @@ function assertBootstrapKey(key: Secret): void {
 }
 
 async function oldestWorkspace(db: Kysely<Database>): Promise<string | undefined> {
-  const query = db.selectFrom('workspace').select('id').orderBy('created_at').orderBy('id').limit(1);
-  return (await query.executeTakeFirst())?.id;
+  const query = db.selectFrom('resource').select('id').where('kind', '=', 'workspace').where('deleted_at', 'is', null);
+  return (await query.orderBy('created_at').orderBy('id').limit(1).executeTakeFirst())?.id;
 }
 
 /** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */

@@ -1,23 +1,10 @@
-import type { Kysely } from 'kysely';
-import type { Database } from '#libs/database/schema.ts';
-import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
-import type { AccessSnapshot } from './access-snapshot.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { refuseCredentials, splitSecrets } from './config-secrets.ts';
 import { parseConfigText, readConfig } from './read-config.ts';
 import { refuseUnstorable } from './refuse-unstorable.ts';
 import type { SecretOwner, Secrets } from './secrets.ts';
 
 export type Document = Record<string, unknown>;
-
-/** What it takes to store such documents. */
-export type DocumentDeps = {
-  db: Kysely<Database>;
-  eventLog: EventLog;
-  secrets: Secrets;
-  snapshot: Pick<AccessSnapshot, 'catchUp'>;
-  /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
-  checkDestination: (url: URL) => void;
-};
 
 /**
  * A config that is to be stored, or another document of a config's members, as its author wrote it; `param` is where it

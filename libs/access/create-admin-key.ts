@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -9,15 +9,22 @@ import { announceAccessChange } from './access-change.ts';
 import { apiKeyModel, type ApiKeyData } from '#libs/resources/api-keys.ts';
 import { createGatewayKey, digestOf } from './gateway-key.ts';
 
-/** Appends the creation of a key that may do everything, for ever. The key itself is in no event. */
+/** Appends the creation of a key of the organisation, which may do everything. The key itself is in no event. */
 export async function appendAdminKey(unit: UnitOfWork, id: string, name: string, key: Secret): Promise<void> {
   const fingerprint = { digest: digestOf(key.reveal()), last_four: key.lastFour() };
-  const data: ApiKeyData = { name, ...fingerprint, scopes: null, defaults: {}, expires_at: null };
+  const data: ApiKeyData = {
+    name,
+    ...fingerprint,
+    scopes: null,
+    defaults: {},
+    expires_at: null,
+    type: 'organisation-service',
+  };
   await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }]);
 }
 
 /**
- * Makes a new admin key for a workspace, by its id or name; null: the only one. For an operator who has the database but
+ * Makes a new key of the organisation in a workspace, by its id, slug or name; null: the only one. For an operator who has the database but
  * no key any more: running processes take it within a second. The key is in this answer and nowhere else.
  * Throws not_found, and invalid_request when there are several and none or more than one is meant.
  */
@@ -36,9 +43,11 @@ export async function createAdminKey(
 }
 
 async function findWorkspace(db: Kysely<Database>, wanted: string | null): Promise<string> {
-  let query = db.selectFrom('workspace').select(['id', 'name']).orderBy('created_at').limit(20);
-  if (wanted !== null) query = query.where((where) => where.or([where('id', '=', wanted), where('name', '=', wanted)]));
-  const [first, ...others] = await query.execute();
+  const { rows } = await sql<{ id: string; name: string }>`
+    select id, data ->> 'name' as name from resource where kind = 'workspace' and deleted_at is null
+      and (${wanted}::text is null or ${wanted} in (id, slug, data ->> 'name'))
+    order by created_at limit 20`.execute(db);
+  const [first, ...others] = rows;
   if (first === undefined) {
     const message =
       wanted === null

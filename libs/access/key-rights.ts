@@ -1,11 +1,11 @@
-import type { apiKeyFields, Scope } from '#libs/contracts/api-keys.ts';
+import type { apiKeyFields, ApiKeyType, Scope } from '#libs/contracts/api-keys.ts';
 import type { z } from 'zod';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
 
 /** What a key may do, for how long, and by which config: what it can hand on to another key, and no more. */
-export type KeyRights = Pick<Caller, 'scopes' | 'defaults' | 'expiresAtMs'>;
+export type KeyRights = Pick<Caller, 'principal' | 'scopes' | 'defaults' | 'expiresAtMs'>;
 
 /**
  * Refuses a new key that could do more than its maker, or for longer. `configId` is the id of the default config that
@@ -17,6 +17,10 @@ export function refuseMoreRights(
   configId: string | null,
 ): void {
   const { scopes, defaults, expires_at: expiresAt } = request;
+  if (request.type === 'organisation-service' && maker.principal.type !== 'organisation_key') {
+    const message = "Only a key of the organisation can make another: leave out 'type', or use such a key.";
+    throw new GatewayError('forbidden', 'organisation_key_required', message, { param: 'type' });
+  }
   refuseMoreScopes(maker, scopes ?? null);
   if ((expiresAt?.getTime() ?? Number.POSITIVE_INFINITY) > maker.expiresAtMs) {
     const last = new Date(maker.expiresAtMs).toISOString();
@@ -63,12 +67,13 @@ function refuseMoreScopes({ scopes }: KeyRights, wanted: readonly Scope[] | null
 
 /** Refuses that a key ends one that may do more than itself: a stolen one could shut its owner out. Throws forbidden. */
 export function refuseRevokeOfStronger(
-  { scopes, defaults }: KeyRights,
-  key: { id: string; scopes: readonly string[] | null; defaults: ApiKeyDefaults },
+  { principal, scopes, defaults }: KeyRights,
+  key: { id: string; type?: ApiKeyType; scopes: readonly string[] | null; defaults: ApiKeyDefaults },
 ): void {
   const isScoped = scopes === 'all' || key.scopes?.every((scope) => scopes.has(scope)) === true;
   const isFixed = defaults.allowsConfigOverride || key.defaults.allow_config_override === false;
-  if (isScoped && isFixed) return;
+  const isOfOrganisation = key.type === 'organisation-service' && principal.type !== 'organisation_key';
+  if (isScoped && isFixed && !isOfOrganisation) return;
   throw new GatewayError(
     'forbidden',
     'insufficient_scope',

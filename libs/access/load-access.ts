@@ -7,9 +7,9 @@ import type { AnyResource } from '#libs/resources/define-resource.ts';
 import { apiKeyKind, type LiveApiKey } from '#libs/resources/api-keys.ts';
 import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
 import { liveKind, loadLiveKinds, type LiveKind, type LiveKinds } from '#libs/resources/live-resources.ts';
-import { fetchGuardrails } from './load-configs.ts';
+import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
+import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
 import type { SecretMembers, Secrets } from './secrets.ts';
-import type { LiveGuardrails } from './workspace-guardrails.ts';
 
 export type LiveVirtualKey = {
   readonly id: string;
@@ -35,7 +35,7 @@ export type AccessState = {
   /** By workspace, then slug. */
   readonly virtualKeysBySlug: ReadonlyMap<string, ReadonlyMap<string, LiveVirtualKey>>;
   /** By workspace; only those that have some. */
-  readonly guardrails: ReadonlyMap<string, LiveGuardrails>;
+  readonly guardrails: ReadonlyMap<string, AddedGuardrails | null>;
   /** Of every kind of record that is cached, by its noun. */
   readonly kinds: LiveKinds;
   /** Two of them, found once for all calls. */
@@ -70,22 +70,22 @@ export async function loadAccess(deps: Deps, version: number, previous: AccessSt
     .where('deleted_at', 'is', null)
     .execute();
   const virtualKeys = await renew(previous.virtualKeys, virtualKeyVersions, (ids) => fetchVirtualKeys(deps, ids));
-  const guardrailVersions = await deps.db
-    .selectFrom('workspace')
-    .select(['id', 'version'])
-    .where('guardrails', 'is not', null)
-    .execute();
-  const guardrails = await renew(previous.guardrails, guardrailVersions, (ids) => fetchGuardrails(deps, ids));
   const kinds = await loadLiveKinds(deps, deps.kinds, previous.kinds);
   return {
     version,
     virtualKeys,
     virtualKeysBySlug: bySlug(virtualKeys.values()),
-    guardrails,
+    guardrails: guardrailsOf(liveKind(kinds, workspaceKind)),
     kinds,
     apiKeys: liveKind(kinds, apiKeyKind),
     configs: liveKind(kinds, configKind),
   };
+}
+
+function guardrailsOf({ byId }: LiveKind<LiveWorkspace>): Map<string, AddedGuardrails | null> {
+  const found = new Map<string, AddedGuardrails | null>();
+  for (const [id, { guardrails }] of byId) if (guardrails !== undefined) found.set(id, guardrails);
+  return found;
 }
 
 function bySlug<Entry extends { workspaceId: string; slug: string }>(

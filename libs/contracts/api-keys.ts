@@ -29,9 +29,14 @@ export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${are
 export const Scope = z.enum(scopes);
 export type Scope = ScopeName;
 
+/** Whose key it is: the organisation's, a service's (a program) or a user's of a workspace. */
+export const ApiKeyType = z.enum(['organisation-service', 'workspace-service', 'workspace-user']);
+export type ApiKeyType = z.output<typeof ApiKeyType>;
+
 /** Members of the body of POST /api-keys. Without `scopes` the key may do everything. */
 export const apiKeyFields = {
   name: text({ min: 1, max: 200 }),
+  type: ApiKeyType.exclude(['workspace-user']).optional(),
   scopes: z.array(Scope).min(1).max(scopes.length).optional(),
   expires_at: timestamp().nullish(),
   defaults: z
@@ -49,6 +54,8 @@ export const ApiKeyObject = z.object({
   id: z.string(),
   object: z.literal('api-key'),
   name: z.string(),
+  type: ApiKeyType.optional(),
+  workspace_id: z.string().optional(),
   scopes: z.array(Scope).nullable(),
   last_four: z.string(),
   status: z.enum(['active', 'revoked', 'expired']),

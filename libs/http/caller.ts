@@ -13,7 +13,13 @@ export type CallerDefaults = {
  * Who acts with a key: a user, a service (such as a program of a workspace), or the organisation itself, which alone
  * makes workspaces and keys for other workspaces than its own.
  */
-export type Principal = { readonly type: 'user' | 'service_key' | 'organisation_key'; readonly id: string };
+export type Principal = {
+  readonly type: 'user' | 'service_key' | 'organisation_key';
+  /** Of the user, or of the key. */
+  readonly id: string;
+  /** A user's in the workspace; null for keys, which may do what their scopes say. */
+  readonly role: string | null;
+};
 
 /** The authenticated party of a request. The workspace comes from the key and from nothing else. */
 export type Caller = {

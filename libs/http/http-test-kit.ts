@@ -22,7 +22,7 @@ export function authenticateForTest(request: { headers: { authorization?: string
   }
   const scopes = token === 'all' ? 'all' : new Set([token]);
   const defaults = { configId: null, allowsConfigOverride: true, metadata: null };
-  const principal = { type: 'service_key' as const, id: 'key_1' };
+  const principal = { type: 'service_key' as const, id: 'key_1', role: null };
   return { workspaceId: 'ws_1', keyId: 'key_1', principal, scopes, defaults, expiresAtMs: Number.POSITIVE_INFINITY };
 }
 

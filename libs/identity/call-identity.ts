@@ -49,12 +49,14 @@ export function fingerprintOfCall(request: Request, credentials: RequestCredenti
   return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(place)]));
 }
 
-/** Who caused the events of this request, and from where. */
+/** Who caused the events of this request, with which rights, and from where. */
 export function eventMetadataOf(request: Request): EventMetadata {
   const { requestId, traceId } = contextOf(request);
+  const { keyId, principal, workspaceId, scopes } = callerOf(request);
+  const rights = { workspace_id: workspaceId, scopes: scopes === 'all' ? null : [...scopes] };
   const address = clientAddressOf(request);
   return {
-    actor: { type: 'api_key', id: callerOf(request).keyId },
+    actor: { type: 'api_key', id: keyId, principal, ...rights },
     request_id: requestId,
     trace_id: traceId,
     ...(address === null ? {} : { address }),

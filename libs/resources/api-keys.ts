@@ -3,9 +3,9 @@ import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
 import { refuseMoreRights, refuseRevokeOfStronger } from '#libs/access/key-rights.ts';
 import { noSuchConfig } from '#libs/access/no-such-config.ts';
 import { refusePastExpiry } from '#libs/access/refuse-past-expiry.ts';
-import { ApiKeyObject, apiKeyFields, type Scope } from '#libs/contracts/api-keys.ts';
+import { ApiKeyObject, apiKeyFields, type ApiKeyType, type Scope } from '#libs/contracts/api-keys.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
-import type { Caller } from '#libs/http/caller.ts';
+import type { Caller, Principal } from '#libs/http/caller.ts';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
@@ -22,6 +22,10 @@ export type ApiKeyData = {
   defaults: ApiKeyDefaults;
   /** ISO 8601 with milliseconds, null for never. */
   expires_at: string | null;
+  /** Whose key it is. Absent: a service's of the workspace, as all keys were before there were others. */
+  type?: ApiKeyType;
+  /** Of a key of a user. */
+  user_id?: string;
 };
 
 /** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
@@ -58,11 +62,14 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
   removal: { verb: 'revoked', isShown: true },
   lookup: (data) => data.digest,
 
-  async check({ name = '', scopes, expires_at: expiresAt, defaults }, context) {
-    const request = { name, scopes, expires_at: expiresAt, defaults };
+  async check({ name = '', scopes, expires_at: expiresAt, defaults, type }, context) {
+    const request = { scopes, expires_at: expiresAt, defaults, type };
     const configId = await defaultConfig(defaults?.config_id, context);
     refuseMoreRights(context.caller, request, configId);
     refusePastExpiry(expiresAt, context.unit.now);
+    // A key that is made for another workspace says so, as one does whose type was given.
+    const isForeign = context.workspaceId !== context.caller.workspaceId;
+    const keyType = type ?? (isForeign ? 'workspace-service' : undefined);
     const key = createGatewayKey();
     return {
       data: {
@@ -77,6 +84,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
           ...(defaults?.allow_config_override === false ? { allow_config_override: false } : {}),
         },
         expires_at: expiresAt?.toISOString() ?? null,
+        ...(keyType === undefined ? {} : { type: keyType }),
       },
       shownOnce: { key: key.reveal() },
     };
@@ -98,10 +106,11 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     request_refused: (data) => data,
   },
 
-  view: ({ id, data, created_at, deleted_at }, nowMs) => ({
+  view: ({ id, workspace_id, data, created_at, deleted_at }, nowMs) => ({
     id,
     object: 'api-key',
     name: data.name,
+    ...(data.type === undefined ? {} : { type: data.type, workspace_id }),
     scopes: data.scopes as Scope[] | null,
     last_four: data.last_four,
     status: deleted_at ? 'revoked' : expiryMs(data) <= nowMs ? 'expired' : 'active',
@@ -123,7 +132,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
       const caller = Object.freeze<Caller>({
         workspaceId,
         keyId: id,
-        principal: Object.freeze({ type: 'service_key', id }),
+        principal: Object.freeze(principalOf(id, data)),
         scopes: scopes === null ? 'all' : new Set(scopes),
         defaults: Object.freeze({
           configId: defaults.config_id ?? null,
@@ -139,6 +148,11 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
 
 /** For the commands that make keys or record what they did, beside the routes. */
 export const apiKeyModel = resourceModel([apiKeyKind]);
+
+function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Principal {
+  if (type === 'workspace-user' && userId !== undefined) return { type: 'user', id: userId, role: null };
+  return { type: type === 'organisation-service' ? 'organisation_key' : 'service_key', id, role: null };
+}
 
 const expiryMs = ({ expires_at: expiresAt }: ApiKeyData): number =>
   expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);

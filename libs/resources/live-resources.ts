@@ -51,6 +51,7 @@ export async function loadLiveKinds(
   const { rows: listed } = await sql<{ id: string; kind: string; version: number }>`
     select id, kind, version from resource
     where kind = any(${cached.map((kind) => kind.noun)}::text[]) and deleted_at is null
+      and workspace_id <> all (array(select id from resource where kind = 'workspace' and deleted_at is not null))
       and (kind <> all(${leavingOut}::text[]) or data ->> 'expires_at' is null
         or (data ->> 'expires_at')::timestamptz > clock_timestamp())`.execute(deps.db);
   const byKind = Map.groupBy(listed, ({ kind }) => kind);

@@ -5,9 +5,8 @@ import path from 'node:path';
 import type pg from 'pg';
 import { startOptions } from '#apps/platform/start-options.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
-import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { insertWorkspace } from '#test/api/second-workspace.ts';
+import { createWorkspace } from '#test/api/second-workspace.ts';
 import { readUsage } from '#test/bench/process-usage.ts';
 import { eventually } from '#test/eventually.ts';
 import { startRigProcess } from '#test/faults/rig/child-process.ts';
@@ -108,7 +107,7 @@ export async function startProduct(options: Options): Promise<Product> {
     // It also tells that the worker is connected to the queue.
     const isReady = (text: string): boolean => text.includes('"workers":"connected"');
     await eventually(() => textOf(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
-    const victimKey = await insertWorkspace(createEventLog(db));
+    const victimKey = await createWorkspace({ baseUrl: `${url}/v1`, adminKey: attackerKey });
     await storeSimulatorKey('POST', url, victimKey, options.victimProvider);
     const moveVictim = (customHost: string) => storeSimulatorKey('PUT', url, victimKey, customHost);
     const [api, worker] = running as [(typeof running)[0], (typeof running)[0]];

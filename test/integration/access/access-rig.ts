@@ -10,12 +10,11 @@ import { parseMasterKeys, type MasterKeys } from '#libs/access/master-key.ts';
 import { createRouting } from '#libs/access/routing.ts';
 import { createSecrets } from '#libs/access/secrets.ts';
 import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
-import { workspaceModel } from '#libs/access/workspace-model.ts';
+import { workspaceModel } from '#libs/resources/workspaces.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { CallIdentity } from '#libs/event-log/idempotency.ts';
-import type { Caller } from '#libs/http/caller.ts';
 import type { ApiKeyObject } from '#libs/contracts/api-keys.ts';
 import { apiKeyKind, type ApiKeyData } from '#libs/resources/api-keys.ts';
 import { createResourceStore, type ResourceStore } from '#libs/resources/resource-store.ts';
@@ -27,6 +26,7 @@ import { createLogger, type Logger } from '#libs/kernel/logger.ts';
 export const metadata: EventMetadata = { actor: { type: 'system', id: 'test' } };
 /** Of a key that may do everything, for ever. */
 export const allRights: KeyRights = {
+  principal: { type: 'organisation_key', id: 'key_test', role: null },
   scopes: 'all',
   defaults: { configId: null, allowsConfigOverride: true, metadata: null },
   expiresAtMs: Number.POSITIVE_INFINITY,
@@ -66,18 +66,18 @@ export function createProcess({ db, connectionString }: Source, options: Options
 
 /** The store of API keys, as the tests speak to it: with the rights of the key that asks. */
 function apiKeysOf(store: ResourceStore<ApiKeyData>) {
-  const actorOf = (rights: KeyRights, event: EventMetadata) => {
-    const caller = {
-      workspaceId: '',
-      keyId: 'key_test',
-      principal: { type: 'service_key', id: 'key_test' },
-      ...rights,
-    };
-    return { caller: caller as Caller, metadata: event };
+  const actorOf = (workspaceId: string, rights: KeyRights, event: EventMetadata) => {
+    const caller = { workspaceId, keyId: 'key_test', ...rights };
+    return { caller, metadata: event };
   };
   return {
     async create(call: CallIdentity, maker: KeyRights, event: EventMetadata, request: Record<string, unknown>) {
-      const { record, shownOnce } = await store.create(call, call.workspaceId, actorOf(maker, event), request);
+      const { record, shownOnce } = await store.create(
+        call,
+        call.workspaceId,
+        actorOf(call.workspaceId, maker, event),
+        request,
+      );
       const { key, ...rest } = {
         ...(record as z.output<typeof ApiKeyObject>),
         key: new Secret(shownOnce['key'] ?? ''),
@@ -85,7 +85,7 @@ function apiKeysOf(store: ResourceStore<ApiKeyData>) {
       return { record: rest, key };
     },
     revoke: (workspaceId: string, revoker: KeyRights, id: string, event: EventMetadata) =>
-      store.remove({ workspaceId, name: id }, actorOf(revoker, event)),
+      store.remove({ workspaceId, name: id }, actorOf(workspaceId, revoker, event)),
     get: (workspaceId: string, id: string) => store.get({ workspaceId, name: id }),
     list: async (workspaceId: string) => (await store.list({ workspaceId, after: null, skip: 0, limit: 100 })).rows,
   };

@@ -38,7 +38,7 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
   expect(access.authenticate(bearer(token))).toEqual({
     workspaceId,
     keyId: record.id,
-    principal: { type: 'service_key', id: record.id },
+    principal: { type: 'service_key', id: record.id, role: null },
     scopes: new Set(['chat.write', 'batches.read']),
     defaults: { configId: null, allowsConfigOverride: true, metadata: { team: 'search' } },
     expiresAtMs: 4_000_000_000_000,

@@ -2,7 +2,7 @@ import { beforeAll, afterAll, expect, test } from 'vitest';
 import { apiKeyModel } from '#libs/resources/api-keys.ts';
 import { bootstrap } from '#libs/access/bootstrap.ts';
 import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
-import { workspaceModel } from '#libs/access/workspace-model.ts';
+import { workspaceModel } from '#libs/resources/workspaces.ts';
 import { parseWith } from '#libs/contracts/parse.ts';
 import { CreateVirtualKeyRequest, UpdateVirtualKeyRequest } from '#libs/contracts/virtual-keys.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';

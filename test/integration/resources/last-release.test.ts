@@ -11,7 +11,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
-// Configs and API keys lay in tables of their own. Those of a running installation move, and processes of the release
+// Configs, API keys and workspaces lay in tables of their own. Those of a running installation move, and processes of the release
 // before go on with the old tables meanwhile.
 
 const models = [resourceModel(resourceKinds), resourceVersionModel(resourceKinds)] as unknown as AnyInlineModel[];
@@ -52,7 +52,7 @@ async function write(
 ): Promise<void> {
   await sql`
     insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at)
-    values (gen_random_uuid(), 'ws_1', ${stream}, ${version}, ${type}, 1, ${JSON.stringify(data)}::jsonb, '{}',
+    values (gen_random_uuid(), ${stream.startsWith('ws_') ? stream : 'ws_1'}, ${stream}, ${version}, ${type}, 1, ${JSON.stringify(data)}::jsonb, '{}',
       ${time(version)}::timestamptz)`.execute(db);
   for (const statement of statements) await sql.raw(statement).execute(db);
 }
@@ -84,6 +84,20 @@ async function writeAll(database: TestDatabase): Promise<void> {
   );
   const key = `insert into api_key values ('key_1', 'ws_1', 1, '${time(1)}', 'ci', 'aa11', 'zzzz', null, '{"metadata":{"team":"x"}}', '${time(1)}', '2030-01-02T03:04:05.678Z', null)`;
   await write(database, ['key_1', 1, 'api_key.created', keyData], key);
+  const guardrails = { input_guardrails: [{ type: 'x' }], output_guardrails: [] };
+  const workspace = (id: string) =>
+    `insert into workspace values ('${id}', '${id}', 1, '${time(1)}', 'w', '${time(1)}', null)`;
+  for (const id of ['ws_plain', 'ws_guarded', 'ws_freed']) {
+    await write(database, [id, 1, 'workspace.created', { name: 'w' }], workspace(id));
+  }
+  const guard = (id: string, version: number, value: string) =>
+    `update workspace set guardrails = ${value}, version = ${version}, updated_at = '${time(version)}' where id = '${id}'`;
+  for (const id of ['ws_guarded', 'ws_freed']) {
+    const set = guard(id, 2, `'${JSON.stringify(guardrails)}'`);
+    await write(database, [id, 2, 'workspace.guardrails_set', guardrails], set);
+  }
+  const none = { input_guardrails: [], output_guardrails: [] };
+  await write(database, ['ws_freed', 3, 'workspace.guardrails_set', none], guard('ws_freed', 3, 'null'));
   await write(database, ['key_1', 2, 'api_key.revoked', {}], `update api_key set ${ended}, revoked_at = '${time(2)}'`);
 }
 
@@ -93,7 +107,7 @@ test('what the last release stored is what the log says, in the new tables', asy
   await upgrade();
   expect(await checkInlineModels(database.pool, models)).toMatchObject({
     difference: null,
-    rows: { resource: 3, resource_version: 3 },
+    rows: { resource: 6, resource_version: 3 },
   });
 });
 
@@ -103,7 +117,7 @@ test('what the last release stores beside this one reaches the new tables', asyn
   await writeAll(database);
   expect(await checkInlineModels(database.pool, models)).toMatchObject({
     difference: null,
-    rows: { resource: 3, resource_version: 3 },
+    rows: { resource: 6, resource_version: 3 },
   });
 });
 
@@ -119,12 +133,19 @@ test('what this release stores reaches the old tables, and a member that they do
   await sql`
     insert into resource_version values ('cfg@1', 'ws_1', 1, ${time(1)}, 'config', 'cfg', 1,
       '{"config":{"virtual_key":"a"}}', ${time(1)})`.execute(database.db);
-  const rows = async (table: 'config' | 'config_version' | 'api_key') =>
+  await sql`
+    insert into resource values ('ws_1', 'ws_1', 1, ${time(1)}, 'workspace', 'main', null,
+      '{"name":"w","guardrails":{"input_guardrails":[]}}', null, ${time(1)}, null)`.execute(database.db);
+  const rows = async (table: 'config' | 'config_version' | 'api_key' | 'workspace') =>
     await database.db.selectFrom(table).selectAll().execute();
   expect(await rows('config')).toMatchObject([
     { id: 'cfg', slug: 'cfg', config: { virtual_key: 'a' }, config_version: 1 },
   ]);
   expect(await rows('config_version')).toMatchObject([{ id: 'cfg@1', config_id: 'cfg', config: { virtual_key: 'a' } }]);
+  expect(await rows('workspace')).toMatchObject([{ id: 'ws_1', name: 'w', guardrails: { input_guardrails: [] } }]);
+  await sql`update workspace set guardrails = null, version = 2`.execute(database.db);
+  const { rows: workspaces } = await sql`select slug, data from resource where id = 'ws_1'`.execute(database.db);
+  expect(workspaces).toEqual([{ slug: 'main', data: { name: 'w' } }]);
   const expiresAt = new Date(keyData.expires_at);
   expect(await rows('api_key')).toMatchObject([
     { digest: 'aa11', scopes: null, expires_at: expiresAt, revoked_at: null },

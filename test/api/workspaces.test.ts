@@ -1,0 +1,177 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { inlineModels } from '#apps/platform/models.ts';
+import { checkInlineModels } from '#libs/event-log/rebuild.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { createWorkspace } from './second-workspace.ts';
+
+let platform: TestPlatform;
+beforeAll(async () => {
+  platform = await startPlatform({ worker: false, environment: { SLUICE_TRUSTED_PROXIES: '127.0.0.0/8' } });
+});
+afterAll(() => platform?.stop());
+
+type Answer = { status: number; body: Record<string, string> & { data: Record<string, string>[]; error: object } };
+
+async function call(method: string, path: string, body?: object, key = platform.adminKey): Promise<Answer> {
+  const response = await fetch(`${platform.baseUrl}${path}`, {
+    method,
+    headers: {
+      authorization: `Bearer ${key}`,
+      'content-type': 'application/json',
+      'x-forwarded-for': '192.0.2.7',
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  return { status: response.status, body: (await response.json()) as Answer['body'] };
+}
+
+async function makeWorkspace(name: string): Promise<{ id: string; key: string; keyId: string }> {
+  const { body } = await call('POST', '/admin/workspaces', { name });
+  const made = await call('POST', '/api-keys', { name: 'ci', workspace_id: body['slug'] });
+  return { id: body['id'] ?? '', key: made.body['key'] ?? '', keyId: made.body['id'] ?? '' };
+}
+
+test('the key of the organisation makes, finds, changes and deletes workspaces', async () => {
+  const made = await call('POST', '/admin/workspaces', { name: 'Search Team', description: 'finds' });
+  expect(made).toMatchObject({
+    status: 200,
+    body: { object: 'workspace', slug: 'search-team', name: 'Search Team', description: 'finds', status: 'active' },
+  });
+  expect(made.body['id']).toMatch(/^ws_[0-9a-f]{32}$/);
+  expect(new Date(made.body['created_at'] ?? '').toISOString()).toBe(made.body['created_at']);
+  expect((await call('POST', '/admin/workspaces', { name: 'x', slug: 'search-team' })).status).toBe(409);
+  const changed = await call('PUT', '/admin/workspaces/search-team', { name: 'Finders' });
+  expect(changed.body).toMatchObject({
+    id: made.body['id'],
+    slug: 'search-team',
+    name: 'Finders',
+    description: 'finds',
+  });
+  expect((await call('GET', `/admin/workspaces/${made.body['id']}`)).body).toEqual(changed.body);
+  expect((await call('GET', '/admin/workspaces?exact_name=Finders')).body).toMatchObject({ total: 1 });
+  expect((await call('GET', '/admin/workspaces?name=inder&page_size=1&current_page=0')).body.data).toEqual([
+    changed.body,
+  ]);
+  expect((await call('GET', '/admin/workspaces')).body.data.map(({ slug }) => slug)).toEqual([
+    'search-team',
+    'default',
+  ]);
+  expect((await call('DELETE', '/admin/workspaces/search-team')).body).toMatchObject({ deleted: true });
+  expect(await call('GET', '/admin/workspaces/search-team')).toMatchObject({
+    status: 404,
+    body: { error: { code: 'workspace_not_found' } },
+  });
+  expect(await call('DELETE', '/admin/workspaces/default')).toMatchObject({
+    status: 409,
+    body: { error: { code: 'own_workspace' } },
+  });
+});
+
+test('a key is bound to its workspace, and a deleted workspace ends its keys at once', async () => {
+  const { id, key, keyId } = await makeWorkspace('bound');
+  expect((await call('GET', `/api-keys/${keyId}`, undefined, key)).body).toMatchObject({
+    workspace_id: id,
+    type: 'workspace-service',
+  });
+  expect((await call('GET', `/api-keys/${keyId}`)).status).toBe(404);
+  expect((await call('GET', `/api-keys/${keyId}?workspace_id=${id}`)).status).toBe(200);
+  expect((await call('GET', `/api-keys?workspace_id=bound`)).body.data).toMatchObject([{ id: keyId }]);
+  expect((await call('DELETE', '/admin/workspaces/bound')).status).toBe(200);
+  expect((await call('GET', '/configs', undefined, key)).status).toBe(401);
+  expect((await call('POST', '/api-keys', { name: 'late', workspace_id: id })).status).toBe(404);
+});
+
+test('a key of a workspace sees its own workspace alone and changes none', async () => {
+  const own = await makeWorkspace('own');
+  const other = await makeWorkspace('other');
+  const as = (method: string, path: string, body?: object) => call(method, path, body, own.key);
+  expect((await as('GET', '/admin/workspaces')).body).toMatchObject({ total: 1, data: [{ id: own.id }] });
+  expect((await as('GET', '/admin/workspaces/own')).status).toBe(200);
+  const forbidden = { status: 403, body: { error: { code: 'organisation_key_required' } } };
+  expect(await as('PUT', '/admin/workspaces/own', { name: 'x' })).toMatchObject(forbidden);
+  expect(await as('DELETE', '/admin/workspaces/own')).toMatchObject(forbidden);
+  expect(await as('POST', '/admin/workspaces', { name: 'x' })).toMatchObject(forbidden);
+  for (const [method, body] of [['GET'], ['PUT', { name: 'x' }], ['DELETE']] as const) {
+    for (const name of ['other', other.id]) {
+      expect((await as(method, `/admin/workspaces/${name}`, body)).status).toBe(404);
+    }
+  }
+  for (const workspace_id of ['other', other.id, 'nothing', 'default']) {
+    expect(await as('POST', '/api-keys', { name: 'x', workspace_id })).toMatchObject({
+      status: 404,
+      body: { error: { code: 'workspace_not_found', param: 'workspace_id' } },
+    });
+  }
+  expect((await as('POST', '/api-keys', { name: 'x', workspace_id: 'own' })).status).toBe(200);
+  expect(await as('POST', '/api-keys', { name: 'x', type: 'organisation-service' })).toMatchObject(forbidden);
+});
+
+test('nothing of one workspace is found with a key of another', async () => {
+  const stranger = await createWorkspace(platform);
+  const { body: config } = await call('POST', '/configs', { name: 'mine', config: { virtual_key: 'simulator' } });
+  const { body: key } = await call('POST', '/api-keys', { name: 'mine' });
+  const paths = [
+    `/configs/${config['slug']}`,
+    `/configs/${config['id']}`,
+    `/configs/mine/versions`,
+    `/configs/mine/versions/1`,
+    `/api-keys/${key['id']}`,
+    '/virtual-keys/simulator',
+  ];
+  for (const path of paths) {
+    expect([path, (await call('GET', path)).status]).toEqual([path, 200]);
+    expect([path, (await call('GET', path, undefined, stranger)).status]).toEqual([path, 404]);
+  }
+  expect((await call('PUT', '/configs/mine', { name: 'x' }, stranger)).status).toBe(404);
+  expect((await call('DELETE', '/configs/mine', undefined, stranger)).status).toBe(404);
+  expect((await call('DELETE', `/api-keys/${key['id']}`, undefined, stranger)).status).toBe(404);
+  const listed = async (path: string) => (await call('GET', path, undefined, stranger)).body.data.length;
+  expect([await listed('/configs'), await listed('/virtual-keys'), await listed('/api-keys')]).toEqual([0, 0, 1]);
+  const ask = { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hi' }] };
+  expect((await call('POST', '/chat/completions', ask)).status).toBe(200);
+  expect((await call('POST', '/chat/completions', ask, stranger)).body).toMatchObject({
+    error: { code: expect.stringMatching(/virtual_key/) },
+  });
+});
+
+test('a key that may do everything in its workspace cannot revoke a key of the organisation', async () => {
+  const { body: full } = await call('POST', '/api-keys', { name: 'full' });
+  const { body: admin } = await call('POST', '/api-keys', { name: 'second admin', type: 'organisation-service' });
+  expect(await call('DELETE', `/api-keys/${admin['id']}`, undefined, full['key'])).toMatchObject({
+    status: 403,
+    body: { error: { code: 'insufficient_scope' } },
+  });
+  expect((await call('POST', '/admin/workspaces', { name: 'by it' }, admin['key'])).status).toBe(200);
+  expect((await call('DELETE', `/api-keys/${admin['id']}`)).status).toBe(200);
+});
+
+test('events say who acted, with which rights, in which workspace and from which address', async () => {
+  const { id, key, keyId } = await makeWorkspace('recorded');
+  const { body: scoped } = await call('POST', '/api-keys', { name: 's', scopes: ['configs.write'] }, key);
+  const made = await call('POST', '/configs', { name: 'c', config: { virtual_key: 'a' } }, scoped['key']);
+  const { pool } = platform.database;
+  const metadataOf = async (stream: string | undefined) =>
+    (await pool.query<{ metadata: object }>('select metadata from event where stream_id = $1', [stream])).rows[0]
+      ?.metadata;
+  expect(await metadataOf(made.body['id'])).toEqual({
+    actor: {
+      type: 'api_key',
+      id: scoped['id'],
+      principal: { type: 'service_key', id: scoped['id'], role: null },
+      workspace_id: id,
+      scopes: ['configs.write'],
+    },
+    address: '192.0.2.7',
+    request_id: expect.stringMatching(/^req_/),
+    trace_id: expect.any(String),
+    method: 'POST',
+    path: '/v1/configs',
+  });
+  // The organisation's key acts in a workspace that is not its own.
+  const byOrganisation = (await metadataOf(keyId)) as { actor: { workspace_id: string } };
+  expect(byOrganisation).toMatchObject({ actor: { principal: { type: 'organisation_key' }, scopes: null } });
+  expect(byOrganisation.actor.workspace_id).not.toBe(id);
+  const { rows } = await pool.query('select workspace_id from event where stream_id = $1', [keyId]);
+  expect(rows).toEqual([{ workspace_id: id }]);
+  expect((await checkInlineModels(pool, inlineModels)).difference).toBeNull();
+});
