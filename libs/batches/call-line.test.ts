@@ -17,7 +17,8 @@ const batch = {
 const body = Buffer.from('{"model":"m"}');
 const target = { provider: 'openai' };
 const noPermit = {
-  aside: (_what: unknown, wait: (signal: AbortSignal) => Promise<void>) => wait(new AbortController().signal),
+  waitWithoutPermit: (_what: unknown, wait: (signal: AbortSignal) => Promise<void>) =>
+    wait(new AbortController().signal),
   isAbandoned: () => false,
 };
 

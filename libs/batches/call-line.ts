@@ -6,6 +6,7 @@ import type { Resolved } from '#libs/calls/plan/run-plan.ts';
 import { attemptsOf, noAttempts, type Call } from '#libs/calls/planned-call.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
+import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
 import { memberValue } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
@@ -24,15 +25,15 @@ type Line = {
   line: number;
   body: Buffer | undefined;
   signal: AbortSignal;
-  /** To which its answer is charged. */
+  /** The lease to which its answer is charged. */
   memory: MemoryLease;
-  permit: Pick<LinePermit, 'aside' | 'isAbandoned'>;
+  permit: Pick<LinePermit, 'waitWithoutPermit' | 'isAbandoned'>;
 };
 
-/** Executes one line. Rejects only when its signal aborted, or the line was abandoned: then the line has no outcome. */
+/** Runs one line. Rejects only when its signal aborted or the line was abandoned, and then the line has no outcome. */
 export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
 
-/** What is known about a line's call when it is over, for the request log. */
+/** A line's call when it is over, for the request log. */
 export type CalledLine = {
   batch: BatchRow;
   line: number;
@@ -44,7 +45,7 @@ export type CalledLine = {
   answer: Answer | null;
   errorCode: string | null;
   attempts: number;
-  /** The config's target that answered; null without a config. */
+  /** The target of the config that answered. Null without a config. */
   option: string | null;
   startedAtMs: number;
   durationMs: number;
@@ -65,26 +66,23 @@ export function createCallLine(deps: {
 }): CallLine {
   const { calls, planOf, resolve, policy, onCalled, now } = deps;
 
-  /** An unavailable database says nothing about the line: it waits, as long as the batch does. */
-  async function whenPossible<Result>(
+  /** Retries `work` while the database is unavailable, until the batch expires: that is no error of the line. */
+  const whenPossible = <Result>(
     { signal, permit }: Pick<Line, 'signal' | 'permit'>,
     deadlineAt: number,
     work: () => Result | Promise<Result>,
-  ): Promise<Result> {
-    for (;;) {
-      try {
-        return await work();
-      } catch (error) {
-        const passes = isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
-        if (!passes || now() >= deadlineAt) throw error;
-        signal.throwIfAborted();
-        const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + retryResolveMs };
-        await permit.aside(what, (end) => sleep(retryResolveMs, end));
-      }
-    }
-  }
+  ): Promise<Result> =>
+    retryDuringOutage(work, {
+      isOutage: (error) => now() < deadlineAt && isUnavailable(error),
+      delayMs: retryResolveMs,
+      signal,
+      wait(delayMs) {
+        const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + delayMs };
+        return permit.waitWithoutPermit(what, (end) => sleep(delayMs, end));
+      },
+    });
 
-  /** The line as a call: conditions see its own parameters, the batch's metadata and its endpoint. */
+  /** The line as a call. Conditions see its own parameters, the batch's metadata and its endpoint. */
   const toCall = ({ batch, signal, memory, permit }: Line, plan: Plan, sent: SentLine, deadlineAt: number): Call => {
     const { operation, body, model } = sent;
     // A line that only passes is not parsed.
@@ -98,7 +96,7 @@ export function createCallLine(deps: {
       includeUsage: false,
       signal,
       backgroundUntil: deadlineAt,
-      aside: permit.aside,
+      waitWithoutPermit: permit.waitWithoutPermit,
       memory,
     };
     return {
@@ -121,12 +119,12 @@ export function createCallLine(deps: {
   return async (given) => {
     const { batch, line, body, signal, permit } = given;
     const operation = operationOf(batch.endpoint);
-    // Both were checked when the batch was validated; a file that changed since is a fault of ours.
+    // Both were checked when the batch was validated. If the file has changed since, that is a bug of ours.
     if (operation === undefined || body === undefined)
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
-    // Validation has read them all: the batch has a model when it is that of every line.
+    // Validation has read all lines: if they have the same model, the batch has it.
     const model = batch.model ?? modelOf(body);
     const again = policy(batch);
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
@@ -148,7 +146,7 @@ export function createCallLine(deps: {
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
     const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
     const called = { target: call?.target ?? null, model: call === null ? model : call.model };
-    // A line that is left is done by whoever has its chunk next; but a call that was made is recorded.
+    // An abandoned line is run again with the next claim of its chunk. But if a call was made, it is recorded.
     if (!isAbandoned || attempts > 0) {
       onCalled({
         ...called,
@@ -168,7 +166,7 @@ export function createCallLine(deps: {
     if (result.kind === 'failed') {
       signal.throwIfAborted();
       if (permit.isAbandoned()) throw result.error;
-      // Whoever runs the line logs it, and makes the line's error of it.
+      // A bug: the caller logs it and makes it the line's error.
       if (result.error.kind === 'internal') throw result.error;
     }
     return { outcome, usage: usageOf(called, answer) };
@@ -176,6 +174,9 @@ export function createCallLine(deps: {
 }
 
 type SentLine = { operation: Operation; body: Buffer; model: string | null };
+
+const isUnavailable = (error: unknown): boolean =>
+  isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
 
 const noParams = {};
 
@@ -185,7 +186,7 @@ function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Reco
   return inherited === undefined ? metadata : { ...metadata, ...inherited };
 }
 
-/** The model that the batch's options put in the place of every line's own. */
+/** The model from the batch's options that overrides the model of every line. */
 export function replacedModel(batch: BatchRow): string | null {
   const model = batch.gateway_options['provider_model'];
   return typeof model === 'string' ? model : null;
@@ -207,7 +208,7 @@ function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; 
       errorCode,
     };
   }
-  // Validation refuses `stream: true`, so a stream cannot be asked for.
+  // Validation rejects `stream: true`, so no line asks for a stream.
   const error =
     result.kind === 'failed' ? result.error : asGatewayError(new Error('a batch line was answered by a stream'));
   const { kind, message } = error;
@@ -229,7 +230,7 @@ function usageOf(called: { target: Target | null; model: string | null }, answer
   };
 }
 
-/** What jsonb takes: a provider may answer with any name for its model, and no answer may keep its group from settling. */
+/** Makes a text storable in jsonb. A provider may answer with any model name, and none may keep its group from being settled. */
 const recordableText = (text: string | null): string | null =>
   text === null ? null : toStorableText(text.slice(0, modelLengthMax));
 

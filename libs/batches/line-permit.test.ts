@@ -39,7 +39,7 @@ function openWait() {
 test('a line that waits holds no permit, and has one again when it goes on', async () => {
   const { permits, waits, permit } = await setUp();
   const { wait, end } = openWait();
-  const waited = permit.aside(what, wait);
+  const waited = permit.waitWithoutPermit(what, wait);
   expect(permits.inFlight()).toEqual(nothing);
   expect(waits.now).toBe(1);
   end();
@@ -53,7 +53,7 @@ test('a line that waits holds no permit, and has one again when it goes on', asy
 
 test('a stop ends a line that waits: it holds nothing and must not call', async () => {
   const { permits, stop, waits, permit } = await setUp();
-  const waited = permit.aside(what, openWait().wait);
+  const waited = permit.waitWithoutPermit(what, openWait().wait);
   stop.abort();
   await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
   expect(permit.isAbandoned()).toBe(true);
@@ -65,7 +65,7 @@ test('a stop ends a line that waits: it holds nothing and must not call', async 
 test('a stop ends a line that has waited and is now waiting for its permit', async () => {
   const { permits, stop, permit } = await setUp();
   const { wait, end } = openWait();
-  const waited = permit.aside(what, wait);
+  const waited = permit.waitWithoutPermit(what, wait);
   await permits.acquire(20); // another line took the permit
   end();
   await tick();
@@ -79,7 +79,7 @@ test('a stop ends a line that has waited and is now waiting for its permit', asy
 test('a line that is stopped at the moment it gets its permit releases it', async () => {
   const { permits, stop, permit } = await setUp();
   const { wait, end } = openWait();
-  const waited = permit.aside(what, wait);
+  const waited = permit.waitWithoutPermit(what, wait);
   await permits.acquire(20);
   end();
   await tick();
@@ -94,17 +94,19 @@ test('a line that is calling when the stop comes may finish, but begins no wait'
   const { permits, stop, waits, permit } = await setUp();
   stop.abort();
   expect(permit.isAbandoned()).toBe(false);
-  await expect(permit.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
+  await expect(permit.waitWithoutPermit(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
   expect(waits.all).toBe(0);
   // Nor may it try again.
-  await expect(permit.aside(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
+  await expect(permit.waitWithoutPermit(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
   permit.end(0);
   expect(permits.inFlight()).toEqual(nothing);
 });
 
 test('a wait that fails ends its line without an outcome', async () => {
   const { permits, waits, permit } = await setUp();
-  await expect(permit.aside(what, () => Promise.reject(new Error('the process stops')))).rejects.toMatchObject({
+  await expect(
+    permit.waitWithoutPermit(what, () => Promise.reject(new Error('the process stops'))),
+  ).rejects.toMatchObject({
     code: 'call_aborted',
   });
   permit.end(0);
@@ -149,7 +151,7 @@ test('whatever lines do and whenever they are stopped, the limits hold and nothi
               expect(calling).toBeLessThanOrEqual(callsMax);
               await ticks(wait % 2);
               calling -= 1;
-              await permit.aside(what, (signal) => ticks(wait, signal));
+              await permit.waitWithoutPermit(what, (signal) => ticks(wait, signal));
             }
             permit.end(0);
           } catch (error) {

@@ -1,4 +1,4 @@
-import type { Aside, Wait } from '#libs/calls/call.ts';
+import type { WaitWithoutPermit, Wait } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Permits } from './permit-pool.ts';
 
@@ -8,7 +8,7 @@ import type { Permits } from './permit-pool.ts';
  */
 export type LinePermit = {
   /** For the line's request. Once it has thrown, the line is over: it has no outcome and holds no permit. */
-  aside: Aside;
+  waitWithoutPermit: WaitWithoutPermit;
   /** The line was stopped while it waited. It is run again with the next claim of its chunk. */
   isAbandoned: () => boolean;
   /** To be called exactly once, when the call is over, even for an abandoned line. `keptBytes` of the line's bytes stay counted. */
@@ -41,7 +41,7 @@ export function createLinePermit(deps: {
   };
 
   return {
-    async aside(what, wait) {
+    async waitWithoutPermit(what, wait) {
       // An abandoned line must never call again.
       if (state !== 'calling' || stop.aborted) {
         if (state === 'calling') permits.release(1, bytes);

@@ -14,7 +14,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { createEgress } from '#libs/calls/upstream/egress.ts';
 import { createForwarder } from '#test/forwarder.ts';
-import type { Aside, Outcome, StreamAnswer, Target, Wait } from './call.ts';
+import type { WaitWithoutPermit, Outcome, StreamAnswer, Target, Wait } from './call.ts';
 
 let rig: ForwardingRig;
 let traffic: Traffic;
@@ -144,26 +144,26 @@ test('a target without a credential id asks nobody', async () => {
   for (let n = 0; n < 2; n += 1) expect(codeOf(await rig.forwarder.settle(chatRequest(), rig.target))).toBe(429);
 });
 
-/** What a background call waits aside for; `leaveAt`: the wait after which it is not to go on. */
-function asideOf(leaveAt = Number.POSITIVE_INFINITY) {
+/** Records what a background call waits for without its permit. `leaveAt`: the wait after which it must not go on. */
+function recordWaits(leaveAt = Number.POSITIVE_INFINITY) {
   const waits: Wait[] = [];
-  const aside: Aside = async (what, wait) => {
+  const waitWithoutPermit: WaitWithoutPermit = async (what, wait) => {
     waits.push(what);
     await wait(new AbortController().signal);
     if (waits.length >= leaveAt) throw new GatewayError('unavailable', 'call_aborted', 'not to go on');
   };
-  return { aside, waits };
+  return { waitWithoutPermit, waits };
 }
 
 const retrying = { attemptsMax: 3, baseDelayMs: 10, maxDelayMs: 10, deadlineAt: Number.POSITIVE_INFINITY };
 const background = { backgroundUntil: Number.POSITIVE_INFINITY };
 const noSleep = { sleep: () => Promise.resolve() };
 
-test('a background call waits aside for the end of a rate limit and for its next attempt', async () => {
+test('a background call waits without its permit for the end of a rate limit and for its next attempt', async () => {
   const target = await start([limited({ 'retry-after': '30' }), (reply) => reply.json(503, {}), ok]);
-  const { aside, waits } = asideOf();
+  const { waitWithoutPermit, waits } = recordWaits();
   const now = rig.now();
-  const outcome = await rig.forwarder.settle(chatRequest({ ...background, aside }), target, retrying);
+  const outcome = await rig.forwarder.settle(chatRequest({ ...background, waitWithoutPermit }), target, retrying);
   expect(codeOf(outcome)).toBe(200);
   expect(waits).toEqual([
     { reason: 'rate_limited', label: 'test-key', model: 'gpt-test', untilMs: now + 30_000 },
@@ -173,12 +173,15 @@ test('a background call waits aside for the end of a rate limit and for its next
 
 test('a rate limit that counts as an attempt is told as one', async () => {
   const target = await start([limited({}), ok]);
-  const { aside, waits } = asideOf();
-  await rig.forwarder.settle(chatRequest({ ...background, aside }), target, { ...retrying, countsRateLimited: true });
+  const { waitWithoutPermit, waits } = recordWaits();
+  await rig.forwarder.settle(chatRequest({ ...background, waitWithoutPermit }), target, {
+    ...retrying,
+    countsRateLimited: true,
+  });
   expect(waits).toMatchObject([{ reason: 'retry' }]);
 });
 
-test('a background call waits aside for a pause and for an open circuit', async () => {
+test('a background call waits without its permit for a pause and for an open circuit', async () => {
   let later = 0;
   const target = await start([limited({ 'retry-after': '30' }), ok, (reply) => reply.json(500, {}), ok], {
     clock: { now: () => 1_000_000 + later },
@@ -188,9 +191,9 @@ test('a background call waits aside for a pause and for an open circuit', async 
     },
   });
   await rig.forwarder.settle(chatRequest(), target);
-  const { aside, waits } = asideOf();
+  const { waitWithoutPermit, waits } = recordWaits();
   const circuit = { ...breaker, failuresInRow: 1 };
-  const request = chatRequest({ ...background, aside, breaker: circuit });
+  const request = chatRequest({ ...background, waitWithoutPermit, breaker: circuit });
   expect(codeOf(await rig.forwarder.settle(request, target))).toBe(200);
   expect(codeOf(await rig.forwarder.settle(request, target))).toBe(500);
   expect(codeOf(await rig.forwarder.settle(request, target))).toBe(200);
@@ -201,8 +204,8 @@ test.each(['rate_limited', 'retry'])(
   'a call that is not to go on after its wait (%s) is made no more',
   async (reason) => {
     const target = await start(reason === 'retry' ? (reply) => reply.json(500, {}) : limited({ 'retry-after': '30' }));
-    const { aside, waits } = asideOf(1);
-    const outcome = await rig.forwarder.settle(chatRequest({ ...background, aside }), target, retrying);
+    const { waitWithoutPermit, waits } = recordWaits(1);
+    const outcome = await rig.forwarder.settle(chatRequest({ ...background, waitWithoutPermit }), target, retrying);
     expect(codeOf(outcome)).toBe('call_aborted');
     expect(waits).toMatchObject([{ reason }]);
     expect(rig.upstream.requests).toHaveLength(1);
@@ -216,8 +219,8 @@ test('a place that a call was given while it was not to go on is given to the ne
   const holder = new AbortController();
   const holding = rig.forwarder.settle(chatRequest({ signal: holder.signal }), target);
   await rig.upstream.until(() => rig.upstream.requests.length === 1);
-  const { aside, waits } = asideOf(1);
-  const waiting = rig.forwarder.settle(chatRequest({ ...background, aside }), target);
+  const { waitWithoutPermit, waits } = recordWaits(1);
+  const waiting = rig.forwarder.settle(chatRequest({ ...background, waitWithoutPermit }), target);
   await rig.upstream.until(() => traffic.stats().waitingBackground === 1);
   holder.abort();
   await holding;

@@ -69,11 +69,11 @@ export type ForwardRequest = {
   breaker?: BreakerPolicy;
   /** A batch line: where a live call is refused it waits, until this moment (epoch milliseconds). Absent: a live call. */
   backgroundUntil?: number;
-  /** Through which a background call waits, so that its place is free meanwhile. Absent: it waits where it is. */
-  aside?: Aside;
+  /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps what it holds. */
+  waitWithoutPermit?: WaitWithoutPermit;
 };
 
-/** What a call that is not under way waits for. */
+/** What a call is waiting for. */
 export type Wait = {
   /**
    * `rate_limited`: the provider said not now. `circuit_open`: its circuit breaker. `provider_busy`: a place among the
@@ -88,10 +88,10 @@ export type Wait = {
 };
 
 /**
- * Waits by `wait`, holding nothing; resolves when the call may go on. `wait` is given the signal that ends it. Throws the
- * GatewayError `call_aborted`, which nobody tries again, when the call is not to go on.
+ * Releases the call's permit, runs `wait` with the signal that ends it, and resolves when the call has a permit again. Throws
+ * GatewayError `call_aborted`, which is never retried, when the call must not go on.
  */
-export type Aside = (what: Wait, wait: (signal: AbortSignal) => Promise<void>) => Promise<void>;
+export type WaitWithoutPermit = (what: Wait, wait: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 
 /** Input tokens include cached ones, output tokens include reasoning. */
 export type Usage = { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number };

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { ConfigInput } from '#libs/contracts/config.ts';
 import { plannedCall } from '#test/planned-call.ts';
-import type { Aside, JsonAnswer, Wait } from './call.ts';
+import type { WaitWithoutPermit, JsonAnswer, Wait } from './call.ts';
 import { runCall } from './calls.ts';
 import { attemptsOf, type Call } from './planned-call.ts';
 import type { PlanDeps, Resolve } from './plan/run-plan.ts';
@@ -37,7 +37,12 @@ const plan = compileConfig(ConfigInput.parse({ strategy: { mode: 'fallback' }, t
 /** Runs a line by a plan of two targets, whose calls are answered with these statuses, within the retries of its batch. */
 async function run(
   statuses: number[],
-  options: { attemptsMax?: number; deadlineAt?: number; abort?: AbortController; aside?: Aside } = {},
+  options: {
+    attemptsMax?: number;
+    deadlineAt?: number;
+    abort?: AbortController;
+    waitWithoutPermit?: WaitWithoutPermit;
+  } = {},
 ) {
   const waits: number[] = [];
   const { signal } = options.abort ?? new AbortController();
@@ -56,7 +61,10 @@ async function run(
     random: () => 0,
     now: () => 0,
   };
-  const call = plannedCall(plan, chatRequest({ signal, ...(options.aside ? { aside: options.aside } : {}) }));
+  const call = plannedCall(
+    plan,
+    chatRequest({ signal, ...(options.waitWithoutPermit ? { waitWithoutPermit: options.waitWithoutPermit } : {}) }),
+  );
   const again = {
     attemptsMax: options.attemptsMax ?? 3,
     baseDelayMs: 10,
@@ -91,15 +99,15 @@ test('a line that is stopped between two passes fails with the attempts that it 
   expect(attempts).toHaveLength(2);
 });
 
-test('a line waits aside between two passes, and is not run again when it is not to go on', async () => {
+test('a line waits without its permit between two passes, and is not run again when it must not go on', async () => {
   const waits: Wait[] = [];
-  const aside: Aside = async (what, wait) => {
+  const waitWithoutPermit: WaitWithoutPermit = async (what, wait) => {
     waits.push(what);
     await wait(new AbortController().signal);
     if (waits.length === 2) throw new GatewayError('unavailable', 'call_aborted', 'not to go on');
   };
   const statuses = [500, 503, 429, 429, 200];
-  const { outcome } = await run(statuses, { aside });
+  const { outcome } = await run(statuses, { waitWithoutPermit });
   expect(outcome).toMatchObject({ kind: 'failed', error: { message: 'not to go on' } });
   expect(waits).toEqual([
     { reason: 'retry', label: 'a', model: 'gpt-test', untilMs: 5 },

@@ -97,7 +97,7 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
 
 /** What is made again: how it waits, and where it goes by then. */
 type Repeated = {
-  request: Pick<ForwardRequest, 'signal' | 'aside'>;
+  request: Pick<ForwardRequest, 'signal' | 'waitWithoutPermit'>;
   target: { label: string } | null;
   model: string | null;
 };
@@ -133,8 +133,8 @@ export function createRetries(deps: {
     const wait = (signal: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([signal, stopping]));
     waiting += 1;
     try {
-      if (request.aside === undefined) await wait(request.signal);
-      else await request.aside(what, wait);
+      if (request.waitWithoutPermit === undefined) await wait(request.signal);
+      else await request.waitWithoutPermit(what, wait);
     } finally {
       waiting -= 1;
     }

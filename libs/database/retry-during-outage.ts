@@ -8,6 +8,8 @@ type RetryOptions = {
   isOutage?: (error: unknown) => boolean;
   /** Ends the wait: after it has aborted, `work` is tried one last time. */
   signal?: AbortSignal | undefined;
+  /** Waits before the next try. Default: a sleep that the signal ends. */
+  wait?: (delayMs: number) => Promise<void>;
   /** Called before each wait, to log it. */
   onRetry?: (error: unknown) => void;
 };
@@ -18,8 +20,8 @@ type RetryOptions = {
  * the signal has aborted.
  */
 export async function retryDuringOutage<Result>(
-  work: () => Promise<Result>,
-  { delayMs, isOutage = isTransient, signal, onRetry }: RetryOptions,
+  work: () => Promise<Result> | Result,
+  { delayMs, isOutage = isTransient, signal, wait = (ms) => sleep(ms, signal), onRetry }: RetryOptions,
 ): Promise<Result> {
   for (let failures = 1; ; failures += 1) {
     try {
@@ -29,7 +31,7 @@ export async function retryDuringOutage<Result>(
       const waitMs = typeof delayMs === 'number' ? delayMs : delayMs(failures, error);
       if (waitMs === undefined) throw error;
       onRetry?.(error);
-      await sleep(waitMs, signal);
+      await wait(waitMs);
     }
   }
 }

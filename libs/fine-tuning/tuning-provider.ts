@@ -205,8 +205,8 @@ function refusalOf({ status, headers, error }: PlainAnswer, now: number): Gatewa
   });
 }
 
-function kindOf(status: number, hopeless: boolean): ErrorKind {
-  if (hopeless) return 'quota_exceeded';
+function kindOf(status: number, isQuotaError: boolean): ErrorKind {
+  if (isQuotaError) return 'quota_exceeded';
   if (status === 404) return 'not_found';
   if (status === 401 || status === 403) return 'forbidden';
   if (status === 409) return 'conflict';

@@ -56,7 +56,7 @@ const answer: Awaited<ReturnType<CallLine>> = {
 
 /** A runner over real files and a real database; `call` stands in for the provider. */
 function setUp(
-  call: (line: number, signal: AbortSignal, permit: Pick<LinePermit, 'aside'>) => Promise<unknown>,
+  call: (line: number, signal: AbortSignal, permit: Pick<LinePermit, 'waitWithoutPermit'>) => Promise<unknown>,
   callsMax = 10,
   ranges = createMemoryBudget(1_048_576),
 ): Setup {
@@ -260,7 +260,7 @@ function setUpWaiting() {
     if (line === 1) return;
     waits += 1;
     if (waits === lines - 1) waiting.resolve();
-    await permit.aside(until, untilEnded);
+    await permit.waitWithoutPermit(until, untilEnded);
     calledAfter.push(line);
   }, 2);
   return { ...setup, waiting: waiting.promise, calledAfter };

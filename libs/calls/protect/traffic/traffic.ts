@@ -13,7 +13,10 @@ import { shortModel } from './short-model.ts';
 import { refusals } from './traffic-refusals.ts';
 
 /** A call's request and where it goes; the request is the forwarder's own, so that nothing is made for asking. */
-export type TrafficRequest = Pick<ForwardRequest, 'model' | 'breaker' | 'backgroundUntil' | 'aside' | 'signal'>;
+export type TrafficRequest = Pick<
+  ForwardRequest,
+  'model' | 'breaker' | 'backgroundUntil' | 'waitWithoutPermit' | 'signal'
+>;
 
 type TrafficCall = { request: TrafficRequest; target: Target; model: string; heedsPauses: boolean };
 
@@ -140,20 +143,20 @@ export function createTraffic(deps: Deps): Traffic {
     { ms, isPause }: ReturnType<typeof blockOf>,
     sinceMs: number,
   ): Promise<void> => {
-    const { backgroundUntil, aside, signal } = call.request;
+    const { backgroundUntil, waitWithoutPermit, signal } = call.request;
     const now = clock.now();
     const isEarly = isPause && ms <= earlyMsMax && now - sinceMs < waitMsMax;
     const waits = backgroundUntil === undefined ? isEarly : now + ms < backgroundUntil;
     if (!waits) throw isPause ? refusals.paused(call, ms) : refusals.open(call, ms);
     const waitMs = spreadWait(ms, random);
     const wait = (end: AbortSignal): Promise<void> => sleep(waitMs, AbortSignal.any([end, stopping.signal]));
-    if (aside === undefined) await wait(signal);
-    else await aside(whatWaits(call, isPause ? 'rate_limited' : 'circuit_open', now + waitMs), wait);
+    if (waitWithoutPermit === undefined) await wait(signal);
+    else await waitWithoutPermit(whatWaits(call, isPause ? 'rate_limited' : 'circuit_open', now + waitMs), wait);
     if (signal.aborted || stopping.signal.aborted) throw aborted(call);
   };
 
   const waitForPlace = async (call: TrafficCall, queue: CallQueue): Promise<void> => {
-    const { backgroundUntil, aside, signal } = call.request;
+    const { backgroundUntil, waitWithoutPermit, signal } = call.request;
     const isLive = backgroundUntil === undefined;
     if (isLive && queue.isFull()) throw refusals.busy(call);
     const wait = async (end: AbortSignal): Promise<void> => {
@@ -165,10 +168,10 @@ export function createTraffic(deps: Deps): Traffic {
         throw end.aborted || stopping.signal.aborted ? aborted(call) : refusals.busy(call);
       }
     };
-    if (aside === undefined) return wait(signal);
+    if (waitWithoutPermit === undefined) return wait(signal);
     let isPlaceTaken = false;
     try {
-      await aside(whatWaits(call, 'provider_busy', null), async (end) => {
+      await waitWithoutPermit(whatWaits(call, 'provider_busy', null), async (end) => {
         await wait(end);
         isPlaceTaken = true;
       });
