@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 
-/** What a call is tagged with in the request log: the metadata of its key, overridden by its own x-gateway-metadata. */
+/** The metadata of a call for the request log: that of its key, overridden by its own x-gateway-metadata. */
 export function metadataOf(request: Request): Readonly<Record<string, string>> | null {
   const { metadata } = contextOf(request);
   const { defaults } = callerOf(request);

@@ -26,12 +26,13 @@ import { createRoutes } from './routes.ts';
 export type ApiProcess = {
   parts: Part[];
   platform: Platform;
-  /** The audit trail of refused requests. */
+  /** Records refused requests as events. */
   refusals: RefusalLog;
-  /** Where it listens, once started. */ url: () => string;
+  /** The address it listens on, once it has started. */
+  url: () => string;
 };
 
-/** Wires the API process; the parts are in start order. */
+/** Composes the API process. Its parts are in start order. */
 export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
   const platform = await createPlatform(config, { name: 'api', role: 'sender', queueStopMs: 1_000 }, logger);
   const { db, eventLog, queue, blobs, access, files, egress, calls, requestLog, memory } = platform;
@@ -126,7 +127,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     port: operationsPort,
     host: operationsHost,
   });
-  // First of all, so that a port in use is told at once, and a probe sees a process that waits for its database alive.
+  // Starts first, so that a port in use is reported at once and a liveness probe passes while the database is waited for.
   const listener: Part = {
     name: 'http listener',
     async start() {
@@ -151,7 +152,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     name: 'first key',
     async start() {
       const key = config.SLUICE_BOOTSTRAP_KEY;
-      // Without a key to give out, an empty database stays empty: one that is generated here, nobody would see.
+      // Without a given key, an empty database stays empty: nobody would see a key that is generated here.
       const known = await db.selectFrom('resource').select('id').where('kind', '=', 'workspace').executeTakeFirst();
       if (key === undefined && known === undefined) return;
       const { workspaceId } = await bootstrap({ db, eventLog }, key === undefined ? null : new Secret(key));
@@ -190,6 +191,6 @@ const simulatorKey = {
   provider: 'simulator',
   name: 'Simulator',
   note: 'Stands in for a provider, without network and without cost.',
-  // It refuses calls without a key, as a provider does, and takes any.
+  // Like a provider, it rejects calls without a key, but it accepts any key.
   key: new Secret('simulator'),
 };

@@ -4,7 +4,7 @@ import { parseNetworks } from '#libs/http/client-address.ts';
 import type { CorsOrigins } from '#libs/http/cors.ts';
 import { platformFields } from '../platform/config.ts';
 
-/** Addresses and networks by commas. */
+/** Addresses and networks, separated by commas. */
 const networks = () =>
   z
     .string()
@@ -19,11 +19,11 @@ const networks = () =>
       }
     });
 
-// Apps of other schemes (`tauri://localhost`, browser extensions) have origins that URL does not tell.
+// URL does not return the origins of other schemes (`tauri://localhost`, browser extensions).
 const isOrigin = (text: string): boolean =>
   /^[a-z][a-z0-9+.-]*:\/\/[^\s/?#]+$/.test(text) && (!/^https?:/.test(text) || URL.parse(text)?.origin === text);
 
-/** `https://app.example,http://localhost:3000`, as browsers write them in `Origin`; or `*`. */
+/** `https://app.example,http://localhost:3000`, in the form in which browsers send `Origin`; or `*`. */
 const corsOrigins = () =>
   z.string().transform((text, context): CorsOrigins => {
     if (text.trim() === '*') return 'any';
@@ -39,52 +39,52 @@ export const ApiConfig = z.object({
   PORT: wholeNumber(8787, { min: 0, max: 65_535 }),
   HOST: z.string().default('127.0.0.1'),
   /**
-   * A port of its own for /metrics and for what /health/ready says of each part; PORT then has no /metrics, and readiness
-   * there is a status alone. Absent: all of it is at PORT; 0 picks a free port.
+   * A separate port for /metrics and the details of /health/ready. PORT then has no /metrics, and its readiness is only a
+   * status. Absent: PORT serves everything. 0 picks a free port.
    */
   SLUICE_OPERATIONS_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
   /** Absent: HOST. */
   SLUICE_OPERATIONS_HOST: z.string().optional(),
-  /** An admin key to have from the first moment on; npm start makes one. Without any key nobody can call. */
+  /** An admin key that is valid from the first start; npm start generates one. Without any key nobody can call the API. */
   SLUICE_BOOTSTRAP_KEY: z.string().optional(),
-  /** Keeps a virtual key `simulator` that leads there; set by npm start and docker-compose. */
+  /** Keeps a virtual key `simulator` that points to this address; set by npm start and docker-compose. */
   SLUICE_SIMULATOR_URL: z.url({ protocol: /^https?$/ }).optional(),
-  /** A live request's JSON body: a conversation with images. */
+  /** The JSON body of a live request: a conversation with images. */
   SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
   /**
-   * How far a form is read for its part `model` when nothing else says where it goes; some SDKs send the file first. OpenAI
-   * takes audio of 25 MB.
+   * How far a form is read to find its part `model`, if nothing else says where it goes. Some SDKs send the file first, and
+   * OpenAI accepts audio of 25 MB.
    */
   SLUICE_FORM_READ_MAX: byteSize('32MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
-  /** An uploaded file; OpenAI allows 512 MB, and here it is streamed, so more costs no memory. */
+  /** An uploaded file. OpenAI allows 512 MB; here uploads are streamed, so larger ones cost no memory. */
   SLUICE_UPLOAD_MAX: byteSize('4GiB', { minBytes: 1_024, maxBytes: 1_099_511_627_776 }),
-  /** All files of one workspace. Generous, as one workspace may be all there is; with several, less than the disk. */
+  /** All files of one workspace. High because it may be the only one; with several, set it below the size of the disk. */
   SLUICE_STORED_MAX: byteSize('1024GiB', { minBytes: 1_048_576, maxBytes: Number.MAX_SAFE_INTEGER }),
   /**
-   * The slowest body of a form, in bytes a second over half a minute: files, and audio and images that are forwarded. A JSON
-   * body has 30 s as a whole.
+   * The lowest rate at which a form must arrive, in bytes per second over half a minute: files, and relayed audio and images. A
+   * JSON body has 30 s in total.
    */
   SLUICE_UPLOAD_RATE_MIN: byteSize('1KiB', { minBytes: 0, maxBytes: 1_048_576 }),
-  /** A client that takes no 256 KiB of its answer, or not the rest of it, for so long is cut off: it holds memory. */
+  /** A client that reads no 256 KiB of its answer, or not its rest, for this long is disconnected: the answer holds memory. */
   SLUICE_CLIENT_STALL_TIMEOUT: duration('60s', { minMs: 100, maxMs: 3_600_000 }),
-  /** Web pages of these origins may call the API, `*` for any. None by default: a key in a page is everybody's key. */
+  /** Web pages of these origins may call the API; `*` allows all. None by default: everyone can read the key in a page. */
   SLUICE_CORS_ORIGINS: corsOrigins().optional(),
   /**
-   * Addresses and networks of proxies in front of the API, by commas: only what they say in X-Forwarded-For is believed.
-   * None by default: anybody can write that header, and with it another's address.
+   * Addresses and networks of proxies in front of the API, separated by commas. Only their entries in X-Forwarded-For are
+   * trusted. None by default, because any client can send that header with someone else's address.
    */
   SLUICE_TRUSTED_PROXIES: networks(),
   /**
-   * How many requests with a wrong key an address may make in a minute, before they are answered with 429 unread; right
-   * keys go on. A person mistypes a few times; a script with a revoked key comes once a second. 0: any number.
+   * How many requests with a wrong key an address may send per minute before they get 429 without being checked; valid keys
+   * still work. A person mistypes a few times; a script with a revoked key calls every second. 0: no limit.
    */
   SLUICE_WRONG_KEYS_PER_MINUTE: wholeNumber(60, { min: 0, max: 1_000_000 }),
   /**
-   * How long new requests are still served after SIGTERM, while /health/ready is already 503: as long as whoever routes
-   * requests here takes to see it. Three probes of HAProxy's or Traefik's usual intervals, one of Kubernetes'.
+   * How long new requests are still served after SIGTERM, while /health/ready is already 503: long enough for a proxy to
+   * notice. That is three probes at the usual interval of HAProxy or Traefik, and one of Kubernetes.
    */
   SLUICE_STOP_DELAY: duration('15s', { minMs: 0, maxMs: 600_000 }),
-  /** How long requests in flight may finish after that. */
+  /** How long running requests may take to finish after that. */
   SLUICE_STOP_DEADLINE: duration('25s', { minMs: 100, maxMs: 3_600_000 }),
 });
 export type ApiConfig = z.output<typeof ApiConfig>;

@@ -7,14 +7,14 @@ import { parseJsonBytes } from '#libs/http/parse-json-bytes.ts';
 import { GatewayError, type ErrorKind } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 
-// Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+// Lower priority than live work. On Linux each thread has its own; elsewhere this would slow the whole process down.
 if (process.platform === 'linux' && !isMainThread) setPriority(0, 5);
 
 export type LargeBodyRefusal = {
   refusal: { kind: ErrorKind; code: string | null; message: string; param: string | null };
 };
 
-/** Runs in a thread: what `readJsonBody` does with a small body, and the check of its contract. */
+/** Runs in a thread: does for a large body what `readJsonBody` does for a small one, and checks its contract. */
 export default function judgeInThread({ pieces, ...task }: LargeBodyTask): unknown {
   const bytes = joined(pieces);
   try {
@@ -29,7 +29,7 @@ export default function judgeInThread({ pieces, ...task }: LargeBodyTask): unkno
 }
 
 function judge(bytes: Buffer, { limits, contract, usedBytes, leaseBytesMax }: Omit<LargeBodyTask, 'pieces'>) {
-  // Charged where the request is: here it is only counted. What threads hold at once is bounded by their number.
+  // Only counted here and charged in the main thread. The number of threads bounds what they hold at once.
   const lease = {
     usedBytes,
     leaseBytesMax,
@@ -47,7 +47,7 @@ function headOf(value: unknown): BodyHead {
   return Object.fromEntries(members.map((name) => [name, (value as Record<string, unknown>)[name]]));
 }
 
-/** The pieces as one, and nothing left of them: the garbage collector of a thread that waits has no reason to look. */
+/** Joins the pieces and empties them, because an idle thread's garbage collector has no reason to run. */
 function joined(pieces: readonly Uint8Array[]): Buffer {
   const bytes = Buffer.allocUnsafeSlow(pieces.reduce((sum, { length }) => sum + length, 0));
   let at = 0;

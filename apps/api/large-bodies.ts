@@ -3,16 +3,16 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { createThreadLane, type ThreadLaneOptions } from '#libs/threads/thread-lane.ts';
 import type { LargeBodyRefusal } from './judge-body-worker.ts';
 
-/** Below it, the worst body takes some 30 ms; a chat of ten thousand words has 60 KiB. */
+/** The worst body below this takes about 30 ms. A chat of ten thousand words has 60 KiB. */
 const sizeBytesMin = 262_144;
 
-// The worst body takes a tenth of a second: for the start of a thread on a busy machine.
+// The worst body takes a tenth of a second; the rest is for starting a thread on a busy machine.
 const timeoutMs = 10_000;
 
-// Beside them the budget of memory bounds those that wait.
+// The memory budget also bounds the bodies that wait.
 const waitingMax = { ofGroup: 32, ofAll: 256 };
 
-/** The threads that parse and check large bodies, so that none of them holds up the calls of others. */
+/** The threads that parse and check large bodies, so that these do not block other calls. */
 export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'>): LargeBodies & {
   stop: () => Promise<void>;
 } {
@@ -20,7 +20,7 @@ export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'
     module: new URL('./judge-body-worker.ts', import.meta.url),
     threads,
     threadMemoryMb: 256,
-    // To start one takes a third of a second, which calls with images would notice.
+    // Starting a thread takes a third of a second, which calls with images would notice.
     idleTimeoutMs: 600_000,
     waitingMax,
   });
@@ -39,7 +39,7 @@ export function createLargeBodies({ threads }: Pick<ThreadLaneOptions, 'threads'
   };
 }
 
-/** A piece with memory of its own, which can move: Node has small ones share theirs. */
+/** A piece with its own memory, which can be transferred: small Buffers of Node share theirs. */
 function alone(piece: Buffer): Buffer<ArrayBuffer> {
   const { buffer, length } = piece;
   if (buffer instanceof ArrayBuffer && buffer.byteLength === length) return piece as Buffer<ArrayBuffer>;

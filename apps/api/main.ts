@@ -12,5 +12,5 @@ try {
 } catch (error) {
   if (!(error instanceof ConfigurationError)) throw error;
   console.error(error.message);
-  process.exit(1); // what was already opened, such as a database connection, would keep it running
+  process.exit(1); // what was already opened, like a database connection, would keep it running
 }

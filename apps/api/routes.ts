@@ -55,7 +55,7 @@ import { uploadFile } from './routes/upload-file.ts';
 export type RouteDeps = {
   db: Kysely<Database>;
   access: Pick<Access, 'snapshot' | 'routing' | 'batchTargets' | 'fineTuningTargets'>;
-  /** What the records of every kind are kept with. */
+  /** Where the records of all kinds are stored. */
   resources: StoreDeps;
   virtualKeys: VirtualKeys;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
@@ -63,11 +63,11 @@ export type RouteDeps = {
   fineTuningJobs: FineTuningJobs;
   files: Files;
   blobs: BlobStore;
-  /** The database's: what it says of expired keys and open circuits is what calls meet. */
+  /** The clock of the database, so that lists agree with calls about expired keys and open circuits. */
   clock: Clock;
   calls: Calls;
   liveDeps: LiveDeps;
-  /** Absent where they have a port of their own. */
+  /** Absent if metrics have a port of their own. */
   metrics: HttpMetrics | undefined;
   checkReadiness: () => Promise<Readiness>;
   logger: Logger;
@@ -76,18 +76,18 @@ export type RouteDeps = {
   uploadBytesMax: number;
   uploadRate: UploadRate;
   stallTimeoutMs: number;
-  /** Throws when a workspace may store no more. */
+  /** Throws if the workspace may not store more. */
   admitUpload: (workspaceId: string) => Promise<void>;
   baseUrl: () => string;
 };
 
 const description = 'A self-hosted gateway and batch platform for language models, compatible with the OpenAI API.';
 
-/** The whole route table: what is not here does not exist. */
+/** The whole route table. Requests that match no route get 404. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
   const modelDeps = { ...deps, routing: access.routing };
-  // A batch is as many calls of its endpoint, and needs what each of them needs.
+  // A batch makes calls to its endpoint, so it needs the scope of that endpoint.
   const scopeOf = (endpoint: BatchEndpoint): string => {
     const route = routes.find(({ method, path }) => method === 'POST' && path === endpoint);
     if (!route) throw new Error(`no route serves ${endpoint}, which batches have as an endpoint`);

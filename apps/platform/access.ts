@@ -14,21 +14,21 @@ export type Access = {
   routing: Routing;
   batchTargets: BatchTargets;
   fineTuningTargets: BatchTargets;
-  /** Throws ConfigurationError when no master key is that of this database; logs how many secrets need an older one. */
+  /** Throws ConfigurationError if no master key belongs to this database; logs how many secrets need an older one. */
   checkMasterKey: () => Promise<void>;
 };
 
-/** Throws ConfigurationError when the master key is malformed. */
+/** Throws ConfigurationError if the master key is malformed. */
 export function createAccess(deps: {
   db: Kysely<Database>;
-  /** Set by the polls of the snapshot; keys expire by it. */
+  /** Set by the polls of the snapshot; decides when keys expire. */
   databaseClock: DatabaseClock;
   connectionString: string;
   masterKey: string;
-  /** How long keys are honoured while the database does not answer. */
+  /** How long known keys stay valid while the database does not answer. */
   staleAfterMs: number;
   logger: Logger;
-  /** Throws for a URL that could never be called. */
+  /** Throws for a URL that may not be called. */
   checkDestination: (url: URL) => void;
 }): Access {
   const { db, databaseClock: clock, logger, checkDestination } = deps;

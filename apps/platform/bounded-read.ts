@@ -1,15 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
 export type BoundedRead<Value> = () => Promise<{
-  /** The last one that was read; undefined before the first. */
+  /** The last value that was read; undefined before the first. */
   value: Value | undefined;
-  /** It comes from the read that was waited for, not from an earlier one. */
+  /** The value comes from the current read and not from an earlier one. */
   isCurrent: boolean;
 }>;
 
 /**
- * A read of something that may hang, for people and probes who may ask as often as they like: one at a time, at most one
- * every `everyMs`, and nobody waits for it longer than `waitMs`. Never rejects.
+ * Bounds a read that may hang and may be requested very often: one read at a time, at most one per `everyMs`, and a caller
+ * waits at most `waitMs` for it. Never rejects.
  */
 export function createBoundedRead<Value>(
   read: () => Promise<Value>,
@@ -39,13 +39,13 @@ export function createBoundedRead<Value>(
           value = found;
           isCurrent = true;
         },
-        () => {}, // told by isCurrent
+        () => {}, // isCurrent stays false
       )
       .finally(() => {
         reading = undefined;
         over.abort();
       });
-    // One wait for all who ask: those who come late do not wait again for what hangs.
+    // All callers share one wait, so that later ones do not wait for a hanging read again.
     const late = delay(waitMs, undefined, { signal: over.signal, ref: false }).catch(() => {});
     waiting = Promise.race([reading, late]);
   };

@@ -5,13 +5,13 @@ import type { Database } from '#libs/database/schema.ts';
 import { createBoundedRead } from './bounded-read.ts';
 import type { Readiness } from './operational-routes.ts';
 
-/** How far a process is: `ok` from the end of its start to the beginning of its stop. */
+/** The phase of a process: `ok` from the end of its start to the beginning of its stop. */
 export type Phase = 'starting' | 'ok' | 'stopping';
 
 /**
- * Whether requests should come here: database, migrations and access snapshot, and the process has started and is not
- * stopping. The database is looked at once a second at most, however many ask, and an answer takes 2 s at most.
- * Workers are told for people and scripts only, because live calls do not need them.
+ * Checks whether this process should get requests: database, migrations and access snapshot are fine, and the process has
+ * started and is not stopping. The database is read at most once per second, and an answer takes at most 2 s. The state of
+ * the workers only informs people and scripts, because live calls do not need them.
  */
 export function createReadinessCheck(deps: {
   db: Kysely<Database>;
@@ -43,7 +43,7 @@ export function createReadinessCheck(deps: {
 
 const unknown = { migrations: 'unknown', workers: 'unknown' };
 
-// No reasons of the database's own in the answer: they may name hosts and users.
+// The database's error messages are not returned: they may contain hosts and users.
 async function checkMigrations(db: Kysely<Database>): Promise<string> {
   try {
     const [pending, required] = await Promise.all([pendingMigrations(db), missingRequirement(db)]);

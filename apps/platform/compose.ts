@@ -36,7 +36,7 @@ import { allQueues } from './queues.ts';
 
 type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
 
-/** What the API and the worker are both made of. `parts` are in start order; the queue has its place in each app's. */
+/** The parts that the API and the worker share. `parts` are in start order; each app decides when the queue starts. */
 export type Platform = {
   pool: Pool;
   db: Kysely<Database>;
@@ -54,14 +54,14 @@ export type Platform = {
   memory: MemoryBudget;
   parts: Part[];
   queuePart: Part;
-  /** A part whose start waits for a database that is away; the start may be repeated. */
+  /** Makes the start of a part wait for an unavailable database; the start may be repeated. */
   outlastingOutages: (part: Part) => Part;
 };
 
-// Each takes a quarter of a second at most, so that the last one has its turn after some seconds.
+// Each takes at most a quarter of a second, so the last one starts after some seconds.
 const checksWaitingMax = { ofGroup: 32, ofAll: 512 };
 
-/** Nothing of it reads the database before it is started. */
+/** Creates the platform. Nothing reads the database before it is started. */
 export async function createPlatform(
   config: PlatformConfig,
   /** `queueStopMs`: how long the queue waits for its handlers when it is stopped. */
@@ -93,7 +93,7 @@ export async function createPlatform(
     allow: parseEgressAllow(config.SLUICE_EGRESS_ALLOW),
     connectTimeoutMs: config.SLUICE_CONNECT_TIMEOUT,
     callsMax: config.SLUICE_CONNECTIONS,
-    // Nobody waits for a worker's event loop.
+    // No client waits for a worker's event loop.
     answerBytesPerSecond: app.role === 'sender' ? config.SLUICE_BODY_RATE_MAX : undefined,
   });
   const traffic = createTraffic({
@@ -110,7 +110,7 @@ export async function createPlatform(
   });
   const textJudge = createTextJudge({
     threads: config.SLUICE_CHECK_THREADS,
-    // A worker's lines are bounded where they are called, and rather wait.
+    // Without a limit in a worker: the number of its calls is bounded, and lines should wait rather than fail.
     ...(app.role === 'sender' ? { waitingMax: checksWaitingMax } : {}),
   });
   const answerTexts = createAnswerTexts({ threads: config.SLUICE_CHECK_THREADS });
@@ -180,7 +180,7 @@ export async function createPlatform(
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
       wait.part,
-      // Before anything reads a table. Several processes may start together: one migrates, the others wait.
+      // Before anything reads a table. If several processes start together, one migrates and the others wait.
       wait.outlasting({
         name: 'migrations',
         start: async (signal) => void (await migrate({ connectionString, logger, signal })),
@@ -203,7 +203,7 @@ export async function createPlatform(
   };
 }
 
-/** A log that was restored into another cluster goes on in a new epoch. */
+/** Starts a new epoch if the log was restored into another cluster. */
 async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
   const epoch = await raiseEpochAfterRestore(db);
   if (epoch !== null)
@@ -211,8 +211,8 @@ async function startEpoch(db: Kysely<Database>, logger: Logger): Promise<void> {
 }
 
 /**
- * The blob store that belongs to this database: the first process records its id, and every later one that brings
- * another store is refused, because files of the one would be missing in the other.
+ * Checks that the blob store belongs to this database. The first process records the store's id; a process with another
+ * store throws ConfigurationError, because files of one store would be missing in the other.
  */
 async function requireOwnBlobStore(db: Kysely<Database>, blobs: BlobStore): Promise<void> {
   const value = await blobs.storeId();
@@ -228,7 +228,7 @@ async function requireOwnBlobStore(db: Kysely<Database>, blobs: BlobStore): Prom
     .executeTakeFirstOrThrow();
   if (row.value === value) return;
   throw new ConfigurationError(
-    `This blob store (${value}) is not the one that the database belongs to (${row.value}): give every api and worker ` +
+    `This blob store (${value}) does not belong to the database, which uses ${row.value}. Give every api and worker ` +
       'process the same SLUICE_BLOBS, and a copied database its own copy of the store.',
   );
 }

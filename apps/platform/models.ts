@@ -6,7 +6,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
 import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
-/** Every inline read model; what `sluice rebuild` folds the log into. */
+/** All inline read models, which `sluice rebuild` folds the log into. */
 export const inlineModels = [
   virtualKeyModel,
   fileModel,

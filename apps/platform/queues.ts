@@ -21,7 +21,7 @@ export const maintenanceQueue: QueueDefinition<object> = {
   },
 };
 
-/** Every queue. Each process creates all of them, so that it does not matter which process starts first. */
+/** All queues. Each process creates missing ones, so that it does not matter which one starts first. */
 export const allQueues = [
   validateQueue,
   chunkQueue,

@@ -13,8 +13,9 @@ const operations = [
 ] as const;
 
 /**
- * POST /v1/fine_tuning/jobs/{fine_tuning_job_id}/cancel, /pause and /resume. Accepted here and carried out at the provider
- * by a worker; the status changes when the provider has done it. Twice answers 200 twice. Errors: not_found, conflict.
+ * POST /v1/fine_tuning/jobs/{fine_tuning_job_id}/cancel, /pause and /resume. The request is recorded here, and a worker
+ * carries it out at the provider; the status changes when the provider has done it. A repeated request gets 200 again.
+ * Errors: not_found, conflict.
  */
 export function controlFineTuningJob({ fineTuningJobs }: { fineTuningJobs: FineTuningJobs }): Route[] {
   return operations.map(({ control, operationId, summary }) => ({

@@ -15,8 +15,8 @@ import { metadataOf } from '../call-metadata.ts';
 const headers = ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'];
 
 /**
- * POST /v1/batches, in time that does not depend on the size of the input. Parameters are judged here (400); the
- * content of the input file, also an unknown file id, only makes the batch fail later, as at OpenAI.
+ * POST /v1/batches, in time that does not depend on the size of the input. Parameters are checked here (400). Errors of the
+ * input file, including an unknown file id, make the batch fail later, like at OpenAI.
  */
 export function createBatch({
   batches,
@@ -27,7 +27,7 @@ export function createBatch({
   batches: Batches;
   files: Files;
   batchTargets: BatchTargets;
-  /** The scope that a call of the endpoint itself needs. */
+  /** The scope that a call to the endpoint needs. */
   scopeOf: (endpoint: BatchEndpoint) => string;
 }): Route {
   return {
@@ -65,8 +65,8 @@ export function createBatch({
 }
 
 /**
- * What the log may hold of the options: a config can carry a provider's key, and what came of it is the target.
- * `metadata` is that of the call, which the lines inherit; the option's own entries win over it.
+ * The options as the log may hold them: a config can contain a provider's key, and the resolved target is recorded instead.
+ * `metadata` is that of the call, which the lines inherit; entries of the option take precedence.
  */
 function recordable(options: GatewayOptions, metadata: Readonly<Record<string, string>> | null) {
   const { virtual_key, provider_model } = options;
@@ -78,7 +78,7 @@ function recordable(options: GatewayOptions, metadata: Readonly<Record<string, s
   };
 }
 
-/** The batch's own options name the target as the headers do, and win over them. */
+/** The options of the batch name the target like headers do, and take precedence over them. */
 function withOptions(sent: RequestCredentials, options: GatewayOptions): RequestCredentials {
   const { virtual_key: slug, config } = options;
   const named = slug === undefined ? null : namedProvider(`@${slug.replace(/^@/, '')}`, 'gateway_options.virtual_key');
@@ -89,14 +89,14 @@ function withOptions(sent: RequestCredentials, options: GatewayOptions): Request
   };
 }
 
-/** A file that is there but was uploaded for something else is a wrong parameter; one that is not there is found later. */
+/** Refuses a file that was uploaded for another purpose. A missing file is reported later, by the validation. */
 function refuseOtherPurposes(file: FileRow | undefined): void {
   if (!file || file.purpose === 'batch') return;
   const message = `The file ${file.id} has the purpose '${file.purpose}'. Upload the input with the purpose 'batch'.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'input_file_id' });
 }
 
-/** What the lines inherit from the call that made the batch. */
+/** The tracing headers that the lines inherit from the call that created the batch. */
 function tracingOf(request: Request): Record<string, string> {
   const { traceId, spanId, spanName } = contextOf(request);
   return {

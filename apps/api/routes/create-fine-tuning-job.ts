@@ -14,8 +14,8 @@ import { findProvider } from '#libs/providers/registry.ts';
 import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '#libs/identity/call-identity.ts';
 
 /**
- * POST /v1/fine_tuning/jobs. The job is recorded here and taken to the provider by a worker; files that cannot be used
- * (unknown, of another purpose) and a provider that trains nothing are refused at once.
+ * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files (unknown, or
+ * with another purpose) and providers without fine-tuning are rejected at once.
  */
 export function createFineTuningJob({
   fineTuningJobs,
@@ -40,7 +40,7 @@ export function createFineTuningJob({
       const sent = credentialsOf(request.headers);
       const credentials = named ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null } : sent;
       refuseConfigOverride(defaults, sent, false);
-      // A config routes calls to several places; a job is trained in one, so the config does not count here.
+      // A config routes calls to several targets, but a job is trained at one, so the config is not used here.
       const choice = await targets.choose({
         workspaceId,
         credentials: { ...credentials, config: null },
@@ -67,7 +67,7 @@ export function createFineTuningJob({
   };
 }
 
-/** Without a seed one is chosen here: the job shows it from its first moment, and every create call says the same. */
+/** If the request has no seed, one is chosen here, so that the job shows it from the start and all attempts send the same. */
 function toRequest(body: CreateFineTuningJobRequest, model: string): FineTuningRequest {
   const { suffix, seed, method, hyperparameters, integrations } = body;
   return {

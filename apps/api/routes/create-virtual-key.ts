@@ -6,7 +6,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /**
- * POST /v1/virtual-keys. The credential is encrypted and never comes back.
+ * POST /v1/virtual-keys. The credential is stored encrypted and never returned.
  * Errors: invalid_request (provider, custom host), conflict (slug_taken).
  */
 export function createVirtualKey({ virtualKeys }: { virtualKeys: VirtualKeys }): Route {

@@ -5,7 +5,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
-/** DELETE /v1/files/{file_id}. Deleting again is 404. A batch that runs keeps what it needs. Errors: not_found. */
+/** DELETE /v1/files/{file_id}. Deleting again is 404. A running batch keeps what it needs. Errors: not_found. */
 export function deleteFile({ files }: { files: Files }): Route {
   return {
     method: 'DELETE',

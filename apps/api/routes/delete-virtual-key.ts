@@ -11,7 +11,7 @@ const DeletedVirtualKey = z.object({
   deleted: z.literal(true),
 });
 
-/** DELETE /v1/virtual-keys/{slug}: wipes the credential and frees the slug. Errors: not_found. */
+/** DELETE /v1/virtual-keys/{slug}: deletes the credential and frees the slug. Errors: not_found. */
 export function deleteVirtualKey({ virtualKeys }: { virtualKeys: VirtualKeys }): Route {
   return {
     method: 'DELETE',

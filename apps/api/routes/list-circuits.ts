@@ -6,7 +6,7 @@ import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { listCircuits as readCircuits, type CircuitRow } from '#libs/calls/protect/traffic/shared-circuits.ts';
 
-/** GET /v1/admin/circuits. The open circuits of the workspace as all processes share them, newest first, at most 1,000. */
+/** GET /v1/admin/circuits. Open circuits of the workspace, as shared by all processes, newest first, at most 1,000. */
 export function listCircuits({ db, clock }: { db: Kysely<Database>; clock: Clock }): Route {
   return {
     method: 'GET',

@@ -13,22 +13,22 @@ import type { Logger } from '#libs/kernel/logger.ts';
 
 type Deps = {
   routing: Pick<Routing, 'targetOf'>;
-  /** Slugs of the workspace's virtual keys that can be used now. */
+  /** Slugs of the workspace's virtual keys that are currently usable. */
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   calls: Pick<Calls, 'listModels'>;
   logger: Logger;
 };
 type Model = z.output<typeof ModelObject>;
 
-/** Codex tells its version when it asks which models there are; the answer is the same for all. */
+/** Codex sends its version when it lists models; the answer does not depend on it. */
 const ModelQuery = z.object({ client_version: z.string().optional().describe('Ignored; sent by some clients.') });
 
-/** Model lists come within a second from whoever is well. */
+/** Working providers return their list within a second. */
 const listedWaitMs = 3_000;
 
 /**
- * GET /v1/models. A call that names a provider lists that provider's models; one that does not lists those of all the
- * workspace's virtual keys, as `@virtual-key/model`, the form that a request's `model` takes.
+ * GET /v1/models. If the call names a provider, it lists that provider's models. Otherwise it lists the models of all virtual
+ * keys of the workspace as `@virtual-key/model`, the form that a request's `model` takes.
  */
 export function listModels(deps: Deps): Route {
   return {
@@ -46,7 +46,7 @@ export function listModels(deps: Deps): Route {
   };
 }
 
-/** GET /v1/models/{model}: one of the list. Errors: not_found. */
+/** GET /v1/models/{model}: one model of the list. Errors: not_found. */
 export function retrieveModel(deps: Deps): Route {
   return {
     method: 'GET',
@@ -70,7 +70,7 @@ export function retrieveModel(deps: Deps): Route {
 async function modelsOf({ calls, logger, ...deps }: Deps, request: Request, response: Response): Promise<Model[]> {
   const left = abortWhenClientLeaves(response).signal;
   const targets = await targetsOf(deps, request);
-  // Who asked for one provider waits for it; in a list, one that hangs must not hold up all the others.
+  // A call for one provider waits for it. In a list, one hanging provider must not delay all the others.
   const signal = targets.length > 1 ? AbortSignal.any([left, AbortSignal.timeout(listedWaitMs)]) : left;
   const lists = await Promise.allSettled(
     targets.map(async ({ target, prefix }) => {
@@ -80,12 +80,12 @@ async function modelsOf({ calls, logger, ...deps }: Deps, request: Request, resp
   );
   const failures = lists.filter((list) => list.status === 'rejected');
   for (const { reason } of failures) logger.warn(toLogFields(reason), 'a provider did not list its models');
-  // One provider that is away must not hide the others; when none answers, the caller hears why.
+  // One unavailable provider must not hide the others. If none answers, the caller gets the reason.
   if (failures.length > 0 && failures.length === lists.length) throw failures[0]?.reason;
   return lists.flatMap((list) => (list.status === 'fulfilled' ? list.value : []));
 }
 
-/** A provider that is away is told on every call, so without a stack, which would say nothing; a bug keeps its own. */
+/** An unavailable provider would be logged on every call, so it is logged without a stack; a bug keeps its stack. */
 const toLogFields = (reason: unknown): Record<string, unknown> =>
   reason instanceof GatewayError ? { code: reason.code, message: reason.message } : { err: reason };
 

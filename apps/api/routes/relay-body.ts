@@ -10,33 +10,33 @@ import type { RelayCall } from '#libs/providers/provider.ts';
 
 export type RelayBodyLimits = {
   jsonBody: JsonBodyLimits;
-  /** Of a form's part `model`. */
+  /** For finding the part `model` of a form. */
   formModel: FormModelLimits;
-  /** Of a body that is not JSON: audio, images, forms. */
+  /** For a body that is not JSON: audio, images, forms. */
   uploadBytesMax: number;
   uploadRate: UploadRate;
 };
 
 type SentBody = Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 
-/** The body of a call that is forwarded whole, as far as it had to be read. */
+/** The body of a relayed call, as far as it had to be read. */
 export type RelayBody = {
-  /** Of a JSON body, or of a form. */
+  /** The model of a JSON body or of a form. */
   model: string | null;
-  /** Of a JSON body; null: none, or another kind. */
+  /** The bytes of a JSON body; null for no body or another kind. */
   json: Buffer | null;
-  /** A JSON body with `stream: true`. */
+  /** It is a JSON body with `stream: true`. */
   asksForStream: boolean;
-  /** Whether there is more than was read. */
+  /** Whether there is more than what was read. */
   isStreamed: boolean;
-  /** The whole body, with this model in the place of its own; a body that is streamed can be asked for once. */
+  /** The whole body, with this model in place of its own. A streamed body can be sent only once. */
   send: (model: string | null) => SentBody;
 };
 
 /**
- * Reads a JSON body whole, and a form until its model is known; other bodies not at all. `needsModel`: nothing but the
- * model can say where the call goes, so a form is read for it even if a file comes first.
- * Throws as `readJsonBody` and `readFormModel` do, and payload_too_large.
+ * Reads a JSON body completely, a form up to its model, and other bodies not at all. With `needsModel` only the model can
+ * say where the call goes, so a form is read for it even if a file comes first.
+ * Throws like `readJsonBody` and `readFormModel`, and payload_too_large.
  */
 export async function readRelayBody(
   request: Request,
@@ -91,8 +91,8 @@ const tooLarge = (bytesMax: number): GatewayError =>
   new GatewayError('payload_too_large', 'request_too_large', `The body is too large: at most ${bytesMax} bytes.`);
 
 /**
- * What was read of the request's body, and the rest as it comes, as a stream of its own: a call that is cancelled must not
- * destroy the socket of its answer.
+ * What was read of the body, followed by the rest, as a separate stream: cancelling the call must not destroy the socket
+ * that its answer goes to.
  */
 function streamOf(
   request: Request,

@@ -6,7 +6,7 @@ import { sendPieces } from '#libs/http/send-pieces.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 
-/** GET /v1/files/{file_id}/content: the bytes, streamed, as they were uploaded or written. Errors: not_found. */
+/** GET /v1/files/{file_id}/content: streams the bytes of the file. Errors: not_found. */
 export function retrieveFileContent({
   files,
   blobs,
@@ -26,17 +26,17 @@ export function retrieveFileContent({
     responses: { 200: { description: 'The bytes of the file.', contentType: 'application/octet-stream' } },
     ...withInput({ params: z.object({ file_id: z.string() }) }, async ({ params }, request, response) => {
       const file = await files.retrieve(callerOf(request).workspaceId, params.file_id);
-      // Express answers HEAD by this route, too: nothing is read from the disk for it.
+      // Express also answers HEAD with this route; nothing is read from disk for it.
       const content = request.method === 'HEAD' ? [] : await blobs.read(file.blob);
       response.setHeader('content-type', 'application/octet-stream');
       response.setHeader('content-length', String(file.bytes));
-      // An attachment: a browser must not render what somebody uploaded.
+      // As an attachment, because a browser must not render uploaded content.
       response.setHeader('content-disposition', `attachment; filename*=UTF-8''${encodeURIComponent(file.filename)}`);
       response.setHeader('x-content-type-options', 'nosniff');
       try {
         await sendPieces(response, counted(content), stallTimeoutMs);
       } catch (error) {
-        // A client that leaves in the middle is no error of ours; before the first byte there is still an answer to give.
+        // A client that disconnects halfway is not an error. Before the first byte, an error can still be sent.
         if (!response.headersSent) throw error;
         if (!response.destroyed) response.destroy();
       }

@@ -5,7 +5,7 @@ import { toOpenAiFineTuningJob } from '#libs/fine-tuning/to-openai-fine-tuning-j
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 
-/** GET /v1/fine_tuning/jobs/{fine_tuning_job_id}, also while the provider is away. Errors: not_found. */
+/** GET /v1/fine_tuning/jobs/{fine_tuning_job_id}, even if the provider is unavailable. Errors: not_found. */
 export function retrieveFineTuningJob({ fineTuningJobs }: { fineTuningJobs: FineTuningJobs }): Route {
   return {
     method: 'GET',

@@ -5,7 +5,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 
-/** GET /v1/virtual-keys/{slug}. Errors: not_found, also for another workspace's. */
+/** GET /v1/virtual-keys/{slug}. Errors: not_found, also for a key of another workspace. */
 export function retrieveVirtualKey({ virtualKeys, clock }: { virtualKeys: VirtualKeys; clock: Clock }): Route {
   return {
     method: 'GET',

@@ -7,7 +7,7 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /**
- * PUT /v1/virtual-keys/{slug}: what is left out stays. A new custom host needs the credential in the same request.
+ * PUT /v1/virtual-keys/{slug}. Absent members keep their values. A new custom host needs the credential in the same request.
  * Errors: invalid_request (credential_required, custom host), not_found.
  */
 export function updateVirtualKey({ virtualKeys, clock }: { virtualKeys: VirtualKeys; clock: Clock }): Route {

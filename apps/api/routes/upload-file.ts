@@ -10,7 +10,7 @@ import type { Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
-// Forms have no nesting: SDKs write `expires_after[anchor]` and `expires_after[seconds]`.
+// Forms have no nested members: SDKs send `expires_after[anchor]` and `expires_after[seconds]`.
 const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
   const nested: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(fields)) {
@@ -22,10 +22,10 @@ const UploadForm = z.record(z.string(), z.string()).transform((fields) => {
 });
 
 /**
- * POST /v1/files: streams the file to the blob store, whichever part comes first, then makes it a file.
- * Errors: invalid_request, payload_too_large, quota_exceeded, storage_full. Of a call that is refused, the bytes received are removed; of
- * one that failed on the database, whose COMMIT may have got through, they are left to the sweeper, because the file may
- * be there after all and a repeat of the call would be answered with it.
+ * POST /v1/files: streams the file to the blob store and then records it. Parts may come in any order.
+ * Errors: invalid_request, payload_too_large, quota_exceeded, storage_full. If the call is rejected, the received bytes are
+ * removed. If it failed in the database, its COMMIT may have succeeded, and a repeated call would return the file; the
+ * bytes are then left to the sweeper, which removes them if no file refers to them.
  */
 export function uploadFile({
   files,
@@ -38,10 +38,10 @@ export function uploadFile({
   blobs: BlobStore;
   sizeBytesMax: number;
   uploadRate: UploadRate;
-  /** Throws when a workspace may store no more. */
+  /** Throws if the workspace may not store more. */
   admitUpload: (workspaceId: string) => Promise<void>;
 }): Route {
-  // What is stored for a caller leaves space to the results of batches that run.
+  // Uploads leave disk space for the results of running batches.
   const store: Pick<BlobStore, 'put' | 'remove'> = {
     put: (source, options) => blobs.put(source, { ...options, leavesReserve: true }),
     remove: (blob) => blobs.remove(blob),
@@ -82,9 +82,9 @@ export function uploadFile({
   };
 }
 
-/** SDKs invent names without an extension (`upload`, `unknown_file`); the lines are checked when the batch begins anyway. */
+/** SDKs make up names without an extension (`upload`, `unknown_file`). The lines are validated later anyway. */
 const mayBeJsonLines = (filename: string): boolean => ['', '.jsonl'].includes(path.extname(filename).toLowerCase());
 
-/** Its COMMIT may be on its way, a twin's included; a blob that nobody refers to in the end is swept. */
+/** Its COMMIT, or that of a concurrent repeat, may still succeed. The sweeper removes a blob that no file refers to. */
 const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
   kind === 'unavailable' || code === 'request_in_progress';
