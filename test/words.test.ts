@@ -14,26 +14,18 @@ const names: readonly Banned[] = [
   {
     pattern: /\baside\b/,
     say: 'wait without a permit; of a file that is renamed when it is whole: temporary',
-    still: [
-      'libs/batches',
-      'libs/calls',
-      'libs/calls/plan',
-      'libs/calls/protect',
-      'libs/database/embedded',
-      'test/integration',
-    ],
+    still: ['libs/batches', 'libs/calls', 'libs/calls/protect', 'libs/database/embedded', 'test/integration'],
   },
   { pattern: /\bheeds?\b/, say: 'respects', still: ['libs/calls/protect', 'libs/http'] },
   {
     pattern: /\bhopeless/,
     say: 'not retryable',
-    still: ['libs/calls', 'libs/calls/protect', 'libs/calls/upstream', 'libs/fine-tuning'],
+    still: ['libs/fine-tuning'],
   },
   {
     pattern: /\btold\b/,
     say: 'reported, returned, or what it is',
     still: [
-      'apps/api',
       'apps/simulator',
       'apps/standalone',
       'libs/batches',
@@ -55,7 +47,7 @@ const names: readonly Banned[] = [
       'test/integration',
     ],
   },
-  { pattern: /\bturned away/, say: 'rejected', still: ['libs/calls'] },
+  { pattern: /\bturned away/, say: 'rejected' },
   { pattern: /\bsecond look/, say: 'after a refresh', still: ['libs/access'] },
   { pattern: /\bliving\b/, say: 'active', still: ['apps/api', 'apps/worker', 'libs/access'] },
 ];
