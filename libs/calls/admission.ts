@@ -36,8 +36,8 @@ export type Reservation = { settle: (spent: Spent) => void };
 
 /**
  * Decides whether a call may be made to a target, before it costs anything; a promise only where there is something to
- * wait for. null: nothing is to be settled. Throws the GatewayError that refuses the call: `rate_limited` and
- * `unavailable` lead a fallback on to its next target, and a batch line waits for as long as they tell.
+ * wait for. null: nothing is to be settled. Throws the GatewayError that refuses the call. After `rate_limited` a fallback
+ * goes on to its next target, and a batch line waits for as long as the error says and is asked for again.
  */
 export type Admit = (request: AdmissionRequest) => Reservation | null | Promise<Reservation | null>;
 

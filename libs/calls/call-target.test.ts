@@ -187,3 +187,14 @@ describe('refusals before any connection', () => {
     expect(rig.upstream.requests).toEqual([]);
   });
 });
+
+test('a pass-through call is bounded by the timeouts of its process', async () => {
+  const timeouts = { connectMs: 1_000, headersMs: 50, idleMs: 1_000, totalMs: 5_000 };
+  rig = await startForwardingRig(() => {}, { timeouts });
+  const call = { area: 'audio', method: 'POST', path: '/audio/speech', accept: null, headers: {} } as const;
+  const sent = { ...call, model: null, body: null, contentType: null, contentLength: null };
+  const { signal } = new AbortController();
+  await expect(rig.forwarder.relay({ ...sent, signal }, rig.target)).rejects.toMatchObject({
+    code: 'upstream_headers_timeout',
+  });
+});

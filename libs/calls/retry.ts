@@ -40,14 +40,9 @@ const passing: ReadonlySet<string | null> = new Set([
   'upstream_error', // the provider says in a 200 that it failed
 ]);
 
-// Rejected here before the provider was asked (libs/calls/protect/traffic): worth another attempt when that is over, and
-// none of those that count.
-const rejected: ReadonlySet<string | null> = new Set([
-  'circuit_open',
-  'provider_rate_limited',
-  'provider_busy',
-  'too_many_calls',
-]);
+// Rejected here before the provider was called, as are failures of the kind `rate_limited`: worth another attempt when that
+// is over, and none of those that count.
+const rejected: ReadonlySet<string | null> = new Set(['circuit_open', 'provider_busy', 'too_many_calls']);
 
 /** How an outcome counts for retries. */
 export type Verdict = 'final' | 'retryable' | 'rate_limited';
@@ -56,7 +51,7 @@ export type Verdict = 'final' | 'retryable' | 'rate_limited';
 export function judge(outcome: Outcome, statuses?: readonly number[]): Verdict {
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
-    if (rejected.has(code)) return 'rate_limited';
+    if (rejected.has(code) || kind === 'rate_limited') return 'rate_limited';
     // Another answer may be one, but each is paid for in full: only for callers whose own retries have its status.
     if (code === 'json_object_not_met') return statuses?.includes(502) === true ? 'retryable' : 'final';
     return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
