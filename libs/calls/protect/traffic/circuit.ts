@@ -1,4 +1,3 @@
-import { CircuitState, ConsecutiveBreaker, CountBreaker, type IBreaker } from 'cockatiel';
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 
 /** How a call counts: `none` says nothing about the provider (the caller left, a rate limit, a refusal here). */
@@ -22,12 +21,9 @@ export type Circuit = {
 // While the probe is under way: long enough for most answers, short enough not to be noticed.
 const probeWaitMs = 1_000;
 
-/**
- * A circuit breaker. How failures are counted is cockatiel's; the states are kept here, because its policies make calls
- * wait for the probe instead of turning them away, and know nothing of what other processes saw.
- */
+/** A circuit breaker: opens after failures in a row, or when their share among the last calls is reached. */
 export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitChange) => void): Circuit {
-  let counters = countersOf(policy);
+  let recent = createFailureWindow(policy);
   let openUntilMs: number | null = null;
   let isProbing = false;
   let failures = 0;
@@ -40,7 +36,7 @@ export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitC
     openUntilMs = null;
     isProbing = false;
     failures = 0;
-    counters = countersOf(policy);
+    recent = createFailureWindow(policy);
   };
 
   return {
@@ -73,13 +69,12 @@ export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitC
       if (openUntilMs !== null || result === 'none') return;
       if (result === 'success') {
         failures = 0;
-        for (const counter of counters) counter.success(CircuitState.Closed);
+        recent?.add(false);
         return;
       }
       failures += 1;
-      let broken = false;
-      for (const counter of counters) broken = counter.failure(CircuitState.Closed) || broken;
-      if (broken) open(now);
+      const isShareReached = recent?.add(true) === true;
+      if (isShareReached || (policy.failuresInRow !== null && failures >= policy.failuresInRow)) open(now);
     },
     adopt: (untilMs) => {
       if (untilMs === null) close();
@@ -91,15 +86,23 @@ export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitC
 
 const windowCalls = 100;
 
-function countersOf({ failuresInRow, failureShare, callsMin }: BreakerPolicy): IBreaker[] {
-  const counters: IBreaker[] = [];
-  if (failuresInRow !== null) counters.push(new ConsecutiveBreaker(failuresInRow));
-  if (failureShare !== null) {
-    // It opens above its threshold; a share that is reached counts here.
-    const threshold = failureShare - 1e-9;
-    counters.push(
-      new CountBreaker({ threshold, size: Math.max(callsMin, windowCalls), minimumNumberOfCalls: callsMin }),
-    );
-  }
-  return counters;
+/** The share of failures among the last calls. `add` returns whether it is reached; of fewer than `callsMin` calls never. */
+type FailureWindow = { add: (hasFailed: boolean) => boolean };
+
+function createFailureWindow({ failureShare, callsMin }: BreakerPolicy): FailureWindow | null {
+  if (failureShare === null) return null;
+  const last: boolean[] = [];
+  const callsMax = Math.max(callsMin, windowCalls);
+  let next = 0;
+  let failures = 0;
+  return {
+    add(hasFailed) {
+      if (last[next] === true) failures -= 1;
+      if (hasFailed) failures += 1;
+      last[next] = hasFailed;
+      next = (next + 1) % callsMax;
+      // A hair less, because a share like 0.3 of 10 calls is no exact number.
+      return last.length >= callsMin && failures >= (failureShare - 1e-9) * last.length;
+    },
+  };
 }

@@ -285,6 +285,18 @@ describe('a circuit', () => {
     expect(await refusalOf({ breaker: all })).toMatchObject({ code: 'circuit_open' });
   });
 
+  test('counts a share of the last hundred calls, and no call before them', async () => {
+    const share: BreakerPolicy = { ...breaker, failuresInRow: null, failureShare: 0.5, callsMin: 4 };
+    const times = async (count: number, status: number): Promise<void> => {
+      for (let made = 0; made < count; made += 1) await make(answer(status), { breaker: share });
+    };
+    await times(1_000, 200);
+    await times(49, 500);
+    expect(await refusalOf({ breaker: share })).toBeUndefined();
+    await times(1, 500);
+    expect(await refusalOf({ breaker: share })).toMatchObject({ code: 'circuit_open' });
+  });
+
   test('counts the statuses that it was told, and no others', async () => {
     const told: BreakerPolicy = { ...breaker, failuresInRow: 1, statuses: [401] };
     await make(answer(503), { breaker: told });
