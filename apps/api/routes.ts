@@ -15,7 +15,7 @@ import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceRoutes } from '#libs/resources/resource-routes.ts';
-import type { StoreDeps } from '#libs/resources/resource-store.ts';
+import type { StoreDeps } from '#libs/resources/define-resource.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
 import { createVirtualKey } from './routes/create-virtual-key.ts';

@@ -2,18 +2,7 @@ import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AnyResource } from './define-resource.ts';
-import type { ResourceRow, ResourceVersionRow } from './resource-model.ts';
-
-/** A page of a list: after the item with the id `after`, or after the first `skip` ones. */
-export type PageRequest = {
-  /** null: of all workspaces. */
-  workspaceId: string | null;
-  after: string | null;
-  skip: number;
-  limit: number;
-  /** By the names of the kind's `filters`. */
-  filters?: Readonly<Record<string, unknown>>;
-};
+import type { PageRequest, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 type Page<Row> = { rows: Row[]; total: number };
 

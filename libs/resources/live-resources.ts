@@ -3,7 +3,7 @@ import type { SealedSecret, SecretMembers, Secrets } from '#libs/access/secrets.
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { AnyResource } from './define-resource.ts';
-import type { ResourceRow } from './resource-model.ts';
+import type { ResourceRow } from './resource-row.ts';
 
 /** The living records of one kind in memory, as what its `cached.toEntry` makes of them. */
 export type LiveKind<Entry> = {

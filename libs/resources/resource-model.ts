@@ -1,33 +1,7 @@
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import { upcastsOf, type InlineModel, type StreamRow } from '#libs/event-log/inline-model.ts';
 import type { AnyResource } from './define-resource.ts';
-
-/** The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. */
-export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
-  kind: string;
-  slug: string | null;
-  lookup: string | null;
-  data: Data;
-  last_version: number | null;
-  created_at: Date;
-  deleted_at: Date | null;
-};
-
-/** A version of a record, as it was and will be. */
-export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
-  kind: string;
-  resource_id: string;
-  number: number;
-  data: Partial<Data>;
-  created_at: Date;
-};
-
-/**
- * `<noun>.created` has all fields and the slug; `.updated` what changed; `.deleted` (or the kind's own verb) nothing.
- * A new version comes with its number as `<noun>_version`; `.version_published` repeats the fields of the one that it
- * names, so that a row is made of the event alone.
- */
-export type ResourceEvent = { type: string; data: Record<string, unknown> };
+import type { ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** The member of events, and of `data`, that holds the number of a version: `config_version` of a config. */
 export const versionMember = ({ noun }: Pick<AnyResource, 'noun'>): string => `${noun}_version`;

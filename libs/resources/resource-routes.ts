@@ -8,9 +8,9 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { AnyResource } from './define-resource.ts';
+import type { Actor, AnyResource, RecordName, StoreDeps } from './define-resource.ts';
 import { createBodySchema, updateBodySchema, versionParams } from './resource-schemas.ts';
-import { createResourceStore, type Actor, type RecordName, type StoreDeps } from './resource-store.ts';
+import { createResourceStore } from './resource-store.ts';
 import { objectOf, versionSchemaOf, versionViewOf, viewOf, viewSchemaOf } from './resource-view.ts';
 import { chosenWorkspace } from './choose-workspace.ts';
 

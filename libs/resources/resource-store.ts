@@ -1,83 +1,20 @@
 import { isDeepStrictEqual } from 'node:util';
 import { sql, type Kysely } from 'kysely';
 import { announceAccessChange } from '#libs/access/access-change.ts';
-import { SecretUnreadableError, type SecretMembers, type SecretOwner, type Secrets } from '#libs/access/secrets.ts';
+import { SecretUnreadableError, type SecretMembers, type SecretOwner } from '#libs/access/secrets.ts';
 import type { Database } from '#libs/database/schema.ts';
-import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
-import { transactOnce, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { transactOnce } from '#libs/event-log/idempotency.ts';
 import type { Caller } from '#libs/http/caller.ts';
-import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import type { AnyResource, Checked, CheckContext } from './define-resource.ts';
-import { listResources, listVersions, type PageRequest } from './list-resources.ts';
-import {
-  resourceModel,
-  resourceVersionModel,
-  versionId,
-  versionMember,
-  type ResourceEvent,
-  type ResourceRow,
-  type ResourceVersionRow,
-} from './resource-model.ts';
+import type { AnyResource, Checked, CheckContext, RecordName, ResourceStore, StoreDeps } from './define-resource.ts';
+import { listResources, listVersions } from './list-resources.ts';
+import { resourceModel, resourceVersionModel, versionId, versionMember } from './resource-model.ts';
+import type { ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 import { freeSlug, slugLock } from './resource-slug.ts';
 import { viewOf } from './resource-view.ts';
-
-export type StoreDeps = {
-  db: Kysely<Database>;
-  eventLog: EventLog;
-  secrets: Secrets;
-  /** Lets this process see its own change before the caller is answered. */
-  snapshot: { catchUp(): Promise<void> };
-  /** The database's: records expire by it. */
-  clock: Clock;
-  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
-  checkDestination: (url: URL) => void;
-};
-
-/** Who changes something: what the request authenticated as, and what its events say of it. */
-export type Actor = { caller: Caller; metadata: EventMetadata };
-
-/** A record is named by its slug (where the kind has them) or its id; `workspaceId` null means all workspaces. */
-export type RecordName = { workspaceId: string | null; name: string };
-
-export type ResourceStore<Data> = {
-  /**
-   * Creates a record. A repeat of the call gets the first answer, without what is shown only once: `replayed` says so.
-   * Throws what `check` throws, and conflict (`slug_taken`).
-   */
-  create(
-    call: CallIdentity,
-    workspaceId: string,
-    actor: Actor,
-    input: Record<string, unknown>,
-  ): Promise<{ record: object; shownOnce: Record<string, string>; replayed: boolean }>;
-  /** Changes what `input` names and leaves the rest. Throws not_found and what `check` throws. */
-  update(name: RecordName, actor: Actor, input: Record<string, unknown>): Promise<ResourceRow<Data>>;
-  /** Deletes a record and its secrets, and frees its slug. Throws not_found. */
-  remove(name: RecordName, actor: Actor): Promise<ResourceRow<Data>>;
-  /** Throws not_found, also for a record of another workspace. */
-  get(name: RecordName): Promise<ResourceRow<Data>>;
-  /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */
-  list(page: PageRequest): Promise<{ rows: ResourceRow<Data>[]; total: number }>;
-  /** The same of a record's versions. */
-  listVersions(row: ResourceRow<Data>, page: PageRequest): Promise<{ rows: ResourceVersionRow<Data>[]; total: number }>;
-  /** Puts a version into use, of a kind that publishes on request. The one in use: nothing happens. Throws not_found. */
-  publish(name: RecordName, metadata: EventMetadata, number: number): Promise<ResourceRow<Data>>;
-  /** Throws not_found. */
-  getVersion(row: ResourceRow<Data>, number: number): Promise<ResourceVersionRow<Data>>;
-  /**
-   * Runs `decide` on the locked row of a living record and appends what it returns, for the kind's own events.
-   * Throws not_found.
-   */
-  change(
-    name: RecordName,
-    metadata: EventMetadata,
-    decide: (unit: UnitOfWork, row: ResourceRow<Data>) => Promise<ResourceEvent[]> | ResourceEvent[],
-  ): Promise<ResourceRow<Data>>;
-};
 
 /** What lists, creates and changes the records of one kind. */
 export function createResourceStore<Data extends object>(

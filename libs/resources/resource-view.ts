@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { AnyResource } from './define-resource.ts';
-import { versionMember, type ResourceRow, type ResourceVersionRow } from './resource-model.ts';
+import { versionMember } from './resource-model.ts';
+import type { ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** The `object` member of a kind's records: `api-key` for the noun `api_key`. */
 export const objectOf = ({ noun }: AnyResource): string => noun.replaceAll('_', '-');

@@ -1,0 +1,39 @@
+import type { StreamRow } from '#libs/event-log/inline-model.ts';
+
+/** The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. */
+export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
+  kind: string;
+  slug: string | null;
+  lookup: string | null;
+  data: Data;
+  last_version: number | null;
+  created_at: Date;
+  deleted_at: Date | null;
+};
+
+/** A version of a record, as it was and will be. */
+export type ResourceVersionRow<Data = Record<string, unknown>> = StreamRow & {
+  kind: string;
+  resource_id: string;
+  number: number;
+  data: Partial<Data>;
+  created_at: Date;
+};
+
+/**
+ * `<noun>.created` has all fields and the slug; `.updated` what changed; `.deleted` (or the kind's own verb) nothing.
+ * A new version comes with its number as `<noun>_version`; `.version_published` repeats the fields of the one that it
+ * names, so that a row is made of the event alone.
+ */
+export type ResourceEvent = { type: string; data: Record<string, unknown> };
+
+/** A page of a list: after the item with the id `after`, or after the first `skip` ones. */
+export type PageRequest = {
+  /** null: of all workspaces. */
+  workspaceId: string | null;
+  after: string | null;
+  skip: number;
+  limit: number;
+  /** By the names of the kind's `filters`. */
+  filters?: Readonly<Record<string, unknown>>;
+};
