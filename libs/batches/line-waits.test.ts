@@ -19,7 +19,7 @@ afterEach(() => {
 });
 
 const limited: Wait = { reason: 'rate_limited', label: 'openai', model: 'gpt', untilMs: 90_000 };
-const told = (): unknown[] => entries.map(({ msg }) => msg);
+const logged = (): unknown[] => entries.map(({ msg }) => msg);
 
 test('waiting lines are counted by reason', () => {
   const end = waits.begin('batch_1', limited);
@@ -34,17 +34,17 @@ test('a batch whose lines wait is logged once a minute, with what most of them w
   waits.begin('batch_1', { ...limited, label: 'other' });
   waits.begin('batch_2', { reason: 'gateway', label: null, model: null, untilMs: null });
   vi.advanceTimersByTime(4_000);
-  expect(told()).toEqual([]);
+  expect(logged()).toEqual([]);
   vi.advanceTimersByTime(2_000);
   const both = [
     'batch waits: 4 lines wait, 3 of them for openai, model gpt (rate_limited until 1970-01-01T00:01:30.000Z)',
     'batch waits: 1 lines wait, 1 of them for the database (gateway)',
   ];
-  expect(told()).toEqual(both);
+  expect(logged()).toEqual(both);
   vi.advanceTimersByTime(58_000);
-  expect(told()).toEqual(both);
+  expect(logged()).toEqual(both);
   vi.advanceTimersByTime(3_000);
-  expect(told()).toHaveLength(4);
+  expect(logged()).toHaveLength(4);
 });
 
 test('waits that end and begin again are not logged more often', () => {
@@ -53,5 +53,5 @@ test('waits that end and begin again are not logged more often', () => {
     vi.advanceTimersByTime(5_500);
     end();
   }
-  expect(told()).toHaveLength(1);
+  expect(logged()).toHaveLength(1);
 });

@@ -4,7 +4,7 @@ import { countMembers, findDuplicateMember } from './duplicate-members.ts';
 import { measureJson } from './measure-json.ts';
 
 const wide = { depthMax: 1_000, membersMax: 1_000_000 };
-const isTold = (text: string): boolean =>
+const isReported = (text: string): boolean =>
   countMembers(JSON.parse(text)) !== measureJson(Buffer.from(text), wide).members;
 
 test.each([
@@ -17,7 +17,7 @@ test.each([
   ['{"1":{"a":0},"2":{"a":0},"1":0}', ['1']],
   ['{"a":"x","a":"x"}', ['a']],
 ])('the duplicate in %s is found', (text, path) => {
-  expect(isTold(text)).toBe(true);
+  expect(isReported(text)).toBe(true);
   expect(findDuplicateMember(Buffer.from(text))).toEqual(path);
 });
 
@@ -25,7 +25,7 @@ test('JSON without duplicates has none, whatever its names and strings hold', ()
   fc.assert(
     fc.property(fc.jsonValue({ maxDepth: 6 }), fc.constantFrom(undefined, 2), (value, indent) => {
       const text = JSON.stringify(value, null, indent);
-      expect(isTold(text)).toBe(false);
+      expect(isReported(text)).toBe(false);
       expect(findDuplicateMember(Buffer.from(text))).toBeNull();
     }),
   );
@@ -40,7 +40,7 @@ test('one more member of the same name in any object is found', () => {
         const names = Object.keys(object);
         const name = names[place % names.length] as string;
         const text = `{"outer":[${JSON.stringify(object).slice(0, -1)},${JSON.stringify(name)}:null}]}`;
-        expect(isTold(text)).toBe(true);
+        expect(isReported(text)).toBe(true);
         expect(findDuplicateMember(Buffer.from(text))).toEqual(['outer', 0, name]);
       },
     ),

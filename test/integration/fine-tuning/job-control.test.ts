@@ -95,11 +95,11 @@ test('what the provider refuses to do becomes an event, and the job goes on', as
   rig.train(1_500);
   await rig.reaches(id, 'queued');
   expect((await control(id, 'pause')).status).toBe(200);
-  const [told] = await eventually(
+  const [refusal] = await eventually(
     () => rig.events(id),
     ([newest]) => newest?.['level'] === 'warn',
   );
-  expect(told?.['message']).toContain('The provider refused to pause the job: Cannot pause job');
+  expect(refusal?.['message']).toContain('The provider refused to pause the job: Cannot pause job');
   rig.train(20_000);
   await rig.reaches(id, 'succeeded');
   expect(new Set((await rig.events(id)).map((event) => event['id'])).size).toBe((await rig.events(id)).length);

@@ -54,7 +54,7 @@ async function runCommand(...args: string[]) {
 }
 
 /** What the command would print, and whether it would fail; without the second that its process takes. */
-async function told(since?: string) {
+async function runCheck(since?: string) {
   const { connectionString } = database;
   const found = await checkLogs({ connectionString, since, onDay: () => {} }, createTestLogger().logger);
   const text = describeLogCheck(found).map((line) => `${line}\n`);
@@ -115,7 +115,7 @@ test('rows that were deleted show as gaps, with exit status 1', async () => {
     ': stopped cleanly after 100 rows, 5 missing\n  missing: 5 rows: 1, 40, 50 to 51, 100\n',
   );
   expect(text.stdout).toMatch(/\nincomplete: 5 rows missing\n$/);
-  expect((await told()).json).toMatchObject({
+  expect((await runCheck()).json).toMatchObject({
     complete: false,
     missing: 5,
     processes: [{ process_id: log.processId, app: 'api', state: 'ended', last_sequence: 100, missing: 5 }],
@@ -149,7 +149,7 @@ test('a process that is killed leaves rows that were recorded and are not there'
   );
   expect(silent).toMatchObject({ missing: 5, processes: [{ processId, rows: 128, missing: 5, gaps: [[129, 133]] }] });
   await passTwoMinutes();
-  const { code, stdout } = await told();
+  const { code, stdout } = await runCheck();
   expect(code).toBe(1);
   expect(stdout).toMatch(
     /worker .+: was killed, so what it recorded last may be missing; had recorded 133 rows by .+Z\n/,
@@ -163,7 +163,7 @@ test('a process that is running has no missing rows, and the command says how fa
   await log.start?.();
   record(log, 70);
   await log.flush();
-  const { code, stdout } = await told();
+  const { code, stdout } = await runCheck();
   expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining(': running; had recorded ') });
   expect(stdout).toContain('  rows 1 to 70 found, without gaps\n');
   await remove(log, 7);
@@ -181,7 +181,7 @@ test('rows that Postgres refused are missing, and told of', async () => {
   expect((await check()).processes).toMatchObject([
     { state: 'ended', rows: 20, missing: 1, gaps: [[11, 11]], said: { last_sequence: 21, lost_rows: 1 } },
   ]);
-  const { code, stdout } = await told();
+  const { code, stdout } = await runCheck();
   expect(code).toBe(1);
   expect(stdout).toContain('  missing: 1 row: 11\n  1 row rejected by Postgres or not written before it stopped');
 });
@@ -232,7 +232,7 @@ describe('over several days', () => {
       missing: 0,
       processes: [{ state: 'ended', first: 11, last: 20, earlierRows: 10 }],
     });
-    const { code, stdout } = await told();
+    const { code, stdout } = await runCheck();
     expect(code).toBe(0);
     expect(stdout).toContain(': stopped cleanly after 20 rows, 11 to 20 all found\n  rows 1 to 10 are older than ');
     await remove(log, 11, 20);
@@ -250,11 +250,11 @@ describe('over several days', () => {
   test('--since reads later days only', async () => {
     const log = await writeThreeDays();
     await remove(log, 3);
-    expect((await told()).code).toBe(1);
+    expect((await runCheck()).code).toBe(1);
     const later = await runCommand('--since', dayAt(-1), '--json');
     expect(later.code).toBe(0);
     expect(JSON.parse(later.stdout)).toMatchObject({ first_day: dayAt(-1), rows: 10, missing: 0 });
-    expect((await told(dayAt(30))).json).toMatchObject({ first_day: dayAt(30), days: 0, rows: 0, processes: [] });
+    expect((await runCheck(dayAt(30))).json).toMatchObject({ first_day: dayAt(30), days: 0, rows: 0, processes: [] });
     expect((await runCommand('--since', '2026-02-30')).code).toBe(2);
   });
 

@@ -118,7 +118,7 @@ test('a disk that refuses rows is told of once, and they wait in memory', async 
   record(100);
   const refusals = (): unknown[] =>
     lines.filter(({ msg }) => msg === 'rows of the request log cannot be kept on the disk');
-  await eventually(refusals, (told) => told.length > 0, patience);
+  await eventually(refusals, (found) => found.length > 0, patience);
   record(100);
   isAway = false;
   await log.flush();
@@ -132,8 +132,8 @@ test('rows of a process that is killed while the database is away are written by
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   onTestFinished(() => void writer.kill('SIGKILL'));
-  const [told] = (await once(writer.stdout, 'data')) as [Buffer];
-  const processId = told.toString().trim();
+  const [output] = (await once(writer.stdout, 'data')) as [Buffer];
+  const processId = output.toString().trim();
   writer.kill('SIGKILL');
   await once(writer, 'exit');
   // Killed in the middle of a write, by a machine that lost its power.
