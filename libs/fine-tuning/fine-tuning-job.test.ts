@@ -80,7 +80,7 @@ const decide = (past: readonly FineTuningEvent[], command: FineTuningCommand): F
 const typesOf = (events: readonly FineTuningEvent[]) => events.map(({ type }) => type.slice('fine_tuning_job.'.length));
 const there = [uploaded, accepted];
 
-test('what was asked for is shown until the provider shows its own, with auto for the rest', () => {
+test('until the provider shows its own values, the requested ones are shown, with auto for the rest', () => {
   const row = fold([created]);
   expect(row).toMatchObject({
     status: 'validating_files',
@@ -92,7 +92,7 @@ test('what was asked for is shown until the provider shows its own, with auto fo
   expect([after.hyperparameters, after.method]).toEqual([own, row.method]);
 });
 
-test('an upload and an acceptance count once, whichever worker brings them', () => {
+test('an upload and an acceptance count once, whichever worker records them', () => {
   const upload = { type: 'record_upload', trainingFileId: 'file-there', validationFileId: null } as const;
   const accept = { type: 'accept', providerJobId: 'ftjob-there' } as const;
   expect(decide([], upload)).toEqual([uploaded]);
@@ -123,7 +123,7 @@ describe('cancel', () => {
     expect(decide([uploaded], { type: 'withdraw' })).toEqual([]);
   });
 
-  test('answers again on a cancelled job and is refused on one that ended otherwise', () => {
+  test('succeeds again on a cancelled job and is refused on one that ended otherwise', () => {
     expect(decide([...there, reached('cancelled')], { type: 'cancel' })).toEqual([]);
     for (const status of ['succeeded', 'failed'] as const) {
       expect(() => decide([...there, reached(status)], { type: 'cancel' })).toThrow(
@@ -132,7 +132,7 @@ describe('cancel', () => {
     }
   });
 
-  test('is what a job got whose create call the provider refused meanwhile', () => {
+  test('is the end of a job whose create call the provider refused meanwhile', () => {
     const error = { code: 'x', message: 'no', param: null };
     const [event] = decide([uploaded, wish('cancel')], { type: 'fail', error });
     expect(event).toMatchObject({ data: { status: 'cancelled', error: null } });
@@ -181,7 +181,7 @@ test('the answer to a request ends it, and a refusal becomes an event', () => {
     'request_answered',
     'event_recorded',
   ]);
-  // Another wish came meanwhile: the answer to the first one does not end it.
+  // Another request came meanwhile, and the answer to the first one does not end it.
   expect(decide([...past, wish('cancel')], answer)).toEqual([]);
   expect(fold([created, ...past, ...decide(past, answer)]).requested).toBeNull();
 });
@@ -197,7 +197,7 @@ test('a poll records what is new, with the state last, and nothing when nothing 
   expect(decide(after, { ...nothing, view: other })).toEqual([]);
 });
 
-test('an estimate that drifts by seconds is no news, one that moves by minutes is', () => {
+test('an estimate that changes by seconds is not recorded, and one that changes by minutes is', () => {
   const past = [...there, reached('running', { estimated_finish: 1_000 })];
   const observe = (estimate: number | null) =>
     decide(past, { type: 'observe', view: { ...view, estimated_finish: estimate }, events: [], checkpoints: [] });

@@ -3,7 +3,7 @@ import { readProviderCheckpoint, readProviderEvent, readProviderJob, toView } fr
 
 const same = (text: string): string => text;
 
-test('a job that lacks nearly everything is read, with nulls', () => {
+test('a job without most members is read, with nulls', () => {
   const job = readProviderJob({
     id: 'ftjob-1',
     status: 'Running',
@@ -25,14 +25,14 @@ test('a job that lacks nearly everything is read, with nulls', () => {
   for (const value of [null, 'text', {}, { id: '' }, { id: 7 }]) expect(readProviderJob(value)).toBeNull();
 });
 
-test('a status that nobody knows leaves the one that was', () => {
+test('an unknown status keeps the previous one', () => {
   const job = readProviderJob({ id: 'ftjob-1', status: 'polishing' });
   expect(job && toView(job, 'running').status).toBe('running');
   const canceled = readProviderJob({ id: 'ftjob-1', status: 'canceled' });
   expect(canceled && toView(canceled, 'running').status).toBe('cancelled');
 });
 
-test('what is recorded is bounded and fit for the log', () => {
+test('what is recorded is bounded and storable in the log', () => {
   const event = readProviderEvent(
     'ftjob-1',
     {
@@ -52,14 +52,14 @@ test('what is recorded is bounded and fit for the log', () => {
   expect(readProviderEvent('ftjob-1', large, same)).toMatchObject({ data: null, created_at: 0 });
 });
 
-test('our ids are the same for the same record and others for another job', () => {
+test('our ids are the same for the same record, and different for another job', () => {
   const read = (jobId: string) => readProviderEvent(jobId, { id: 'ftevent-1' }, same)?.id;
   expect(read('ftjob-1')).toMatch(/^ftevent-[0-9a-f]{32}$/);
   expect(read('ftjob-1')).toBe(read('ftjob-1'));
   expect(read('ftjob-2')).not.toBe(read('ftjob-1'));
 });
 
-test('metrics that are no numbers are left out, and a checkpoint without a step is none', () => {
+test('metrics that are not numbers are left out, and a checkpoint without a step is ignored', () => {
   const checkpoint = { id: 'ftckpt_1', step_number: 3, fine_tuned_model_checkpoint: 'ft:x:3' };
   expect(
     readProviderCheckpoint('ftjob-1', { ...checkpoint, metrics: { step: 3, train_loss: '0.1', x: null } }),

@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { batchPerTurn } from './batch-per-turn.ts';
 
-test('what comes in one turn is handed over in order: eight as soon as they are there, the others when it ends', async () => {
+test('the items of one turn are passed on in order: eight at once, and the rest when the turn ends', async () => {
   const handed: number[] = [];
   const take = batchPerTurn((item: number) => void handed.push(item));
   for (let item = 1; item <= 11; item += 1) take(item);
@@ -11,7 +11,7 @@ test('what comes in one turn is handed over in order: eight as soon as they are 
   expect(handed).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
 });
 
-test('what is taken while another is handed over keeps its turn', async () => {
+test('an item added while others are passed on keeps its turn', async () => {
   const handed: string[] = [];
   const take = batchPerTurn((item: string) => {
     handed.push(item);

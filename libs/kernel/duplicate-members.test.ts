@@ -21,7 +21,7 @@ test.each([
   expect(findDuplicateMember(Buffer.from(text))).toEqual(path);
 });
 
-test('JSON without duplicates has none, whatever its names and strings hold', () => {
+test('JSON without duplicates has none, whatever its names and strings contain', () => {
   fc.assert(
     fc.property(fc.jsonValue({ maxDepth: 6 }), fc.constantFrom(undefined, 2), (value, indent) => {
       const text = JSON.stringify(value, null, indent);
@@ -31,7 +31,7 @@ test('JSON without duplicates has none, whatever its names and strings hold', ()
   );
 });
 
-test('one more member of the same name in any object is found', () => {
+test('a second member of the same name in any object is found', () => {
   fc.assert(
     fc.property(
       fc.dictionary(fc.string(), fc.jsonValue({ maxDepth: 3 }), { minKeys: 1 }),

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 
-/** Most bytes of buffers that a process holds at once while it reads 160 MB and keeps none of it. */
+/** The most bytes of buffers that a process holds at once while it reads 160 MB and keeps nothing. */
 async function buffersHeld(onChunk: string): Promise<number> {
   const script = `
     import { open } from 'node:fs/promises';
@@ -20,7 +20,7 @@ async function buffersHeld(onChunk: string): Promise<number> {
   return Number(stdout);
 }
 
-test('buffers of a file that is only passed on are freed long before V8 would look for them', async () => {
+test('buffers of a file that is only passed on are freed long before V8 would collect them', async () => {
   const [counted, uncounted] = await Promise.all([buffersHeld('countTransferred(chunk.length);'), buffersHeld('')]);
   expect(counted).toBeLessThan(12e6);
   expect(uncounted).toBeGreaterThan(2 * counted);

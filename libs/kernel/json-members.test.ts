@@ -7,7 +7,7 @@ const splice = (text: string, edits: Record<string, string | undefined>): string
   spliceMembers(bytes(text), edits).toString();
 const malformed = expect.objectContaining({ kind: 'invalid_request', code: 'invalid_json' });
 
-/** Any JSON object written with any legal whitespace between its tokens, with its members' texts. */
+/** Any JSON object, with any legal whitespace between its tokens, and the texts of its members. */
 const key = fc.oneof(fc.constantFrom('model', 'a', 'b', '', '__proto__'), fc.string({ unit: 'binary', maxLength: 6 }));
 const space = fc.constantFrom('', ' ', '\n', '\r\n\t', '  ');
 const written = fc
@@ -23,7 +23,7 @@ const written = fc
     return { members: texts, json: `${lead}{${texts.map(({ text }) => text).join(',')}${lead}}${tail}` };
   });
 
-/** What an edit means for the parsed object; a null prototype, so that `__proto__` is a key like any other. */
+/** The same edit on the parsed object. It has a null prototype, so that `__proto__` is an ordinary key. */
 function edited(json: string, edits: Record<string, string | undefined>): Map<string, unknown> {
   const object = new Map(Object.entries(JSON.parse(json) as Record<string, unknown>));
   for (const [name, raw] of Object.entries(edits)) {
@@ -34,7 +34,7 @@ function edited(json: string, edits: Record<string, string | undefined>): Map<st
 }
 
 describe('scanning', () => {
-  test('every member is found where it stands, duplicates included', () => {
+  test('every member is found at its position, including duplicates', () => {
     const json = bytes(' { "a" : 1 , "b":"x\\"}{" ,\n"a":[{"a":"]"}], "c":null}\r\n');
     expect(
       scanMembers(json).map((member) => [
@@ -50,7 +50,7 @@ describe('scanning', () => {
     ]);
   });
 
-  test('escaped names are compared by what they mean', () => {
+  test('escaped names are compared unescaped', () => {
     expect(scanMembers(bytes('{"mod\\u0065l":1,"\\ud83d\\ude00":2,"tab\\t":3}')).map(({ name }) => name)).toEqual([
       'model',
       '😀',
@@ -66,7 +66,7 @@ describe('scanning', () => {
     expect(body && spliceMembers(body, { model: '"n"' }).toString()).toBe('{"model":"n"}');
   });
 
-  test('several members are found in one scan, the last of duplicates, and none that is absent', () => {
+  test('several members are found in one scan: the last of duplicates, and no absent one', () => {
     const values = memberValues(bytes('{"a":1,"b":{"a":2},"a":[3]}'), ['a', 'b', 'c']);
     expect(Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value.toString()]))).toEqual({
       a: '[3]',
@@ -117,7 +117,7 @@ describe('scanning', () => {
     expect(() => scanMembers(bytes(json))).toThrow(malformed);
   });
 
-  test('nesting is followed without recursion and refused past its bound', () => {
+  test('nesting is followed without recursion and rejected beyond its limit', () => {
     const nested = (depth: number): Buffer => bytes(`{"a":${'['.repeat(depth)}${']'.repeat(depth)}}`);
     expect(scanMembers(nested(256))).toHaveLength(1);
     expect(() => scanMembers(nested(257))).toThrow(malformed);
@@ -145,7 +145,7 @@ describe('scanning', () => {
 });
 
 describe('splicing', () => {
-  test('a value is replaced where it stands and nothing else changes', () => {
+  test('a value is replaced in place and nothing else changes', () => {
     expect(splice('{ "seed": 9223372036854775807,\n "model" : "a" , "x":1.0,"x":1e2 }', { model: '"b"' })).toBe(
       '{ "seed": 9223372036854775807,\n "model" : "b" , "x":1.0,"x":1e2 }',
     );
@@ -174,7 +174,7 @@ describe('splicing', () => {
     expect(splice(json, { [name]: undefined })).toBe(result);
   });
 
-  test('any edit means the same as editing the parsed object', () => {
+  test('any edit has the same effect as editing the parsed object', () => {
     const raw = fc.jsonValue({ maxDepth: 2 }).map((value) => JSON.stringify(value));
     const edits = fc.dictionary(
       key.filter((name) => name !== '__proto__'),
@@ -194,7 +194,7 @@ describe('splicing', () => {
     );
   });
 
-  test('the members that an edit does not name keep their bytes', () => {
+  test('members that an edit does not name keep their bytes', () => {
     fc.assert(
       fc.property(written, fc.constantFrom('1', '{"x":[]}', undefined), ({ json }, value) => {
         const texts = (buffer: Buffer): string[] =>

@@ -8,7 +8,7 @@ import { startedMessage } from './lifecycle.ts';
 
 const lib = (name: string): string => JSON.stringify(new URL(`./${name}.ts`, import.meta.url).href);
 
-// Two parts that say what happens to them; the variant says where it does not end by itself, or fails.
+// Two parts that log what happens to them. The variant says where one hangs or fails.
 const program = `
 import { runProcess } from ${lib('lifecycle')};
 import { createLogger } from ${lib('logger')};
@@ -78,7 +78,7 @@ test('SIGTERM and SIGINT stop the parts in reverse order, and it exits 0', async
   }
 });
 
-test('SIGTERM during the start waits for the part that starts, starts no other, and stops what runs', async () => {
+test('SIGTERM during the start waits for the starting part, starts no other, and stops those that run', async () => {
   for (const variant of ['starting', 'failing while starting'] as const) {
     const { child, ended, lines } = await start({ variant });
     child.kill('SIGTERM');
@@ -87,14 +87,14 @@ test('SIGTERM during the start waits for the part that starts, starts no other, 
   }
 });
 
-test('a part that does not end its start when told to stop is cut off with exit code 1', async () => {
+test('a part whose start does not end after SIGTERM is killed at the deadline, with exit code 1', async () => {
   const { child, ended, lines } = await start({ variant: 'stuck start' });
   child.kill('SIGTERM');
   expect(await ended).toBe(1);
   expect(lines()).toEqual(['start first', 'start second']);
 });
 
-test('a start that fails stops what runs and exits 1; what is wrong with the configuration is told as it is', async () => {
+test('a start that fails stops the parts that run and exits 1, and configuration errors are printed as they are', async () => {
   for (const variant of ['wrong', 'broken'] as const) {
     const { ended, lines, errors } = await start({ variant });
     expect(await ended).toBe(1);
@@ -103,7 +103,7 @@ test('a start that fails stops what runs and exits 1; what is wrong with the con
   }
 });
 
-test('a child tells its parent that it has started, but not when it was told to stop before', async () => {
+test('a child tells its parent that it has started, unless it was stopped before', async () => {
   const whole = await start({ ipc: true });
   await expect.poll(() => whole.messages).toEqual([startedMessage]);
   const interrupted = await start({ ipc: true, variant: 'starting' });
@@ -112,14 +112,14 @@ test('a child tells its parent that it has started, but not when it was told to 
   expect(interrupted.messages).toEqual([]);
 });
 
-test('a child whose parent is gone stops in order by itself', async () => {
+test('a child whose parent has died stops in order by itself', async () => {
   const { child, ended, lines } = await start({ ipc: true });
   child.disconnect();
   expect(await ended).toBe(0);
   expect(lines()).toEqual(inOrder);
 });
 
-test('a stop that takes too long is cut off with exit code 1', async () => {
+test('a stop that takes too long ends with exit code 1', async () => {
   const { child, ended, lines } = await start({ variant: 'stuck stop' });
   child.kill('SIGTERM');
   expect(await ended).toBe(1);
@@ -134,7 +134,7 @@ test('a second signal ends it at once', async () => {
   expect(lines()).not.toContain('stop first');
 });
 
-test('a second signal to a child changes nothing: a service manager signals it beside its parent', async () => {
+test('a second signal to a child is ignored, because a service manager and its parent may both signal it', async () => {
   const { child, ended, lines } = await start({ ipc: true, variant: 'starting' });
   child.kill('SIGTERM');
   child.kill('SIGINT');

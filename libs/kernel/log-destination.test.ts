@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 
 const destination = new URL('./log-destination.ts', import.meta.url).href;
 
-/** Runs a script that has `log`, the destination under test, and returns how it ended and what it wrote. */
+/** Runs a script with `log`, the destination under test. Returns how it ended and what it wrote. */
 async function run(script: string, options: { stdout?: number; reader?: 'none' | 'late' } = {}) {
   const preamble = `import { createLogDestination } from ${JSON.stringify(destination)};`;
   const child = spawn(process.execPath, ['--input-type=module', '-e', preamble + script], {
@@ -23,7 +23,7 @@ async function run(script: string, options: { stdout?: number; reader?: 'none' |
   return { code, lines: output.split('\n').slice(0, -1), problems };
 }
 
-test('a line that is followed by the end of the process is written', async () => {
+test('a line that is followed by process.exit is written', async () => {
   const { code, lines } = await run(`createLogDestination().write('last words\\n'); process.exit(3);`);
   expect({ code, lines }).toEqual({ code: 3, lines: ['last words'] });
 });
@@ -38,7 +38,7 @@ test('lines keep their order over many turns of the event loop, and none is lost
   expect(lines.map((line) => Number(line.split(' ')[0]))).toEqual([...Array(5_000).keys()]);
 });
 
-test('a process whose log nobody reads any more ends when it wants to', async () => {
+test('a process whose log reader has died can still end', async () => {
   const { code, problems } = await run(
     `const log = createLogDestination();
      const writing = setInterval(() => log.write('line\\n'), 1);
@@ -48,19 +48,22 @@ test('a process whose log nobody reads any more ends when it wants to', async ()
   expect({ code, problems }).toEqual({ code: 0, problems: '' });
 });
 
-test.skipIf(!existsSync('/dev/full'))('a full disk under the log neither ends the process nor keeps it', async () => {
-  const full = openSync('/dev/full', 'w');
-  const { code, problems } = await run(
-    `const log = createLogDestination();
+test.skipIf(!existsSync('/dev/full'))(
+  'a full disk under the log does not end the process, nor keep it from ending',
+  async () => {
+    const full = openSync('/dev/full', 'w');
+    const { code, problems } = await run(
+      `const log = createLogDestination();
      log.write('first\\n');
      setTimeout(() => { log.write('second\\n'); process.exit(0); }, 50);`,
-    { stdout: full },
-  );
-  closeSync(full);
-  expect({ code, problems }).toEqual({ code: 0, problems: '' });
-});
+      { stdout: full },
+    );
+    closeSync(full);
+    expect({ code, problems }).toEqual({ code: 0, problems: '' });
+  },
+);
 
-test('a reader that stands still costs lines, which are counted, and no memory', async () => {
+test('a reader that hangs costs log lines, which are counted, but no memory', async () => {
   const { code, lines } = await run(
     `const log = createLogDestination({ pendingMax: 100_000 });
      for (let n = 0; n < 500; n += 1) {

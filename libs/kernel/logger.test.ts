@@ -9,7 +9,7 @@ function logged(fields: object): Record<string, unknown> {
   return JSON.parse(lines[0] ?? '') as Record<string, unknown>;
 }
 
-test('a line holds the fields, the message, the time and the process', () => {
+test('a line has the fields, the message, the time and the process', () => {
   expect(logged({ status: 200, model: null })).toMatchObject({
     status: 200,
     model: null,
@@ -35,7 +35,7 @@ test.each(['authorization', 'password', 'secret', 'api_key', 'key', 'headers'])(
   },
 );
 
-test('what is nested keeps its plain fields, and what has a JSON form of its own keeps that', () => {
+test('nested objects keep their plain fields, and values with a JSON form of their own keep that', () => {
   expect(logged({ range: { from: 1, to: [2, null] }, at: new Date(0), mine: new Secret('hunter2') })).toMatchObject({
     range: { from: 1, to: [2, null] },
     at: '1970-01-01T00:00:00.000Z',
@@ -49,7 +49,7 @@ test('an object that contains itself is cut off', () => {
   expect(JSON.stringify(logged({ loop }))).toContain('[too deep]');
 });
 
-test('an error is told by name, code, message and stack, without the secrets that its texts quote', () => {
+test('an error is logged with name, code, message and stack, without the secrets that its texts quote', () => {
   const error = Object.assign(new Error('connect postgres://sluice:hunter2@db/x failed'), { code: 'ECONNREFUSED' });
   const { err } = logged({ err: error }) as { err: Record<string, string> };
   expect(err).toMatchObject({ name: 'Error', code: 'ECONNREFUSED' });
@@ -57,7 +57,7 @@ test('an error is told by name, code, message and stack, without the secrets tha
   expect(JSON.stringify(err)).not.toContain('hunter2');
 });
 
-test('an error beside a secret is still told whole', () => {
+test('an error beside a secret is still logged in full', () => {
   const line = logged({ err: new Error('broken'), key: 'hunter2' });
   expect(line).toMatchObject({ err: { message: 'broken' }, key: '[redacted]' });
 });

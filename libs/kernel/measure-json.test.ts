@@ -16,7 +16,7 @@ const membersOf = (value: unknown): number =>
 const valuesOf = (value: unknown): number =>
   1 + childrenOf(value).reduce<number>((sum, child) => sum + valuesOf(child), 0);
 
-test('depth, members and values are those of the parsed value, whatever its strings hold', () => {
+test('depth, members and values are those of the parsed value, whatever its strings contain', () => {
   const jsonText = fc
     .tuple(fc.jsonValue({ maxDepth: 6 }), fc.constantFrom(undefined, 2))
     .map(([value, indent]) => JSON.stringify(value, null, indent));
@@ -35,7 +35,7 @@ test('depth, members and values are those of the parsed value, whatever its stri
   );
 });
 
-test('a string ends at its first quote that is not escaped, however long it is and whatever was escaped before', () => {
+test('a string ends at its first unescaped quote, however long it is and whatever was escaped before', () => {
   const pieces = fc.array(fc.constantFrom('\\"', '\\\\', '\\n', 'x'.repeat(63), 'x'.repeat(200), '\\"'.repeat(80)));
   fc.assert(
     fc.property(pieces, pieces, (inside, after) => {
@@ -68,7 +68,7 @@ const takenBytes = (): number => {
   return used_heap_size + external_memory;
 };
 
-/** What the text and the value of these bytes really take, with nothing else made meanwhile. */
+/** The memory that the text and the value of these bytes really take. */
 function parseCost(bytes: Buffer): number {
   const before = takenBytes();
   const text = bytes.toString();
@@ -99,7 +99,7 @@ const tool = {
   },
 };
 
-/** What the estimate is of the truth: at least 1/1.3, and for ordinary bodies not far above it. */
+/** The estimate as a multiple of the truth: at least 1/1.3, and not far above 1 for ordinary bodies. */
 test.each<[string, Buffer, number]>([
   ['empty objects', listOf(() => '{}'), 2],
   ['empty arrays', listOf(() => '[]'), 2],
@@ -127,9 +127,9 @@ test.each<[string, Buffer, number]>([
   ],
   ['a long chat', listOf((index) => JSON.stringify({ role: 'user', content: `${index} ${words.repeat(4)}` })), 2],
   ['tools', listOf((index) => JSON.stringify({ ...tool, index })), 3.5],
-])('what parsing costs is not far from the truth: %s', (_name, bytes, overMax) => {
+])('the estimate of the memory for parsing is close: %s', (_name, bytes, overMax) => {
   const { textBytes, valueBytes } = measureJson(bytes, wide);
-  // Other tests share the process: what they leave may be collected meanwhile, so that one measure alone can be wrong.
+  // Garbage of other tests in the process may be collected meanwhile, so a single measurement can be wrong.
   const costs = Array.from({ length: 5 }, () => parseCost(bytes)).toSorted((a, b) => a - b);
   const ratio = (textBytes + valueBytes) / (costs[2] as number);
   expect(ratio).toBeGreaterThan(1 / 1.3);

@@ -18,7 +18,7 @@ afterEach(() => {
 
 const held = (): number => budget.stats().heldBytes / mebibyte;
 
-test('what is charged counts until it is given back, and a released lease counts nowhere', () => {
+test('charged bytes count until they are given back, and a released lease counts nothing', () => {
   const lease = budget.open('a');
   lease.charge(3 * mebibyte);
   lease.charge(2 * mebibyte);
@@ -31,7 +31,7 @@ test('what is charged counts until it is given back, and a released lease counts
   expect(held()).toBe(0);
 });
 
-test('one workspace has at most three quarters, and another one finds room beside it', () => {
+test('one workspace gets at most three quarters, and there is room for another one', () => {
   const [large, more, other] = [budget.open('a'), budget.open('a'), budget.open('b')];
   large.charge(60 * mebibyte);
   expect(() => more.charge(mebibyte)).toThrow(overloaded);
@@ -40,7 +40,7 @@ test('one workspace has at most three quarters, and another one finds room besid
   expect(other.tryCharge(10 * mebibyte)).toBe(false);
 });
 
-test('small calls find room where large ones do not, also those of the same workspace', () => {
+test('small calls find room when large ones do not, even those of the same workspace', () => {
   budget.open('a').charge(60 * mebibyte);
   const small = budget.open('a');
   small.charge(60_000);
@@ -48,14 +48,14 @@ test('small calls find room where large ones do not, also those of the same work
   expect(budget.open('b').tryCharge(60_000)).toBe(true);
 });
 
-test('small calls of one workspace leave some to others as well', () => {
+test('small calls of one workspace leave room for others as well', () => {
   const leases = Array.from({ length: 2_000 }, () => budget.open('a'));
   const taken = leases.filter((lease) => lease.tryCharge(65_536)).length;
   expect(taken).toBe(70 * 16);
   expect(budget.open('b').tryCharge(65_536)).toBe(true);
 });
 
-test('who waits gets room when it comes free, the workspaces in turns', async () => {
+test('waiters get room when it becomes free, and the workspaces take turns', async () => {
   const blocker = budget.open('a');
   blocker.charge(59 * mebibyte);
   const order: string[] = [];
@@ -71,10 +71,10 @@ test('who waits gets room when it comes free, the workspaces in turns', async ()
   expect(order).toEqual(['a1', 'b1', 'a2']);
 });
 
-test('one that waits for too long is told to try again, and one whose call is over is told nothing else', async () => {
+test('a waiter that waits too long is told to try again, and one whose call is over gets its abort reason', async () => {
   budget.open('a').charge(60 * mebibyte);
   budget.open('b').charge(10 * mebibyte);
-  // The first that waits would be helped after the grace; this is the second.
+  // The first waiter would get its memory after the grace time. This is the second one.
   const first = budget.open('a').chargeWhenFree(60 * mebibyte, never);
   const late = budget.open('a', 500).chargeWhenFree(mebibyte, never);
   const controller = new AbortController();
@@ -88,7 +88,7 @@ test('one that waits for too long is told to try again, and one whose call is ov
   void first;
 });
 
-test('small leases go on beside the one that has more than the budget', async () => {
+test('small leases work beside the one that has more than the budget', async () => {
   budget.open('a').charge(55 * mebibyte);
   const oldest = budget.open('a');
   const waiting = oldest.chargeWhenFree(60 * mebibyte, never);
@@ -98,7 +98,7 @@ test('small leases go on beside the one that has more than the budget', async ()
   for (let call = 0; call < 20; call += 1) budget.open('b').charge(10_000);
 });
 
-test('a lease that is released while it waits takes the help of no later one', async () => {
+test('a lease that is released while it waits does not use up the exception for later ones', async () => {
   budget.open('a').charge(55 * mebibyte);
   const gone = budget.open('a');
   const first = gone.chargeWhenFree(60 * mebibyte, never);
@@ -109,7 +109,7 @@ test('a lease that is released while it waits takes the help of no later one', a
   expect(held()).toBe(115);
 });
 
-test('a reservation is used before more is asked for', async () => {
+test('a reservation is used up before more is charged', async () => {
   const lease = budget.open('a');
   expect(await lease.reserve(20 * mebibyte, never)).toBe(true);
   lease.charge(15 * mebibyte);
@@ -122,7 +122,7 @@ test('a reservation is used before more is asked for', async () => {
   expect(held()).toBe(5);
 });
 
-test('a reservation that is not wanted any more holds nothing', async () => {
+test('an aborted reservation holds nothing', async () => {
   budget.open('a').charge(60 * mebibyte);
   const controller = new AbortController();
   const reserving = budget.open('a').reserve(30 * mebibyte, controller.signal);
@@ -131,7 +131,7 @@ test('a reservation that is not wanted any more holds nothing', async () => {
   expect(budget.stats()).toMatchObject({ waiting: 0, heldBytes: 60 * mebibyte });
 });
 
-test('answers that each hold a part and wait for more come to their end, one beyond the budget at a time', async () => {
+test('answers that each hold a part and wait for more are finished, one beyond the budget at a time', async () => {
   const answers = Array.from({ length: 6 }, () => budget.open('a'));
   for (const answer of answers) answer.charge(10 * mebibyte);
   let most = 0;
@@ -148,7 +148,7 @@ test('answers that each hold a part and wait for more come to their end, one bey
   expect(most).toBeLessThanOrEqual(80 + 60);
 });
 
-test('a large reservation is not kept out for ever by small ones that come and go', async () => {
+test('a large reservation is not blocked for ever by small ones that come and go', async () => {
   let isThere = false;
   budget.open('a').charge(40 * mebibyte);
   void budget

@@ -5,17 +5,17 @@ import { byteSize, ConfigurationError, duration, readEnv, wholeNumber } from './
 describe('readEnv', () => {
   const schema = z.object({ PORT: wholeNumber(8787, { min: 0, max: 65_535 }), NAME: z.string().optional() });
 
-  test('gives the defaults for what is absent, empty or blank', () => {
+  test('returns defaults for variables that are absent, empty or blank', () => {
     expect(readEnv(schema, {})).toEqual({ PORT: 8787 });
     expect(readEnv(schema, { PORT: '', NAME: '' })).toEqual({ PORT: 8787 });
     expect(readEnv(schema, { PORT: ' ', NAME: '\t' })).toEqual({ PORT: 8787 });
   });
 
-  test('leaves out what the schema does not name', () => {
+  test('ignores variables that the schema does not name', () => {
     expect(readEnv(schema, { PORT: '1', HOME: '/root' })).toEqual({ PORT: 1 });
   });
 
-  test('reports all problems together, by name, and never a value', () => {
+  test('reports all problems at once, by name and without values', () => {
     const strict = z.object({
       SECRET_KEY: z.string().regex(/^[0-9a-f]{64}$/),
       PORT: wholeNumber(1, { min: 1, max: 65_535 }),
@@ -51,11 +51,11 @@ describe('wholeNumber', () => {
   test('takes whole numbers within the bounds', () => {
     expect(['1', '10', ' 7 '].map(read)).toEqual([1, 10, 7]);
   });
-  test.each(['0', '11', '1.5', '11.5', 'ten', '1e400', 'NaN'])('says once of %j what would be right', (value) => {
+  test.each(['0', '11', '1.5', '11.5', 'ten', '1e400', 'NaN'])('says once for %j what would be right', (value) => {
     const { message } = errorOf(() => read(value));
     expect(message.split('\n').slice(1)).toEqual(['  N: must be a whole number from 1 to 10']);
   });
-  test.each(['0', '11', '1.5', 'ten', '1e400', 'NaN'])('refuses %j', (value) => {
+  test.each(['0', '11', '1.5', 'ten', '1e400', 'NaN'])('rejects %j', (value) => {
     expect(() => read(value)).toThrow('N:');
   });
 });
@@ -76,7 +76,7 @@ describe('duration', () => {
     expect(read(value)).toBe(ms);
   });
   test.each(['99ms', '25h', '20', '20 s', '-1s', '1w', '1h30m', 's', '1e3s', 'Infinitys'])(
-    'refuses %j and says what is right',
+    'rejects %j and says what is right',
     (value) => {
       expect(() => read(value)).toThrow(
         'D: must be a duration like 250ms, 20s, 10m or 24h, from 100 ms to 86400000 ms',
@@ -98,7 +98,7 @@ describe('byteSize', () => {
   ])('%j is %d bytes', (value, bytes) => {
     expect(read(value)).toBe(bytes);
   });
-  test.each(['1023', '3GiB', '64MB', '1.5MiB', '-1', 'KiB', '1TiB'])('refuses %j and says what is right', (value) => {
+  test.each(['1023', '3GiB', '64MB', '1.5MiB', '-1', 'KiB', '1TiB'])('rejects %j and says what is right', (value) => {
     expect(() => read(value)).toThrow('S: must be a size like 512KiB, 64MiB or 2GiB');
   });
 });

@@ -29,31 +29,31 @@ test.each([
   expect(scrub(text)).toBe(text);
 });
 
-test('known secrets are replaced wherever they stand, whatever their shape', () => {
+test('known secrets are replaced anywhere, whatever their shape', () => {
   expect(scrub('a(b)c$& and a(b)c$&', ['a(b)c$&'])).toBe('[redacted] and [redacted]');
 });
 
-test('of two known secrets, one the beginning of the other, nothing is left', () => {
+test('nothing is left of two known secrets when one begins with the other', () => {
   expect(scrub('the key is abcd-efgh', ['abcd', 'abcd-efgh'])).toBe('the key is [redacted]');
 });
 
-test('a known secret of three characters is no secret: it would blank out ordinary words', () => {
+test('a known secret of three characters is ignored, because it would blank out ordinary words', () => {
   expect(scrub('the cat', ['cat'])).toBe('the cat');
 });
 
-test('the text is cut, after it was scrubbed, so that no half credential is left at its end', () => {
+test('the text is cut after it was scrubbed, so that no half credential is left at its end', () => {
   expect(scrub('x'.repeat(10), [], 5)).toBe('xxxxx…');
   expect(scrub('x'.repeat(5), [], 5)).toBe('xxxxx');
   expect(scrub(`${'x'.repeat(1_990)} sk-abcdefghijklmnopqrstuvwxyz`)).not.toContain('sk-');
 });
 
-test('a cut never leaves half a character, which jsonb would refuse', () => {
+test('a cut never leaves half a character, which jsonb would reject', () => {
   const cut = scrub('😀'.repeat(10), [], 5);
   expect(cut.isWellFormed()).toBe(true);
   expect(cut).toBe('😀😀\u{FFFD}…');
 });
 
-test('a long text of near misses takes no time', () => {
+test('a long text of near matches is fast', () => {
   const text =
     'sk-short '.repeat(100_000) + 'Bearer '.repeat(100_000) + '?key'.repeat(100_000) + '://a'.repeat(100_000);
   const scrubbed = scrub(text);

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { sleep } from './sleep.ts';
 
-test('a wait that is longer than a timer takes does not end at once', async () => {
+test('a wait longer than the longest timer does not end at once', async () => {
   const controller = new AbortController();
   let isOver = false;
   const waiting = sleep(2 ** 31, controller.signal).then(() => {

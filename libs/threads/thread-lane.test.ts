@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { createThreadLane, type ThreadLane, type ThreadLaneOptions } from './thread-lane.ts';
 
-// Works by what it is told: gives the task back, never ends, ends its thread, or throws.
+// Depending on the task: returns it, never ends, ends its thread, or throws.
 const work = `
   export default (task) => {
     if (task === 'hang') for (;;);
@@ -31,13 +31,13 @@ afterEach(() => lane.stop());
 
 const inTime = { timeoutMs: 60_000 };
 
-test('a task that hangs is killed at its deadline, and the next one finds a new thread', async () => {
+test('a task that hangs is killed at its deadline, and the next one gets a new thread', async () => {
   open({ threads: 1 });
   expect(await lane.run('hang', { timeoutMs: 50, group: 'a' })).toBeNull();
   expect(await lane.run('fine', { ...inTime, group: 'a' })).toBe('fine');
 });
 
-test('a task that ends its thread, or throws, has no result, and costs the others nothing', async () => {
+test('a task that ends its thread or throws has no result, and does not affect the others', async () => {
   open();
   const others = ['one', 'two', 'three'].map((task) => lane.run(task, { ...inTime, group: 'b' }));
   expect(await lane.run('exit', { ...inTime, group: 'a' })).toBeNull();
@@ -45,7 +45,7 @@ test('a task that ends its thread, or throws, has no result, and costs the other
   expect(await Promise.all(others)).toEqual(['one', 'two', 'three']);
 });
 
-test('one group never holds all threads: another has its turn while the first one hangs', async () => {
+test('one group never has all threads: another gets its turn while the first one hangs', async () => {
   open();
   const end = new AbortController();
   const hanging = ['hang', 'hang', 'hang'].map((task) =>
@@ -68,7 +68,7 @@ test('groups that wait take turns, however many tasks one of them has', async ()
   expect(order).toEqual(['many', 'many', 'few', 'many']);
 });
 
-test('a group whose tasks wait in large numbers is refused, and another is not', async () => {
+test('a group with too many waiting tasks is rejected, and another is not', async () => {
   open({ threads: 1, waitingMax: { ofGroup: 1, ofAll: 2 } });
   const end = new AbortController();
   const { signal } = end;
@@ -88,7 +88,7 @@ test('a group whose tasks wait in large numbers is refused, and another is not',
   expect(await Promise.all([hanging, waits, other])).toEqual(['ended', 'fine', 'fine']);
 });
 
-test('a task whose caller leaves while it waits is never begun', async () => {
+test('a task whose caller leaves while it waits is never started', async () => {
   open({ threads: 1 });
   const [first, second] = [new AbortController(), new AbortController()];
   const hanging = lane.run('hang', { ...inTime, group: 'a', signal: first.signal }).catch(() => 'ended');

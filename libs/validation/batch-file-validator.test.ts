@@ -5,7 +5,7 @@ import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createBatchFileValidator, type ValidationInput, type ValidationResult } from './batch-file-validator.ts';
 import { splitChunk } from './json-lines.ts';
 
-// The threads run at low priority: on a machine busy with other tests they are slow, not wrong.
+// The threads have a low priority, so they are slow on a machine that is busy with other tests.
 vi.setConfig({ testTimeout: 60_000 });
 
 const validator = createBatchFileValidator({ threads: 1 });
@@ -53,7 +53,7 @@ test('a good file is valid, with its chunks, count and model', async () => {
   });
 });
 
-test('different models make no single one', async () => {
+test('a file with different models has no single model', async () => {
   const other = lineOf('b', { body: bodyOf({ model: 'n' }) });
   expect(await validate(`${lineOf('a')}\n${other}\n`)).toMatchObject({ valid: true, model: null });
 });
@@ -74,7 +74,7 @@ test('a malformed line 2 is the one error', async () => {
   });
 });
 
-test('errors number the lines of the file, chunks the requests, over blank lines and CRLF', async () => {
+test('errors count the lines of the file and chunks its requests, with blank lines and CRLF', async () => {
   const content = `\r\n \t\n${lineOf('a')}\r\n\n${lineOf('b')}\r\n\r\n${lineOf('c')}`;
   const good = await validate(content, { linesPerChunk: 1 });
   if (!good.valid) throw new Error(JSON.stringify(good.errors));
@@ -112,7 +112,7 @@ test.each([
   });
 });
 
-test('a limit of lines admits as many and refuses one more', async () => {
+test('a limit of lines allows that many and rejects one more', async () => {
   const content = `${lineOf('a')}\n${lineOf('b')}\n\n${lineOf('c')}\n`;
   expect((await validate(content, { linesMax: 3 })).valid).toBe(true);
   const result = await validate(content, { linesMax: 2 });
@@ -120,7 +120,7 @@ test('a limit of lines admits as many and refuses one more', async () => {
   expect(result.lineCount).toBe(2);
 });
 
-test('a byte order mark is an error of line 1 only', async () => {
+test('a byte order mark is only an error of line 1', async () => {
   expect(errorsOf(await validate(`\uFEFF${lineOf('a')}\n${lineOf('b')}\n`))).toEqual([[1, 'invalid_json_line', null]]);
 });
 
@@ -129,7 +129,7 @@ test.each([
   ['on one line', `[${lineOf('a')},${lineOf('b')}]`],
   ['on one line, with a line feed and blank lines', `[${lineOf('a')}]\n\r\n\n`],
   ['after blank lines and a byte order mark', `\uFEFF \r\n\t\n [\n${lineOf('a')}\n]`],
-])('a file that is one JSON array %s gets one error that says what would be right', async (_name, content) => {
+])('a file that is one JSON array %s gets one error that says how to write it', async (_name, content) => {
   expect(await validate(content)).toMatchObject({
     valid: false,
     errors: [
@@ -143,7 +143,7 @@ test.each([
   });
 });
 
-test('a first line that is an array by itself is an error of its own, and the others have theirs', async () => {
+test('a first line that is an array by itself is one error, and the other lines have their own', async () => {
   expect(errorsOf(await validate(`[1] \r\n{bad\n${lineOf('a')}\nnull\n`))).toEqual([
     [1, 'invalid_json_line', null],
     [2, 'invalid_json_line', null],
@@ -170,7 +170,7 @@ test('invalid UTF-8 is an error of its line', async () => {
   expect(result).toMatchObject({ errors: [{ message: expect.stringContaining('not valid UTF-8') as string }] });
 });
 
-test('a line nested too deep is an error, one at the limit is none', async () => {
+test('a line that nests too deep is an error, and one at the limit is not', async () => {
   const nested = (depth: number) =>
     lineOf('a').replace('"hello"', `"hello","x":${'['.repeat(depth)}${']'.repeat(depth)}`);
   // The line, its body, the messages and the message are four levels.
@@ -240,7 +240,7 @@ describe('repeated custom_ids', () => {
     });
   });
 
-  test('lines with other errors are compared too', async () => {
+  test('lines with other errors are compared as well', async () => {
     const bad = lineOf('a', { method: 'GET' });
     expect(errorsOf(await validate(`${bad}\n${lineOf('a')}\n`))).toEqual([
       [1, 'invalid_method', 'method'],
@@ -248,7 +248,7 @@ describe('repeated custom_ids', () => {
     ]);
   });
 
-  test('they are found 200,000 lines apart, in memory and in files', async () => {
+  test('duplicates 200,000 lines apart are found, in memory and in files', async () => {
     const lines = Array.from({ length: 200_000 }, (_, index) => lineOf(`request-${index}`));
     lines[199_999] = lineOf('request-3');
     lines[199_998] = lineOf('request-150000');
@@ -281,7 +281,7 @@ describe('repeated custom_ids', () => {
   });
 });
 
-test('errors are capped at 100 and the last item counts the rest', async () => {
+test('at most 100 errors are reported, and the last item counts the rest', async () => {
   const lines = Array.from({ length: 150 }, (_, index) => lineOf('same', index === 120 ? { method: 'GET' } : {}));
   const result = await validate(`{\n${lines.join('\n')}\n`);
   if (result.valid) throw new Error('the file is valid');
@@ -308,7 +308,7 @@ describe('lines that are costly to check', () => {
     return lineOf(customId, { body: bodyOf({ response_format: format }) });
   };
 
-  test('a schema that compiles too slowly is an error of its line, and the others go on', async () => {
+  test('a schema that compiles too slowly is an error of its line, and the other lines are checked', async () => {
     const strict = createBatchFileValidator({ threads: 1, limits: { schemaTimeoutMs: 50 } });
     const result = await strict.validate(inputOf(`${lineOf('a')}\n${slowLine('b')}\n${lineOf('c', { url: '/x' })}\n`));
     expect(errorsOf(result)).toEqual([
@@ -318,7 +318,7 @@ describe('lines that are costly to check', () => {
     await strict.stop();
   });
 
-  test('a line on which a thread hangs costs its thread only', async () => {
+  test('a line that hangs its thread only costs that thread', async () => {
     const limits = { schemaTimeoutMs: 60_000, sliceTimeoutMs: 4_000, lineTimeoutMs: 1_500 };
     const killing = createBatchFileValidator({ threads: 1, limits });
     await killing.validate(inputOf(lineOf('first'))); // Starts the thread.
@@ -334,12 +334,12 @@ describe('lines that are costly to check', () => {
     await killing.stop();
   });
 
-  test.each(['[],', '{},', '{"a":1},', '[[[[]]]],'])('4 MiB of %s in a line fit into a thread', async (unit) => {
+  test.each(['[],', '{},', '{"a":1},', '[[[[]]]],'])('a line of 4 MiB of %s fits into a thread', async (unit) => {
     const bomb = lineOf('b', { pad: [] }).replace('"pad":[]', `"pad":[${unit.repeat(4_190_000 / unit.length)}0]`);
     expect((await validate(`${lineOf('a')}\n${bomb}\n`)).valid).toBe(true);
   });
 
-  test('a file full of them is given up early', async () => {
+  test('the check of a file full of such lines ends early', async () => {
     const limits = { schemaTimeoutMs: 10, costlyLinesMax: 2, sliceBytes: 1_000 };
     const strict = createBatchFileValidator({ threads: 1, limits });
     const content = Array.from({ length: 50 }, (_, index) => slowLine(`s${index}`)).join('\n');
@@ -350,11 +350,11 @@ describe('lines that are costly to check', () => {
   });
 });
 
-test('threads with so little memory that a line could end the process are refused', () => {
+test('threads with so little memory that a line could end the process are rejected', () => {
   expect(() => createBatchFileValidator({ threadMemoryMb: 255 })).toThrow('256');
 });
 
-test('an aborted check throws the reason, closes the file and leaves the threads to others', async () => {
+test('an aborted check throws the reason, closes the file and frees the threads', async () => {
   const controller = new AbortController();
   const reason = new Error('the batch was cancelled');
   let closed = false;
@@ -373,7 +373,7 @@ test('an aborted check throws the reason, closes the file and leaves the threads
   await expect(validator.validate(inputOf(lineOf('a'), { signal: controller.signal }))).rejects.toBe(reason);
 });
 
-test('what the file throws is thrown', async () => {
+test('an error of the file is thrown', async () => {
   const failure = new Error('the blob is gone');
   async function* failing(): AsyncGenerator<Buffer> {
     yield Buffer.from(`${lineOf('a')}\n`);

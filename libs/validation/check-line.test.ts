@@ -18,7 +18,7 @@ const problemOf = (value: unknown, rules = chatRules) =>
   checkLine(Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)), rules).problem;
 const withBody = (fields: object) => ({ ...line, body: { ...body, ...fields } });
 
-test('a good line has no problem and gives its custom_id and model', () => {
+test('a valid line has no problem, and its custom_id and model are returned', () => {
   expect(checkLine(Buffer.from(JSON.stringify({ ...line, extra: 1 })), chatRules)).toEqual({
     customId: 'a',
     model: 'm',
@@ -31,7 +31,7 @@ test.each([
   ['of the line', '{"custom_id":"a","custom_id":"b"}', 'custom_id'],
   ['of its body', JSON.stringify(line).replace('"model"', '"model":"other","model"'), 'body.model'],
   ['of a message', JSON.stringify(line).replace('"role"', '"content":"x","role"'), 'body.messages[0].content'],
-])('a member %s that is given twice is refused', (_where, text, param) => {
+])('a member %s that appears twice is rejected', (_where, text, param) => {
   expect(problemOf(text)).toEqual({
     code: 'duplicate_member',
     message: `Duplicate member: '${param}' is given twice. Give each member of an object once.`,
@@ -109,7 +109,7 @@ test.each<[string, unknown, string, string | null, string]>([
     'body.top_logprobs',
     "Invalid 'body.top_logprobs': it is only allowed when 'body.logprobs' is true.",
   ],
-])('%s is told', (_name, value, code, param, message) => {
+])('%s is reported', (_name, value, code, param, message) => {
   expect(problemOf(value)).toEqual({ code, param, message });
 });
 
@@ -119,7 +119,7 @@ test.each([
   ['a string', '"x"'],
   ['an integer', '7'],
   ['a boolean', 'true'],
-])('JSON that is %s is no request', (kind, text) => {
+])('JSON that is %s is not a request', (kind, text) => {
   expect(problemOf(text)).toEqual({
     code: 'invalid_json_line',
     param: null,
@@ -146,7 +146,7 @@ test('a custom_id is 1 to 512 characters that can be stored', () => {
   expect(problemOf({ ...line, custom_id: 'a\0' })).toMatchObject({ code: 'invalid_value', param: 'custom_id' });
 });
 
-test('a key named __proto__ neither counts as the field nor pollutes', () => {
+test('a key named __proto__ does not count as the field and pollutes nothing', () => {
   const hidden = `{"__proto__":{"custom_id":"a"},"method":"POST","url":"/v1/chat/completions","body":${JSON.stringify(body)}}`;
   expect(problemOf(hidden)?.param).toBe('custom_id');
   expect(problemOf(JSON.stringify(withBody({})).replace('"model"', '"__proto__":{"x":1},"model"'))).toBeNull();
@@ -165,7 +165,7 @@ test('without a default target the model names its virtual key', () => {
   }
 });
 
-test('a virtual key that a model names must exist, where they are known', () => {
+test('a virtual key that a model names must exist, if the keys are known', () => {
   const rules = { ...chatRules, virtualKeys: new Set(['main']) };
   expect(problemOf(withBody({ model: '@main/gpt-4o' }), rules)).toBeNull();
   expect(problemOf(withBody({ model: 'gpt-4o' }), rules)).toBeNull();
@@ -177,7 +177,7 @@ test('a virtual key that a model names must exist, where they are known', () => 
   expect(problemOf(withBody({ model: '@mian/gpt-4o' }))).toBeNull();
 });
 
-test('a line for a provider without the endpoint is told so, where the provider is known', () => {
+test('a line for a provider without the endpoint is an error, if the provider is known', () => {
   const moderation = (model: string) => ({ ...line, url: '/v1/moderations', body: { model, input: 'hello' } });
   const rules = { ...rulesFor('/v1/moderations'), unable: new Map([['anthropic-key', 'anthropic']]) };
   expect(problemOf(moderation('@other/omni'), rules)).toBeNull();
@@ -193,12 +193,12 @@ test('a line for a provider without the endpoint is told so, where the provider 
   expect(problemOf(moderation('@other/omni'), ofBatch)).toBeNull();
 });
 
-test('optional members may be null in a line as they may live', () => {
+test('optional members may be null in a line, as on the live route', () => {
   const nulls = { tools: null, tool_choice: null, response_format: null, parallel_tool_calls: null, stream: null };
   expect(problemOf(withBody({ ...nulls, functions: null, user: null }))).toBeNull();
 });
 
-test('the other endpoints have their own bodies and words', () => {
+test('the other endpoints have their own bodies and messages', () => {
   const completion = { ...line, url: '/v1/completions', body: { model: 'm', prompt: 'x' } };
   const rules = rulesFor('/v1/completions');
   expect(problemOf(completion, rules)).toBeNull();
@@ -257,7 +257,7 @@ describe('response_format schemas', () => {
     });
   });
 
-  test('an id in one schema changes nothing for the next', () => {
+  test('an id in one schema does not affect the next one', () => {
     const meta = 'https://json-schema.org/draft/2020-12/schema';
     expect(problemOf(withSchema({ $defs: { a: { $id: 'item', type: 'string' } } }))).toBeNull();
     expect(problemOf(withSchema({ $defs: { a: { $id: 'item', type: 'number' } } }))).toBeNull();
@@ -266,7 +266,7 @@ describe('response_format schemas', () => {
     expect(problemOf(withSchema({ type: 'object', title: 'after' }))).toBeNull();
   });
 
-  test('one that takes too long is stopped, and the next one is checked', () => {
+  test('a schema that takes too long is stopped, and the next one is checked', () => {
     const slow = {
       patternProperties: Object.fromEntries(Array.from({ length: 4_000 }, (_, i) => [`p${i}`, {}])),
       additionalProperties: false,

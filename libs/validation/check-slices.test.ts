@@ -12,7 +12,7 @@ const slice: FileSlice = {
   bytes: Buffer.from('{"a":1}\n\n{"poison":1}\n{"b":1}\n{"poison":2}'),
 };
 
-/** Threads that die of a task whose text has `poison` in it. */
+/** Threads that die when the text of a task contains `poison`. */
 const poolDyingOf = (poison: string): SlicePool & { tasks: string[] } => {
   const tasks: string[] = [];
   return {
@@ -42,7 +42,7 @@ const checkerOf = (pool: SlicePool, deadlyLinesMax: number) =>
     signal: new AbortController().signal,
   });
 
-test('a slice that kills its thread is repeated line by line, and only the deadly lines are blamed', async () => {
+test('a slice that kills its thread is checked line by line, and only the deadly lines get errors', async () => {
   const pool = poolDyingOf('poison');
   const { result, complete } = await checkerOf(pool, 20)(slice);
   expect(complete).toBe(true);
@@ -57,12 +57,12 @@ test('a slice that kills its thread is repeated line by line, and only the deadl
   ]);
 });
 
-test('after too many deadly lines the rest is not tried', async () => {
+test('after too many deadly lines the rest is not checked', async () => {
   const { result, complete } = await checkerOf(poolDyingOf('poison'), 0)(slice);
   expect(complete).toBe(false);
   expect(result.errorCount).toBe(2);
 });
 
-test('threads that cannot work at all fail the check, not the file', async () => {
+test('threads that do not work at all fail the check, but not the file', async () => {
   await expect(checkerOf(poolDyingOf(''), 1)(slice)).rejects.toMatchObject({ kind: 'unavailable' });
 });

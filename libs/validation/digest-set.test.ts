@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createDigestSet } from './digest-set.ts';
 
-test('it says what a set of strings says, also where slots collide', () => {
-  // Few different words: the same shard and slot for many.
+test('it agrees with a set of strings, even when slots collide', () => {
+  // Few different words, so that many digests share a shard and slot.
   const word = fc.constantFrom(0, 1, 2, 256, 2 ** 31, 2 ** 32 - 1);
   const digest = fc.tuple(word, word, word, word).filter((words) => words.some((value) => value !== 0));
   fc.assert(
@@ -23,7 +23,7 @@ test('it says what a set of strings says, also where slots collide', () => {
   );
 });
 
-test('it keeps 200,000 digests apart while its shards grow', () => {
+test('it distinguishes 200,000 digests while its shards grow', () => {
   const set = createDigestSet();
   const digests = new Uint32Array(4 * 200_000);
   for (let index = 0; index < 200_000; index += 1) {
@@ -35,6 +35,6 @@ test('it keeps 200,000 digests apart while its shards grow', () => {
   expect(set.size).toBe(200_000);
 });
 
-test('a digest of zeros is refused', () => {
+test('a digest of zeros is rejected', () => {
   expect(() => createDigestSet().add(new Uint32Array(4), 0)).toThrow('zeros');
 });

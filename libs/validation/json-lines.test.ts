@@ -7,7 +7,7 @@ import { forEachLine, lineLength, readLinesAt, splitChunk } from './json-lines.t
 const requestsOf = (text: string) =>
   splitChunk(Buffer.from(text), 1).map(({ line, bytes }) => [line, bytes.toString()]);
 
-test('blank lines are no requests, CRLF and a missing last line feed are tolerated', () => {
+test('blank lines are not requests, and CRLF and a missing last line feed are accepted', () => {
   expect(requestsOf('a\n\n \t\r\nb\r\nc')).toEqual([
     [1, 'a'],
     [2, 'b\r'],
@@ -17,18 +17,18 @@ test('blank lines are no requests, CRLF and a missing last line feed are tolerat
   expect(requestsOf('\n\r\n  ')).toEqual([]);
 });
 
-test('every line counts in the numbering, the end of the file starts none', () => {
+test('every line is numbered, and the end of the file does not start another one', () => {
   const lines = (text: string) => forEachLine(Buffer.from(text), () => undefined);
   expect([lines(''), lines('\n'), lines('a'), lines('a\n'), lines('a\n\n'), lines('a\nb')]).toEqual([0, 1, 1, 1, 2, 2]);
 });
 
-test('the length of a line leaves its carriage return out', () => {
+test('the length of a line does not include its carriage return', () => {
   const bytes = Buffer.from('ab\r\n');
   expect(lineLength(bytes, 0, 3)).toBe(2);
   expect(lineLength(bytes, 0, 2)).toBe(2);
 });
 
-/** The bytes in buffers that end at these places. */
+/** The bytes as buffers that end at these offsets. */
 async function* cutAt(bytes: Buffer, places: number[]): AsyncGenerator<Buffer> {
   const ends = [...new Set(places.map((place) => place % (bytes.length + 1)))].sort((left, right) => left - right);
   let from = 0;
@@ -45,7 +45,7 @@ const file = fc
   .map((parts) => Buffer.from(parts.join('')));
 const places = fc.array(fc.nat(400), { maxLength: 12 });
 
-test('slices cover any file exactly, end at line ends, and drop only lines that are too long', async () => {
+test('slices cover any file exactly, end at line ends, and only drop lines that are too long', async () => {
   await fc.assert(
     fc.asyncProperty(
       file,
@@ -65,7 +65,7 @@ test('slices cover any file exactly, end at line ends, and drop only lines that 
   );
 });
 
-/** How many bytes of the file the slice stands for. */
+/** How many bytes of the file the slice covers. */
 function checkSlice(slice: FileSlice, bytes: Buffer, lineBytesMax: number): number {
   const lengthBytes = slice.kind === 'lines' ? slice.bytes.length : slice.lengthBytes;
   const end = slice.offset + lengthBytes;
@@ -78,7 +78,7 @@ function checkSlice(slice: FileSlice, bytes: Buffer, lineBytesMax: number): numb
   return end < bytes.length ? lengthBytes + 1 : lengthBytes;
 }
 
-test('chunks of any file split again into exactly its requests', () => {
+test('chunks of any file split into exactly its requests', () => {
   fc.assert(
     fc.property(
       file,
@@ -103,7 +103,7 @@ test('chunks of any file split again into exactly its requests', () => {
   );
 });
 
-test('lines are read again at their offsets, however the source is cut', async () => {
+test('lines are read at their offsets, however the source is split', async () => {
   await fc.assert(
     fc.asyncProperty(file, places, fc.nat(2), async (bytes, cuts, keep) => {
       const wanted: { offset: number; bytes: Buffer }[] = [];

@@ -10,8 +10,8 @@ import { startArena } from '#test/abuse/start-arena.ts';
 import { createCleanup } from '#test/bench/stack.ts';
 import { createTestDatabase } from '#test/postgres.ts';
 
-// The short part of `npm run test:abuse`: the attacks that are over soon, small, and without a word on times, which only a
-// quiet machine can tell. `npm run test:abuse -- --only <name>` runs one of them whole.
+// The short part of `npm run test:abuse`: the attacks that end soon, small, and without checks of times, which only a
+// quiet machine can give. `npm run test:abuse -- --only <name>` runs one of them in full.
 const names = [
   'thirty-bodies-of-objects',
   'answers-of-objects',

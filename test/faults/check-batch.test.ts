@@ -7,7 +7,7 @@ import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import { checkBatch, type BatchEvidence } from './check-batch.ts';
 import { writeInput } from './write-input.ts';
 
-// A checker that finds nothing is worth nothing: each test breaks one thing of a batch that is right.
+// The checker itself must be tested: each test breaks one thing in a correct batch.
 
 const id = 'batch_1';
 const total = 6;
@@ -120,7 +120,7 @@ function violations(change: (evidence: ReturnType<typeof build>) => void = () =>
   return checkBatch({ ...evidence, events: evidence.events.length > 0 ? evidence.events : events });
 }
 
-test('a batch that is right violates nothing', () => {
+test('a correct batch violates nothing', () => {
   expect(violations()).toEqual([]);
 });
 

@@ -4,7 +4,7 @@ import { checkCalls, type CallEvidence, type LoggedEvent } from './check-calls.t
 import { checkFiles, readInput } from './check-files.ts';
 import { checkSettles } from './check-settles.ts';
 
-/** Everything that an outsider can get hold of about one batch that has ended. */
+/** Everything that an outsider can see of one batch that has ended. */
 export type BatchEvidence = {
   batch: OpenAiBatch;
   input: Buffer;
@@ -13,9 +13,9 @@ export type BatchEvidence = {
   errors: Buffer | null;
   /** The batch's whole stream, in order. */
   events: readonly LoggedEvent[];
-  /** What the API showed while the batch ran, in order; may be empty. */
+  /** What the API showed while the batch ran, in order. May be empty. */
   seen: readonly Pick<OpenAiBatch, 'status' | 'request_counts'>[];
-  /** What the provider saw, where that is known. */
+  /** What the provider saw, if that is known. */
   calls?: CallEvidence;
 };
 
@@ -25,7 +25,7 @@ export type BatchEvidence = {
 export function checkBatch(evidence: BatchEvidence): string[] {
   const { batch, input, output, errors, events, seen, calls } = evidence;
   const path = checkPath(events, batch);
-  // The other checks read the events by their meaning, which is not there when the path is wrong.
+  // The other checks rely on a legal path of events.
   if (path.length > 0) return path;
   const lines = readInput(input);
   const files = checkFiles({ batch, events: events.map(({ event }) => event), lines, output, errors });
@@ -44,7 +44,7 @@ export function checkBatch(evidence: BatchEvidence): string[] {
 
 type EventType = BatchEvent['type'];
 
-// The state machine as it may be seen in the log; `null` is before the first event.
+// The state machine as seen in the log. `null` is before the first event.
 const followers: Record<EventType, readonly EventType[]> = {
   'batch.created': ['batch.validated', 'batch.failed', 'batch.cancel_requested', 'batch.expired'],
   'batch.validated': [
@@ -79,7 +79,7 @@ const followers: Record<EventType, readonly EventType[]> = {
     'batch.lines_settled',
     'batch.chunk_redelivered',
     'batch.finalizing',
-    // Only before validation; `checkPath` looks.
+    // Only before validation, which `checkPath` checks.
     'batch.cancelled',
   ],
   'batch.finalizing': ['batch.completed', 'batch.cancelled', 'batch.expired'],

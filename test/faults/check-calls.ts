@@ -4,19 +4,20 @@ import type { ReadFiles } from './check-files.ts';
 /** An event of the batch's stream, as the log holds it. */
 export type LoggedEvent = { event: BatchEvent; version: number; recordedAt: Date };
 
-/** What the provider saw of a batch. */
+/** The calls of a batch that the provider saw. */
 export type CallEvidence = {
   /** Calls of each line. */
   byLine: ReadonlyMap<number, number>;
-  /** How often the retry policy may repeat one execution of a line, from what the model is known to do. */
+  /** How often the retry policy may repeat one execution of a line, according to the model's known behaviour. */
   retriesMax: number;
-  /** Executions that a test caused by its own hand, beside the log: duplicate jobs, by the lines they cover. */
+  /** Executions that the test itself caused, which are not in the log: duplicate jobs, by the lines they cover. */
   extraExecutions: number;
 };
 
 /**
  * HOLD-5: a line is called once, and again only by the retry policy or where a redelivery says so: the calls beyond the
- * first are bounded by the unsettled lines that the log recorded, there or where a chunk was put off. A result without a call must be one that needs none.
+ * first are bounded by the unsettled lines that the log recorded, for a redelivery or a snooze. A result without a call must
+ * be one that needs none.
  */
 export function checkCalls(calls: CallEvidence, events: readonly LoggedEvent[], files: ReadFiles): string[] {
   const { byLine, retriesMax, extraExecutions } = calls;

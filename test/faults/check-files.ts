@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { BatchEvent, BatchOutcome } from '#libs/batches/batch.ts';
 import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 
-/** A line of the input: its 1-based ordinal among the requests, by custom_id. */
+/** A line of the input: its 1-based number among the requests, by custom_id. */
 export type InputLines = ReadonlyMap<string, number>;
 
 type Usage = { prompt_tokens?: number; completion_tokens?: number };
@@ -13,17 +13,17 @@ type ResultLine = {
   error: { code: string; message: string } | null;
 };
 
-/** A result as a file holds it: `data` without its line end. */
+/** A result as it is in a file: `data` without its line end. */
 export type FileLine = { line: number; data: Buffer; result: ResultLine };
 
 export type ReadFiles = {
   violations: string[];
   total: number;
-  /** Results of the output file by line. */
+  /** Results in the output file, by line. */
   succeeded: Map<number, FileLine>;
-  /** Results of the error file of lines that were executed or given up. */
+  /** Results in the error file of lines that were executed or given up. */
   failed: Map<number, FileLine>;
-  /** Lines that the end of the batch overtook: `batch_cancelled`, `batch_expired`. */
+  /** Lines that had no result when the batch ended: `batch_cancelled`, `batch_expired`. */
   unanswered: Map<number, FileLine>;
 };
 
@@ -144,7 +144,7 @@ function checkCounts(batch: OpenAiBatch, events: readonly BatchEvent[], files: R
   return violations;
 }
 
-/** What the terminal event says; null for a batch that failed its validation. */
+/** What the terminal event says. Null for a batch that failed its validation. */
 function outcomeOf(events: readonly BatchEvent[]): BatchOutcome | null {
   const last = events.at(-1);
   const isOutcome =

@@ -11,7 +11,7 @@ import { loseHeartbeats } from './strike.ts';
 
 const logger = createLogger({ name: 'faults', level: 'silent' });
 
-/** The files and the log of a batch that has ended, as its owner gets them. */
+/** The files and the log of a batch that has ended. */
 export async function collectEvidence(
   rig: Rig,
   batchId: string,
@@ -37,10 +37,10 @@ export async function checkModels(rig: Rig): Promise<string[]> {
   return [`${model} ${id} is ${JSON.stringify(live)}, the log says ${JSON.stringify(folded)}`];
 }
 
-// A killed worker's last job is given away after its heartbeat and a monitor pass, and then found to be done.
+// The last job of a killed worker is redelivered after its heartbeat and a monitor pass, and then found to be done.
 const residueMs = 45_000;
 
-/** HOLD-7: soon after the end of a batch nothing of it is left: no job but the one at its deadline, no open chunk, no key. */
+/** HOLD-7: soon after the end of a batch nothing of it is left: no job, no open chunk, no key. */
 export async function checkResidue(rig: Rig, batchId: string, hurry: boolean): Promise<string[]> {
   const deadline = performance.now() + residueMs;
   for (let round = 0; ; round += 1) {
@@ -69,7 +69,7 @@ async function findResidue(rig: Rig, batchId: string): Promise<string[]> {
   ];
 }
 
-/** HOLD-8: a call that was sent again has made one thing. */
+/** HOLD-8: a call that was sent again has created one record. */
 export async function checkOnce(rig: Rig, filename: string, fileId: string): Promise<string[]> {
   const files = await rig.db.selectFrom('file').select('id').where('filename', '=', filename).execute();
   const batches = await rig.db.selectFrom('batch').select('id').where('input_file_id', '=', fileId).execute();

@@ -6,12 +6,12 @@ import { startRig } from './rig/start-rig.ts';
 // A Postgres that is stopped with SIGSTOP: its connections stay open, new ones are accepted by the kernel, and nothing
 // answers.
 
-// Far over what an answer takes (4 s), and far under what the time limits of the server would make of it.
+// Far longer than an answer takes (4 s), and far shorter than the time limits of the server.
 const answerMs = 15_000;
 
 type Asked = { status: number; retryAfter: string | null; text: string };
 
-test('while the database hangs live calls go on, all else is told so in time, and afterwards all goes on', async () => {
+test('while the database hangs live calls go on, all other calls get an error in time, and afterwards everything works', async () => {
   const rig = await startRig();
   onTestFinished(() => rig.stop({ keepFolder: false }));
   const { baseUrl, key } = rig;
@@ -87,7 +87,7 @@ test('while the database hangs live calls go on, all else is told so in time, an
     }
     for (const probe of probes) {
       const metrics = await ask('GET', `${probe}/metrics`);
-      // The last value, not none.
+      // The last value, instead of none.
       expect([metrics.status, metrics.text]).toEqual([200, expect.stringMatching(fromDatabase)]);
       expect(await ask('GET', `${probe}/health/live`)).toMatchObject({ status: 200 });
     }

@@ -5,10 +5,10 @@ import { sleep } from '#libs/kernel/sleep.ts';
 
 export type Observation = { status: BatchStatus; total: number; done: number };
 
-/** Follows a batch in the database, closely, so that a fault can strike at a named moment. */
+/** Polls a batch in the database at short intervals, so that a fault can strike at a named moment. */
 export type Observer = {
   latest(): Observation | undefined;
-  /** Resolves with true when the condition holds, with false when the batch ended (or `stop` came) without. */
+  /** Resolves with true when the condition holds, and with false when the batch ended (or `stop` was called) first. */
   until(holds: (now: Observation) => boolean): Promise<boolean>;
   /** The longest time without a change of status or counts, in milliseconds. */
   longestStallMs(): number;

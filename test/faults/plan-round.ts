@@ -1,6 +1,6 @@
 import { createRandom, type Random } from './random.ts';
 
-/** When a fault strikes: so long after a moment in the life of the batch. */
+/** When a fault strikes: this long after a moment in the life of the batch. */
 export type Moment = {
   after: 'upload_sent' | 'uploaded' | 'create_sent' | 'created' | 'validated' | 'progress' | 'finalizing';
   /** For `progress`: the share of lines that are settled, 0 to 1. */
@@ -15,7 +15,7 @@ export type Fault =
   | { kind: 'kill_api'; downMs: number }
   | { kind: 'kill_postgres'; downMs: number }
   | { kind: 'hang_postgres'; forMs: number }
-  /** Postgres, the API and the workers in the same moment, as when the machine loses its power. */
+  /** Kills Postgres, the API and the workers at the same moment, as if the machine had lost power. */
   | { kind: 'kill_everything'; downMs: number }
   | { kind: 'end_sessions'; forMs: number }
   | { kind: 'cancel' }
@@ -31,30 +31,30 @@ export type RoundPlan = {
   /** How often one execution of a line calls the provider again, given that model. */
   retriesMax: number;
   latencyMs: number;
-  /** Through a stored virtual key, or with a key that the caller sends and the batch keeps for its life. */
+  /** Through a stored virtual key, or with a key that the caller sends and the batch keeps until it ends. */
   target: 'virtual_key' | 'own_key';
   /** One or both workers run. */
   workers: 1 | 2;
-  /** Heartbeats of lost claims are set back, so that a round does not wait for their ten seconds. */
+  /** Moves the heartbeats of lost claims back, so that a round does not wait ten seconds for them. */
   hurry: boolean;
-  /** The batch expires so long after its creation; null: a day. */
+  /** The batch expires this long after its creation. Null: after a day. */
   expiryMs: number | null;
   faults: readonly PlannedFault[];
 };
 
 export type PlanOptions = {
   linesMax: number;
-  /** Lines that the two workers have in flight together, at most; it turns a wished duration into a latency. */
+  /** The most lines that both workers have in flight, which turns a desired duration into a latency. */
   callsInFlight: number;
-  /** Share of rounds, in per cent, that skip the wait for a lost heartbeat. */
+  /** Percentage of rounds that skip the wait for a lost heartbeat. */
   hurryPercent: number;
-  /** Share of the kills of Postgres, in per cent, after which it stays away for longer than anybody keeps a snapshot. */
+  /** Percentage of Postgres kills after which it stays down longer than any process keeps its snapshot. */
   longOutagePercent: number;
 };
 
 const outageMs = 36_000;
 
-/** Pure: the same seed makes the same plan. */
+/** Pure: the same seed gives the same plan. */
 export function planRound(seed: number, options: PlanOptions): RoundPlan {
   const random = createRandom(seed);
   const lines = random.chance(20) ? random.between(1, 8) : Math.ceil(options.linesMax ** (0.4 + 0.6 * random.next()));
@@ -67,7 +67,7 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
   const count = random.between(1, 4);
   while (faults.length < count) {
     const fault = chooseFault(random, options.longOutagePercent);
-    // One of these says all that there is to say, and two storms only make a round long.
+    // One of these is enough, and two would only make a round long.
     const once = fault.kind !== 'kill_worker' && fault.kind !== 'kill_api' && fault.kind !== 'kill_postgres';
     if (once && faults.some(({ kind }) => kind === fault.kind)) continue;
     faults.push({ ...fault, at: chooseMoment(random, fault.kind, durationMs) });
@@ -79,10 +79,10 @@ export function planRound(seed: number, options: PlanOptions): RoundPlan {
     target,
     retriesMax: flaky ? 1 : 0,
     latencyMs,
-    // A paused worker shows something only when another one takes over.
+    // Pausing a worker only tests something if another one takes over.
     workers: random.chance(50) || faults.some(({ kind }) => kind === 'pause_worker') ? 2 : 1,
     hurry: random.chance(options.hurryPercent),
-    // A retry that would start past the deadline is not made: then a flaky line fails for good, and rightly so.
+    // A retry that would start after the deadline is not made, and then a flaky line rightly fails for good.
     expiryMs: random.chance(12) && !flaky ? random.between(1_000, durationMs + 1_500) : null,
     faults,
   };
@@ -168,7 +168,7 @@ function chooseMoment(random: Random, kind: Fault['kind'], durationMs: number): 
     case 'kill_everything':
     case 'end_sessions': {
       const after = random.pick(anyMoment);
-      // Near the last line, where an end may be lost or come twice.
+      // Near the last line, where an end could be lost or come twice.
       if (after === 'progress' && random.chance(30)) return { after, share: 0.97 + share * 0.03, delayMs: soon };
       const delayMs = after === 'created' ? random.between(0, durationMs) : soon;
       return { after, share, delayMs };

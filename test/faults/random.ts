@@ -1,10 +1,10 @@
-/** A seeded source of choices: one seed, one run. */
+/** A seeded source of choices: the same seed gives the same run. */
 export type Random = {
   /** 0 inclusive to 1 exclusive. */
   next(): number;
   /** A whole number, both bounds inclusive. */
   between(low: number, high: number): number;
-  /** True so many times of a hundred. */
+  /** True in this many per cent of cases. */
   chance(percent: number): boolean;
   pick<Item>(items: readonly Item[]): Item;
 };

@@ -9,12 +9,12 @@ import { writeInput } from './write-input.ts';
 
 const lines = 12;
 const deadly = 7;
-/** What a chunk of this size may cost (libs/batches/redelivery.ts): two claims for each cut, and five alone. */
+/** How many claims a chunk of this size may take (libs/batches/redelivery.ts): two for each split, and five for the last line. */
 const killsMax = 2 * Math.ceil(Math.log2(lines)) + 7;
 
 /**
  * HOLD-9: a line that ends every worker that runs it (which is killed as soon as the provider sees the line) becomes an
- * error line `worker_crashed`, and every other line is answered. Returns what was violated, in words.
+ * error line `worker_crashed`, and every other line is answered. Returns descriptions of what was violated.
  */
 export async function runPoisonRound(rig: Rig): Promise<{ violations: string[]; kills: number }> {
   const name = `poison-${randomUUID().slice(0, 8)}`;

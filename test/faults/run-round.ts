@@ -12,9 +12,9 @@ import { writeInput } from './write-input.ts';
 
 export type RoundReport = {
   violations: string[];
-  /** What happened when, in words. */
+  /** What happened, and when. */
   timeline: string[];
-  /** The faults whose moment came. */
+  /** The faults that were carried out. */
   struck: Fault['kind'][];
   status: string;
   durationMs: number;
@@ -22,12 +22,12 @@ export type RoundReport = {
   stallMs: number;
 };
 
-/** Longer than any batch of a plan takes, faults and waits for heartbeats included. */
+/** Longer than any batch of a plan takes, including faults and waits for heartbeats. */
 const endMs = 150_000;
-/** The issue asks for 30 s; a busy machine gets twice that before it is called a violation. */
+/** The goal is 30 s. A busy machine gets twice that before it counts as a violation. */
 const stallMaxMs = 60_000;
 
-/** Runs one batch under the faults of a plan and checks everything about it. Leaves the rig running and whole. */
+/** Runs one batch under the faults of a plan and checks everything about it. Leaves the rig running and intact. */
 export async function runRound(rig: Rig, plan: RoundPlan): Promise<RoundReport> {
   const startedAt = performance.now();
   const timeline: string[] = [];
@@ -104,7 +104,7 @@ async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (te
     report.violations.push(`the batch is still ${end} after ${endMs / 1_000} s`);
     return;
   }
-  // First, because a job that is left may still be writing.
+  // First, because a remaining job may still be writing.
   report.violations.push(...(await checkResidue(rig, batchId, plan.hurry)));
   const calls = await callsByLine(rig, name);
   const evidence: BatchEvidence = {
@@ -118,7 +118,7 @@ async function runBatch(rig: Rig, plan: RoundPlan, report: RoundReport, say: (te
   if (report.stallMs > stallMaxMs) report.violations.push(`no progress for ${Math.round(report.stallMs)} ms`);
 }
 
-/** The moments of a batch's life, as promises: true when it came, false when the batch ended without it. */
+/** The moments of a batch's life as promises: true when it came, false when the batch ended without it. */
 function createMoments() {
   const passed = new Map<string, PromiseWithResolvers<void>>();
   const moment = (name: string): PromiseWithResolvers<void> => {
@@ -171,14 +171,14 @@ async function callsByLine(rig: Rig, name: string): Promise<Map<number, number>>
   return byLine;
 }
 
-/** No model of these rounds fails for good: a line fails only because the end of the batch overtook it. */
+/** No model in these rounds fails for good, so a line only fails because the batch ended before it. */
 function checkCodes({ errors }: BatchEvidence): string[] {
   const allowed = /"code":"batch_(?:cancelled|expired)"/;
   const others = (errors?.toString('utf8') ?? '').split('\n').filter((line) => line !== '' && !allowed.test(line));
   return others.slice(0, 3).map((line) => `a line failed that had no reason to: ${line.slice(0, 400)}`);
 }
 
-/** An end that nothing in the plan explains is a violation, too. */
+/** An end that nothing in the plan explains is a violation as well. */
 function checkEnd(plan: RoundPlan, end: string): string[] {
   const kinds = new Set(plan.faults.map(({ kind }) => kind));
   const explained: Record<string, boolean> = {

@@ -11,15 +11,15 @@ const { values } = parseArgs({
     seed: { type: 'string', default: String(Date.now() % 1_000_000) },
     rounds: { type: 'string', default: '200' },
     lines: { type: 'string', default: '3000' },
-    /** Share of rounds, in per cent, that do not wait for lost heartbeats. */
+    /** Percentage of rounds that do not wait for lost heartbeats. */
     hurry: { type: 'string', default: '60' },
     /** Go on after a violation instead of stopping at the first. */
     continue: { type: 'boolean', default: false },
-    /** The story of every round, not only of a violated one. */
+    /** Print what happened in every round, not only in violated ones. */
     verbose: { type: 'boolean', default: false },
     /** Keep logs and data in any case. */
     keep: { type: 'boolean', default: false },
-    /** Leave out the round with the line that ends its workers; it takes a minute. */
+    /** Skip the round with the poison line, which takes a minute. */
     'no-poison': { type: 'boolean', default: false },
   },
 });

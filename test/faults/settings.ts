@@ -2,7 +2,7 @@ import type { PlanOptions } from './plan-round.ts';
 
 const callsMax = 24;
 
-/** Small chunks and few calls at once, so that a short batch has many moments to die at. */
+/** Small chunks and few calls at once, so that even a short batch has many moments at which it can crash. */
 export const rigEnvironment: Record<string, string> = {
   SLUICE_CHUNK_LINES: '40',
   SLUICE_CHUNKS_MAX: '4',

@@ -15,7 +15,7 @@ const sessionsIntervalMs = 200;
 
 type Ids = { batchId: string; fileId: string };
 
-/** Carries out one fault; `ids` is what exists by then. Resolves when the fault is over, not its consequences. */
+/** Carries out one fault. `ids` names what exists by then. Resolves when the fault itself is over. */
 export async function strike(
   rig: Rig,
   plan: RoundPlan,
@@ -83,9 +83,9 @@ export async function strike(
 }
 
 /**
- * Makes every claim look as if its worker had been silent for longer than the heartbeat, so that the next monitor pass
- * gives it away: the living lose theirs too, as in an outage. Without effect while the database is away, and on a claim
- * that a transaction holds just now: that of a worker which was paused in the middle of it would never end.
+ * Makes every claim look as if its worker had missed its heartbeat, so that the next monitor pass redelivers the job. Claims of
+ * running workers are lost as well, as in an outage. Has no effect while the database is unavailable, or on a claim that
+ * a transaction has locked: waiting for a worker that was paused in the middle of one would never end.
  */
 export async function loseHeartbeats(rig: Rig): Promise<void> {
   await sql`
@@ -98,7 +98,7 @@ export async function loseHeartbeats(rig: Rig): Promise<void> {
     });
 }
 
-/** A second job for a chunk that a worker has; returns the lines that may be called again because of it. */
+/** Enqueues a second job for a chunk that a worker has. Returns the lines that may be called again because of it. */
 async function duplicateChunkJob(rig: Rig, batchId: string): Promise<number> {
   const { rows } = await sql<{ line_count: number }>`
     with source as (

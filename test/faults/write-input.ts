@@ -15,7 +15,7 @@ export function writeInput(options: { name: string; lines: number; model: string
   return Buffer.from(`${requests.join('\n')}\n`);
 }
 
-/** Some with characters that need care on their way through JSON and the database. */
+/** Some contain characters that need care in JSON and in the database. */
 function customId(name: string, line: number): string {
   switch (line % 7) {
     case 3:

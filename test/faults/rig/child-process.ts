@@ -4,10 +4,10 @@ import { fileURLToPath } from 'node:url';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { compileCache } from '#test/compile-cache.ts';
 
-/** One of the platform's processes, started again whenever it ends, as a supervisor would. */
+/** One of the platform's processes. It is restarted whenever it ends, as by a supervisor. */
 export type RigProcess = {
   readonly name: string;
-  /** Undefined between two starts. */
+  /** Undefined between an end and the next start. */
   pid(): number | undefined;
   /** SIGKILL, and a new start after `downMs`. Resolves when the process is gone. */
   kill(downMs: number): Promise<void>;
@@ -26,22 +26,22 @@ export type RigProcess = {
   stop(): Promise<void>;
 };
 
-/** A process this old has started; from then on it must outlive every trouble of the database. */
+/** A process this old has started, and from then on it must survive any trouble of the database. */
 const startMaxMs = 20_000;
 
 const projectFolder = fileURLToPath(new URL('../../../', import.meta.url));
 
 /**
- * Starts `node <flags> <program>` with its output appended to `logFile`. An end that nobody asked for is told to
- * `onCrash`, unless it is that of a start which had a reason to fail: it was paused. A database that is away is none.
- * It is started again.
+ * Starts `node <flags> <program>` with its output appended to `logFile`. `onCrash` is called for an unexpected end,
+ * unless it is the end of a start that was paused. (An unavailable database is no excuse.) The process is then
+ * started again.
  */
 export function startRigProcess(options: {
   name: string;
   program: string;
-  /** Of Node. */
+  /** Flags of Node. */
   flags?: readonly string[];
-  /** A program and its arguments that run the command which follows them in their own place, with the same process id. */
+  /** A program and its arguments that replace themselves by the command that follows, under the same process id. */
   launcher?: readonly string[];
   environment: Record<string, string>;
   logFile: string;
@@ -61,7 +61,7 @@ export function startRigProcess(options: {
   const launch = (): void => {
     if (!wanted || resting || child) return;
     const log = openSync(logFile, 'a');
-    // The channel ends with this process, and then so does the child (libs/kernel/lifecycle.ts).
+    // The channel closes when this process ends, and then the child ends as well (libs/kernel/lifecycle.ts).
     const launched = spawn(command, args, {
       cwd: projectFolder,
       env: { ...compileCache(), ...environment },
@@ -77,7 +77,7 @@ export function startRigProcess(options: {
         const isStart = performance.now() - launchedAt < startMaxMs;
         const isExplained = isStart && pausedAt > launchedAt;
         if (!ending && wanted && !isExplained) onCrash(name, signal ?? `exit code ${code}`);
-        // A crashed start is not tried in a tight loop.
+        // A start that crashed is not repeated in a tight loop.
         restart = setTimeout(launch, ending?.downMs ?? 200);
         resolve();
       });

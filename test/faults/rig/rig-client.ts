@@ -3,15 +3,15 @@ import type { OpenAiBatch } from '#libs/batches/to-openai-batch.ts';
 import type { OpenAiFile } from '#libs/files/to-openai-file.ts';
 
 /**
- * A client as the SDKs are: what fails for a reason of the server's is sent again, with the same Idempotency-Key, until
- * it is answered. Other answers are returned or thrown.
+ * A client like the SDKs: a call that fails because of the server is sent again, with the same Idempotency-Key, until
+ * it succeeds. Other answers are returned or thrown.
  */
 export type RigClient = {
   upload(filename: string, content: Buffer, idempotencyKey: string): Promise<OpenAiFile>;
-  /** `ownKey`: the target is the simulator, by address and with a key that only this call brings. */
+  /** `ownKey`: the target is the simulator, by its address and with a key that comes with this call only. */
   createBatch(body: object, options: { idempotencyKey: string; ownKey: boolean }): Promise<OpenAiBatch>;
   retrieveBatch(id: string): Promise<OpenAiBatch>;
-  /** The status that the cancel was answered with: 200, or 409 when it came too late. */
+  /** The HTTP status of the cancel: 200, or 409 when it came too late. */
   cancelBatch(id: string): Promise<number>;
   deleteFile(id: string): Promise<void>;
   fileContent(id: string): Promise<Buffer>;
@@ -45,7 +45,7 @@ export function createRigClient(options: { baseUrl: string; key: string; simulat
         const body = Buffer.from(await response.arrayBuffer());
         if (response.status < 500 && !isInProgress(response.status, body)) return { status: response.status, body };
         problem = `${response.status} ${body.toString('utf8').slice(0, 300)}`;
-        // Every error of an outage must say that it passes: 500 is a bug.
+        // Every error during an outage must say that a retry may help. 500 is a bug.
         if (response.status === 500) throw new UnexpectedAnswer(`${method} ${path} answered ${problem}`);
       } catch (error) {
         if (error instanceof UnexpectedAnswer) throw error;
@@ -103,7 +103,7 @@ export class UnexpectedAnswer extends Error {
   override readonly name = 'UnexpectedAnswer';
 }
 
-/** The twin of a call whose first try still runs is told to come back. */
+/** A repeated call whose first try is still running gets an answer that asks for a retry. */
 function isInProgress(status: number, body: Buffer): boolean {
   return status === 409 && body.includes('request_in_progress');
 }

@@ -13,13 +13,13 @@ export type RigPostgres = {
   connectionString: string;
   /** SIGKILL of every process of the server; up again on the same port after `downMs`. Resolves when it answers. */
   kill(downMs: number): Promise<void>;
-  /** SIGSTOP of every process of the server: connections stay open and nothing answers. Call the result for SIGCONT. */
+  /** SIGSTOP for every process of the server: connections stay open and nothing answers. The result sends SIGCONT. */
   freeze(): Promise<() => void>;
   /** `freeze` for a time. */
   hang(forMs: number): Promise<void>;
-  /** Ends every session of the platform's, as an administrator or a failing network would. */
+  /** Ends every session of the platform, as an administrator or a failing network would. */
   endSessions(): Promise<number>;
-  /** `keep`: the data stays where it is, to be looked at. */
+  /** `keep`: the data is kept for inspection. */
   stop(options: { keep: boolean }): Promise<void>;
 };
 
@@ -32,7 +32,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
 
   const fall = async (downMs: number): Promise<void> => {
     const gone = new Promise<void>((resolve) => server.onExit(() => resolve()));
-    // The postmaster first: while it lives, it would take the end of a session for a crash and restart by itself.
+    // The postmaster first: otherwise it would take the end of a session for a crash and restart its sessions.
     signalAll([server.pid, ...childrenOf(server.pid)], 'SIGKILL');
     await gone;
     await sleep(downMs);
@@ -43,7 +43,7 @@ export async function startRigPostgres(options: { dataDir: string; logger: Logge
   const freeze = async (): Promise<() => void> => {
     await down;
     const { pid } = server;
-    // The postmaster first, so that it starts no more; it is told last to go on.
+    // The postmaster is stopped first, so that it starts no more processes, and continued last.
     signalAll([pid], 'SIGSTOP');
     const stopped = childrenOf(pid);
     signalAll(stopped, 'SIGSTOP');

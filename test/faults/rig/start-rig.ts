@@ -14,30 +14,30 @@ import { startRigProcess, type RigProcess } from './child-process.ts';
 import { createRigClient, type RigClient } from './rig-client.ts';
 import { startRigPostgres, type RigPostgres } from './rig-postgres.ts';
 
-/** The whole platform as real processes over a Postgres and blobs of their own, all of which can be killed. */
+/** The whole platform as real processes with their own Postgres and blobs, all of which can be killed. */
 export type Rig = {
   folder: string;
   postgres: RigPostgres;
   api: RigProcess;
   workers: readonly [RigProcess, RigProcess];
   client: RigClient;
-  /** Of the API; ends in `/v1`. */
+  /** The base URL of the API, which ends in `/v1`. */
   baseUrl: string;
   /** An admin key. */
   key: string;
-  /** Where the workers answer probes. */
+  /** The addresses at which the workers answer probes. */
   workerOrigins: readonly string[];
-  /** The rig's own view of the database; queries fail while Postgres is away. */
+  /** The rig's own connection to the database. Queries fail while Postgres is down. */
   db: Kysely<Database>;
   databaseUrl: string;
-  /** What a process did wrong by itself since the last call: an end that nobody asked for. */
+  /** Unexpected ends of processes since the last call. */
   takeCrashes(): string[];
-  /** Calls that the simulator has had of each `user`, since the last reset. */
+  /** How many calls of each `user` the simulator has received since the last reset. */
   calls(): Promise<Record<string, number>>;
   resetCalls(): Promise<void>;
-  /** Everything runs, and the API answers ready. */
+  /** Resolves when everything runs and the API is ready. */
   untilReady(): Promise<void>;
-  /** Removes what nobody refers to, without the usual day of grace; returns what is left, by kind. */
+  /** Sweeps unreferenced blobs without the usual day of grace. Returns what is left, by kind. */
   sweep(): Promise<{ blobs: number; referenced: number; partials: number }>;
   stop(options: { keepFolder: boolean }): Promise<void>;
 };

@@ -60,7 +60,7 @@ test('a running job is cancelled at the provider, and the key that it was create
   expect(await rig.difference()).toBeNull();
 });
 
-test('a paused job stands still until it is resumed, and goes on to its end', async () => {
+test('a paused job makes no progress until it is resumed, and then goes on to its end', async () => {
   const id = await rig.begin();
   await eventually(
     () => rig.events(id),
@@ -86,7 +86,7 @@ test('a paused job stands still until it is resumed, and goes on to its end', as
   expect(await rig.difference()).toBeNull();
 });
 
-test('what the provider refuses to do becomes an event, and the job goes on', async () => {
+test('a request that the provider refuses becomes an event, and the job goes on', async () => {
   const id = await rig.begin();
   await eventually(
     () => rig.events(id),
@@ -126,7 +126,7 @@ test('a job that fails in training says why', async () => {
   });
 });
 
-test('a file that the provider finds no training data in fails the job', async () => {
+test('a file in which the provider finds no training data fails the job', async () => {
   const id = await rig.begin({ training_file: await rig.upload('{"messages":[]}\n') });
   await eventually(
     () => rig.events(id),
@@ -138,7 +138,7 @@ test('a file that the provider finds no training data in fails the job', async (
   });
 });
 
-test('a job that the provider does not take fails with its words, once', async () => {
+test('a job that the provider rejects fails once, with the message of the provider', async () => {
   const error = {
     message: 'Model sim-x is not available for fine-tuning.',
     type: 'invalid_request_error',
@@ -156,7 +156,7 @@ test('a job that the provider does not take fails with its words, once', async (
   expect(rig.proxy.count('POST', /\/jobs$/) - before).toBe(1);
 });
 
-test('a job whose virtual key is deleted fails, since nobody may look at it any more', async () => {
+test('a job whose virtual key is deleted fails, because it cannot be polled any more', async () => {
   const custom_host = rig.proxy.url;
   await rig.call('POST', '/virtual-keys', {
     name: 'brief',

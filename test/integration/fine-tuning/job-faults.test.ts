@@ -76,7 +76,7 @@ test.concurrent('a worker that is killed in the middle of the create call loses 
   await endsOnce(rig, id);
 });
 
-test.concurrent('a provider that is away, then overloaded, is waited for, and the job can be read all the time', async (context) => {
+test.concurrent('the start waits for a provider that is unavailable or overloaded, and the job can be read all the time', async (context) => {
   const rig = await ownRig(context);
   let state: Verdict = 'reset';
   rig.proxy.judge(() => state);
@@ -124,7 +124,7 @@ test.concurrent.for([
   await endsOnce(rig, await rig.begin());
 });
 
-test.concurrent('a lost reply to the create call of a job whose metadata is full makes nothing twice', async (context) => {
+test.concurrent('a lost reply to the create call of a job with full metadata creates nothing twice', async (context) => {
   const rig = await ownRig(context);
   await rig.platform.startWorker();
   once(rig, isCreate, () => 'lose-reply');

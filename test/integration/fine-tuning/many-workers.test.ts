@@ -49,7 +49,7 @@ function workOf({ platform }: TuningRig, connect?: TuningWork['connect']): Tunin
   };
 }
 
-test('of two workers that create the same job at the same moment one wins, and the surplus job is cancelled', async () => {
+test('when two workers create the same job at the same moment, one wins and the surplus job is cancelled', async () => {
   const { files, blobs } = rig.platform.api.platform;
   let creates = 0;
   rig.proxy.judge(async ({ method, path }): Promise<Verdict> => {
@@ -81,7 +81,7 @@ test('of two workers that create the same job at the same moment one wins, and t
   expect(row.provider_job_id).toBe(jobs.find(({ status }) => status !== 'cancelled')?.['id']);
 });
 
-test('a job with more events than one look holds is recorded whole, in order and once, by however many workers', async () => {
+test('a job with more events than one poll keeps is recorded completely, in order and once, by any number of workers', async () => {
   const count = 7_300;
   const id = await rig.begin();
   const { blobs } = rig.platform.api.platform;
