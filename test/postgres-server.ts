@@ -6,7 +6,8 @@ import { allQueues } from '#apps/platform/queues.ts';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
-import { createJobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
+import { createJobQueue } from '#libs/queue/job-queue.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { makeDatabaseFolder } from './database-folder.ts';
 
 /** What tests get by `inject('postgres')`; use test/postgres.ts instead of reading it. */

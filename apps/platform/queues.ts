@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
-import type { QueueDefinition } from '#libs/queue/job-queue.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 // A schedule sends no payload.
 const Nothing = z.unknown().transform((): object => ({}));

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { QueueDefinition } from '#libs/queue/job-queue.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 const BatchPayload = z.object({ batch_id: z.string() });
 const ChunkPayload = z.object({ batch_id: z.string(), chunk: z.number().int(), generation: z.number().int() });

@@ -1,7 +1,8 @@
 import { sql, type Kysely, type Transaction } from 'kysely';
 import type { BatchStatus, Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { JobQueue, QueueDefinition } from '#libs/queue/job-queue.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue, type BatchPayload } from './batch-queues.ts';
 import { chunkJobId } from './dispatch-chunks.ts';
 

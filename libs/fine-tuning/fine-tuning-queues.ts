@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { QueueDefinition } from '#libs/queue/job-queue.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 const StartPayload = z.object({ job_id: z.string(), attempt: z.number().int() });
 const FollowPayload = z.object({

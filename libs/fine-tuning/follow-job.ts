@@ -3,7 +3,7 @@ import type { FineTuningError, FineTuningStatus } from '#libs/database/schema.ts
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import type { ClaimedJob } from '#libs/queue/job-queue.ts';
+import type { ClaimedJob } from '#libs/queue/queue-definition.ts';
 import { decideFineTuning, isTerminal, type FineTuningControl, type FineTuningEvent } from './fine-tuning-job.ts';
 import { fineTuningJobModel, type FineTuningJobRow } from './fine-tuning-job-model.ts';
 import { followQueue, type FollowPayload } from './fine-tuning-queues.ts';

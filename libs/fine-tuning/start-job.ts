@@ -4,7 +4,8 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { ClaimedJob, JobQueue } from '#libs/queue/job-queue.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import type { ClaimedJob } from '#libs/queue/queue-definition.ts';
 import {
   decideFineTuning,
   isTerminal,

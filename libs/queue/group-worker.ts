@@ -2,7 +2,7 @@ import type { JobFetchOptions, JobWithMetadata, PgBoss } from 'pg-boss';
 import { z } from 'zod';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
-import type { ClaimedJob, QueueDefinition } from './job-queue.ts';
+import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
 export type GroupWorker = {
   /** Call this when jobs may have been added: they are looked for now instead of at the next poll. */

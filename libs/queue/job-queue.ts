@@ -1,4 +1,4 @@
-import { fromKysely, PgBoss, type ConstructorOptions, type Job, type QueueOptions, type QueueResult } from 'pg-boss';
+import { fromKysely, PgBoss, type ConstructorOptions, type Job, type QueueResult } from 'pg-boss';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
@@ -6,25 +6,10 @@ import type { Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
-
-/** A queue: its name, the shape of its payload, and pg-boss's options for it. Payloads hold ids, never data. */
-export type QueueDefinition<Payload extends object> = {
-  name: string;
-  payload: z.ZodType<Payload>;
-  options: QueueOptions & { notify?: boolean; policy?: 'standard' | 'exclusive' | 'short' };
-};
+import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
 /** Enough to complete or schedule jobs, where the payload does not matter. */
 type QueueName = { name: string };
-
-/** A claimed job. `id` and `retryCount` name the claim: once it is lost, completing the job under it has no effect. */
-export type ClaimedJob<Payload> = {
-  id: string;
-  payload: Payload;
-  /** Aborted when the claim was lost or the process is told to stop. */
-  signal: AbortSignal;
-  retryCount: number;
-};
 
 /** `group`: `workInGroups` limits the jobs of one group together. */
 type EnqueueOptions = { id?: string; startAfter?: Date; singletonKey?: string; priority?: number; group?: string };

@@ -2,7 +2,8 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test, vi } from 'vitest';
-import { createBatchFileValidator, type ValidationInput, type ValidationResult } from './batch-file-validator.ts';
+import { createBatchFileValidator } from './batch-file-validator.ts';
+import type { ValidationInput, ValidationResult } from './validation.ts';
 import { splitChunk } from './json-lines.ts';
 
 // The threads have a low priority, so they are slow on a machine that is busy with other tests.

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
-import { defaultLimits } from './batch-file-validator.ts';
+import { defaultLimits } from './validation.ts';
 import { checkLine, type LineRules } from './check-line.ts';
 
 const rulesFor = (endpoint: BatchEndpoint, hasDefaultTarget = true): LineRules => ({

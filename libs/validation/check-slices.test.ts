@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { defaultLimits } from './batch-file-validator.ts';
+import { defaultLimits } from './validation.ts';
 import { createSliceChecker } from './check-slices.ts';
 import type { FileSlice } from './file-slices.ts';
 import type { SlicePool } from './slice-pool.ts';

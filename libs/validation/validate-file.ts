@@ -1,5 +1,4 @@
 import type { BatchError } from '#libs/contracts/batches.ts';
-import type { ValidationInput, ValidationLimits, ValidationResult } from './batch-file-validator.ts';
 import { createSliceChecker, type CheckedSlice } from './check-slices.ts';
 import { createChunkTable } from './chunk-table.ts';
 import { createDuplicateFinder, type DuplicateLine } from './duplicate-finder.ts';
@@ -16,6 +15,7 @@ import { createSharedBuffers, sliceFile, type FileSlice } from './file-slices.ts
 import { readLinesAt } from './json-lines.ts';
 import type { SlicePool } from './slice-pool.ts';
 import { wordsPerDigest, wordsPerRange, type SliceRules } from './slice-task.ts';
+import type { ValidationInput, ValidationLimits, ValidationResult } from './validation.ts';
 
 type Deps = { pool: SlicePool; limits: ValidationLimits; temporaryDirectory: string; slicesInFlight: number };
 

@@ -8,7 +8,7 @@ import { validateBatch } from '#libs/batches/validate-batch.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
-import type { QueueDefinition } from '#libs/queue/job-queue.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import type { Platform } from '../../platform/compose.ts';
 import type { WorkerConfig } from '../config.ts';

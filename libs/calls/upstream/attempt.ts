@@ -1,10 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import type { Call, OutboundRequest, Provider, ProviderError, Translation } from '#libs/providers/provider.ts';
+import type { OutboundRequest, ProviderError, Translation } from '#libs/providers/provider.ts';
 import { admittedHeaders, requestIdOf } from './answer-headers.ts';
-import type { AnswerThreads } from './answer-threads.ts';
-import type { Answer, Attempt, JsonAnswer, Limits, StreamSummary } from '#libs/calls/call.ts';
+import type { Answer, Attempt, JsonAnswer, StreamSummary } from '#libs/calls/call.ts';
 import { isQuotaUsedUp, readRetryAfter } from '#libs/calls/retry-waits.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { collectBody } from './collect-body.ts';
@@ -12,27 +10,15 @@ import type { Egress } from './egress.ts';
 import { errorBody } from './error-body.ts';
 import { openEventStream, type EventStream } from './event-stream.ts';
 import { startExchange, type Flow } from './exchange.ts';
-import type { Faults } from './provider-faults.ts';
 import type { AnswerParts } from './read-answer.ts';
 import type { BodyRead } from './read-body.ts';
-import { readCollected } from './read-collected.ts';
+import { readCollected, type ReadInput } from './read-collected.ts';
 
-export type AttemptInput = {
+export type AttemptInput = ReadInput & {
   egress: Egress;
-  limits: Limits;
-  provider: Provider;
-  translation: Translation;
-  call: Call;
   outbound: OutboundRequest;
   timeouts: Timeouts;
-  signal: AbortSignal;
-  faults: () => Faults;
   secrets: readonly string[];
-  workspaceId: string | undefined;
-  /** To which the answer is charged while it is read; absent: nobody counts it. */
-  memory: MemoryLease | undefined;
-  /** Where answers are read that would hold up other calls; absent: where they come. */
-  threads: AnswerThreads | undefined;
   /** Shared by all attempts of the call; not written here. */
   attempts: readonly Attempt[];
 };

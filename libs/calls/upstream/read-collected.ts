@@ -1,6 +1,25 @@
-import type { AttemptInput } from './attempt.ts';
+import type { Limits } from '#libs/calls/call.ts';
+import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import type { Call, Provider, Translation } from '#libs/providers/provider.ts';
+import type { AnswerThreads } from './answer-threads.ts';
 import type { BodyCollector } from './collect-body.ts';
+import type { Faults } from './provider-faults.ts';
 import { costToRead, isParsed, largeBytesMin, quickWorkMax, readBody, tooDeep, type BodyRead } from './read-body.ts';
+
+/** What of an attempt is needed to read its answer. */
+export type ReadInput = {
+  limits: Limits;
+  provider: Provider;
+  translation: Translation;
+  call: Call;
+  signal: AbortSignal;
+  faults: () => Faults;
+  workspaceId: string | undefined;
+  /** The answer is charged to it while it is read; undefined: it is not counted. */
+  memory: MemoryLease | undefined;
+  /** Read the answers that would block other calls; undefined: every answer is read where its call is. */
+  threads: AnswerThreads | undefined;
+};
 
 /** Smaller answers are parsed unmeasured: what they take passes in a moment, and their 2,048 levels fit on the stack. */
 const measuredBytesMin = 4_096;
@@ -10,7 +29,7 @@ const measuredBytesMin = 4_096;
  * to the call meanwhile. Throws GatewayError, provider_failed for what cannot be read in memory or time.
  */
 export function readCollected(
-  input: AttemptInput,
+  input: ReadInput,
   status: number,
   collected: BodyCollector,
 ): BodyRead | Promise<BodyRead> {
@@ -39,7 +58,7 @@ export function readCollected(
 }
 
 async function readElsewhere(
-  { threads, provider, call, translation, limits, memory, signal, faults, workspaceId }: AttemptInput,
+  { threads, provider, call, translation, limits, memory, signal, faults, workspaceId }: ReadInput,
   status: number,
   { sizeBytes, keep }: BodyCollector,
   blocks: Uint8Array<ArrayBuffer>[],

@@ -3,7 +3,8 @@ import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { snoozedPriority } from '#libs/queue/group-worker.ts';
-import { createJobQueue, type ClaimedJob, type JobQueue, type QueueDefinition } from '#libs/queue/job-queue.ts';
+import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
+import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { eventually } from '#test/eventually.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 

@@ -1,0 +1,18 @@
+import type { QueueOptions } from 'pg-boss';
+import type { z } from 'zod';
+
+/** A queue: its name, the shape of its payload, and pg-boss's options for it. Payloads hold ids, never data. */
+export type QueueDefinition<Payload extends object> = {
+  name: string;
+  payload: z.ZodType<Payload>;
+  options: QueueOptions & { notify?: boolean; policy?: 'standard' | 'exclusive' | 'short' };
+};
+
+/** A claimed job. `id` and `retryCount` name the claim: once it is lost, completing the job under it has no effect. */
+export type ClaimedJob<Payload> = {
+  id: string;
+  payload: Payload;
+  /** Aborted when the claim was lost or the process is told to stop. */
+  signal: AbortSignal;
+  retryCount: number;
+};

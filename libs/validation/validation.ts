@@ -1,0 +1,70 @@
+import type { BatchEndpoint, BatchError } from '#libs/contracts/batches.ts';
+import type { Chunk } from './chunk-table.ts';
+
+export type ValidationLimits = {
+  /** One line of a file, without its line end. */
+  lineBytesMax: number;
+  /** Nesting of arrays and objects in a line. Providers have lower limits. */
+  depthMax: number;
+  /** Length of a custom_id, in UTF-16 units. */
+  customIdLengthMax: number;
+  /** A JSON Schema in `response_format`, as JSON. */
+  schemaBytesMax: number;
+  /** How long such a schema may take to compile. */
+  schemaTimeoutMs: number;
+  /** Bytes given to a thread at once: large enough to make the handover cheap, small enough to use all threads. */
+  sliceBytes: number;
+  /** Time for a slice, after which its thread is killed and its lines are checked one by one. */
+  sliceTimeoutMs: number;
+  /** Time for one line when lines are checked one by one. */
+  lineTimeoutMs: number;
+  /** Errors reported. The rest is only counted. */
+  errorsMax: number;
+  /** Schemas that time out plus lines that kill a thread, per file. Each costs a core a second or more. */
+  costlyLinesMax: number;
+  /** Hashes of custom_ids kept in memory for one file, about 24 bytes each. More are written to temporary files. */
+  digestsInMemoryMax: number;
+};
+
+export const defaultLimits: ValidationLimits = {
+  lineBytesMax: 4 * 1_048_576,
+  depthMax: 64,
+  customIdLengthMax: 512,
+  schemaBytesMax: 64 * 1_024,
+  schemaTimeoutMs: 1_000,
+  sliceBytes: 1_048_576,
+  sliceTimeoutMs: 30_000,
+  lineTimeoutMs: 5_000,
+  errorsMax: 100,
+  costlyLinesMax: 20,
+  digestsInMemoryMax: 4_000_000,
+};
+
+export type ValidationInput = {
+  /** Opens the file from its start. Called a second time if there are duplicates, to quote their custom_ids. */
+  open: () => AsyncIterable<Buffer>;
+  endpoint: BatchEndpoint;
+  /** Without a default target every line must have `model: "@virtual-key/model"`. */
+  hasDefaultTarget: boolean;
+  /** Slugs of the virtual keys that a line's model may name; null allows any. */
+  virtualKeys: ReadonlySet<string> | null;
+  /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
+  unable: ReadonlyMap<string | null, string>;
+  /** Requests in the file; null for no limit. */
+  linesMax: number | null;
+  linesPerChunk: number;
+  /** Bytes of a chunk. A chunk of a single line may have more. */
+  chunkBytesMax: number;
+  signal?: AbortSignal;
+  onProgress?: (progress: { bytes: number; lines: number }) => void;
+};
+
+/**
+ * `lineCount` counts requests (lines that are not blank), in an invalid file those counted until the check ended. `model` is
+ * the model of all lines, null when they differ.
+ * Errors have the 1-based line of the file (blank lines count), or null for the file as a whole. They are sorted by line. If
+ * there are more than are reported, the last item says how many.
+ */
+export type ValidationResult =
+  | { valid: true; lineCount: number; chunks: Chunk[]; model: string | null }
+  | { valid: false; lineCount: number; errors: BatchError[] };
