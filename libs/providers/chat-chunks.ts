@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Json } from './json-value.ts';
 
-/** The only reasons that OpenAI's clients know. `tool_calls` becomes `function_call` where the request used `functions`. */
+/** The finish reasons that OpenAI's clients know. `tool_calls` becomes `function_call` where the request used `functions`. */
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter';
 
 /** `promptTokens` include cached ones, `completionTokens` reasoning. Absent counts are unknown and left out. */
@@ -10,19 +10,19 @@ export type TokenCounts = {
   completionTokens: number;
   cachedTokens?: number | undefined;
   reasoningTokens?: number | undefined;
-  /** The provider's own counts, for answers that may hold what OpenAI's do not. */
+  /** The provider's own counts, for non-strict answers. */
   extra?: Json | undefined;
 };
 
-/** `extra`: more members of `function`, for answers that may hold what OpenAI's do not (`thought_signature`). */
+/** `extra`: additional members of `function` for non-strict answers (`thought_signature`). */
 export type CalledTool = { id: string; name: string; arguments: string; extra?: Json | undefined };
 
 export type AnswerHead = {
   id: string;
   model: string;
-  /** Unix seconds; now, where the provider tells no time. */
+  /** Unix seconds; the current time if the provider sends none. */
   created?: number;
-  /** The request used `functions`: calls come back as `function_call`. */
+  /** The request used `functions`, so calls are returned as `function_call`. */
   usesFunctions: boolean;
 };
 
@@ -32,11 +32,11 @@ export type Choice = {
   finishReason: FinishReason;
   refusal?: string | null;
   logprobs?: unknown;
-  /** More members of the message (`content_blocks`, `reasoning_content`). */
+  /** Additional members of the message (`content_blocks`, `reasoning_content`). */
   extra?: Json | undefined;
 };
 
-/** Usage as OpenAI writes it; the total is always the sum. */
+/** Usage in OpenAI's format; the total is always the sum. */
 export function toUsage(counts: TokenCounts): Json {
   const { promptTokens, completionTokens, cachedTokens, reasoningTokens, extra } = counts;
   return {
@@ -49,7 +49,7 @@ export function toUsage(counts: TokenCounts): Json {
   };
 }
 
-/** A whole `chat.completion`. The content of an answer that only calls tools is null, as OpenAI's is. */
+/** A whole `chat.completion`. Like OpenAI's, an answer that only calls tools has null as its content. */
 export function toCompletion(head: AnswerHead, choices: readonly Choice[], usage: TokenCounts | null): Json {
   return {
     id: head.id,
@@ -92,21 +92,21 @@ function messageOf({ text, toolCalls, refusal, extra }: Choice, usesFunctions: b
 const reasonOf = (reason: FinishReason, usesFunctions: boolean): string =>
   reason === 'tool_calls' && usesFunctions ? 'function_call' : reason;
 
-/** Writes the chunks of one choice, as payload texts in order. The first of them, whatever it is, carries the role. */
+/** Writes the chunks of one choice, as payload texts in order. The first one always has the role. */
 export type ChoiceWriter = {
-  /** The chunk with the role; nothing when it was written already. */
+  /** The chunk with the role; nothing if it was written already. */
   start: () => string[];
   text: (text: string) => string[];
   /** Any other delta (`content_blocks`, `reasoning_content`, `refusal`). */
   delta: (delta: Json) => string[];
-  /** Begins the next tool call; the index grows over the stream. `key` is how the provider names it in later events. */
+  /** Begins the next tool call, with the next index. `key` identifies it in the provider's later events. */
   toolCall: (
     key: string | number,
     call: { id: string; name: string; arguments?: string; extra?: Json | undefined },
   ) => string[];
-  /** More of the arguments of a call that was begun; nothing for an empty fragment or a key unknown. */
+  /** Continues the arguments of a call; nothing for an empty fragment or an unknown key. */
   toolArguments: (key: string | number, fragment: string) => string[];
-  /** Whether a tool call was begun. */
+  /** Whether a tool call has begun. */
   hasToolCalls: () => boolean;
   finish: (reason: FinishReason, logprobs?: unknown) => string[];
 };
@@ -118,8 +118,8 @@ export type ChunkWriter = {
 };
 
 /**
- * Writes one stream in OpenAI's shape: all its chunks share id, time and model. Where usage was asked for, all but the
- * one that tells it have it as null (SSE-3).
+ * Writes one stream in OpenAI's format: all chunks share id, time and model. If usage was asked for, all chunks except the
+ * one with the usage have it as null (SSE-3).
  */
 export function createChunkWriter(head: AnswerHead, { includeUsage }: { includeUsage: boolean }): ChunkWriter {
   const frame = {

@@ -2,10 +2,10 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { readMedia, type Media } from './media.ts';
 import { textOf, toRecord, toRecords, type Json } from './json-value.ts';
 
-/** Where something stands in the client's body, as `param` of an error names it (`messages[2].content[0]`). */
+/** A location in the client's body, in the form of an error's `param` (`messages[2].content[0]`). */
 type Placed = { param: string; raw: Json };
 
-/** `raw` is the client's own object, for members that only some providers know (`cache_control`). */
+/** `raw` is the client's own object, for members that only some providers support (`cache_control`). */
 export type ContentPart = Placed &
   (
     | { type: 'text'; text: string }
@@ -16,12 +16,12 @@ export type ContentPart = Placed &
     | { type: 'unknown'; name: string }
   );
 
-/** `input` is the arguments' JSON parsed; empty arguments are an empty object. */
+/** `input` is the parsed JSON of the arguments; empty arguments are an empty object. */
 export type ToolCall = Placed & { id: string; name: string; input: Json };
 
 /**
  * One message that is not an instruction. `blocks` are the `content_blocks` of an earlier answer. `toolName` is the name of
- * the call that a result answers, null where no earlier message made it.
+ * the call that a result belongs to, null if no earlier message has that call.
  */
 export type ChatMessage = Placed &
   (
@@ -31,18 +31,18 @@ export type ChatMessage = Placed &
   );
 
 export type ChatMessages = {
-  /** Texts of system and developer messages, in their order. */
+  /** The texts of system and developer messages, in order. */
   system: readonly (Placed & { text: string })[];
   messages: readonly ChatMessage[];
-  /** `messages[1].name` and `….image_url.detail`, wherever one was given: few providers take them. */
+  /** Every `messages[1].name` and `….image_url.detail` in the request, which few providers support. */
   hints: readonly string[];
 };
 
 /**
  * Reads the messages of a chat request that the contract has checked (libs/contracts/chat.ts). The deprecated
  * `function_call` and `function` role become a tool call and its result, with an id that both share.
- * Throws invalid_request, naming the param, for what no provider can be told: arguments that are not a JSON object, a
- * `data:` URL that cannot be read, a part without its data.
+ * Throws invalid_request, naming the param, for what no provider accepts: arguments that are not a JSON object, an invalid
+ * `data:` URL, a part without data.
  */
 export function readChatMessages(list: unknown): ChatMessages {
   const system: (Placed & { text: string })[] = [];
@@ -86,7 +86,7 @@ export function readChatMessages(list: unknown): ChatMessages {
   return { system, messages, hints };
 }
 
-/** The http addresses of images and files in the messages, for providers that take bytes only. */
+/** The http URLs of images and files in the messages, for providers that accept only bytes. */
 export function mediaUrls({ messages }: Pick<ChatMessages, 'messages'>): string[] {
   return messages.flatMap(({ parts }) =>
     parts.flatMap((part) => {
@@ -96,14 +96,14 @@ export function mediaUrls({ messages }: Pick<ChatMessages, 'messages'>): string[
   );
 }
 
-/** White space alone, which models put before tool calls and their providers refuse to read again. */
+/** Only white space: models write it before tool calls, and their providers reject it in the next request. */
 export const isBlank = (part: ContentPart): boolean => part.type === 'text' && part.text.trim() === '';
 
-/** The texts of parts, put together as they stand; parts of other kinds are skipped. */
+/** The texts of the parts, concatenated; parts of other kinds are skipped. */
 export const joinText = (parts: readonly ContentPart[]): string =>
   parts.map((part) => (part.type === 'text' || part.type === 'refusal' ? part.text : '')).join('');
 
-/** The refusal of a part that a provider has no place for: leaving it out would change what was asked. */
+/** The error for a part that a provider does not support: dropping it would change the question. */
 export const unsupportedPart = ({ param }: ContentPart, provider: string, accepted: string): GatewayError =>
   new GatewayError(
     'invalid_request',
@@ -122,7 +122,7 @@ function instructionOf(part: ContentPart): { text: string; param: string } {
   throw invalid(part.param, 'system and developer messages can contain only text');
 }
 
-/** A `cache_control` on the message stands for its parts where they have none of their own. */
+/** A message's `cache_control` applies to its parts, unless they have one of their own. */
 function withCacheMark(part: Json, message: Json): Json {
   const mark = message['cache_control'];
   return mark === undefined || part['cache_control'] !== undefined ? part : { ...part, cache_control: mark };
@@ -172,7 +172,7 @@ function readFile(raw: Json, param: string): ContentPart {
   const data = textOf(file['file_data']);
   if (data) {
     if (/^data:/i.test(data)) return at(readMedia(data, `${param}.file.file_data`));
-    // Bare base64 says nothing of its type: beside it, or by the name.
+    // Bare base64 does not say its type: it is given beside it, or follows from the file name.
     const mediaType = textOf(file['mime_type']) ?? (/\.txt$/i.test(name ?? '') ? 'text/plain' : 'application/pdf');
     return at({ kind: 'bytes', mediaType, base64: data });
   }
@@ -211,7 +211,7 @@ function parseInput(text: string, param: string): Json {
   throw invalid(param, 'expected the text of a JSON object, because this provider takes arguments as one');
 }
 
-/** Deprecated calls have no id; the position makes one that stays the same over the turns of a conversation. */
+/** Deprecated calls have no id. One made from the position stays the same over the turns of a conversation. */
 const functionCallId = (index: number): string => `call_function_${index}`;
 
 function lastFunctionCall(messages: readonly ChatMessage[], name: string): string | undefined {

@@ -5,7 +5,7 @@ import { numberOf, textOf, toRecord, toRecords, type Json } from './json-value.t
 export type Tool = {
   name: string;
   description: string | undefined;
-  /** The whole JSON schema; undefined: a tool without parameters. */
+  /** The whole JSON schema; undefined for a tool without parameters. */
   parameters: Json | undefined;
   strict: boolean | undefined;
   param: string;
@@ -25,14 +25,14 @@ export type ResponseFormat =
       strict: boolean | undefined;
     };
 
-/** A chat request as transforming adapters read it. undefined: not given, or given as null. */
+/** A chat request as read by adapters that transform it. undefined: not given, or null. */
 export type ChatRequest = ChatMessages & {
   model: string;
   tools: readonly Tool[];
   toolChoice: ToolChoice | undefined;
   parallelToolCalls: boolean | undefined;
   responseFormat: ResponseFormat | undefined;
-  /** Empty when none was given. */
+  /** Empty if none was given. */
   stop: readonly string[];
   /** `max_completion_tokens`, else `max_tokens`. */
   maxTokens: number | undefined;
@@ -46,7 +46,7 @@ export type ChatRequest = ChatMessages & {
   topLogprobs: number | undefined;
   user: string | undefined;
   reasoningEffort: string | undefined;
-  /** The request used the deprecated `functions`: its answer says `function_call`. */
+  /** The request used the deprecated `functions`, so its answer has `function_call`. */
   usesFunctions: boolean;
   body: Json;
 };
@@ -86,15 +86,15 @@ export function readChatRequest(body: Json): ChatRequest {
   };
 }
 
-/** The request used the deprecated `functions`, so that its answer says `function_call`. */
+/** Whether the request used the deprecated `functions`, so that its answer has `function_call`. */
 export function usesFunctions({ tools, functions }: Json): boolean {
   return Array.isArray(functions) && functions.length > 0 && !(Array.isArray(tools) && tools.length > 0);
 }
 
-/** Read by every adapter or by the core, or judged by `assertPlainAnswer`. */
+/** Read by every adapter or by the core, or checked by `assertPlainAnswer`. */
 const always = new Set(['model', 'messages', 'stream', 'stream_options', 'n', 'logprobs']);
 
-/** What OpenAI does without the parameter: sending it asks for nothing. */
+/** OpenAI's defaults: sending one of them has no effect. */
 const idle: Readonly<Record<string, readonly unknown[]>> = {
   frequency_penalty: [0],
   presence_penalty: [0],
@@ -105,8 +105,8 @@ const idle: Readonly<Record<string, readonly unknown[]>> = {
 };
 
 /**
- * Names of the body's parameters that are not among the `taken` ones, in the client's order, for
- * `OutboundRequest.dropped`. Parameters that ask for nothing (null, no penalty) are not named.
+ * The names of the body's parameters that are not in `taken`, in the client's order, for `OutboundRequest.dropped`.
+ * Parameters without effect (null, a penalty of 0) are not included.
  */
 export function droppedParams(body: Json, taken: ReadonlySet<string>): string[] {
   return Object.keys(body).filter((name) => {
@@ -118,8 +118,8 @@ export function droppedParams(body: Json, taken: ReadonlySet<string>): string[] 
 }
 
 /**
- * Refuses what a provider with one choice and text only cannot answer in the shape that was asked for: several choices,
- * log-probabilities, audio. Throws invalid_request `unsupported_parameter`, naming the param.
+ * Rejects what a provider that returns only one choice with text does not support: several choices, log probabilities,
+ * audio. Throws invalid_request `unsupported_parameter`, naming the param.
  */
 export function assertPlainAnswer(
   request: ChatRequest,
@@ -140,7 +140,7 @@ export function assertPlainAnswer(
   if (audio !== undefined && audio !== null) throw unsupported('audio', `${provider} answers with text only`);
 }
 
-/** The refusal of a parameter whose absence would change the answer's shape. `why` is a sentence without its full stop. */
+/** The error for a parameter whose absence would change the answer's shape. `why` is a sentence without a full stop. */
 export const unsupported = (param: string, why: string): GatewayError =>
   new GatewayError('invalid_request', 'unsupported_parameter', `Unsupported parameter '${param}': ${why}.`, { param });
 
@@ -163,7 +163,7 @@ function readToolChoice(choice: unknown): ToolChoice | undefined {
   return name === undefined ? undefined : { name };
 }
 
-/** `response_format` as the contract has checked it. */
+/** `response_format`, which the contract has checked. */
 export function readResponseFormat(format: Json): ResponseFormat | undefined {
   const type = format['type'];
   if (type === 'text' || type === 'json_object') return { type };

@@ -4,32 +4,32 @@ import type { FinishReason } from './chat-chunks.ts';
 import { textOf, toRecord, toRecords, type Json } from './json-value.ts';
 import type { Call, ProviderError, StreamDecoder } from './provider.ts';
 
-/** Gives an answer or a chunk back as OpenAI would have written it; the same object: unchanged; null: it says nothing. */
+/** Converts an answer or a chunk to OpenAI's format. Returns the same object if nothing changes, null to drop the chunk. */
 export type Amend = (answer: Json, call: Call) => Json | null;
 
-/** What a provider that speaks OpenAI's dialect writes otherwise. Whatever is not named here passes byte for byte. */
+/** How an OpenAI-compatible provider differs from OpenAI. Everything that is not named here passes byte for byte. */
 export type Dialect = {
-  /** Knows the role `developer`; for all others such messages go out as `system`. */
+  /** Whether it knows the role `developer`; otherwise such messages are sent as `system`. */
   developerRole?: boolean;
-  /** Top-level members under another name there. */
+  /** Top-level members that have another name there. */
   renames?: Readonly<Record<string, string>>;
-  /** Texts that are another one there, by the member whose value they are. */
+  /** Values that are written differently there, by member. */
   values?: Readonly<Record<string, Readonly<Record<string, string>>>>;
-  /** Members that the provider refuses, and that say nothing to it. */
+  /** Members that the provider rejects and does not need. */
   removes?: readonly string[];
-  /** Each rewrites the raw text of `messages` where the request holds its hint in quotes. */
+  /** Each rewrites the raw text of `messages` if the request contains its hint in quotes. */
   messages?: readonly { hint: string; rewrite: (text: string) => string }[];
-  /** Finish reasons that OpenAI does not know; `failure`: the answer is none. */
+  /** Finish reasons that OpenAI does not have; `failure`: the answer is an error. */
   finishReasons?: Readonly<Record<string, FinishReason | 'failure'>>;
-  /** Tells usage in chunks that hold choices, too: OpenAI's clients expect it in a last chunk without any. */
+  /** It sends usage in chunks with choices too. OpenAI's clients expect it in a last chunk without choices. */
   usageBesideChoices?: boolean;
-  /** One a stream, or one a whole answer. Chunks are parsed only where one of the hints is in their text. */
+  /** One per stream or whole answer. Chunks are parsed only if their text contains one of the hints. */
   answers?: { hints: readonly string[]; open: () => Amend };
-  /** What functions of it do, for people to read. */
+  /** What its functions change, for docs/providers.md. */
   notes?: readonly string[];
 };
 
-/** The dialect in words, for docs/providers.md. */
+/** Describes the dialect for docs/providers.md. */
 export function describeDialect(dialect: Dialect): string[] {
   const { developerRole, renames = {}, values = {}, removes = [], finishReasons = {}, notes = [] } = dialect;
   const arrows = (names: Readonly<Record<string, string>>): string[] =>
@@ -49,8 +49,8 @@ export function describeDialect(dialect: Dialect): string[] {
 }
 
 /**
- * The edits that the dialect asks of a chat request, made on its bytes: a search for the words that matter, and a look at
- * the members only where one is found. undefined: nothing to do.
+ * The edits that a chat request needs for the dialect. The bytes are searched for the relevant words first, and members are
+ * read only if one is found. Returns undefined if there is nothing to change.
  */
 export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefined {
   const { developerRole = false, renames = {}, values = {}, removes = [], messages = [] } = dialect;
@@ -79,12 +79,12 @@ export function dialectEdits(dialect: Dialect, call: Call): MemberEdits | undefi
   return Object.keys(edits).length > 0 ? edits : undefined;
 }
 
-/** Inside a string the quotes would be escaped: only a member of a message looks like this. */
+/** Inside a string the quotes would be escaped, so only a member of a message matches. */
 const developerToSystem = (text: string): string => text.replaceAll(/("role"\s*:\s*)"developer"/g, '$1"system"');
 
 const quoted = new Map<string, Buffer>();
 
-/** Whether the word stands between quotes anywhere in the request. */
+/** Whether the request contains the word in quotes. */
 function mentions({ body, edits }: Call, word: string): boolean {
   let bytes = quoted.get(word);
   if (bytes === undefined) quoted.set(word, (bytes = Buffer.from(`"${word}"`)));
@@ -92,7 +92,7 @@ function mentions({ body, edits }: Call, word: string): boolean {
   return Object.values(edits).some((value) => value?.includes(`"${word}"`) === true);
 }
 
-/** The raw value that will be sent for a member, edits included; undefined: there is none. The body is not parsed for it. */
+/** The raw value that will be sent for a member, with edits; undefined if there is none. Does not parse the body. */
 export function written(call: Call, name: string): string | undefined {
   if (name in call.edits) return call.edits[name];
   return mentions(call, name) ? memberValue(call.body, name)?.toString() : undefined;
@@ -102,7 +102,7 @@ export function written(call: Call, name: string): string | undefined {
 export const amendsAnswers = ({ finishReasons, answers, usageBesideChoices = false }: Dialect): boolean =>
   finishReasons !== undefined || answers !== undefined || usageBesideChoices;
 
-/** A whole answer; the same object where nothing is to be changed. Throws provider_failed for one that is a failure. */
+/** Converts a whole answer; returns the same object if nothing changes. Throws provider_failed for a failure. */
 export function amendWhole(dialect: Dialect, body: unknown, call: Call): unknown {
   if (!Array.isArray(toRecord(body)['choices'])) return body;
   const amended = dialect.answers?.open()(toRecord(body), call) ?? toRecord(body);
@@ -111,7 +111,7 @@ export function amendWhole(dialect: Dialect, body: unknown, call: Call): unknown
   return withContent(withReasons(dialect, amended));
 }
 
-/** A stream whose chunks pass as they are, but for those that hold one of the dialect's words. */
+/** A stream in which only chunks with one of the dialect's words are changed. */
 export function openAmendedStream(
   dialect: Dialect,
   call: Call,
@@ -130,7 +130,7 @@ export function openAmendedStream(
       if (event === 'error') return { payloads: [], error: decodeError(200, data) };
       if (!hints.some((hint) => data.includes(hint))) return { payloads: [data] };
       const chunk = parse(data);
-      // An error or what is no JSON object: the core judges both.
+      // An error, or not a JSON object: the core handles both.
       if (chunk === undefined || (chunk['error'] !== undefined && chunk['error'] !== null)) return { payloads: [data] };
       const amended = amend ? amend(chunk, call) : chunk;
       if (amended === null) return { payloads: [] };
@@ -148,7 +148,7 @@ export function openAmendedStream(
 const endsIn = (chunk: Json): boolean =>
   toRecords(chunk['choices']).some((choice) => textOf(choice['finish_reason']) !== undefined);
 
-/** A chunk's usage in a chunk of its own, once the answer has ended; before that it is only a count so far. */
+/** Moves usage into a chunk of its own once the answer has ended. Before that it is only an interim count. */
 function usageApart(chunk: Json, ended: boolean): Json[] | null {
   const { usage, ...rest } = chunk;
   if (usage === undefined || usage === null || toRecords(chunk['choices']).length === 0) return null;
@@ -193,7 +193,7 @@ function withReasons({ finishReasons = {} }: Dialect, answer: Json): Json {
   };
 }
 
-/** `content` is there in every message of OpenAI's, null beside tool calls. */
+/** Every message of OpenAI's has `content`; with tool calls it may be null. */
 function withContent(answer: Json): Json {
   const choices = toRecords(answer['choices']);
   const lacks = (choice: Json): boolean => !('content' in toRecord(choice['message']));

@@ -1,13 +1,13 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Resource } from './provider.ts';
 
-/** What an image or file part refers to: an address, bytes in base64, or a file kept at the provider. */
+/** What an image or file part refers to: a URL, bytes in base64, or a file stored at the provider. */
 export type Media =
   | { kind: 'url'; url: string }
   | { kind: 'bytes'; mediaType: string; base64: string }
   | { kind: 'id'; id: string };
 
-/** Both ends are looked at: a check of every one of megabytes would hold the process up, and the provider makes it anyway. */
+/** Only both ends are checked: checking megabytes would block the event loop, and the provider checks them anyway. */
 const endLength = 1_000;
 const base64Form = /^[A-Za-z0-9+/]+={0,2}$/;
 const isBase64 = (text: string): boolean =>
@@ -15,7 +15,7 @@ const isBase64 = (text: string): boolean =>
     ? base64Form.test(text)
     : base64Form.test(text.slice(0, endLength)) && base64Form.test(text.slice(-endLength));
 
-/** Names that are in use for types whose right names are the only ones that providers know. */
+/** Common misnomers of media types. Providers know only the right names. */
 const misnamed: Readonly<Record<string, string>> = { 'image/jpg': 'image/jpeg', 'image/pjpeg': 'image/jpeg' };
 const normalise = (type: string): string => {
   const lower = type.trim().toLowerCase();
@@ -30,7 +30,7 @@ const signatures: readonly (readonly [RegExp, string])[] = [
   [/^%PDF-/, 'application/pdf'],
 ];
 
-/** A fetched file as bytes. Storage that knows no types (`binary/octet-stream`) is believed less than the first bytes. */
+/** A fetched file as bytes. If the server sends a generic type (`binary/octet-stream`), the first bytes decide. */
 export function fetchedMedia({ contentType, bytes }: Resource): Extract<Media, { kind: 'bytes' }> {
   const start = bytes.toString('latin1', 0, 16);
   const found = signatures.find(([signature]) => signature.test(start))?.[1];
@@ -38,8 +38,8 @@ export function fetchedMedia({ contentType, bytes }: Resource): Extract<Media, {
 }
 
 /**
- * A `data:` URL taken apart (RFC 2397: base64, or percent-encoded text, which is turned into base64); any other URL as it
- * is. Throws invalid_request, naming the param, for a text that is neither.
+ * Parses a `data:` URL (RFC 2397: base64, or percent-encoded text, which is converted to base64); any other URL is returned
+ * as it is. Throws invalid_request, naming the param, for a text that is neither.
  */
 export function readMedia(url: string, param: string): Media {
   if (!/^data:/i.test(url)) {
@@ -64,6 +64,6 @@ export function readMedia(url: string, param: string): Media {
   }
 }
 
-/** The message never repeats the value: it may be megabytes. */
+/** The message does not repeat the value, which may be megabytes. */
 const unreadable = (param: string, what: string): GatewayError =>
   new GatewayError('invalid_request', 'invalid_value', `Invalid '${param}': ${what}.`, { param });

@@ -27,28 +27,28 @@ import { partsOf } from './url-parts.ts';
 type Options = {
   id: string;
   aliases?: readonly string[];
-  /** Absent: a host must be given with each target. */
+  /** Absent: each target must give a `custom_host`. */
   baseUrl?: string;
   operations?: readonly Operation[];
-  /** false: usage comes unasked, and the provider may refuse a `stream_options` that the client did not write. */
+  /** false: usage is sent without asking, and the provider may reject a `stream_options` that the client did not send. */
   asksForUsage?: boolean;
   clientHeaders?: readonly string[];
   settings?: SettingFields;
-  /** Settings that go out as the header of their name (`openai_project`: `openai-project`) where the client sends none. */
+  /** Settings that are sent as the header of that name (`openai_project`: `openai-project`) unless the client sends one. */
   headerSettings?: readonly string[];
-  /** What its chat writes otherwise than OpenAI's. null: nothing at all, not even the role `developer`. */
+  /** How its chat API differs from OpenAI's. null: not at all; it knows even the role `developer`. */
   dialect?: Dialect | null;
-  /** The pass-through areas that it has. Default: none. */
+  /** The pass-through areas that it supports. Default: none. */
   relays?: readonly RelayArea[];
-  /** It trains models by OpenAI's fine-tuning API. */
+  /** Whether it has OpenAI's fine-tuning API. */
   fineTuning?: boolean;
   notes?: readonly string[];
 };
 
-/** Most servers know the roles system, user, assistant and tool only. */
+/** Most servers know only the roles system, user, assistant and tool. */
 const common: Dialect = {};
 
-/** A provider that speaks OpenAI's dialect: the client's bytes go out, the provider's bytes come back. */
+/** A provider with an OpenAI-compatible API: the client's bytes are sent, and the provider's bytes are returned. */
 export function openAiCompatible({
   id,
   aliases = [],
@@ -98,7 +98,7 @@ export function openAiCompatible({
     completions: translation,
     embeddings: translation,
     models: { ...translation, decode: toModelList },
-    // Live calls of these areas are relayed as streams; lines of batches are calls like any other.
+    // Live calls of these areas are relayed as streams, but batch lines are ordinary calls.
     responses: translation,
     moderations: translation,
     images: translation,
@@ -139,7 +139,7 @@ const addressOf: Addressing = (path, { baseUrl, apiKey }) => {
   };
 };
 
-/** The client's request below another base address, with the provider's credential. */
+/** The client's request with another base URL and the provider's credential. */
 function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRequest {
   const { origin, folder } = partsOf(baseUrl);
   const headers = relayHeaders(call);
@@ -147,7 +147,7 @@ function encodeRelay(call: RelayCall, { baseUrl, apiKey }: Upstream): OutboundRe
   return { method: call.method, origin, path: folder + call.path, headers, body: call.body };
 }
 
-/** What of the client's headers goes out with any provider. */
+/** The client's headers that are forwarded to every provider. */
 export function relayHeaders({ accept, contentType, contentLength, headers: admitted }: RelayCall): string[] {
   const headers = ['accept', accept ?? '*/*'];
   if (contentType !== null) headers.push('content-type', contentType);
@@ -156,12 +156,12 @@ export function relayHeaders({ accept, contentType, contentLength, headers: admi
   return headers;
 }
 
-/** Some servers list their models without OpenAI's frame. */
+/** Some servers return a bare list of models. */
 function toModelList(body: unknown): unknown {
   return Array.isArray(body) ? { object: 'list', data: body } : body;
 }
 
-/** The client's bytes, with nothing changed but the members that the target, the dialect or the core's accounting need. */
+/** The client's bytes, with only those members changed that the target, the dialect or the core's accounting require. */
 export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect | null): Uint8Array {
   const usage = call.stream && !call.includeUsage && asksForUsage;
   const changes = dialect === null || call.operation !== 'chat' ? undefined : dialectEdits(dialect, call);
@@ -169,7 +169,7 @@ export function encodeBody(call: Call, asksForUsage: boolean, dialect: Dialect |
   return spliceMembers(call.body, { ...call.edits, ...(usage ? askForUsage(call) : undefined), ...changes });
 }
 
-/** `include_usage` set inside the client's own `stream_options`, whose other members stay. */
+/** Sets `include_usage` in the client's own `stream_options` and keeps its other members. */
 function askForUsage({ body, edits }: Call): MemberEdits {
   const written = 'stream_options' in edits ? edits['stream_options'] : memberValue(body, 'stream_options');
   const options = written === undefined ? undefined : Buffer.from(written);
@@ -180,8 +180,8 @@ function askForUsage({ body, edits }: Call): MemberEdits {
 }
 
 /**
- * Reads the error bodies that servers of this dialect send: OpenAI's own, `{error: "text"}`, flat `{message, code}`,
- * `{detail}`, `{fault}`, or no JSON at all (a proxy's page).
+ * Reads the error bodies that OpenAI-compatible servers send: OpenAI's own, `{error: "text"}`, `{message, code}`,
+ * `{detail}`, `{fault}`, or something that is not JSON (a proxy's error page).
  */
 export function decodeOpenAiError(status: number, body: string): ProviderError {
   let parsed: unknown;
@@ -217,7 +217,7 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** FastAPI's `detail` is a text or a list of findings; the list is kept whole. */
+/** FastAPI's `detail` is a text or a list of problems; a list is kept whole. */
 function describe(value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
   return text(value) ?? JSON.stringify(value);

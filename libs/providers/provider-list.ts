@@ -11,10 +11,10 @@ import { relayAreas, unused, type Provider } from './provider.ts';
 import { vertex } from './vertex/index.ts';
 
 /**
- * Every provider, in the order in which people see them. A provider whose API differs from OpenAI's in more than a few
- * words, or that has settings of its own, has a folder. After a change here run `npm run generate`.
- * Base URLs, operations and pass-through areas are those of the providers' own API references; a self-hosted server may
- * have any area.
+ * Every provider, in the order of docs and messages. A provider whose API differs from OpenAI's in more than details, or that
+ * has settings of its own, has a folder. After a change run `npm run generate`.
+ * Base URLs, operations and pass-through areas are from the providers' own API references; self-hosted servers may have any
+ * area.
  */
 export const providers: readonly Provider[] = [
   openai,
@@ -25,13 +25,13 @@ export const providers: readonly Provider[] = [
   azure,
   cohere,
   mistral,
-  // Any server of the dialect on a host of the operator's own: vLLM, Ollama, llama.cpp, LM Studio.
+  // Any OpenAI-compatible server on a host of the operator's: vLLM, Ollama, llama.cpp, LM Studio.
   openAiCompatible({
     id: 'openai-compatible',
     clientHeaders: ['openai-beta'],
     settings: {
       ...unused(openai.settings),
-      // Of providers that are reached through this one, with a host.
+      // These belong to providers that are called through this one, with a custom host.
       huggingface_base_url: { destination: true, unused: true },
       snowflake_account: { destination: true, unused: true },
       workers_ai_account_id: { unused: true },
@@ -76,14 +76,14 @@ export const providers: readonly Provider[] = [
     baseUrl: 'https://openrouter.ai/api/v1',
     clientHeaders: ['http-referer', 'x-title'],
     relays: ['responses'],
-    // A provider behind it that failed, in an answer that says 200.
+    // `error`: the provider behind it failed, although the status is 200.
     dialect: { finishReasons: { error: 'failure' }, usageBesideChoices: true },
   }),
   openAiCompatible({
     id: 'deepseek',
     baseUrl: 'https://api.deepseek.com/v1',
     operations: ['chat', 'models'],
-    // Broken off for want of machines: neither an end nor a limit of the caller's.
+    // The answer was cut off because the provider was overloaded: neither a normal end nor the caller's limit.
     dialect: {
       renames: { max_completion_tokens: 'max_tokens' },
       finishReasons: { insufficient_system_resource: 'failure' },

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 
-/** Where each operation is in OpenAI's interface, below `/v1`. The last three are of areas that are forwarded whole. */
+/** The path of each operation in OpenAI's API, below `/v1`. The last three belong to pass-through areas. */
 export const operationPaths = {
   chat: '/chat/completions',
   completions: '/completions',
@@ -18,137 +18,137 @@ export type Operation = keyof typeof operationPaths;
 export type Settings = Readonly<Record<string, string>>;
 
 /**
- * What is known of one of a provider's own settings. The name is the same everywhere: a member of a virtual key or of a
- * config's target, and with hyphens in a header (`x-gateway-aws-region`). The value is text.
+ * One of a provider's own settings. It has the same name everywhere: as a member of a virtual key or of a config's target,
+ * and with hyphens in a header (`x-gateway-aws-region`). The value is text.
  */
 export type SettingField = {
-  /** A credential: stored encrypted, never shown again. */
+  /** A credential: it is stored encrypted and never shown again. */
   secret?: true;
   /** A JSON document (a key file), given as its text or as the object itself. It is never sent in a header. */
   json?: true;
-  /** The provider knows its caller by this setting, without a `key`. */
+  /** It authenticates the caller, so that no `key` is needed. */
   authenticates?: true;
   /**
-   * It chooses the server that a credential is sent to. A change asks for the credential again: otherwise whoever may edit
-   * a virtual key could have its key sent to a server of their own (CVE-2026-41487).
+   * It selects the server that a credential is sent to. To change it, the credential must be given again: otherwise anyone
+   * who may edit a virtual key could have its key sent to a server of their own (CVE-2026-41487).
    */
   destination?: true;
-  /** A shorter name, which Portkey's configs use. */
+  /** A shorter name that Portkey's configs use. */
   alias?: string;
   /** Accepted because clients of Portkey's API store it. Nothing reads it. */
   unused?: true;
 };
-/** What the forms of requests depend on: plain data, from which libs/providers/setting-fields.ts is made. */
+/** The part that request schemas depend on. libs/providers/setting-fields.ts is made from it. */
 export type SettingForm = Pick<SettingField, 'secret' | 'json' | 'authenticates' | 'alias'>;
 export type SettingFields = Readonly<Record<string, SettingField>>;
 
-/** Another provider's settings, for one that stands in for it: clients store them all the same, and nothing reads them. */
+/** The settings of another provider, for one that serves the same models: clients may store them, and nothing reads them. */
 export const unused = (fields: SettingFields = {}): SettingFields =>
   Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, { ...field, unused: true }]));
 
-/** Where a call goes, and with what. `baseUrl` holds neither credentials nor a fragment. */
+/** Where a call goes, and its credentials. `baseUrl` has no credentials and no fragment. */
 export type Upstream = {
   baseUrl: URL;
   apiKey: Secret | null;
   settings: Settings;
-  /** Credentials beside `apiKey`, by the names of their settings (`aws_secret_access_key`). */
+  /** Credentials other than `apiKey`, by setting name (`aws_secret_access_key`). */
   secrets: Readonly<Record<string, Secret>>;
 };
 
-/** What the core fetched for a translation that cannot pass a URL on. */
+/** A URL's content, fetched by the core for a provider that does not accept URLs. */
 export type Resource = { contentType: string; bytes: Buffer };
 
 /**
- * One call, in OpenAI's terms. `body` is the client's own JSON (empty for `models`); `edits` are the top-level members to
- * set or remove on the way, the target's model among them.
+ * One call in OpenAI's format. `body` is the client's own JSON (empty for `models`). `edits` are top-level members to set or
+ * remove, including the target's model.
  */
 export type Call = {
   operation: Operation;
   body: Buffer;
   edits: MemberEdits;
-  /** The body parsed, edits applied. Parsing happens on the first call: a translation that passes bytes never pays. */
+  /** The parsed body with edits applied. It is parsed on the first use, so pass-through translations never pay for it. */
   json: () => Readonly<Record<string, unknown>>;
   stream: boolean;
-  /** The client asked for usage in its stream. The core wants it always, for accounting. */
+  /** Whether the client asked for usage in its stream. The core always needs it for accounting. */
   includeUsage: boolean;
-  /** false: answers may hold what OpenAI's do not (`content_blocks`, the provider's own finish reasons). */
+  /** false: answers may have members that OpenAI's do not have (`content_blocks`, the provider's own finish reasons). */
   strict: boolean;
-  /** By URL, every one that `resourcesOf` named. */
+  /** The content of every URL that `resourcesOf` returned. */
   resources: ReadonlyMap<string, Resource>;
-  /** Headers of the client that the provider's `clientHeaders` admit. */
+  /** The client's headers that the provider's `clientHeaders` allow. */
   headers: Readonly<Record<string, string>>;
 };
 
-/** `headers` is flat (name, value, name, value), as the wire has it. `path` is origin-form: path and query. */
+/** `headers` is flat (name, value, name, value), as undici takes it. `path` includes the query. */
 export type OutboundRequest = {
   method: 'GET' | 'POST' | 'DELETE';
   origin: string;
   path: string;
   headers: string[];
-  /** A stream is sent as it comes, once: such a request is never repeated. */
+  /** A stream can be sent only once, so such a request is never retried. */
   body: Uint8Array | Readable | null;
   /**
-   * Names of the client's parameters that this provider cannot take and that were left out, as `param` names them
-   * (`logit_bias`, `messages[2].name`). The core tells the client, or refuses the call where the caller asked for that.
+   * The client's parameters that the provider does not support and that were dropped (`logit_bias`, `messages[2].name`).
+   * The core reports them to the client, or rejects the call if the caller asked for that.
    */
   dropped?: readonly string[];
 };
 
 export type StreamEvent = { event?: string | undefined; data: string };
 
-/** OpenAI's four keys. `status` and `retryAfterMs` only where the body itself tells them. */
+/** OpenAI's four members. `status` and `retryAfterMs` are present only if the body itself says them. */
 export type ProviderError = {
   error: { message: string; type: string | null; param: string | null; code: string | null };
   status?: number;
   retryAfterMs?: number;
 };
 
-/** Cuts a response body into events: SSE in the core, another framing (Bedrock's binary one) in an adapter. */
+/** Splits a response body into events: SSE in the core, any other framing (Bedrock's is binary) in an adapter. */
 export interface Framing {
-  /** May throw: the stream then ends as `upstream_invalid_response`. */
+  /** May throw. The stream then fails with `upstream_invalid_response`. */
   push(chunk: Buffer): void;
   end(): void;
 }
 
-/** State of one stream: events in, payloads in OpenAI's chunk shape out. `done` ends the stream, as `[DONE]` does. */
+/** The state of one stream: takes events, returns payloads in OpenAI's chunk format. `done` ends the stream like `[DONE]`. */
 export interface StreamDecoder {
   push(event: StreamEvent): { payloads: readonly string[]; done?: boolean; error?: ProviderError };
 }
 
 /**
- * One operation of one provider, as pure translations. The forwarding core owns sockets, retries, timeouts, size limits,
- * scrubbing and accounting; whatever it has no translation for passes byte for byte.
+ * One operation of one provider, as pure functions. The core does the I/O, retries, timeouts, size limits, scrubbing and
+ * accounting. Whatever has no translation passes byte for byte.
  */
 export interface Translation {
-  /** Bytes go through in both directions, but for what the provider writes otherwise than OpenAI in places. */
+  /** Bytes pass unchanged in both directions, except where the provider's format differs from OpenAI's in details. */
   readonly passThrough?: true;
   /**
-   * Throws GatewayError invalid_request with the param at fault for what has no meaning there at all (a message of an
-   * unknown role), and `unsupported_parameter` where leaving it out would change the answer's shape (`n` above 1).
+   * Throws GatewayError invalid_request, naming the param, for what the provider has no equivalent of (a message with an
+   * unknown role), and `unsupported_parameter` where dropping it would change the answer's shape (`n` above 1).
    */
   encode(call: Call, upstream: Upstream): OutboundRequest;
   /**
-   * Whether the call wants a JSON object of any shape from a model that has no mode for it. `encode` then asks for one in
-   * words; the core calls without a stream, and takes no answer that is finished and none. Absent: never.
+   * Whether the call wants a JSON object of any shape from a model without a mode for it. `encode` then adds an instruction;
+   * the core calls without streaming and rejects a finished answer that is not a JSON object. Absent: never.
    */
   asksForJsonInWords?(call: Call): boolean;
-  /** URLs (images of messages) whose bytes the request must hold, because the provider fetches none itself. */
+  /** URLs (of images in messages) whose content must be sent with the request, because the provider does not fetch URLs. */
   resourcesOf?(call: Call): readonly string[];
   /**
-   * A successful JSON body to OpenAI's shape; the same object where it already is, so that its bytes go out untouched, as
-   * they do when this is absent. Throws GatewayError provider_failed or provider_timeout (`upstream_error`: may be tried
-   * again) for an answer that is a failure; need not scrub.
+   * Converts a successful JSON body to OpenAI's format. Returns the same object if nothing changes, so that its bytes are
+   * sent on untouched, as they are when this is absent. Throws GatewayError provider_failed or provider_timeout
+   * (`upstream_error`: may be retried) for an answer that reports a failure. Need not scrub.
    */
   decode?(body: unknown, call: Call): unknown;
-  /** One decoder a stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
+  /** Creates the decoder of one stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
   openStream?(call: Call): StreamDecoder;
-  /** Absent: server-sent events. `eventBytesMax` bounds what may be kept of an unfinished event. */
+  /** Absent: server-sent events. `eventBytesMax` limits how much of an unfinished event may be buffered. */
   openFraming?(onEvent: (event: StreamEvent) => void, eventBytesMax: number): Framing;
-  /** Never throws: an unreadable body still becomes an error that says what is known. Need not scrub. */
+  /** Never throws: an unreadable body still gives an error with what is known. Need not scrub. */
   decodeError(status: number, body: string): ProviderError;
 }
 
-/** Areas of OpenAI's interface that are forwarded whole, with nothing read but the model's name. */
+/** Areas of OpenAI's API that are forwarded unchanged. Only the model's name is read. */
 export const relayAreas = [
   'moderations',
   'images',
@@ -162,13 +162,13 @@ export const relayAreas = [
 ] as const;
 export type RelayArea = (typeof relayAreas)[number];
 
-/** One call of such an area. `path` is that of OpenAI's interface below `/v1`, with its query: `/audio/speech`. */
+/** One call of such an area. `path` is the one of OpenAI's API below `/v1`, with its query: `/audio/speech`. */
 export type RelayCall = {
   area: RelayArea;
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   contentType: string | null;
-  /** Of a body that is a stream; null when the client did not say. */
+  /** Of a streamed body; null if the client did not send it. */
   contentLength: number | null;
   accept: string | null;
   body: Uint8Array | Readable | null;
@@ -177,65 +177,65 @@ export type RelayCall = {
   headers: Readonly<Record<string, string>>;
 };
 
-/** The areas that a provider has in OpenAI's own shape, and where they are. */
+/** The areas that a provider offers in OpenAI's format, and how they are addressed. */
 export type Relay = {
   areas: readonly RelayArea[];
   encode(call: RelayCall, upstream: Upstream): OutboundRequest;
 };
 
 /**
- * Where a request of OpenAI's own dialect goes at a provider and what authorises it. `path` begins below the version
- * segment (`/fine_tuning/jobs?limit=20`); `headers` is flat.
+ * The address and the authorisation headers of a request in OpenAI's format. `path` begins below the version segment
+ * (`/fine_tuning/jobs?limit=20`); `headers` is flat.
  */
 export type Addressing = (path: string, upstream: Upstream) => { origin: string; path: string; headers: string[] };
 
-/** What `authorize` may use of the core. */
+/** What the core offers to `authorize`. */
 export type AuthorizeTools = {
   /** Epoch milliseconds. */
   now: number;
-  /** One call through the same egress, answer bounded to 1 MiB; throws GatewayError. Nothing but tokens is fetched so. */
+  /** Makes one request through the same egress, with an answer of at most 1 MiB. Throws GatewayError. Only for tokens. */
   fetch: (request: OutboundRequest) => Promise<{ status: number; body: Buffer }>;
-  /** Text that no error or log of this call may repeat: a token that was fetched. */
+  /** Registers text (a fetched token) that must not appear in any error or log of this call. */
   keepSecret: (text: string) => void;
 };
 
-/** All that the platform knows of a provider. An absent operation is refused as `unsupported_operation` before any call. */
+/** All that the platform knows of a provider. An absent operation is rejected as `unsupported_operation` before any call. */
 export type Provider = {
   readonly id: string;
-  /** Other names of it, which clients of Portkey's API send. */
+  /** Other names for it, which clients of Portkey's API send. */
   readonly aliases?: readonly string[];
-  /** Its own settings, by name; those that the address is made of are required. */
+  /** Its own settings, by name. Those in the braces of `address` are required. */
   readonly settings?: SettingFields;
-  /** Where it is, with the names of settings in braces, for people to read. Absent: the caller must name a host. */
+  /** Its base URL, with setting names in braces, for docs and errors. Absent: the caller must give a `custom_host`. */
   readonly address?: string;
   /**
-   * The address, made of the settings; null where there is none or one of its settings is missing. Throws GatewayError
-   * invalid_request for a setting that no address can hold.
+   * Builds the base URL from the settings; null if the provider has none or a setting is missing. Throws GatewayError
+   * invalid_request for a setting that cannot be part of a URL.
    */
   readonly baseUrlOf: (settings: Settings) => URL | null;
-  /** false: a server that may ask for no key (self-hosted, the simulator). */
+  /** false: a server that may not require a key (self-hosted ones, the simulator). */
   readonly needsCredential: boolean;
   /**
-   * Request headers that hold its credential beside `authorization`; no client's header of that name goes out. A name that
-   * ends with a hyphen stands for all that begin with it. Lower case.
+   * Request headers other than `authorization` that hold its credential; a client's header of that name is never forwarded.
+   * A name that ends with a hyphen is a prefix. Lower case.
    */
   readonly credentialHeaders?: readonly string[];
-  /** Request headers of a client that may reach this provider; all others stay here. Lower case. */
+  /** The client's request headers that are forwarded to this provider. Lower case. */
   readonly clientHeaders: readonly string[];
-  /** Response headers that hold the provider's id of the call, in order of preference. Lower case. */
+  /** Response headers with the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;
-  /** Absent: none of the pass-through areas. */
+  /** Absent: no pass-through areas. */
   readonly relay?: Relay;
-  /** What a pass-through changes all the same, for people to read (docs/providers.md). */
+  /** What pass-through calls change nevertheless, for docs/providers.md. */
   readonly differences?: readonly string[];
-  /** What else its users should know, in whole sentences (docs/providers.md). */
+  /** What else users should know, in whole sentences, for docs/providers.md. */
   readonly notes?: readonly string[];
-  /** How its files and fine-tuning jobs are reached; absent: it trains nothing, or not in OpenAI's dialect. */
+  /** How its files and fine-tuning jobs are addressed. Absent: it has no fine-tuning API in OpenAI's format. */
   readonly fineTuning?: Addressing;
   /**
-   * Signs a request, or fetches a token for it, just before each attempt; adds headers in place. Absent: `encode` has put
-   * the key in. Throws GatewayError: invalid_request for a credential that cannot be used, provider_failed otherwise.
+   * Signs a request, or fetches a token for it, just before each attempt, and adds headers in place. Absent: `encode` adds
+   * the key. Throws GatewayError: invalid_request for an unusable credential, provider_failed otherwise.
    */
   readonly authorize?: (request: OutboundRequest, upstream: Upstream, tools: AuthorizeTools) => Promise<void>;
 };

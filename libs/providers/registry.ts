@@ -5,7 +5,7 @@ const byName: ReadonlyMap<string, Provider> = new Map(
   providers.flatMap((provider) => [provider.id, ...(provider.aliases ?? [])].map((name) => [name, provider])),
 );
 
-/** The provider of that id or alias (as `x-gateway-provider` names it), or undefined. */
+/** The provider with that id or alias (the value of `x-gateway-provider`), or undefined. */
 export const findProvider = (name: string): Provider | undefined => byName.get(name);
 
 export const providerIds: readonly string[] = providers.map(({ id }) => id);

@@ -1,6 +1,6 @@
 import type { Provider, SettingForm } from './provider.ts';
 
-/** The settings of all providers, in their order. A name that several providers know means the same at all of them. */
+/** The settings of all providers, in their order. A setting that several providers accept means the same for each of them. */
 export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<string, SettingForm>> {
   const forms: Record<string, SettingForm> = {};
   for (const { settings = {} } of providers) {
@@ -16,7 +16,7 @@ export function settingFormsOf(providers: readonly Provider[]): Readonly<Record<
   return forms;
 }
 
-/** Of all providers, without repetition. */
+/** Those of all providers, without duplicates. */
 export const credentialHeadersOf = (providers: readonly Provider[]): string[] => [
   ...new Set(providers.flatMap(({ credentialHeaders = [] }) => credentialHeaders)),
 ];
@@ -30,15 +30,15 @@ export function toSettingFieldsModule(providers: readonly Provider[]): string {
   });
   const headers = credentialHeadersOf(providers).map((header) => `  ${literal(header)},`);
   return [
-    '// Made by `npm run generate` from the providers’ folders; a test compares it with them. It is data alone, so that',
-    '// contracts, which also run in browsers, need not load the adapters.',
+    '// Made by `npm run generate` from the providers’ folders; a test compares it with them. It is plain data, because',
+    '// contracts also run in browsers, which cannot load the adapters.',
     '',
     '/** The settings of all providers by their names in virtual keys and configs. */',
     'export const settingFields = {',
     ...fields,
     '} as const;',
     '',
-    '/** Headers that hold a provider’s credential; one that ends with a hyphen stands for all that begin with it. */',
+    '/** Headers that hold a provider’s credential; one that ends with a hyphen is a prefix. */',
     'export const credentialHeaders = [',
     ...headers,
     '] as const;',

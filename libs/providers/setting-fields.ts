@@ -1,5 +1,5 @@
-// Made by `npm run generate` from the providers’ folders; a test compares it with them. It is data alone, so that
-// contracts, which also run in browsers, need not load the adapters.
+// Made by `npm run generate` from the providers’ folders; a test compares it with them. It is plain data, because
+// contracts also run in browsers, which cannot load the adapters.
 
 /** The settings of all providers by their names in virtual keys and configs. */
 export const settingFields = {
@@ -41,7 +41,7 @@ export const settingFields = {
   fireworks_account_id: {},
 } as const;
 
-/** Headers that hold a provider’s credential; one that ends with a hyphen stands for all that begin with it. */
+/** Headers that hold a provider’s credential; one that ends with a hyphen is a prefix. */
 export const credentialHeaders = [
   'x-api-key',
   'x-goog-api-key',

@@ -4,7 +4,7 @@ import type { Settings } from './provider.ts';
 type UrlParts = { origin: string; folder: string; search: string };
 const known = new WeakMap<URL, UrlParts>();
 
-/** A URL takes its parts out of its text at each look; the same few are called over and over. */
+/** `URL` computes its parts on every access, and the same few URLs are used for all calls. */
 export function partsOf(url: URL): UrlParts {
   let parts = known.get(url);
   if (parts === undefined) {
@@ -14,12 +14,12 @@ export function partsOf(url: URL): UrlParts {
   return parts;
 }
 
-/** Far more regions than a cloud has; of resources of one's own, those that are in use at a time. */
+/** More regions than any cloud has. Of the operator's own resources, those in use at a time. */
 const addressesMax = 1_000;
 
 /**
- * The `baseUrlOf` of a provider whose address is made of one setting. `toAddress` is called once for each of its values and
- * throws GatewayError invalid_request for one that no address can hold.
+ * Makes the `baseUrlOf` of a provider whose address contains one setting. `toAddress` is called once per value and throws
+ * GatewayError invalid_request for one that cannot be part of a URL.
  */
 export function addressFrom(setting: string, toAddress: (value: string) => string): (settings: Settings) => URL | null {
   const addresses = new LRUCache<string, URL>({ max: addressesMax });

@@ -13,19 +13,19 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   refusal: 'content_filter',
 };
 
-/** One of OpenAI's reasons; one that Anthropic adds later reads as an ordinary end. */
+/** OpenAI's finish reason. A reason that Anthropic adds later counts as an ordinary end. */
 export function finishReasonOf(stopReason: unknown): FinishReason {
   const known = typeof stopReason === 'string' && Object.hasOwn(finishReasons, stopReason);
   return (known ? finishReasons[stopReason] : undefined) ?? 'stop';
 }
 
-/** Why Claude refused, as far as it says. */
+/** Why Claude refused, if it says so. */
 export function refusalOf({ stop_details: details }: Json): string | null {
   const { type, explanation } = toRecord(details);
   return type === 'refusal' ? (textOf(explanation) ?? null) : null;
 }
 
-/** The prompt is what was read fresh, what was written into the cache and what was read from it. */
+/** Prompt tokens are the uncached ones, those written to the cache and those read from it. */
 export function countsOf(usage: Json, strict: boolean): TokenCounts {
   const cached = countOf(usage['cache_read_input_tokens']);
   const written = countOf(usage['cache_creation_input_tokens']);
@@ -37,7 +37,7 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
   };
 }
 
-/** A whole message of Claude to `chat.completion`; anything else is given back as it is, for the core to refuse. */
+/** Converts a whole message of Claude to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */
 export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   const message = toRecord(body);
   if (!Array.isArray(message['content'])) return body;
@@ -74,10 +74,10 @@ export function decodeClaudeMessage(body: unknown, call: Call): unknown {
   );
 }
 
-/** What `content_blocks` may hold (CALL-5); tool calls have a place of their own. */
+/** What `content_blocks` may contain (CALL-5). Tool calls are returned as `tool_calls`. */
 const shownBlocks = new Set<unknown>(['text', 'thinking', 'redacted_thinking']);
 
-/** Anthropic's list of models in OpenAI's shape. */
+/** Anthropic's list of models in OpenAI's format. */
 export function decodeModels(body: unknown): unknown {
   const { data } = toRecord(body);
   if (!Array.isArray(data)) return body;

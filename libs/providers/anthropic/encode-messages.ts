@@ -8,7 +8,7 @@ import { textOf, type Json } from '../json-value.ts';
 type Block = Record<string, unknown>;
 type Turn = { role: 'user' | 'assistant'; content: Block[] };
 
-/** How calls are read: `content_blocks` are replayed only where answers may hold them, and fetched files go in as bytes. */
+/** `content_blocks` are sent back only if answers may have them; fetched files are sent as bytes. */
 type Options = Pick<Call, 'strict' | 'resources'>;
 
 /** Every system and developer text, in order. */
@@ -18,9 +18,9 @@ export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
 }
 
 /**
- * The conversation in Anthropic's turns: neighbours of one role are one turn, and the results of a turn's tool calls stand
- * together before any text of the user, as the API demands. Names what it leaves out in `dropped`.
- * Throws invalid_request: no message is left, or a part that Claude cannot take (audio).
+ * The conversation in Anthropic's turns: consecutive messages of one role become one turn, and the results of a turn's tool
+ * calls come first in the user's turn, as the API requires. Adds what it leaves out to `dropped`.
+ * Throws invalid_request: no message is left, or a part that Claude does not support (audio).
  */
 export function encodeMessages({ messages }: ChatRequest, options: Options, dropped: string[]): Turn[] {
   const turns: Turn[] = [];
@@ -28,7 +28,7 @@ export function encodeMessages({ messages }: ChatRequest, options: Options, drop
     const content = encodeMessage(message, options, dropped);
     const last = content.at(-1);
     if (last === undefined) continue; // the API refuses a turn without content
-    // The mark of a whole message belongs to its last block; thinking takes none.
+    // A whole message's `cache_control` belongs to its last block; thinking blocks cannot have one.
     if (last['cache_control'] === undefined && !isThinking(last)) Object.assign(last, cacheMark(message.raw));
     const role = message.role === 'assistant' ? 'assistant' : 'user';
     const turn = turns.at(-1);
@@ -81,7 +81,7 @@ function encodeMessage(message: ChatMessage, options: Options, dropped: string[]
   }
 }
 
-/** What the assistant said: the blocks of its earlier answer, thinking with signature included, or else its text. */
+/** The assistant's content: the blocks of its earlier answer, including signed thinking, or its text. */
 function encodeSaid(
   { blocks, parts, param }: Extract<ChatMessage, { role: 'assistant' }>,
   { strict, resources }: Options,
@@ -98,12 +98,12 @@ function encodeSaid(
         return text.trim() === '' ? [] : [{ type: 'text', text, ...cacheMark(block) }];
       }
       case 'thinking':
-        // Unsigned thinking is another model's: the API refuses it.
+        // Thinking without a signature is from another model, and the API rejects it.
         if (textOf(block['signature'])) return [{ ...block }];
         break;
       case 'redacted_thinking':
         return [{ ...block }];
-      case 'tool_use': // stands in tool_calls
+      case 'tool_use': // is sent as tool_calls
         return [];
     }
     dropped.push(`${param}.content_blocks[${index}]`);
@@ -132,7 +132,7 @@ function encodePart(part: ContentPart, resources: Options['resources']): Block[]
 
 const imageTypes = new Set(['image/jpeg', 'image/png', 'image/gif', 'image/webp']);
 
-/** `kind` is what the part says it is; bytes are what their media type says. */
+/** A URL has the kind that the part says; for bytes the media type decides. */
 function encodeMedia(
   part: ContentPart,
   media: Media,
@@ -160,7 +160,7 @@ function encodeMedia(
   throw unsupportedPart(part, 'Claude', 'it takes JPEG, PNG, GIF and WebP images, PDF and plain text');
 }
 
-/** Anthropic's own mark for prompt caching, which clients set on messages, parts and tools. */
+/** Anthropic's `cache_control` for prompt caching, which clients set on messages, parts and tools. */
 export function cacheMark(raw: Json): Block {
   const mark = raw['cache_control'];
   return mark === undefined || mark === null ? {} : { cache_control: mark };

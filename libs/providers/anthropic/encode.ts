@@ -6,7 +6,7 @@ import type { Call } from '../provider.ts';
 import { cacheMark, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { claudeModelOf, type ClaudeModel } from './models.ts';
 
-/** Anthropic's own parameters, which pass as they are; `thinking` and `service_tier` are judged. */
+/** Anthropic's own parameters, which are sent unchanged, except that `thinking` and `service_tier` are checked. */
 const native = ['top_k', 'cache_control', 'container', 'context_management', 'mcp_servers', 'inference_geo'] as const;
 
 const taken = new Set([
@@ -31,9 +31,9 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a Messages request for Claude, wherever it runs: without `model` and `stream`, whose place differs.
- * `dropped` names the client's parameters that were left out.
- * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
+ * The body of a Messages request for Claude, wherever it runs, without `model` and `stream`, which each host takes elsewhere.
+ * `dropped` lists the client's parameters that were left out. Throws invalid_request for what has no equivalent, and
+ * `unsupported_parameter` where dropping it would change the answer's shape.
  */
 export function encodeClaudeBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
   const request = withJsonInWords(readChatRequest(call.json()));
@@ -90,7 +90,7 @@ function encodeTools(request: ChatRequest, model: ClaudeModel, dropped: string[]
       ...cacheMark(tool.raw),
     };
   });
-  // The deprecated form has room for one call in an answer.
+  // The deprecated form has only one call per answer.
   const one = request.parallelToolCalls === false || usesFunctions;
   const type =
     toolChoice === undefined ? (one ? 'auto' : undefined) : typeof toolChoice === 'object' ? 'tool' : toolChoice;
@@ -103,12 +103,12 @@ function encodeTools(request: ChatRequest, model: ClaudeModel, dropped: string[]
   return { tools: encoded, tool_choice: choice };
 }
 
-/** Values that the model refuses are left out and told; nothing is clamped. */
+/** Values that the model rejects are dropped and reported, never clamped. */
 export function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks: boolean, dropped: string[]): Json {
   const { temperature, topP } = request;
   const topK = numberOf(request.body['top_k']);
   const allowed = model.sampling !== 'none';
-  // Anthropic's temperatures end at 1, and thinking allows no other one.
+  // Anthropic's temperatures go up to 1, and thinking allows only 1.
   const warm = temperature !== undefined && allowed && temperature <= 1 && (!thinks || temperature === 1);
   const nucleus = topP !== undefined && allowed && !(model.sampling === 'one' && warm) && (!thinks || topP >= 0.95);
   const top = topK !== undefined && allowed && !thinks;
@@ -123,8 +123,8 @@ export function encodeSampling(request: ChatRequest, model: ClaudeModel, thinks:
 }
 
 /**
- * Claude's `thinking`, which answers OpenAI's clients cannot read: only where strict compliance is off.
- * Throws invalid_request for a budget that `max_tokens` has no room for.
+ * Claude's `thinking`, only if strict compliance is off, because OpenAI's clients cannot read such answers.
+ * Throws invalid_request for a budget that is larger than `max_tokens`.
  */
 export function encodeThinking(
   request: ChatRequest,
@@ -151,7 +151,7 @@ export function encodeThinking(
   return asked;
 }
 
-/** Anthropic has no `minimal`; its own `max` passes. */
+/** Anthropic has no `minimal`. Its own `max` is sent unchanged. */
 const efforts: Readonly<Record<string, string>> = {
   minimal: 'low',
   low: 'low',
@@ -176,12 +176,12 @@ function encodeEffort(
     dropped.push('reasoning_effort');
     return {};
   }
-  // A forced tool call and thinking exclude each other.
+  // A forced tool call and thinking cannot be combined.
   const forced = toolChoice === 'required' || typeof toolChoice === 'object';
   return model.adaptiveThinking && !forced ? { effort, adaptive: { type: 'adaptive' } } : { effort };
 }
 
-/** There is no JSON without a schema: what has none is asked for in words. */
+/** There is no JSON mode without a schema, so JSON without one is requested by an instruction. */
 function encodeFormat({ responseFormat }: ChatRequest, model: ClaudeModel): Json | undefined {
   if (responseFormat?.type !== 'json_schema' || responseFormat.schema === undefined) return undefined;
   if (!model.structuredOutput) {

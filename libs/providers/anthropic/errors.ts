@@ -1,7 +1,7 @@
 import { decodeOpenAiError } from '../openai-compatible.ts';
 import type { ProviderError } from '../provider.ts';
 
-// platform.claude.com/docs "Errors". Inside a stream the type is all there is.
+// platform.claude.com/docs "Errors". In a stream there is only the type, no status.
 const statuses: Readonly<Record<string, number>> = {
   invalid_request_error: 400,
   authentication_error: 401,
@@ -15,14 +15,14 @@ const statuses: Readonly<Record<string, number>> = {
   overloaded_error: 529,
 };
 
-/** `{type: 'error', error: {type, message}}`; its type is the code as well, and names the status. */
+/** `{type: 'error', error: {type, message}}`. The type is also the code and determines the status. */
 export function decodeAnthropicError(status: number, body: string): ProviderError {
   const read = decodeOpenAiError(status, body);
   const { type, code } = read.error;
-  const told = type !== null && Object.hasOwn(statuses, type) ? statuses[type] : undefined;
+  const ownStatus = type !== null && Object.hasOwn(statuses, type) ? statuses[type] : undefined;
   return {
     ...read,
-    error: { ...read.error, code: code ?? (told === undefined ? null : type) },
-    ...(told === undefined ? {} : { status: told }),
+    error: { ...read.error, code: code ?? (ownStatus === undefined ? null : type) },
+    ...(ownStatus === undefined ? {} : { status: ownStatus }),
   };
 }

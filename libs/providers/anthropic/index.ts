@@ -6,14 +6,14 @@ import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';
 import { openClaudeStream } from './stream.ts';
 
-// Claude elsewhere (Vertex: no `model` in the body, `anthropic_version` instead) is the same dialect: its adapter uses
+// Claude on Vertex AI has the same format (with `anthropic_version` in the body instead of `model`), so that adapter uses
 // `encodeClaudeBody` (./encode.ts), `decodeClaudeMessage` (./decode.ts), `openClaudeStream` (./stream.ts) and
-// `decodeAnthropicError` (./errors.ts). Images whose URLs are given by `mediaUrls` (../chat-messages.ts) to `resourcesOf`
-// are put in as bytes.
+// `decodeAnthropicError` (./errors.ts). It returns the URLs of `mediaUrls` (../chat-messages.ts) from `resourcesOf`, so that
+// images are sent as bytes.
 
 const address = new URL('https://api.anthropic.com/v1');
 const version = '2023-06-01';
-/** More models than exist: one page. */
+/** More models than there are, so that one page has all. */
 const modelsMax = 1_000;
 
 /** Anthropic's Messages API (platform.claude.com/docs, "Messages"). */
@@ -62,7 +62,7 @@ function encodeChat(call: Call, upstream: Upstream): OutboundRequest {
   };
 }
 
-/** The client's version wins over the virtual key's; betas of both are asked for. */
+/** The client's version overrides the virtual key's; the betas of both are sent. */
 function headersOf(call: Call, { apiKey, settings }: Upstream): string[] {
   const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
   if (apiKey) headers.push('x-api-key', apiKey.reveal());

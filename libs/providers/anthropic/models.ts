@@ -1,6 +1,6 @@
-/** What a Claude model takes, as far as a request must be written differently for it. */
+/** What a Claude model supports, as far as requests depend on it. */
 export type ClaudeModel = {
-  /** Most tokens that it can answer with: the `max_tokens` of requests that name none, since the API demands one. */
+  /** Its maximum output: the `max_tokens` of requests that have none, because the API requires it. */
   outputTokensMax: number;
   /** `output_config.format` and strict tools. */
   structuredOutput: boolean;
@@ -8,9 +8,9 @@ export type ClaudeModel = {
   effort: boolean;
   /** `thinking: {type: 'adaptive'}`. */
   adaptiveThinking: boolean;
-  /** How thinking is kept off: by saying nothing, by `{type: 'disabled'}`, or not at all. */
+  /** How thinking is turned off: by leaving it out, by `{type: 'disabled'}`, or not at all. */
   withoutThinking: 'unsaid' | 'disabled' | 'impossible';
-  /** `temperature`, `top_p` and `top_k`: both of the first two, one of them, or none. */
+  /** Which of `temperature` and `top_p` are accepted: both, one of them, or (with `top_k`) none. */
   sampling: 'free' | 'one' | 'none';
 };
 
@@ -31,7 +31,7 @@ const newest: ClaudeModel = {
   sampling: 'none',
 };
 
-// First match wins. Sources: platform.claude.com/docs "Models overview" (max output), "Structured outputs", "Effort",
+// The first match counts. Sources: platform.claude.com/docs "Models overview" (max output), "Structured outputs", "Effort",
 // "Adaptive thinking", and the capability table of the AI SDK's Anthropic provider (November 2026). Matched anywhere in
 // the id, because Bedrock and Vertex add a region, a vendor, a version or a date around the same names.
 const models: readonly (readonly [RegExp, ClaudeModel])[] = [
@@ -48,10 +48,10 @@ const models: readonly (readonly [RegExp, ClaudeModel])[] = [
   [/claude-(3|2|instant)/, oldest],
 ];
 
-/** A model that is not in the table is newer than it: it is asked for what it was asked, and 64,000 tokens. */
+/** A model that is not in the table is newer: its parameters are sent unchanged, with 64,000 tokens. */
 const unknown: ClaudeModel = { ...newest, outputTokensMax: 64_000, sampling: 'free' };
 
-/** What the model of that id takes, on Anthropic's own API, Bedrock or Vertex alike. */
+/** What the model with that id supports, on Anthropic's own API, Bedrock or Vertex AI. */
 export function claudeModelOf(id: string): ClaudeModel {
   return models.find(([pattern]) => pattern.test(id))?.[1] ?? unknown;
 }

@@ -8,15 +8,15 @@ import { decodeAnthropicError } from './errors.ts';
 type Pushed = ReturnType<StreamDecoder['push']>;
 
 /**
- * One stream of Claude to OpenAI's chunks. Finish reason and usage are written together, as soon as Claude tells why it
- * stopped: a connection that breaks off behind that loses nothing.
+ * Converts one stream of Claude to OpenAI's chunks. Finish reason and usage are written together as soon as Claude sends the
+ * stop reason, so that a connection that breaks afterwards loses nothing.
  */
 export function openClaudeStream(call: Call): StreamDecoder {
   const { strict } = call;
   let writer: ChunkWriter | undefined;
   let usage: Json = {};
   let finished = false;
-  /** Tool calls under way, by the index of their block: what their start said of the input, and whether more came. */
+  /** Unfinished tool calls by the index of their block: the input that the start had, and whether fragments followed. */
   const openCalls = new Map<number, { input: Json; fragments: number }>();
 
   const begin = (message: Json): ChunkWriter =>
@@ -30,7 +30,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
     ));
   const choice = (): ChoiceWriter => begin({}).choice();
 
-  /** The block as `content_blocks` tell it, where they are wanted. */
+  /** Writes the block as `content_blocks`, if they are wanted. */
   const shown = (index: number, delta: Json): Json => (strict ? {} : { content_blocks: [{ index, delta }] });
 
   const startBlock = (index: number, block: Json): string[] => {
@@ -52,7 +52,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
   const writeText = (index: number, text: string): string[] =>
     text === '' ? [] : choice().delta({ content: text, ...shown(index, { text }) });
 
-  /** Nothing at all for clients that know OpenAI's chunks only: an empty delta says nothing either. */
+  /** Nothing for strict clients: an empty delta would be useless to them. */
   const writeThinking = (index: number, member: string, value: unknown): string[] =>
     strict || typeof value !== 'string' || value === '' ? [] : choice().delta(shown(index, { [member]: value }));
 
@@ -75,7 +75,7 @@ export function openClaudeStream(call: Call): StreamDecoder {
     }
   };
 
-  /** A call without fragments has its whole input at the start; without arguments that is `{}`, never an empty text. */
+  /** A call without fragments has its whole input at the start; without arguments that is `{}`, never an empty string. */
   const stopBlock = (index: number): string[] => {
     const open = openCalls.get(index);
     openCalls.delete(index);
@@ -93,8 +93,8 @@ export function openClaudeStream(call: Call): StreamDecoder {
   };
 
   const count = (more: unknown): void => {
-    const told = Object.entries(toRecord(more)).filter(([, value]) => value !== null && value !== undefined);
-    usage = { ...usage, ...Object.fromEntries(told) };
+    const given = Object.entries(toRecord(more)).filter(([, value]) => value !== null && value !== undefined);
+    usage = { ...usage, ...Object.fromEntries(given) };
   };
 
   const push = (event: Json, data: string): Pushed => {

@@ -8,12 +8,12 @@ type Client = { tenantId: string; clientId: string; clientSecret: string; scope:
 type Token = { text: string; expiresAt: number };
 
 const defaultScope = 'https://cognitiveservices.azure.com/.default';
-/** Tokens of so many clients are kept; more only means that some are fetched again. */
+/** How many clients' tokens are cached. With more clients, some tokens are fetched again. */
 const clientsMax = 1_000;
-/** A token is not used in its last minutes: a call may outlive it by as much. */
+/** A token is not used in its last minutes, because a call may take that long to be sent. */
 const marginMs = 300_000;
 
-/** The application that signs in with a secret, when the settings name one; throws invalid_request for half of it. */
+/** The application that signs in with a client secret, if there is one. Throws invalid_request if a part is missing. */
 export function entraClientOf({ settings, secrets }: Pick<Upstream, 'settings' | 'secrets'>): Client | null {
   const { azure_entra_tenant_id: tenantId, azure_entra_client_id: clientId, azure_auth_mode: mode } = settings;
   if (mode !== undefined && mode !== 'default' && mode !== 'entra') {
@@ -38,7 +38,7 @@ export function entraClientOf({ settings, secrets }: Pick<Upstream, 'settings' |
 
 export type EntraTokens = (client: Client, tools: AuthorizeTools) => Promise<string>;
 
-/** Fetches tokens by OAuth's client credentials, and keeps each until shortly before its end. */
+/** Fetches tokens by the OAuth client credentials grant and caches each until shortly before it expires. */
 export function createEntraTokens(): EntraTokens {
   const tokens = new LRUCache<string, Token>({ max: clientsMax });
   const running = new Map<string, Promise<Token>>();
@@ -47,7 +47,7 @@ export function createEntraTokens(): EntraTokens {
     const key = createHash('sha256').update(JSON.stringify(client)).digest('base64');
     const kept = tokens.get(key);
     if (kept && kept.expiresAt - marginMs > tools.now) return shown(kept, tools);
-    // One call fetches for all that wait; should it fail (its caller may just have left), each tries for itself.
+    // Calls that wait share one fetch. If it fails (its caller may have disconnected), each of them tries again.
     const current = running.get(key);
     const shared = current && (await current.catch(() => null));
     if (shared) return shown(shared, tools);
@@ -87,7 +87,7 @@ async function fetchToken({ tenantId, clientId, clientSecret, scope }: Client, t
   if (status === 200 && text) {
     return { text, expiresAt: tools.now + (numberOf(answer['expires_in']) ?? 600) * 1_000 };
   }
-  // The number tells what is wrong (AADSTS7000215: invalid secret); the sentence around it may repeat what was sent.
+  // The number says what is wrong (AADSTS7000215: invalid secret). The text around it may repeat what was sent.
   const number = /AADSTS\d{1,12}/.exec(textOf(answer['error_description']) ?? '')?.[0] ?? `status ${status}`;
   if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
     throw unusable('azure_entra_client_secret', `Microsoft Entra refused the client (${number})`);

@@ -16,7 +16,7 @@ import {
 import { addressFrom, partsOf } from '../url-parts.ts';
 import { createEntraTokens, entraClientOf } from './entra-token.ts';
 
-/** The newest dated version that is no preview (learn.microsoft.com, "Azure OpenAI API version lifecycle"). */
+/** The newest dated version that is not a preview (learn.microsoft.com, "Azure OpenAI API version lifecycle"). */
 const defaultVersion = '2024-10-21';
 
 const tokenOf = createEntraTokens();
@@ -28,8 +28,8 @@ const translation: Translation = {
 };
 
 /**
- * Azure OpenAI: OpenAI's bytes at other addresses (AZURE-1). A dated version calls a deployment by
- * its path; version `v1` names the deployment as the model. Filter results and the first chunk without choices pass.
+ * Azure OpenAI: OpenAI's format at other URLs (AZURE-1). With a dated version the deployment is part of the path; with
+ * version `v1` it is the model. Content filter results and the first chunk without choices pass unchanged.
  */
 export const azure: Provider = {
   id: 'azure',
@@ -102,7 +102,7 @@ function encode(call: Call, upstream: Upstream): OutboundRequest {
   };
 }
 
-/** A token that was given wins over the key; one that must be fetched is put in by `authorize`. */
+/** A given token overrides the key. A token that must be fetched is added by `authorize`. */
 function headersOf(call: Call, { apiKey, secrets, settings }: Upstream): string[] {
   const headers = ['accept', call.stream ? 'text/event-stream' : 'application/json'];
   const token = secrets['azure_ad_token'];
@@ -130,7 +130,7 @@ function segment(deployment: string): string {
   );
 }
 
-/** Azure says `created_at`. */
+/** Azure's models have `created_at` instead of `created`. */
 function decodeModels(body: unknown): unknown {
   const { data } = toRecord(body);
   if (!Array.isArray(data)) return body;

@@ -5,25 +5,25 @@ import type { AuthorizeTools, OutboundRequest } from '../provider.ts';
 import { awsDomain } from './region.ts';
 import { addSignature, type Credentials } from './signature.ts';
 
-/** `region` has been checked: it becomes part of a host's name. */
+/** `region` has been checked, because it becomes part of a host name. */
 export type Role = { roleArn: string; externalId: string | undefined; region: string; credentials: Credentials };
 
-/** `refreshing`: a call has gone for the next ones; the others go on with these. */
+/** `refreshing`: one call is fetching new credentials, and the others go on with these. */
 type Entry = { credentials: Credentials; expiresAt: number; refreshing: boolean };
 
-/** Roles of as many targets as are likely to be in use at a time; a forgotten one is taken on again. */
+/** As many roles as are likely to be in use at a time. A role that was evicted is assumed again. */
 const rolesMax = 1_000;
-/** An hour is what every role allows. */
+/** Every role allows an hour. */
 const durationSeconds = 3_600;
-/** How long before their end new credentials are asked for: longer than any call may wait to be sent. */
+/** New credentials are requested this long before the old ones expire: longer than any call waits to be sent. */
 const refreshMs = 300_000;
-/** A call with less left than this waits for new ones. */
+/** With less time left than this, a call waits for new credentials. */
 const leftMsMin = 30_000;
 
 const known = new LRUCache<string, Entry>({ max: rolesMax });
 
 /**
- * Credentials of a role (AWS STS AssumeRole), kept until they end. One call renews them while others go on.
+ * Credentials of a role (AWS STS AssumeRole), cached until they expire. One call renews them while others go on.
  * Throws invalid_request when STS refuses, provider_failed when it cannot be understood, and what the tools' fetch throws.
  */
 export async function assumeRole(role: Role, tools: AuthorizeTools): Promise<Credentials> {
@@ -48,7 +48,7 @@ export async function assumeRole(role: Role, tools: AuthorizeTools): Promise<Cre
   return credentials;
 }
 
-/** The secret is part of it: whoever writes another one beside a known role gets nothing of it. */
+/** The key includes the secret, so that a target with a wrong secret does not get the cached credentials of a role. */
 const keyOf = ({ roleArn, externalId = '', region, credentials }: Role): string =>
   createHash('sha256')
     .update(JSON.stringify([roleArn, externalId, region, credentials.accessKeyId, credentials.secretAccessKey]))
@@ -96,6 +96,6 @@ async function fetchCredentials(
   return { credentials: { accessKeyId, secretAccessKey, sessionToken }, expiresAt };
 }
 
-/** The text of the first such element: STS's answers are flat, and its values need no escapes but in messages. */
+/** The text of the first such element. STS's answers are flat, and only messages contain escapes. */
 const elementOf = (xml: string, name: string): string | undefined =>
   new RegExp(`<${name}>([^<]*)</${name}>`).exec(xml)?.[1]?.trim();

@@ -13,13 +13,13 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   content_filtered: 'content_filter',
 };
 
-/** One of OpenAI's reasons; one that Bedrock adds later reads as an ordinary end. */
+/** OpenAI's finish reason. A reason that Bedrock adds later counts as an ordinary end. */
 export function finishReasonOf(stopReason: unknown): FinishReason {
   const known = typeof stopReason === 'string' && Object.hasOwn(finishReasons, stopReason);
   return (known ? finishReasons[stopReason] : undefined) ?? 'stop';
 }
 
-/** The prompt is what was read fresh, what was written into the cache and what was read from it. */
+/** Prompt tokens are the uncached ones, those written to the cache and those read from it. */
 export function countsOf(usage: Json, strict: boolean): TokenCounts {
   const cached = countOf(usage['cacheReadInputTokens']);
   const written = countOf(usage['cacheWriteInputTokens']);
@@ -31,7 +31,7 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
   };
 }
 
-/** A whole Converse answer to `chat.completion`; anything else is given back as it is, for the core to refuse. */
+/** Converts a whole Converse answer to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */
 export function decodeConverse(body: unknown, call: Call): unknown {
   const answer = toRecord(body);
   const { content } = toRecord(toRecord(answer['output'])['message']);
@@ -57,7 +57,7 @@ export function decodeConverse(body: unknown, call: Call): unknown {
   );
 }
 
-/** A block as `content_blocks` tell it (CALL-5); tool calls have a place of their own. */
+/** A block as part of `content_blocks` (CALL-5). Tool calls are returned as `tool_calls`. */
 function shownBlock(block: Json): Json[] {
   const text = textOf(block['text']);
   if (text !== undefined) return [{ type: 'text', text }];

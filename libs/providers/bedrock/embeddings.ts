@@ -9,7 +9,7 @@ type Family = {
   encode: (texts: readonly string[], body: Json, model: string) => Json;
 };
 
-// AWS user guide, "Amazon Titan Text Embeddings" and "Cohere Embed": each model has a body of its own.
+// AWS user guide, "Amazon Titan Text Embeddings" and "Cohere Embed": each model has its own request body.
 const families: readonly Family[] = [
   {
     pattern: /amazon\.titan-embed-/,
@@ -32,7 +32,7 @@ const families: readonly Family[] = [
       if (dimensions !== undefined && !model.includes('embed-v4')) throw fixedLength(model);
       return compact({
         texts,
-        // Demanded by the API: texts are kept to be found, unless the client says otherwise.
+        // The API requires it. Texts count as documents to be found unless the client says otherwise.
         input_type: textOf(body['input_type']) ?? 'search_document',
         truncate: textOf(body['truncate']),
         output_dimension: dimensions,
@@ -43,8 +43,8 @@ const families: readonly Family[] = [
 ];
 
 /**
- * The body of an InvokeModel request for the embedding models that Bedrock has. `dropped` names what was left out.
- * Throws invalid_request: another model, tokens instead of texts, or more texts than the model takes at a time.
+ * The body of an InvokeModel request for Bedrock's embedding models. `dropped` lists what was left out.
+ * Throws invalid_request: another model, tokens instead of texts, or more texts than the model accepts at a time.
  */
 export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; dropped: string[] } {
   const body = call.json();
@@ -66,7 +66,7 @@ export function encodeEmbeddingsBody(call: Call): { model: string; body: Json; d
   return { model, body: family.encode(texts, body, model), dropped: droppedParams(body, family.taken) };
 }
 
-/** Titan's one vector, or Cohere's list of them, to OpenAI's list. Cohere tells no usage, so that none is made up. */
+/** Converts Titan's one vector, or Cohere's list, to OpenAI's list. Cohere sends no usage, so none is returned. */
 export function decodeEmbeddings(body: unknown, call: Call): unknown {
   const { embedding, embeddings, inputTextTokenCount } = toRecord(body);
   const vectors = Array.isArray(embedding)

@@ -16,9 +16,9 @@ export function encodeSystem({ system }: ChatRequest): Block[] | undefined {
 }
 
 /**
- * The conversation in turns that alternate, as Converse demands. Images come as bytes: those of http addresses are
- * among the call's resources. Names what is left out in `dropped`.
- * Throws invalid_request: no message is left, or a part that Converse cannot take.
+ * The conversation in alternating turns, as Converse requires. Images are sent as bytes: those with http URLs are among the
+ * call's resources. Adds what it leaves out to `dropped`.
+ * Throws invalid_request: no message is left, or a part that Converse does not support.
  */
 export function encodeMessages({ messages }: ChatRequest, call: Call, dropped: string[]): Turn[] {
   const state: State = { strict: call.strict, resources: call.resources, documentNames: new Set(), dropped };
@@ -58,7 +58,7 @@ function encodeMessage(message: ChatMessage, state: State): Block[] {
   }
 }
 
-/** What the assistant said: the blocks of its earlier answer, its reasoning included, or else its text. */
+/** The assistant's content: the blocks of its earlier answer, including reasoning, or its text. */
 function encodeSaid({ blocks, parts, param }: Extract<ChatMessage, { role: 'assistant' }>, state: State): Block[] {
   if (state.strict || blocks.length === 0) {
     if (blocks.length > 0) state.dropped.push(`${param}.content_blocks`);
@@ -77,7 +77,7 @@ function encodeSaid({ blocks, parts, param }: Extract<ChatMessage, { role: 'assi
       }
       case 'redacted_thinking':
         return [{ reasoningContent: { redactedContent: block['data'] } }];
-      case 'tool_use': // stands in tool_calls
+      case 'tool_use': // is sent as tool_calls
         return [];
       default:
         state.dropped.push(`${param}.content_blocks[${index}]`);
@@ -138,7 +138,7 @@ function encodeMedia(part: Extract<ContentPart, { type: 'image' | 'file' }>, sta
   return { document: { ...content, name: documentName(part.type === 'file' ? part.name : null, state.documentNames) } };
 }
 
-/** Letters, digits, single spaces, hyphens and brackets, each name once a request: what the API allows. */
+/** The API allows letters, digits, single spaces, hyphens and brackets, and each name only once per request. */
 function documentName(name: string | null, taken: Set<string>): string {
   const base =
     (name ?? '')
@@ -153,7 +153,7 @@ function documentName(name: string | null, taken: Set<string>): string {
   return candidate;
 }
 
-/** A place up to which prompts are cached, where the client set Anthropic's mark. */
+/** Prompts are cached up to here, if the client set Anthropic's `cache_control`. */
 export function cachePoint(raw: Json): Block[] {
   const mark = raw['cache_control'];
   return mark === undefined || mark === null ? [] : [{ cachePoint: { type: 'default' } }];

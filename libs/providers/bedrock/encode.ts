@@ -7,7 +7,7 @@ import type { Call } from '../provider.ts';
 import { cachePoint, encodeMessages, encodeSystem } from './encode-messages.ts';
 import { claudeOf, isOpenAiModel } from './models.ts';
 
-/** Converse's own parameters, which pass as they are, also in snake case. */
+/** Converse's own parameters, which are sent unchanged, also if in snake case. */
 const native = {
   guardrailConfig: 'guardrail_config',
   performanceConfig: 'performance_config',
@@ -40,9 +40,9 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a Converse request; the model stands in the path. What a model takes beside
- * Converse's own goes out as `additionalModelRequestFields`. `dropped` names the client's parameters that were left out.
- * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
+ * The body of a Converse request; the model is in the path. Parameters of the model that Converse does not have are sent as
+ * `additionalModelRequestFields`. `dropped` lists the client's parameters that were left out. Throws invalid_request for what
+ * has no equivalent, and `unsupported_parameter` where dropping it would change the answer's shape.
  */
 export function encodeConverseBody(call: Call): { model: string; body: Record<string, unknown>; dropped: string[] } {
   const request = withJsonInWords(readChatRequest(call.json()));
@@ -88,7 +88,7 @@ export function encodeConverseBody(call: Call): { model: string; body: Record<st
 
 const unlessEmpty = (members: Json): Json | undefined => (Object.keys(members).length > 0 ? members : undefined);
 
-/** Converse's temperatures end at 1; Claude's models have rules of their own. */
+/** Converse's temperatures go up to 1; Claude's models have their own rules. */
 function samplingOf(request: ChatRequest, claude: ClaudeModel | null, thinks: boolean, dropped: string[]): Json {
   if (claude) return encodeSampling(request, claude, thinks, dropped);
   const { temperature, topP } = request;
@@ -114,8 +114,8 @@ function effortOf(
 }
 
 /**
- * Converse has no `none`: the tools are left out then, unless the conversation holds calls, whose tools must be told.
- * Calls of a conversation that comes without tools are told by their names.
+ * Converse has no `none`: the tools are left out then, unless the conversation has calls, whose tools must be listed.
+ * The tools of calls in a conversation without tools are listed by their names only.
  */
 function encodeTools(request: ChatRequest, dropped: string[]): Json | undefined {
   const { tools, toolChoice, messages, usesFunctions } = request;
@@ -162,7 +162,7 @@ function serviceTierOf({ body }: ChatRequest, dropped: string[]): Json | undefin
   return undefined;
 }
 
-/** `outputConfig.textFormat` holds the schema as text. There is no JSON without one: it is asked for in words. */
+/** `outputConfig.textFormat` has the schema as text. Without a schema there is no JSON mode: an instruction asks for JSON. */
 function encodeFormat({ responseFormat: format }: ChatRequest, claude: ClaudeModel | null) {
   if (format?.type !== 'json_schema' || format.schema === undefined) return undefined;
   if (claude && !claude.structuredOutput) {

@@ -27,7 +27,7 @@ const types: Readonly<Record<number, string>> = {
 const typeOf = (status: number): string =>
   types[status] ?? (status < 500 && status !== 424 ? 'invalid_request_error' : 'server_error');
 
-/** `{message}`, sometimes with the exception's name in `__type`; a proxy's page otherwise. */
+/** `{message}`, sometimes with the exception's name in `__type`, or a proxy's error page. */
 export function decodeBedrockError(status: number, body: string): ProviderError {
   let parsed: unknown;
   try {
@@ -47,7 +47,7 @@ export function decodeBedrockError(status: number, body: string): ProviderError 
   };
 }
 
-/** An exception inside a stream: its name is the code, and tells the status. */
+/** An exception in a stream: its name is the code and determines the status. */
 export function decodeException(name: string, data: string): ProviderError {
   let payload: unknown;
   try {
@@ -69,7 +69,7 @@ export function decodeException(name: string, data: string): ProviderError {
   };
 }
 
-/** Whether a stream's event of that name tells of an error. */
+/** Whether a stream event with that name is an error. */
 export const isException = (event: string): boolean => event === 'error' || event.endsWith('Exception');
 
 function messageOf(payload: unknown): string | undefined {

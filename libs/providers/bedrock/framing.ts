@@ -7,24 +7,24 @@ const codec = new EventStreamCodec(
   (text) => Buffer.from(text, 'utf8'),
 );
 
-/** Total length, length of the headers, and the checksum of both: 4 bytes each, big-endian. */
+/** Total length, length of the headers, and a checksum of both: 4 bytes each, big-endian. */
 const preludeBytes = 12;
-/** A message without headers and payload: prelude and its own checksum. */
+/** A message without headers and payload: the prelude and the message's checksum. */
 const messageBytesMin = 16;
 
 /**
- * Cuts `application/vnd.amazon.eventstream` into events, wherever TCP cut it: `event` is the `:event-type` of a message, the
- * `:exception-type` of an exception or `error`, and `data` the JSON text of its payload. Both checksums are checked, the
- * length's before any byte that it promises is waited for. Throws Error for a message that is damaged or too large.
+ * Splits `application/vnd.amazon.eventstream` into events: `event` is the `:event-type` of a message, the `:exception-type`
+ * of an exception, or `error`; `data` is the JSON text of its payload. Both checksums are verified, the prelude's before it
+ * waits for as many bytes as the prelude says. Throws Error for a message that is damaged or too large.
  */
 export function openEventFraming(onEvent: (event: StreamEvent) => void, eventBytesMax: number): Framing {
   let chunks: Buffer[] = [];
   let held = 0;
-  /** Bytes that the next step needs: a prelude, then the whole message. */
+  /** How many bytes the next step needs: a prelude, then the whole message. */
   let needed = preludeBytes;
   let preludeRead = false;
 
-  /** Joins what is held only when a step can be made, so that a message in many pieces is copied once. */
+  /** Joins the buffered pieces only when the next step is possible, so that a message in many pieces is copied once. */
   const gather = (): Buffer => {
     const [first] = chunks;
     const joined = chunks.length === 1 && first ? first : Buffer.concat(chunks, held);

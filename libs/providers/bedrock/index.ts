@@ -14,8 +14,8 @@ import { signRequest } from './sign.ts';
 import { openConverseStream } from './stream.ts';
 
 /**
- * Amazon Bedrock: chat by the Converse API, embeddings by InvokeModel. A target has an API
- * key of Bedrock, sent as bearer, or credentials by which each request is signed. Its models are listed by another service.
+ * Amazon Bedrock: chat by the Converse API, embeddings by InvokeModel. A target has a Bedrock API key, sent as a bearer token,
+ * or AWS credentials that sign each request. Models are not listed, because another AWS service does that.
  */
 export const bedrock: Provider = {
   id: 'bedrock',

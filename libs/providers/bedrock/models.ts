@@ -1,15 +1,15 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { claudeModelOf, type ClaudeModel } from '../anthropic/models.ts';
 
-/** Claude, whose rules are known; null for all other models, and for an ARN that does not say which model it is. */
+/** The rules of Claude's models; null for all others and for an ARN that does not name the model. */
 export const claudeOf = (id: string): ClaudeModel | null => (id.includes('claude') ? claudeModelOf(id) : null);
 
-/** OpenAI's open models, which take `reasoning_effort` by its name. */
+/** OpenAI's open models, which accept `reasoning_effort` under that name. */
 export const isOpenAiModel = (id: string): boolean => /(^|\.)openai\./.test(id);
 
 /**
- * An id as one segment of a path; the slashes of an ARN are encoded. Throws invalid_request for one with dots between its
- * slashes, which a server that decodes first would take for another path.
+ * Encodes an id as one path segment, including the slashes of an ARN. Throws invalid_request for an id with `.` or `..`
+ * between slashes, which a server that decodes first would resolve to another path.
  */
 export function toPathSegment(id: string): string {
   if (id.split('/').some((part) => /^\.{0,2}$/.test(part))) {

@@ -1,9 +1,9 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** AWS's names: a part of a host name, and nothing that could make another one of it. */
+/** The form of AWS's region names. Nothing that could change the host it becomes part of. */
 const form = /^[a-z]{2,4}(-[a-z]{2,12}){1,3}-\d{1,2}$/;
 
-/** Throws invalid_request for a text that is no region's name, since it becomes part of the host that is called. */
+/** Throws invalid_request for a text that is not a region's name, because it becomes part of the host that is called. */
 export function assertRegion(region: string): void {
   if (form.test(region)) return;
   throw new GatewayError(

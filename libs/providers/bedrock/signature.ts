@@ -6,7 +6,7 @@ import type { OutboundRequest } from '../provider.ts';
 export type Credentials = { accessKeyId: string; secretAccessKey: string; sessionToken: string | undefined };
 
 /**
- * Adds the headers of AWS Signature Version 4 to a request, over its path exactly as it is sent, its body, and its
+ * Adds the headers of AWS Signature Version 4 to a request. It covers the path exactly as it is sent, the body and the
  * `content-type`.
  */
 export async function addSignature(
@@ -16,7 +16,7 @@ export async function addSignature(
   const { service, region, now } = options;
   const { accessKeyId, secretAccessKey, sessionToken } = options.credentials;
   const url = new URL(request.origin);
-  // What is signed is all there: nothing streams out to Bedrock or STS.
+  // The body is never a stream: nothing is streamed to Bedrock or STS.
   const body = request.body instanceof Uint8Array ? request.body : Buffer.alloc(0);
   const credentials = { accessKeyId, secretAccessKey, ...(sessionToken ? { sessionToken } : {}) };
   const signer = new SignatureV4({ service, region, sha256: Sha256, credentials });
@@ -26,8 +26,8 @@ export async function addSignature(
       protocol: url.protocol,
       hostname: url.hostname,
       path: request.path,
-      // Nothing else is signed: what stands between us and the provider may change the other headers. The body's digest is
-      // given, because the signer's own hash, in JavaScript, holds the process up for a body of megabytes.
+      // Other headers are not signed, because proxies on the way may change them. The body's digest is computed here,
+      // because the signer's own hash is written in JavaScript and blocks the event loop for a body of megabytes.
       headers: {
         host: url.host,
         'content-type': request.headers[request.headers.indexOf('content-type') + 1] ?? '',

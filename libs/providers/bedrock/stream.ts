@@ -6,8 +6,8 @@ import { countsOf, finishReasonOf } from './decode.ts';
 import { decodeException, isException } from './errors.ts';
 
 /**
- * One Converse stream to OpenAI's chunks. It is done when both the reason it stopped and the usage are there; usage that
- * comes first waits, because it is written last.
+ * Converts one Converse stream to OpenAI's chunks. It is done when both the stop reason and the usage have arrived; usage that
+ * arrives first waits, because it is written last.
  */
 export function openConverseStream(call: Call): StreamDecoder {
   const { strict } = call;
@@ -21,13 +21,13 @@ export function openConverseStream(call: Call): StreamDecoder {
     call,
   );
   const choice = writer.choice();
-  /** Tool calls under way by the index of their block: whether any of their input came. */
+  /** Unfinished tool calls by the index of their block: whether any input has arrived. */
   const openCalls = new Map<number, boolean>();
   let stopped = false;
   let counts: TokenCounts | null = null;
 
   const continueBlock = (index: number, delta: Json): string[] => {
-    /** The block as `content_blocks` tell it, where they are wanted. */
+    /** Writes the block as `content_blocks`, if they are wanted. */
     const shown = (part: Json): Json => (strict ? {} : { content_blocks: [{ index, delta: part }] });
     const text = textOf(delta['text']);
     if (text !== undefined) return text === '' ? [] : choice.delta({ content: text, ...shown({ text }) });
@@ -37,7 +37,7 @@ export function openConverseStream(call: Call): StreamDecoder {
       return choice.toolArguments(index, fragment);
     }
     const { text: thinking, signature, redactedContent } = toRecord(delta['reasoningContent']);
-    // Nothing at all for clients that know OpenAI's chunks only: an empty delta says nothing either.
+    // Nothing for strict clients: an empty delta would be useless to them.
     if (strict) return [];
     const part = {
       ...textMember('thinking', thinking),
@@ -54,7 +54,7 @@ export function openConverseStream(call: Call): StreamDecoder {
     return choice.toolCall(index, { id: textOf(toolUseId) ?? '', name: textOf(name) ?? '' });
   };
 
-  /** A call without arguments is `{}`, never an empty text. */
+  /** A call without arguments has `{}`, never an empty string. */
   const stopBlock = (index: number): string[] => {
     const had = openCalls.get(index);
     openCalls.delete(index);

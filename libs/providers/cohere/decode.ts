@@ -19,13 +19,13 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   ERROR_TOXIC: 'content_filter',
 };
 
-/** One of OpenAI's reasons; one that Cohere adds later reads as an ordinary end. Failures are judged before. */
+/** OpenAI's finish reason. A reason that Cohere adds later counts as an ordinary end. Failures are handled before. */
 export function finishReasonOf(reason: unknown, hasToolCalls: boolean): FinishReason {
   const known = typeof reason === 'string' && Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined;
   return known === undefined || known === 'stop' ? (hasToolCalls ? 'tool_calls' : 'stop') : known;
 }
 
-/** What the model read and wrote, cached tokens included; what is billed (an extension) is less. */
+/** The tokens that the model read and wrote, including cached ones. Billed tokens (an extension) are fewer. */
 export function countsOf(usage: Json, strict: boolean): TokenCounts {
   const billed = toRecord(usage['billed_units']);
   const tokens = usage['tokens'] === undefined || usage['tokens'] === null ? billed : toRecord(usage['tokens']);
@@ -46,15 +46,15 @@ export function headOf(id: unknown, call: Call): AnswerHead {
   };
 }
 
-/** Of a tool without parameters Cohere may say `null`, or nothing. */
+/** For a tool without parameters Cohere may send `null` or nothing. */
 export function argumentsOf(written: unknown): string {
   const text = textOf(written)?.trim() ?? '';
   return text === '' || text === 'null' ? '{}' : text;
 }
 
 /**
- * A whole answer of v2 chat to `chat.completion`; anything else is given back as it is, for the core to refuse. Throws
- * provider_failed or provider_timeout for an answer that ended in a failure.
+ * Converts a whole answer of v2 chat to a `chat.completion`. Anything else is returned unchanged, and the core rejects it.
+ * Throws provider_failed or provider_timeout for an answer that ended in a failure.
  */
 export function decodeChat(body: unknown, call: Call): unknown {
   const answer = toRecord(body);
@@ -84,7 +84,7 @@ export function decodeChat(body: unknown, call: Call): unknown {
   );
 }
 
-/** What OpenAI's answers have no place for. */
+/** What has no place in OpenAI's answers. */
 function extensionsOf(message: Json, blocks: readonly Json[]): Json {
   const plan = textOf(message['tool_plan']);
   const citations = toRecords(message['citations']);
@@ -96,7 +96,7 @@ function extensionsOf(message: Json, blocks: readonly Json[]): Json {
   };
 }
 
-/** Cohere's list of models in OpenAI's shape; it tells no times. */
+/** Cohere's list of models in OpenAI's format; it has no creation times. */
 export function decodeModels(body: unknown): unknown {
   const { models } = toRecord(body);
   if (!Array.isArray(models)) return body;

@@ -6,9 +6,9 @@ import type { Call } from '../provider.ts';
 const taken = new Set(['input', 'dimensions', 'encoding_format', 'input_type', 'truncate']);
 
 /**
- * The body of a v2 embed request. Cohere must be told what the vectors are for, and OpenAI's clients cannot say it: texts
- * count as documents to be found (`search_document`) unless the request holds Cohere's own `input_type`. Vectors come as
- * floats; the core writes them in base64 where that was asked for. Throws invalid_request for input as tokens.
+ * The body of a v2 embed request. Cohere requires the purpose of the vectors, which OpenAI's API does not have: texts count as
+ * documents to be found (`search_document`) unless the request has Cohere's own `input_type`. Vectors are returned as floats;
+ * the core converts them to base64 if asked. Throws invalid_request for input as tokens.
  */
 export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
   const given = call.json();
@@ -33,7 +33,7 @@ export function encodeEmbedBody(call: Call): { body: Json; dropped: string[] } {
   return { body, dropped: droppedParams(given, taken) };
 }
 
-/** `{embeddings: {float: [[…]]}, meta}` to OpenAI's list; anything else is given back as it is, for the core to refuse. */
+/** Converts `{embeddings: {float: [[…]]}, meta}` to OpenAI's list. Anything else is returned unchanged. */
 export function decodeEmbed(body: unknown, call: Call): unknown {
   const answer = toRecord(body);
   const vectors = toRecord(answer['embeddings'])['float'];

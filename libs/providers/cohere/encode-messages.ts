@@ -2,7 +2,7 @@ import { joinText, unsupportedPart, type ChatMessage, type ContentPart, type Too
 import type { ChatRequest } from '../chat-request.ts';
 import { compact, textOf, toRecord, type Json } from '../json-value.ts';
 
-/** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan beside tool calls, and thinking as content. */
+/** Messages of Cohere's v2 chat: OpenAI's roles, with documents, a plan next to tool calls, and thinking as content. */
 export function encodeMessages({ system, messages }: Pick<ChatRequest, 'system' | 'messages'>): Json[] {
   return [...system.map(({ text }) => ({ role: 'system', content: text })), ...messages.map(encodeMessage)];
 }
@@ -18,10 +18,10 @@ function encodeMessage(message: ChatMessage): Json {
   }
 }
 
-/** Content may be left out beside tool calls, and nowhere else. */
+/** Content may be left out only if there are tool calls. */
 function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage, { role: 'assistant' }>): Json {
   const text = joinText(parts);
-  // An earlier answer's blocks hold its text, too; blocks that Cohere does not know are another provider's.
+  // The blocks of an earlier answer include its text. Blocks that Cohere does not know are from another provider.
   const known = blocks.filter(({ type }) => type === 'thinking' || type === 'text');
   const thought = known.some(({ type }) => type === 'thinking');
   const content = thought
@@ -39,7 +39,7 @@ function encodeAssistant({ parts, toolCalls, blocks, raw }: Extract<ChatMessage,
   });
 }
 
-/** The arguments' text stays as the client has it: Cohere's calls have OpenAI's shape. */
+/** The text of the arguments is kept as the client sent it: Cohere's calls have OpenAI's format. */
 function encodeToolCall({ id, name, raw }: ToolCall): Json {
   const written = textOf(toRecord(raw['function'])['arguments']) ?? textOf(raw['arguments']) ?? '';
   return { id, type: 'function', function: { name, arguments: written.trim() === '' ? '{}' : written } };
@@ -62,7 +62,7 @@ function encodeUserParts(parts: readonly ContentPart[]): string | Json[] {
   });
 }
 
-/** A result is a text, or a list in which documents can be cited: Cohere's own parts pass as they are. */
+/** A result is text, or a list whose documents can be cited: Cohere's own parts are sent unchanged. */
 function encodeResult(parts: readonly ContentPart[]): string | Json[] {
   if (parts.every(({ type }) => type === 'text')) return joinText(parts);
   return parts.map((part) => {

@@ -4,7 +4,7 @@ import { compact, numberOf, textOf, toRecord, type Json } from '../json-value.ts
 import type { Call } from '../provider.ts';
 import { encodeMessages } from './encode-messages.ts';
 
-/** Cohere's own parameters, which pass as they are. */
+/** Cohere's own parameters, which are sent unchanged. */
 const native = ['k', 'documents', 'citation_options', 'safety_mode', 'strict_tools', 'priority'] as const;
 
 const taken = new Set([
@@ -28,15 +28,15 @@ const taken = new Set([
 ]);
 
 /**
- * The body of a v2 chat request (COHERE-1). `dropped` names the
- * client's parameters that were left out; values that Cohere refuses (a penalty below 0) are sent, and refused there.
- * Throws invalid_request: what cannot be said at all, or `unsupported_parameter` for what would change the answer's shape.
+ * The body of a v2 chat request (COHERE-1). `dropped` lists the client's parameters that were left out. Values that Cohere
+ * rejects (a penalty below 0) are sent, so that Cohere rejects them. Throws invalid_request for what has no equivalent, and
+ * `unsupported_parameter` where dropping it would change the answer's shape.
  */
 export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
   const request = readChatRequest(call.json());
   assertPlainAnswer(request, 'Cohere');
   const { body: given } = request;
-  // `detail` of an image is known to Cohere, names of speakers are not.
+  // Cohere supports the `detail` of an image, but not the names of speakers.
   const dropped = [...request.hints.filter((hint) => hint.endsWith('.name')), ...droppedParams(given, taken)];
   const body = compact({
     model: request.model,
@@ -60,7 +60,7 @@ export function encodeChatBody(call: Call): { body: Json; dropped: string[] } {
   return { body, dropped };
 }
 
-/** Cohere knows no choice of one tool by name: offering that one alone, and requiring a call, is the same. */
+/** Cohere has no choice of one tool by name. Offering only that tool and requiring a call has the same effect. */
 function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Json {
   if (tools.length === 0) {
     if (toolChoice === 'required' || typeof toolChoice === 'object') dropped.push('tool_choice');
@@ -73,7 +73,7 @@ function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Jso
     });
   }
   const strict = named.every((tool) => tool.strict === true);
-  // One switch for all tools of a request; turned on for some it would change the others.
+  // Cohere has one switch for all tools of a request. Turned on for some tools, it would change the others.
   if (!strict)
     dropped.push(...named.filter((tool) => tool.strict === true).map(({ param }) => `${param}.function.strict`));
   const choice =
@@ -88,14 +88,14 @@ function encodeTools({ tools, toolChoice }: ChatRequest, dropped: string[]): Jso
   };
 }
 
-/** A schema goes bare into `json_schema`; its name and strictness have no place: Cohere always holds to it. */
+/** `json_schema` takes the bare schema, without name and strictness: Cohere always enforces it. */
 function encodeFormat({ responseFormat: format }: ChatRequest): Json | undefined {
   if (format === undefined || format.type === 'text') return undefined;
   if (format.type === 'json_object' || format.schema === undefined) return { type: 'json_object' };
   return { type: 'json_object', json_schema: format.schema };
 }
 
-/** `thinking` is an extension; of OpenAI's efforts Cohere knows only none at all, and none is what other models do anyway. */
+/** `thinking` is an extension. Of OpenAI's efforts Cohere has only `none`, which models without thinking do anyway. */
 function encodeThinking(
   { body, reasoningEffort, model }: ChatRequest,
   strict: boolean,

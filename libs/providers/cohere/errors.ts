@@ -2,12 +2,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { decodeOpenAiError } from '../openai-compatible.ts';
 import type { ProviderError } from '../provider.ts';
 
-/** `{message, id}` (docs.cohere.com/reference/errors): flat, without a code. */
+/** `{message, id}` (docs.cohere.com/reference/errors), without a code. */
 export function decodeCohereError(status: number, body: string): ProviderError {
   return decodeOpenAiError(status, body);
 }
 
-/** Ends that are failures, in an answer that says 200 all the same; undefined for every other finish reason. */
+/** The error for a finish reason that is a failure, although the status is 200; undefined for all others. */
 export function failureOf(finishReason: unknown, detail: string | undefined): ProviderError | undefined {
   if (finishReason !== 'ERROR' && finishReason !== 'TIMEOUT') return undefined;
   const timedOut = finishReason === 'TIMEOUT';
@@ -18,7 +18,7 @@ export function failureOf(finishReason: unknown, detail: string | undefined): Pr
   };
 }
 
-/** The same of a whole answer, which a decoder can only throw. */
+/** The same for a whole answer, where a decoder has to throw. */
 export function throwFailure({ error, status }: ProviderError): never {
   throw new GatewayError(status === 504 ? 'provider_timeout' : 'provider_failed', error.code, error.message);
 }

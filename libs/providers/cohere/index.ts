@@ -8,7 +8,7 @@ import { decodeCohereError } from './errors.ts';
 import { openChatStream } from './stream.ts';
 
 const address = new URL('https://api.cohere.com/v2');
-/** More models than exist: one page. */
+/** More models than there are, so that one page has all. */
 const modelsMax = 1_000;
 
 /** Cohere's v2 API (COHERE-1). */
@@ -35,7 +35,7 @@ export const cohere: Provider = {
     models: {
       encode: (call, upstream) => {
         const { origin, folder } = partsOf(upstream.baseUrl);
-        // The list is still of the first version of the interface.
+        // The list exists only in v1 of the API.
         const path = `${folder.replace(/\/v2$/, '')}/v1/models?page_size=${modelsMax}`;
         return { method: 'GET', origin, path, headers: headersOf(call, upstream), body: null };
       },

@@ -6,12 +6,12 @@ import { decodeCohereError, failureOf } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
 
-/** One stream of v2 chat to OpenAI's chunks (docs.cohere.com/v2/docs/streaming). */
+/** Converts one stream of v2 chat to OpenAI's chunks (docs.cohere.com/v2/docs/streaming). */
 export function openChatStream(call: Call): StreamDecoder {
   const { strict } = call;
   let writer: ChunkWriter | undefined;
-  /** Whether the call under way has told any of its arguments, by its index. */
-  const told = new Map<number, boolean>();
+  /** Whether any arguments of a call were written, by its index. */
+  const hasArguments = new Map<number, boolean>();
 
   const begin = (id?: unknown): ChunkWriter => (writer ??= createChunkWriter(headOf(id, call), call));
   const extension = (delta: Json): string[] => (strict ? [] : begin().choice().delta(delta));
@@ -23,16 +23,16 @@ export function openChatStream(call: Call): StreamDecoder {
         .choice()
         .delta({ content: text, ...blocks });
     }
-    // A block that the client may see has its place from its first word on; an empty one says nothing.
+    // A block gets its index with its first text; an empty block is not written.
     return typeof thinking === 'string' && thinking !== ''
       ? extension({ content_blocks: [{ index, delta: { thinking } }] })
       : [];
   };
 
-  /** Of a tool without parameters Cohere may say `null`: nothing before the first brace is told, the call's end adds `{}`. */
+  /** For a tool without parameters Cohere may send `null`: text before the first brace is dropped, and the end adds `{}`. */
   const writeArguments = (index: number, fragment: string): string[] => {
-    if (!told.get(index) && !/^\s*\{/.test(fragment)) return [];
-    told.set(index, true);
+    if (!hasArguments.get(index) && !/^\s*\{/.test(fragment)) return [];
+    hasArguments.set(index, true);
     return begin().choice().toolArguments(index, fragment);
   };
 
@@ -62,7 +62,7 @@ export function openChatStream(call: Call): StreamDecoder {
       case 'tool-call-start': {
         const called = toRecord(message['tool_calls']);
         const { name, arguments: written } = toRecord(called['function']);
-        told.set(index, false);
+        hasArguments.set(index, false);
         return {
           payloads: [
             ...begin()
@@ -80,13 +80,13 @@ export function openChatStream(call: Call): StreamDecoder {
           ),
         };
       case 'tool-call-end':
-        return { payloads: told.get(index) === false ? begin().choice().toolArguments(index, '{}') : [] };
+        return { payloads: hasArguments.get(index) === false ? begin().choice().toolArguments(index, '{}') : [] };
       case 'citation-start':
         return { payloads: message['citations'] === undefined ? [] : extension({ citations: [message['citations']] }) };
       case 'message-end':
         return finish(delta);
       case undefined:
-        // An error beside the protocol: flat, as in an answer of its own.
+        // An error outside of the protocol, in the format of an error response.
         return typeof event['message'] === 'string'
           ? { payloads: [], error: decodeCohereError(200, data) }
           : { payloads: [] };

@@ -4,53 +4,54 @@ import type { Json } from '../json-value.ts';
 import { unusable } from './decode.ts';
 import { readPartialArg, type PartialArg, type Step } from './read-partial-arg.ts';
 
-/** Writes the arguments of one call as they come. What its methods return makes up the text of one JSON object. */
+/** Writes the arguments of one call as they arrive. The returned texts, concatenated, are one JSON object. */
 export type ArgumentsWriter = {
-  /** Takes the next element of `partialArgs`. Throws provider_failed for one that makes no JSON. */
+  /** Takes the next element of `partialArgs`. Throws provider_failed if it makes the JSON invalid. */
   add: (raw: Json) => string;
-  /** What is left to be said when no element follows. Throws as `add`. */
+  /** The rest of the text, when no element follows. Throws as `add`. */
   end: () => string;
 };
 
-/** What writers may remember, in characters; those of one stream share it. */
+/** How many characters the writers of one stream may buffer together. */
 export type ArgumentsMemory = { left: number };
 export const argumentsMemoryMax = 4 * 1_024 * 1_024;
-/** What an entry of a map costs beside its text. */
+/** What an entry of a map costs in addition to its text. */
 const entryCost = 64;
 
-/** An object or list whose end was not written yet. `told` are the members that were. */
-type OpenNode = { step: Step | null; isList: boolean; told: Set<Step> };
-/** What is said later: a string that grows or the text of a value; or an object or list of such. */
+/** An object or list whose end is not written yet. `written`: its members that are. */
+type OpenNode = { step: Step | null; isList: boolean; written: Set<Step> };
+/** What is written later: a growing string or the text of a value, or an object or list of these. */
 type LateLeaf = { isString: boolean; text: string; isOpen: boolean };
 type LateNode = { isList: boolean; members: Map<Step, LateLeaf | LateNode> };
 
 /**
- * Gemini names the place of each piece (`$.a.b[0].c`), and a JSON text has an order. A piece that stands behind what was
- * written before is written at once; an object or list ends when a piece stands outside of it. What cannot be written where
- * it comes (another string has not ended, or a list's earlier item is missing) waits for the end of the call, and so does
- * everything after it but the string that is being written, for nobody knows which objects the waiting pieces still need.
- * What would have to stand in an object that has ended, or twice, is refused: arguments are told right or not at all.
+ * Gemini sends pieces with their paths (`$.a.b[0].c`), in any order, but JSON text has an order. A piece that follows what is
+ * written is written at once; an object or list ends when a piece lies outside of it. A piece that cannot be written yet
+ * (another string has not ended, or an earlier item of a list is missing) waits for the end of the call, and so does
+ * everything after it except the string that is being written, because the waiting pieces may belong to any open object.
+ * A piece of an object that has ended, or a second value for a path, is an error: wrong arguments are never passed on.
  *
- * Members are kept in sets and maps only, and written as JSON, so that no name (`__proto__`) means anything.
+ * Members are kept only in sets and maps and written as JSON, so that no name (`__proto__`) is special.
  */
 export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter {
-  const open: OpenNode[] = [{ step: null, isList: false, told: new Set() }];
+  const open: OpenNode[] = [{ step: null, isList: false, written: new Set() }];
   let begin = '{';
   let openString: PartialArg['path'] | null = null;
   const late: LateNode = { isList: false, members: new Map() };
 
   const keep = (characters: number): void => {
     memory.left -= characters;
-    if (memory.left < 0) throw misshapen('they have more members, or more of them out of order, than are kept');
+    if (memory.left < 0)
+      throw invalidArguments('they have more members, or more of them out of order, than are buffered');
   };
 
   const innermost = (): OpenNode => open.at(-1) as OpenNode;
 
-  /** What stands before a member's value. */
+  /** The text before a member's value. */
   const head = (node: OpenNode, step: Step): string => {
     keep(costOf(step));
-    const comma = node.told.size === 0 ? '' : ',';
-    node.told.add(step);
+    const comma = node.written.size === 0 ? '' : ',';
+    node.written.add(step);
     return node.isList ? comma : `${comma}${JSON.stringify(step)}:`;
   };
 
@@ -61,21 +62,23 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
       .map(({ isList }) => (isList ? ']' : '}'))
       .join('');
 
-  /** How many of the open objects and lists the path goes through. */
+  /** How many of the open objects and lists are on the path. */
   const sharedDepth = (path: PartialArg['path']): number => {
     let depth = 1;
     while (depth < open.length && depth < path.length && open[depth]?.step === path[depth - 1]) depth += 1;
     return depth;
   };
 
-  /** Whether the piece can be written where it comes. */
+  /** Whether the piece can be written now. */
   const isNext = (path: PartialArg['path'], depth: number): boolean => {
     const node = open[depth - 1] as OpenNode;
     const [step = 0, ...deeper] = path.slice(depth - 1);
     if (node.isList !== (typeof step === 'number'))
-      throw misshapen('a path takes a list for an object, or the reverse');
-    if (node.told.has(step)) throw misshapen('a value comes again after its end');
-    return (!node.isList || step === node.told.size) && deeper.every((each) => typeof each === 'string' || each === 0);
+      throw invalidArguments('a path treats a list as an object, or the reverse');
+    if (node.written.has(step)) throw invalidArguments('a value continues after its end');
+    return (
+      (!node.isList || step === node.written.size) && deeper.every((each) => typeof each === 'string' || each === 0)
+    );
   };
 
   const write = ({ path, willContinue }: PartialArg, value: { isString: boolean; text: string }, depth: number) => {
@@ -85,7 +88,7 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
       text += head(innermost(), step);
       if (at === path.length - 1) break;
       const isList = typeof path[at + 1] === 'number';
-      open.push({ step, isList, told: new Set() });
+      open.push({ step, isList, written: new Set() });
       text += isList ? '[' : '{';
     }
     if (!value.isString) return text + value.text;
@@ -100,18 +103,18 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
     let node = late;
     for (const [at, step] of path.entries()) {
       if (node.isList !== (typeof step === 'number'))
-        throw misshapen('a path takes a list for an object, or the reverse');
+        throw invalidArguments('a path treats a list as an object, or the reverse');
       const found = node.members.get(step);
       if (found === undefined) keep(costOf(step));
       if (at < path.length - 1) {
         const next = found ?? { isList: typeof path[at + 1] === 'number', members: new Map() };
-        if (!('members' in next)) throw misshapen('a value is also an object or list');
+        if (!('members' in next)) throw invalidArguments('a value is also an object or list');
         node.members.set(step, next);
         node = next;
         continue;
       }
       if (found !== undefined && ('members' in found || !found.isOpen || !isString)) {
-        throw misshapen('a value comes again after its end');
+        throw invalidArguments('a value continues after its end');
       }
       keep(text.length);
       node.members.set(step, { isString, text: (found?.text ?? '') + text, isOpen: isString && willContinue });
@@ -126,15 +129,15 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
       const waiting = nodeAt(late, open);
       const node = innermost();
       if (waiting !== null && waiting.isList !== node.isList) {
-        throw misshapen('a path takes a list for an object, or the reverse');
+        throw invalidArguments('a path treats a list as an object, or the reverse');
       }
       for (const [step, member] of inOrder(waiting)) {
-        if (node.told.has(step)) throw misshapen('a value comes again after its end');
-        if (node.isList && step !== node.told.size) throw misshapen('a list lacks an item');
+        if (node.written.has(step)) throw invalidArguments('a value continues after its end');
+        if (node.isList && step !== node.written.size) throw invalidArguments('a list lacks an item');
         text += head(node, step) + textOfLate(member);
       }
       text += closeDownTo(open.length - 1);
-      // What stood in it is said.
+      // Everything in it is written.
       const around = node.step === null ? null : nodeAt(late, open);
       if (node.step !== null) around?.members.delete(node.step);
     }
@@ -143,19 +146,19 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
 
   const add = (raw: Json): string => {
     const arg = readPartialArg(raw);
-    if (arg === null) throw misshapen('a path or a value cannot be read');
+    if (arg === null) throw invalidArguments('a path or a value is invalid');
     const { path, value, willContinue } = arg;
     if (openString !== null && isDeepStrictEqual(path, openString)) {
-      if (value !== null && !value.isString) throw misshapen('a string goes on as another value');
+      if (value !== null && !value.isString) throw invalidArguments('a string continues as another type');
       if (!willContinue) openString = null;
       return `${inString(value?.text ?? '')}${willContinue ? '' : '"'}`;
     }
-    // It says nothing, or only that what was said before has ended.
+    // It has no content, or only ends what was written before.
     if (value === null && !willContinue) return '';
-    const said = value ?? { isString: true, text: '' };
+    const piece = value ?? { isString: true, text: '' };
     const depth = sharedDepth(path);
-    if (openString === null && late.members.size === 0 && isNext(path, depth)) return write(arg, said, depth);
-    keepForLater(arg, said);
+    if (openString === null && late.members.size === 0 && isNext(path, depth)) return write(arg, piece, depth);
+    keepForLater(arg, piece);
     return '';
   };
 
@@ -167,8 +170,8 @@ export function createArgumentsWriter(memory: ArgumentsMemory): ArgumentsWriter 
   return { add: (raw) => begun(add(raw)), end: () => begun(end()) };
 }
 
-const misshapen = (why: string): GatewayError =>
-  unusable(`streamed arguments of a function call that make no JSON: ${why}`);
+const invalidArguments = (why: string): GatewayError =>
+  unusable(`streamed arguments of a function call that are not valid JSON: ${why}`);
 
 const costOf = (step: Step): number => entryCost + String(step).length;
 const inString = (text: string): string => JSON.stringify(text).slice(1, -1);
@@ -179,13 +182,13 @@ function nodeAt(late: LateNode, open: readonly OpenNode[]): LateNode | null {
   for (const { step } of open) {
     if (step === null || node === null) continue;
     const next: LateLeaf | LateNode | undefined = node.members.get(step);
-    if (next !== undefined && !('members' in next)) throw misshapen('a value is also an object or list');
+    if (next !== undefined && !('members' in next)) throw invalidArguments('a value is also an object or list');
     node = next ?? null;
   }
   return node;
 }
 
-/** Lists by index: their items may have come in any order. */
+/** Items of a list are sorted by index, because they may arrive in any order. */
 function inOrder(node: LateNode | null): (readonly [Step, LateLeaf | LateNode])[] {
   const members = [...(node?.members ?? [])];
   return node?.isList === true ? members.toSorted(([a], [b]) => Number(a) - Number(b)) : members;
@@ -194,7 +197,7 @@ function inOrder(node: LateNode | null): (readonly [Step, LateLeaf | LateNode])[
 function textOfLate(late: LateLeaf | LateNode): string {
   if (!('members' in late)) return late.isString ? JSON.stringify(late.text) : late.text;
   const members = inOrder(late).map(([step, member], index) => {
-    if (late.isList && step !== index) throw misshapen('a list lacks an item');
+    if (late.isList && step !== index) throw invalidArguments('a list lacks an item');
     return late.isList ? textOfLate(member) : `${JSON.stringify(step)}:${textOfLate(member)}`;
   });
   return late.isList ? `[${members.join(',')}]` : `{${members.join(',')}}`;

@@ -12,8 +12,8 @@ type Assistant = Extract<ChatMessage, { role: 'assistant' }>;
 type ToolResult = Extract<ChatMessage, { role: 'tool' }>;
 
 /**
- * The conversation as Gemini has it: instructions of every system and developer message, in order, and contents whose
- * roles alternate. All results of one turn stand in one content, in the order of the calls that they answer.
+ * The conversation in Gemini's format: the instructions of all system and developer messages, in order, and contents with
+ * alternating roles. All results of one turn are in one content, in the order of their calls.
  * Throws invalid_request, naming the param, for a result whose call is not in the conversation, and as `toGeminiPart`.
  */
 export function toContents(request: ChatRequest, call: Call): { systemInstruction?: Json; contents: Content[] } {
@@ -46,7 +46,7 @@ export function toContents(request: ChatRequest, call: Call): { systemInstructio
       );
     }
   }
-  // Gemini answers no conversation without contents: instructions alone are the question then.
+  // Gemini requires contents. If there are only instructions, they are the question.
   if (contents.length === 0) return { contents: [{ role: 'user', parts: instructions }] };
   return { ...(instructions.length > 0 ? { systemInstruction: { parts: instructions } } : {}), contents };
 }
@@ -56,7 +56,7 @@ function endOfResults(messages: readonly ChatMessage[], start: number): number {
   return end === -1 ? messages.length : end;
 }
 
-/** A message without content is still a turn: an empty text keeps it one. */
+/** A message without content is still a turn, so it gets an empty text. */
 function userParts(parts: readonly ContentPart[], call: Call): Json[] {
   return parts.length === 0 ? [{ text: '' }] : parts.map((part) => toGeminiPart(part, call));
 }
@@ -75,22 +75,22 @@ function assistantParts({ parts, blocks, toolCalls, param }: Assistant, model: s
   return [
     ...said,
     ...calls.map(({ functionCall, signature }, index) => {
-      // Of parallel calls the first one carries the signature of all.
+      // Of parallel calls only the first one has a signature, which covers all.
       const sent = signature ?? (isForeign && index === 0 ? foreignSignature : undefined);
       return { functionCall, ...(sent === undefined ? {} : { thoughtSignature: sent }) };
     }),
   ];
 }
 
-/** `function.thought_signature` as we write it, and `extra_content` as Google's own OpenAI endpoint does. */
+/** In `function.thought_signature`, where the gateway writes it, or `extra_content`, where Google's OpenAI endpoint does. */
 function signatureBeside(toolCall: Json): string | undefined {
   const google = toRecord(toRecord(toolCall['extra_content'])['google']);
   return textOf(toRecord(toolCall['function'])['thought_signature']) ?? textOf(google['thought_signature']);
 }
 
 /**
- * The text and images of an earlier answer's `content_blocks`, with their signatures. Thoughts are summaries for people:
- * Gemini wants none of them back, and signatures of other providers' thoughts would be refused.
+ * The text and images of an earlier answer's `content_blocks`, with their signatures. Thoughts are left out: Gemini's are
+ * summaries that it does not want back, and it rejects the signatures of other providers' thoughts.
  */
 function blockParts(blocks: readonly Json[], param: string): Json[] {
   return blocks.flatMap((block, index): Json[] => {
@@ -104,7 +104,7 @@ function blockParts(blocks: readonly Json[], param: string): Json[] {
   });
 }
 
-/** Results first, then what else the tools sent (images), which a result has no place for. */
+/** Results first, then other content of the tools (images), which cannot be part of a result. */
 function resultParts(results: readonly ToolResult[], call: Call): Json[] {
   const answers = results.map(({ toolName, toolCallId, parts, param }) => {
     if (toolName === null) {
@@ -123,14 +123,14 @@ function resultParts(results: readonly ToolResult[], call: Call): Json[] {
   return [...answers, ...rest.map((part) => toGeminiPart(part, call))];
 }
 
-/** Gemini takes objects; `output` is its own name for a result that is none (ai.google.dev/api/caching#FunctionResponse). */
+/** Gemini requires an object; other results become its `output` member (ai.google.dev/api/caching#FunctionResponse). */
 function toResponse(text: string): Json {
-  // A number that JavaScript would round stays text.
+  // A number that JavaScript would round is kept as text.
   if (text.trimStart().startsWith('{') && !/\d{16}/.test(text)) {
     try {
       return toRecord(JSON.parse(text));
     } catch {
-      // It only looked like an object.
+      // It looked like an object but is not valid JSON.
     }
   }
   return { output: text };

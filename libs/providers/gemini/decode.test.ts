@@ -309,6 +309,6 @@ describe('calls whose arguments come in pieces', () => {
 
   test('pieces that make no JSON end the stream with an error', () => {
     const parts = [begun('f'), piece('$.a', { stringValue: 'A' }), piece('$.a', { stringValue: 'B' })];
-    expect(() => told(parts)).toThrow(failing(/make no JSON: a value comes again after its end/));
+    expect(() => told(parts)).toThrow(failing(/are not valid JSON: a value continues after its end/));
   });
 });

@@ -26,7 +26,7 @@ const filtered = new Set([
   'IMAGE_RECITATION',
   'MODEL_ARMOR',
 ]);
-/** Ends of a model that got lost. Another try often succeeds. */
+/** Finish reasons of a confused model. A retry often succeeds. */
 const failed = new Set([
   'OTHER',
   'MALFORMED_FUNCTION_CALL',
@@ -39,8 +39,8 @@ const failed = new Set([
 ]);
 
 /**
- * One of OpenAI's reasons for Gemini's (which says STOP for calls, too). Throws provider_failed for an end without any
- * content that is a failure of the model (MALFORMED_FUNCTION_CALL and the like): an empty answer would pass as success.
+ * OpenAI's finish reason for Gemini's (which is STOP for calls too). Throws provider_failed if there is no content and the
+ * reason is a failure of the model (like MALFORMED_FUNCTION_CALL): an empty answer would look like a success.
  */
 export function finishReasonOf(candidate: Json, said: { calls: boolean; content: boolean }): FinishReason {
   const reason = textOf(candidate['finishReason']) ?? 'no finish reason';
@@ -56,11 +56,11 @@ export function isFinished({ finishReason }: Json): boolean {
   return typeof finishReason === 'string' && finishReason !== '' && finishReason !== 'FINISH_REASON_UNSPECIFIED';
 }
 
-/** Counted as invalid, so that a policy that repeats calls repeats this one. */
+/** A server error, so that retry policies apply. */
 export const unusable = (what: string): GatewayError =>
   new GatewayError('provider_failed', 'upstream_invalid_response', `The provider ${what}.`);
 
-/** The prompt with what tools of Google's put into it, the completion with its thoughts. null: nothing was told. */
+/** Prompt tokens include those of Google's tools, completion tokens the thoughts. null: no usage was sent. */
 export function countsOf(response: Json): TokenCounts | null {
   const { usageMetadata } = response;
   if (usageMetadata === undefined || usageMetadata === null) return null;
@@ -74,7 +74,7 @@ export function countsOf(response: Json): TokenCounts | null {
   };
 }
 
-/** Id, model and time of an answer, of a whole one or of its first event. */
+/** Id, model and time of a whole answer or of a stream's first event. */
 export function headOf(response: Json, call: Call): AnswerHead {
   const request = call.json();
   const createdAt = Date.parse(textOf(response['createTime']) ?? '');
@@ -86,20 +86,20 @@ export function headOf(response: Json, call: Call): AnswerHead {
   };
 }
 
-/** Why the prompt was refused, where no candidate was made; undefined: it was not. */
+/** Why the prompt was blocked, if there is no candidate; undefined if it was not. */
 export function blockedPrompt(response: Json): { refusal: string | null } | undefined {
   const { blockReason, blockReasonMessage } = toRecord(response['promptFeedback']);
   if (typeof blockReason !== 'string' || toRecords(response['candidates']).length > 0) return undefined;
   return { refusal: textOf(blockReasonMessage) ?? null };
 }
 
-/** A call with the id that its client sends back. `position` counts the calls of its choice. */
+/** A call with the id that the client sends back. `position` is its number among the choice's calls. */
 export function toCalledTool(
   part: Extract<ReadPart, { kind: 'call' }>,
   { responseId, choice, position, strict }: { responseId: string; choice: number; position: number; strict: boolean },
 ): CalledTool {
   const { id: ownId, name, args, signature } = part;
-  // Made of the answer's own id, so that a replay of the same answer gives the same call.
+  // Made from the answer's own id, so that the same answer always gives the same call ids.
   const fallbackId = `call_${responseId.replaceAll(/[^A-Za-z0-9_-]/g, '')}_${choice}_${position}`;
   return {
     id: packCallId({ ownId, signature }, fallbackId),
@@ -109,7 +109,7 @@ export function toCalledTool(
   };
 }
 
-/** Gemini's log-probabilities in OpenAI's shape; null where there are none. */
+/** Gemini's log probabilities in OpenAI's format; null if there are none. */
 export function toLogprobs(candidate: Json): { content: Json[] } | null {
   const { chosenCandidates, topCandidates } = toRecord(candidate['logprobsResult']);
   const chosen = toRecords(chosenCandidates);
@@ -133,8 +133,8 @@ function toTokenLogprob({ token, logProbability }: Json): Json {
 }
 
 /**
- * A whole generateContent answer to `chat.completion`. Throws provider_failed for one without any candidate that does not
- * say that its prompt was blocked, and as `finishReasonOf`.
+ * Converts a whole generateContent answer to a `chat.completion`. Throws provider_failed for one without a candidate, unless
+ * the prompt was blocked, and as `finishReasonOf`.
  */
 export function decodeGeminiChat(body: unknown, call: Call): unknown {
   const response = toRecord(body);

@@ -5,9 +5,9 @@ import type { Call, OutboundRequest, Upstream } from '../provider.ts';
 import { bothSpellings, pickNative } from './generation-config.ts';
 import { modelPath, toGeminiRequest } from './encode.ts';
 
-/** Gemini's own parameters of an embedding, which pass under either spelling. */
+/** Gemini's own parameters, which are sent on in either spelling. */
 export const embeddingNative = ['task_type', 'title'] as const;
-/** The core makes base64 of numbers itself. */
+/** The core itself converts numbers to base64. */
 export const embeddingTaken: ReadonlySet<string> = new Set([
   ...bothSpellings(embeddingNative),
   'input',
@@ -15,7 +15,7 @@ export const embeddingTaken: ReadonlySet<string> = new Set([
   'encoding_format',
 ]);
 
-/** The texts to embed. Throws invalid_request for token ids, which are numbers of another tokenizer. */
+/** The texts to embed. Throws invalid_request for token ids, which belong to another tokenizer. */
 export function readInputTexts(input: unknown): readonly string[] {
   const list = Array.isArray(input) ? input : [input];
   if (list.every((item) => typeof item === 'string')) return list;
@@ -46,16 +46,16 @@ export function encodeGeminiEmbedding(call: Call, upstream: Upstream): OutboundR
   return { ...toGeminiRequest(call, upstream, path, single ? only : { requests }), dropped };
 }
 
-/** `embedding` or `embeddings` to OpenAI's list. Usage only where it was told: older models tell none. */
+/** Converts `embedding` or `embeddings` to OpenAI's list. Older models send no usage. */
 export function decodeGeminiEmbedding(body: unknown, call: Call): unknown {
   const { embedding, embeddings, usageMetadata } = toRecord(body);
   const found = embedding === undefined ? embeddings : [embedding];
   if (!Array.isArray(found)) return body; // no embedding at all: the core says so
-  const told = toRecord(usageMetadata)['promptTokenCount'];
+  const promptTokens = toRecord(usageMetadata)['promptTokenCount'];
   return toEmbeddingList(
     toRecords(found).map(({ values }) => values),
     call,
-    told === undefined ? undefined : countOf(told),
+    promptTokens === undefined ? undefined : countOf(promptTokens),
   );
 }
 

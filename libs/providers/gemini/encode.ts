@@ -7,7 +7,7 @@ import { toContents } from './contents.ts';
 import { bothSpellings, generationParams, pickNative, toGenerationConfig } from './generation-config.ts';
 import { argumentStreaming, toGeminiTools } from './tools.ts';
 
-/** Gemini's own parameters beside generationConfig, which pass under either spelling; `labels` are Vertex AI's only. */
+/** Gemini's own parameters outside of generationConfig, in either spelling; `labels` exist only on Vertex AI. */
 const native = ['safety_settings', 'cached_content', 'labels', 'model_armor_config'] as const;
 
 const taken = new Set([
@@ -20,13 +20,13 @@ const taken = new Set([
   'function_call',
 ]);
 
-/** A model's name as a segment of a path: nothing in it can lead out of there. */
+/** The form of a model's name as a path segment. It cannot leave the folder. */
 const modelName = /^(?:(models|tunedModels)\/)?([A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*)$/;
 
 /**
- * The body of a generateContent request, wherever the model runs. `dropped` names the
- * client's parameters that were left out. Throws invalid_request: what cannot be said at all, or `unsupported_parameter`
- * for what would change the answer's shape.
+ * The body of a generateContent request, wherever the model runs. `dropped` lists the client's parameters that were left out.
+ * Throws invalid_request for what has no equivalent, and `unsupported_parameter` where dropping it would change the answer's
+ * shape.
  */
 export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; dropped: string[] } {
   const request = readChatRequest(call.json());
@@ -41,7 +41,7 @@ export function encodeGeminiBody(call: Call): { body: Record<string, unknown>; d
   return { body, dropped: [...new Set(dropped)] };
 }
 
-/** POST {base}/models/{model}:generateContent, or the stream. The key is a header: in a URL it would reach logs. */
+/** POST {base}/models/{model}:generateContent, or the stream. The key is sent in a header, because URLs are logged. */
 export function encodeGeminiChat(call: Call, upstream: Upstream): OutboundRequest {
   const method = call.stream ? 'streamGenerateContent?alt=sse' : 'generateContent';
   const path = `/${modelPath(call.json()['model'])}:${method}`;
@@ -69,7 +69,7 @@ export function toGeminiRequest(
   };
 }
 
-/** `models/{name}`. Throws invalid_request for a name that no path can hold. */
+/** `models/{name}`. Throws invalid_request for a name that cannot be part of a path. */
 export function modelPath(model: unknown): string {
   const [, kind = 'models', name] = modelName.exec(String(model)) ?? [];
   if (name !== undefined) return `${kind}/${encodeURIComponent(name)}`;

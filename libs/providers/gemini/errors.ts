@@ -2,7 +2,7 @@ import { textOf, toRecord, toRecords } from '../json-value.ts';
 import type { ProviderError } from '../provider.ts';
 
 /**
- * Google's error bodies: `{error: {code, message, status, details}}`, in a list where a stream would have been one, or
+ * Google's error bodies: `{error: {code, message, status, details}}`, inside a list if the stream would have been a list, or
  * anything else that a proxy sends. Never throws.
  */
 export function decodeGoogleError(status: number, body: string): ProviderError {
@@ -15,8 +15,8 @@ export function decodeGoogleError(status: number, body: string): ProviderError {
   const outer = toRecord(Array.isArray(parsed) ? parsed[0] : parsed);
   const error = toRecord(outer['error']);
   const { code, message, status: name, details } = error;
-  const told = typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? code : undefined;
-  const real = status >= 400 ? status : (told ?? 502);
+  const ownStatus = typeof code === 'number' && Number.isInteger(code) && code >= 400 && code <= 599 ? code : undefined;
+  const real = status >= 400 ? status : (ownStatus ?? 502);
   const retryAfterMs = retryDelayOf(details);
   const plain = textOf(outer['error']) ?? (parsed === undefined ? body.trim() : '');
   return {
@@ -26,12 +26,12 @@ export function decodeGoogleError(status: number, body: string): ProviderError {
       param: fieldOf(details),
       code: textOf(name) ?? null,
     },
-    ...(told === undefined ? {} : { status: told }),
+    ...(ownStatus === undefined ? {} : { status: ownStatus }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   };
 }
 
-/** By the names of OpenAI's SDKs, which tell callers apart by them. */
+/** OpenAI's error types, by which its SDKs distinguish errors. */
 function typeOf(status: number): string {
   if (status === 401) return 'authentication_error';
   if (status === 403) return 'permission_error';
@@ -39,7 +39,7 @@ function typeOf(status: number): string {
   return status < 500 ? 'invalid_request_error' : 'server_error';
 }
 
-/** google.rpc.RetryInfo: a duration as protobuf writes it, seconds with a fraction (`34.4s`). */
+/** google.rpc.RetryInfo: a protobuf duration, in seconds with a fraction (`34.4s`). */
 function retryDelayOf(details: unknown): number | undefined {
   for (const detail of toRecords(details)) {
     if (!textOf(detail['@type'])?.endsWith('google.rpc.RetryInfo')) continue;
@@ -49,7 +49,7 @@ function retryDelayOf(details: unknown): number | undefined {
   return undefined;
 }
 
-/** google.rpc.BadRequest: the first field at fault, by Google's own name for it. */
+/** google.rpc.BadRequest: the first invalid field, by Google's name for it. */
 function fieldOf(details: unknown): string | null {
   for (const detail of toRecords(details)) {
     const field = textOf(toRecords(detail['fieldViolations'])[0]?.['field']);

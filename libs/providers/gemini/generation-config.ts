@@ -3,7 +3,7 @@ import { compact, toRecord, type Json } from '../json-value.ts';
 import { toGeminiSchema } from './schema.ts';
 import { toThinkingConfig } from './thinking.ts';
 
-/** Gemini's own parameters of its generationConfig, which pass under either spelling. */
+/** Gemini's own members of generationConfig, which are sent on in either spelling. */
 const native = [
   'top_k',
   'response_modalities',
@@ -18,7 +18,7 @@ const native = [
   'routing_config',
 ] as const;
 
-/** Names of the request's parameters that this file reads. */
+/** The request parameters that this file reads. */
 export const generationParams: readonly string[] = [
   ...bothSpellings(native),
   ...bothSpellings(['thinking_config', 'generation_config']),
@@ -44,7 +44,7 @@ export function bothSpellings(names: readonly string[]): string[] {
   return names.flatMap((name) => [name, camelCase(name)]);
 }
 
-/** Members of the body that are known by either spelling, in Gemini's. */
+/** The members of the body that are given in either spelling, in Gemini's spelling. */
 export function pickNative(body: Json, names: readonly string[]): Json {
   return compact(
     Object.fromEntries(
@@ -54,8 +54,8 @@ export function pickNative(body: Json, names: readonly string[]): Json {
 }
 
 /**
- * `generationConfig`, undefined where nothing was asked for. A native `generation_config` is its ground; parameters under
- * OpenAI's names win over it. Throws `unsupported_parameter` for images or speech while answers must be OpenAI's own.
+ * `generationConfig`; undefined if it would be empty. It starts from a native `generation_config`, which parameters with
+ * OpenAI's names override. Throws `unsupported_parameter` for images or speech in strict mode.
  */
 export function toGenerationConfig(request: ChatRequest, strict: boolean, dropped: string[]): Json | undefined {
   const { body } = request;
@@ -86,7 +86,7 @@ export function toGenerationConfig(request: ChatRequest, strict: boolean, droppe
   return Object.keys(config).length === 0 ? undefined : config;
 }
 
-/** Gemini's is 32 bits wide; a shorter one made of a longer one would be another seed. */
+/** Gemini's seed has 32 bits. A longer one is dropped, because shortening it would make it another seed. */
 function toSeed(seed: number | undefined, dropped: string[]): number | undefined {
   if (seed === undefined || (Number.isInteger(seed) && Math.abs(seed) <= 0x7fffffff)) return seed;
   dropped.push('seed');

@@ -8,7 +8,7 @@ import { urlsToFetch } from './media.ts';
 import { openGeminiStream } from './stream.ts';
 
 const address = new URL('https://generativelanguage.googleapis.com/v1beta');
-/** More models than exist: one page. */
+/** More models than there are, so that one page has all. */
 const modelsMax = 1_000;
 
 /** Google's Gemini API with an API key (GEMINI-1). */
@@ -43,7 +43,7 @@ export const gemini: Provider = {
   },
 };
 
-/** Google tells no time of a model's making. */
+/** Google does not say when a model was created. */
 function decodeModels(body: unknown): unknown {
   const { models } = toRecord(body);
   if (!Array.isArray(models)) return body;

@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { toRecord, type Json } from '../json-value.ts';
 
-// ai.google.dev/api/generate-content#GenerationConfig, responseJsonSchema: what it supports.
+// The supported keywords: ai.google.dev/api/generate-content#GenerationConfig, responseJsonSchema.
 const plain = new Set([
   '$id',
   '$anchor',
@@ -21,8 +21,8 @@ const ofSchema = new Set(['items', 'additionalProperties']);
 const ofSchemas = new Set(['prefixItems', 'anyOf', 'oneOf']);
 const ofNamedSchemas = new Set(['properties', '$defs', 'definitions']);
 /**
- * Keywords that say which answers are right, in JSON Schema's own words. Leaving one of them out loosens the schema and is
- * told; all others are remarks. A closed object (`additionalProperties: false`) loses nothing: Gemini adds no properties.
+ * JSON Schema's keywords that restrict values. Leaving one out loosens the schema and is reported; all others are
+ * annotations. `additionalProperties: false` can be left out, because Gemini adds no properties.
  */
 export const narrowing: ReadonlySet<string> = new Set([
   'const',
@@ -53,8 +53,8 @@ export const narrowing: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The schema with only the keywords that Gemini supports in its JSON Schema form, references kept. Throws invalid_request
- * for a reference that leads out of the schema.
+ * The schema with only the keywords that Gemini supports in its JSON Schema form; references are kept. Throws invalid_request
+ * for a reference to something outside of the schema.
  */
 export function filterJsonSchema(schema: Json, param: string): { schema: Json; lost: readonly string[] } {
   const lost = new Set<string>();

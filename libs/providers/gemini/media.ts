@@ -41,25 +41,25 @@ const filesApi = 'https://generativelanguage.googleapis.com/v1beta/';
 const isFetchable = /^(image|audio|video|text)\/|^application\/(pdf|json)$/;
 
 /**
- * URLs of the request's parts that Gemini cannot be given: it needs each one's type beside a URL, so those whose address
- * does not tell it are fetched and sent as bytes; so are those of plain http.
+ * The URLs that cannot be passed on to Gemini, so that their content is sent instead: those whose type is unknown, because
+ * Gemini requires a type with each URL, and those with plain http.
  */
 export function urlsToFetch(call: Call): readonly string[] {
   const parts = toRecords(call.json()['messages']).flatMap(({ content }) => toRecords(content));
   return parts.flatMap((part) => {
-    const { url, mime_type: told } = toRecord(part['image_url']);
+    const { url, mime_type: givenType } = toRecord(part['image_url']);
     const file = toRecord(part['file']);
     const found = textOf(url) ?? textOf(file['file_url']);
-    return found !== undefined && mustFetch(found, textOf(told) ?? textOf(file['mime_type'])) ? [found] : [];
+    return found !== undefined && mustFetch(found, textOf(givenType) ?? textOf(file['mime_type'])) ? [found] : [];
   });
 }
 
-function mustFetch(url: string, told: string | undefined): boolean {
+function mustFetch(url: string, givenType: string | undefined): boolean {
   if (/^http:/i.test(url)) return true;
-  return /^https:/i.test(url) && !isGoogleFile(url) && (told ?? typeOf(url)) === undefined;
+  return /^https:/i.test(url) && !isGoogleFile(url) && (givenType ?? typeOf(url)) === undefined;
 }
 
-/** Files at Google, whose type it knows. */
+/** Files stored at Google, which knows their types. */
 const isGoogleFile = (url: string): boolean => url.startsWith(`${filesApi}files/`) || isVideoPage(url);
 const isVideoPage = (url: string): boolean => /^https:\/\/(www\.)?(youtube\.com\/|youtu\.be\/)/.test(url);
 
@@ -68,7 +68,7 @@ function typeOf(url: string): string | undefined {
   return typesByExtension[/\.([A-Za-z0-9]{2,4})$/.exec(path)?.[1]?.toLowerCase() ?? ''];
 }
 
-/** One part of a message as Gemini has it. Throws invalid_request, naming the param, for what it has no place for. */
+/** One part of a message in Gemini's format. Throws invalid_request, naming the param, for what Gemini does not support. */
 export function toGeminiPart(part: ContentPart, call: Call): Json {
   switch (part.type) {
     case 'text':
@@ -85,20 +85,24 @@ export function toGeminiPart(part: ContentPart, call: Call): Json {
   }
 }
 
-function mediaPart(part: ContentPart, media: Media, told: string | undefined, call: Call): Json {
+function mediaPart(part: ContentPart, media: Media, givenType: string | undefined, call: Call): Json {
   if (media.kind === 'bytes') return { inlineData: { mimeType: media.mediaType, data: media.base64 } };
   if (media.kind === 'id') {
     if (!/^files\/[a-z0-9-]{1,60}$/.test(media.id)) {
       throw unsupportedPart(part, 'Gemini', 'its file ids look like files/abc-123; send other files as data or by URL');
     }
-    return { fileData: { ...(told === undefined ? {} : { mimeType: told }), fileUri: filesApi + media.id } };
+    return { fileData: { ...(givenType === undefined ? {} : { mimeType: givenType }), fileUri: filesApi + media.id } };
   }
   const { url } = media;
-  if (mustFetch(url, told)) return fetchedPart(part, url, call);
+  if (mustFetch(url, givenType)) return fetchedPart(part, url, call);
   if (!/^(https|gs):/i.test(url)) throw unsupportedPart(part, 'Gemini', 'URLs are https:, gs: or data:');
-  const mimeType = told ?? typeOf(url) ?? (isVideoPage(url) ? 'video/mp4' : undefined);
+  const mimeType = givenType ?? typeOf(url) ?? (isVideoPage(url) ? 'video/mp4' : undefined);
   if (mimeType === undefined && !isGoogleFile(url)) {
-    throw unsupportedPart(part, 'Gemini', 'its type is not told: add mime_type beside the URL, or an extension to it');
+    throw unsupportedPart(
+      part,
+      'Gemini',
+      'its type is unknown: add mime_type next to the URL, or a file extension to it',
+    );
   }
   return { fileData: { ...(mimeType === undefined ? {} : { mimeType }), fileUri: url } };
 }

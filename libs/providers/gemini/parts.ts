@@ -1,6 +1,6 @@
 import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 
-/** What one part of Gemini's content is to an OpenAI client. `signature` is the part's thought signature. */
+/** One part of Gemini's content as an OpenAI client sees it. `signature` is the part's thought signature. */
 export type ReadPart =
   | { kind: 'text' | 'thought'; text: string; signature: string | undefined }
   | {
@@ -9,13 +9,13 @@ export type ReadPart =
       name: string;
       args: unknown;
       signature: string | undefined;
-      /** Of a stream, where arguments were asked for in pieces. */
+      /** In a stream, if arguments were requested in pieces. */
       partialArgs: readonly Json[];
       willContinue: boolean;
     }
   | { kind: 'image'; url: string; signature: string | undefined };
 
-/** The parts of a candidate. Those that have no place in an answer (code that Gemini ran itself) are left out. */
+/** The parts of a candidate. Those without an equivalent (code that Gemini ran itself) are left out. */
 export function readParts(candidate: Json): ReadPart[] {
   return toRecords(toRecord(candidate['content'])['parts']).flatMap((part): ReadPart[] => {
     const signature = textOf(part['thoughtSignature']);
@@ -44,12 +44,12 @@ export function readParts(candidate: Json): ReadPart[] {
   });
 }
 
-/** Pieces of `content_blocks`, by the index of their block. */
+/** A piece of `content_blocks`, with the index of its block. */
 type BlockPiece = { index: number; delta: Json };
 
 /**
- * Gives the pieces of one candidate's `content_blocks`: neighbours of one kind are one block, which a signature closes;
- * calls stand elsewhere. Used with strict compliance off only.
+ * Returns the pieces of one candidate's `content_blocks`: consecutive parts of one kind are one block, which a signature
+ * ends. Calls are returned as `tool_calls`. Only used if strict compliance is off.
  */
 export function createBlockPieces(): (part: ReadPart) => BlockPiece[] {
   let index = -1;
@@ -71,7 +71,7 @@ export function createBlockPieces(): (part: ReadPart) => BlockPiece[] {
   };
 }
 
-/** The blocks that the pieces make up, as a whole answer has them. */
+/** Joins the pieces to the blocks of a whole answer. */
 export function joinBlocks(pieces: readonly BlockPiece[]): Json[] {
   const blocks: Record<string, unknown>[] = [];
   for (const { index, delta } of pieces) {

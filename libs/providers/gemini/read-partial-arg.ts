@@ -1,24 +1,24 @@
 import { textOf, type Json } from '../json-value.ts';
 
-/** A member's name, or an index of a list. */
+/** A member's name, or an index in a list. */
 export type Step = string | number;
 
 /** One piece of a call's arguments: where it belongs, and a piece of a string or the JSON text of another value. */
 export type PartialArg = {
   path: readonly [Step, ...Step[]];
-  /** null: it only ends what was said before. */
+  /** null: it only ends the previous value. */
   value: { isString: boolean; text: string } | null;
   willContinue: boolean;
 };
 
 const depthMax = 100;
-// RFC 9535, 2.3: `.name`, `[0]`, `['name']`, `["name"]`. Names after a point are taken more widely than there, because
-// the names of properties are the client's (`$.first-name`).
+// RFC 9535, 2.3: `.name`, `[0]`, `['name']`, `["name"]`. Names after a dot may have more characters than
+// there, because clients choose the names of properties (`$.first-name`).
 const segment = /\.([^.[\]]+)|\[(0|[1-9]\d{0,8})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]/suy;
 
 /**
  * Reads an element of `functionCall.partialArgs` (cloud.google.com/vertex-ai, REST, PartialArg): `jsonPath`, one of
- * `stringValue`, `numberValue`, `boolValue` and `nullValue`, and `willContinue`. null for what is none.
+ * `stringValue`, `numberValue`, `boolValue` and `nullValue`, and `willContinue`. null if it is invalid.
  */
 export function readPartialArg(raw: Json): PartialArg | null {
   const path = readPath(textOf(raw['jsonPath']) ?? '');
@@ -44,7 +44,7 @@ function readPath(text: string): PartialArg['path'] | null {
   return first === undefined ? null : [first, ...rest];
 }
 
-/** The escapes of a quoted name are those of JSON. */
+/** A quoted name has the escapes of JSON. */
 function unquote(written: string | undefined): string | null {
   if (written === undefined) return null;
   try {
@@ -54,7 +54,7 @@ function unquote(written: string | undefined): string | null {
   }
 }
 
-/** undefined: there is one, which is no value. */
+/** undefined: the value is invalid. */
 function readValue(raw: Json): PartialArg['value'] | undefined {
   const { stringValue, numberValue, boolValue } = raw;
   if (stringValue !== undefined) {
@@ -66,6 +66,6 @@ function readValue(raw: Json): PartialArg['value'] | undefined {
   if (boolValue !== undefined) {
     return typeof boolValue === 'boolean' ? { isString: false, text: JSON.stringify(boolValue) } : undefined;
   }
-  // Its value is null in protobuf's JSON, and its name NULL_VALUE in some clients' types.
+  // Protobuf's JSON has null; the types of some clients have the name NULL_VALUE.
   return 'nullValue' in raw ? { isString: false, text: 'null' } : null;
 }

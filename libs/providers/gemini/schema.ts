@@ -2,23 +2,23 @@ import { toRecord, type Json } from '../json-value.ts';
 import { checkReference, filterJsonSchema, narrowing, refuseReference } from './json-schema.ts';
 
 /**
- * A JSON schema as Gemini takes it: its own `Schema` (a subset of OpenAPI 3.0), or, for what that cannot say, a subset of
- * JSON Schema (`responseJsonSchema`, `parametersJsonSchema`; Gemini 2.5 and later). `lost` names the keywords that were
- * left out and would have narrowed the answer.
+ * A JSON schema in one of Gemini's two forms: its own `Schema` (a subset of OpenAPI 3.0) or, where that is not enough, a
+ * subset of JSON Schema (`responseJsonSchema`, `parametersJsonSchema`; Gemini 2.5 and later). `lost` lists the restrictions
+ * that were left out.
  */
 type GeminiSchema = { form: 'openapi' | 'json'; schema: Json; lost: readonly string[] };
 
-// A small schema may name itself many times over at each level: past this many nodes its references are kept instead.
-// Low enough for the stack, too: a chain of references is followed by recursion.
+// A small schema can refer to itself many times at each level. Beyond this many nodes the references are kept instead. The
+// limit also protects the stack, because references are resolved by recursion.
 const nodesMax = 2_000;
 
-/** Thrown inside, caught here: the schema says something that only the other form can. */
+/** Thrown and caught in this file: the schema needs the other form. */
 class NeedsJsonSchema extends Error {}
 
 /**
- * Converts a schema: references are put in place, `anyOf` with null becomes `nullable`, what Gemini refuses is left out.
+ * Converts a schema: references are resolved, `anyOf` with null becomes `nullable`, and what Gemini rejects is left out.
  * Recursive schemas, maps (`additionalProperties` with a schema), tuples and objects without named properties keep the
- * JSON Schema form. Throws invalid_request, naming the param, for a reference that leads nowhere or out of the schema.
+ * JSON Schema form. Throws invalid_request, naming the param, for a reference that cannot be resolved in the schema.
  */
 export function toGeminiSchema(schema: Json, param: string): GeminiSchema {
   const lost = new Set<string>();
@@ -31,7 +31,7 @@ export function toGeminiSchema(schema: Json, param: string): GeminiSchema {
   }
 }
 
-// ai.google.dev/api/caching#Schema: what it knows, beside what is converted below.
+// ai.google.dev/api/caching#Schema: the supported keywords, besides those that are converted below.
 const kept = new Set([
   'title',
   'description',
@@ -60,7 +60,7 @@ const converted = new Set([
   'oneOf',
   'allOf',
 ]);
-/** All others are refused with 400. */
+/** All others are rejected with 400. */
 const formats: Readonly<Record<string, readonly string[]>> = {
   STRING: ['date-time', 'enum'],
   NUMBER: ['float', 'double'],
@@ -104,7 +104,7 @@ function createConverter(root: Json, param: string, lost: Set<string>) {
       .map((option) => (node['properties'] === undefined ? toRecord(option) : { allOf: [defined(around), option] }));
     const [only] = choices;
     if (real.length > 0 && choices.length > 0 && !options.some(isWhole)) {
-      // Choices of nothing but constraints ("one of these two is required"): the schema around them is what counts.
+      // The alternatives have only constraints ("one of these two is required"), so the schema around them counts.
       lost.add('anyOf');
       return { ...out, ...typed(node, real, trail) };
     }
@@ -121,7 +121,7 @@ function createConverter(root: Json, param: string, lost: Set<string>) {
 
   const typed = (node: Json, types: readonly string[], trail: readonly string[]): Json => {
     const type = (types.find((name) => name !== 'null') ?? guessType(node) ?? types[0])?.toUpperCase();
-    // Its own form has no word for "anything".
+    // Gemini's own form cannot express "anything".
     if (type === undefined) throw new NeedsJsonSchema();
     const out: Record<string, unknown> = { type };
     if (typeof node['format'] === 'string') {
@@ -144,7 +144,7 @@ function createConverter(root: Json, param: string, lost: Set<string>) {
     return {
       properties: Object.fromEntries(properties.map(([name, value]) => [name, convert(toRecord(value), trail)])),
       ...(required.length > 0 ? { required } : {}),
-      // Without it the properties come in the order of the alphabet, an answer's reasoning after its verdict.
+      // Without it Gemini sorts the properties by name, so that an answer's reasoning could follow its verdict.
       ...(properties.length > 1 ? { propertyOrdering: properties.map(([name]) => name) } : {}),
     };
   };
@@ -156,17 +156,17 @@ function createConverter(root: Json, param: string, lost: Set<string>) {
     if (type === 'STRING' && texts.every((value) => typeof value === 'string')) {
       return { enum: texts, ...(texts.length < values.length ? { nullable: true } : {}) };
     }
-    // Refused for anything but texts: said in words instead.
-    const told = `One of: ${values.map((value) => JSON.stringify(value)).join(', ')}.`;
+    // Gemini accepts it only for strings, so it is added to the description.
+    const sentence = `One of: ${values.map((value) => JSON.stringify(value)).join(', ')}.`;
     const { description } = node;
     lost.add('enum');
-    return { description: typeof description === 'string' ? `${description} ${told}` : told };
+    return { description: typeof description === 'string' ? `${description} ${sentence}` : sentence };
   };
 
   return convert;
 }
 
-/** `allOf` put together: properties and required are united, of all else the last one counts. */
+/** Merges `allOf`: properties and required are united; for everything else the last one counts. */
 function mergeAll(node: Json, follow: (part: Json) => Json): Json {
   if (!Array.isArray(node['allOf'])) return node;
   const { allOf, ...rest } = node;

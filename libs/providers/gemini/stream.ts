@@ -12,7 +12,7 @@ import { decodeGoogleError } from './errors.ts';
 import { createBlockPieces, readParts, type ReadPart } from './parts.ts';
 
 type CallPart = Extract<ReadPart, { kind: 'call' }>;
-/** A call whose arguments come in pieces. `args` are those that came whole, if any did. */
+/** A call whose arguments arrive in pieces. `args` are those that arrived whole, if any. */
 type OpenCall = {
   position: number;
   id: string | undefined;
@@ -29,16 +29,16 @@ type Candidate = {
   calls: number;
   openCall: OpenCall | null;
   hasContent: boolean;
-  /** The reason that was written; another one is written when calls come behind a STOP. */
+  /** The finish reason that was written. Another one is written if calls follow a STOP. */
   finished: FinishReason | null;
 };
 
 /**
- * One stream of Gemini to OpenAI's chunks. Each event is a whole small answer; its usage counts from the beginning.
+ * Converts one stream of Gemini to OpenAI's chunks. Each event is a small complete answer, and its usage is cumulative.
  *
- * Nothing marks the end but the end of the body, so `done` is never told: the core takes an end for complete when every
- * choice was finished, and for truncated otherwise. The usage chunk is written once all candidates seen are finished, and
- * again only if a later event counts differently.
+ * Only the end of the body marks the end, so `done` is never returned: the core treats a stream as complete if every choice
+ * has finished, and as truncated otherwise. The usage chunk is written once all known candidates have finished, and again
+ * only if a later event has other counts.
  */
 export function openGeminiStream(call: Call): StreamDecoder {
   const candidates = new Map<number, Candidate>();
@@ -83,34 +83,34 @@ export function openGeminiStream(call: Call): StreamDecoder {
   };
 
   /**
-   * A call is whole in one part; or, where `streamFunctionCallArguments` was asked for, its first part has the name and
-   * later ones, without a name, go on with it until one does not say `willContinue`. A signature must be in the first part:
-   * it travels in the id, which is told with the name.
+   * A call is one part. With `streamFunctionCallArguments`, its first part has the name, and parts without a name continue
+   * it until one has no `willContinue`. A signature must be in the first part, because it becomes part of the id, which is
+   * sent with the name.
    */
   const writeCall = (candidate: Candidate, part: CallPart): string[] => {
-    const told: string[] = [];
+    const payloads: string[] = [];
     const { openCall: open } = candidate;
     const goesOn = open !== null && (part.name === '' || (part.id !== undefined && part.id === open.id));
     if (!goesOn) {
-      told.push(...endCall(candidate));
-      // The end of a call that has ended already.
-      if (part.name === '' && part.args === undefined && part.partialArgs.length === 0) return told;
+      payloads.push(...endCall(candidate));
+      // It ends a call that has already ended.
+      if (part.name === '' && part.args === undefined && part.partialArgs.length === 0) return payloads;
       const position = candidate.calls;
       candidate.calls += 1;
       const called = toCalledTool(part, { responseId, choice: candidate.index, position, strict: call.strict });
       const isWhole = !part.willContinue && part.partialArgs.length === 0;
-      told.push(...candidate.writer.toolCall(position, isWhole ? called : { ...called, arguments: '' }));
-      if (isWhole) return told;
+      payloads.push(...candidate.writer.toolCall(position, isWhole ? called : { ...called, arguments: '' }));
+      if (isWhole) return payloads;
       const writer = createArgumentsWriter(memory);
       candidate.openCall = { position, id: part.id, writer, args: undefined, hasPieces: false };
     }
     const { openCall } = candidate;
-    if (openCall === null) return told;
+    if (openCall === null) return payloads;
     openCall.args ??= part.args;
     openCall.hasPieces ||= part.partialArgs.length > 0;
     const pieces = part.partialArgs.map((piece) => openCall.writer.add(piece)).join('');
-    told.push(...candidate.writer.toolArguments(openCall.position, pieces));
-    return part.willContinue ? told : [...told, ...endCall(candidate)];
+    payloads.push(...candidate.writer.toolArguments(openCall.position, pieces));
+    return part.willContinue ? payloads : [...payloads, ...endCall(candidate)];
   };
 
   const writeParts = (candidate: Candidate, raw: Json): string[] =>
@@ -129,25 +129,25 @@ export function openGeminiStream(call: Call): StreamDecoder {
   const writeFinish = (candidate: Candidate, raw: Json): string[] => {
     const { calls, hasContent, finished, logprobs } = candidate;
     const isTold = isFinished(raw);
-    // Calls behind an end that was no call's: said again, with the reason that clients act on.
+    // Calls after a finish reason other than `tool_calls`: written again, with the reason that clients expect.
     if (!isTold && !(finished === 'stop' && calls > 0)) return [];
     const reason = isTold ? finishReasonOf(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
     if (reason === finished) return [];
     candidate.finished = reason;
     candidate.logprobs = [];
-    // A call that was cut off (`length`) is left as far as it came, as OpenAI leaves it.
+    // A call that was cut off (`length`) stays incomplete, as OpenAI's do.
     const ended = reason === 'tool_calls' ? endCall(candidate) : [];
     candidate.openCall = null;
     return [...ended, ...candidate.writer.finish(reason, logprobs.length > 0 ? { content: logprobs } : null)];
   };
 
-  /** Also in the middle of an answer. */
+  /** An error, possibly in the middle of an answer. */
   const writeBlocked = (writer: ChunkWriter, refusal: string | null): string[] => {
     const open = [...candidates.values()].filter(({ finished }) => finished === null);
     return (candidates.size === 0 ? [candidateOf(writer, 0)] : open).flatMap((candidate) => {
       candidate.finished = 'content_filter';
-      const told = refusal === null ? [] : candidate.writer.delta({ refusal });
-      return [...told, ...candidate.writer.finish('content_filter')];
+      const payloads = refusal === null ? [] : candidate.writer.delta({ refusal });
+      return [...payloads, ...candidate.writer.finish('content_filter')];
     });
   };
 
@@ -170,7 +170,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
           candidate.logprobs.push(...(toLogprobs(raw)?.content ?? []));
           return [...writeParts(candidate, raw), ...writeFinish(candidate, raw)];
         });
-    // Of several, one that has said nothing yet must still be missed when the stream breaks off.
+    // A choice that has sent nothing yet still counts as unfinished, so that a broken stream is noticed.
     const started =
       candidates.size > 1 ? [...candidates.values()].flatMap((candidate) => candidate.writer.start()) : [];
     return [...written, ...started, ...(candidates.size === 0 ? [] : writeUsage(writer, response))];

@@ -1,16 +1,16 @@
 import type { ChatRequest } from '../chat-request.ts';
 import { toRecord, type Json } from '../json-value.ts';
 
-/** Google's own equivalents of the efforts (ai.google.dev/gemini-api/docs/openai#thinking). */
+/** The token budgets that Google documents for OpenAI's efforts (ai.google.dev/gemini-api/docs/openai#thinking). */
 const budgets: Readonly<Record<string, number>> = { none: 0, minimal: 1_024, low: 1_024, medium: 8_192, high: 24_576 };
 const levels: Readonly<Record<string, string>> = { minimal: 'minimal', low: 'low', medium: 'medium', high: 'high' };
 const proLevels: Readonly<Record<string, string>> = { ...levels, minimal: 'low' };
 const firstProLevels: Readonly<Record<string, string>> = { ...proLevels, medium: 'high' };
 
 /**
- * `thinkingConfig` from the native `thinking_config`, from `thinking` (with strict compliance off only) or from
- * `reasoning_effort`, the first of them that is there. Levels since Gemini 3, token budgets before. What a model cannot be
- * told is named in `dropped`.
+ * `thinkingConfig` from the first of these that is given: the native `thinking_config`, `thinking` (only if strict compliance
+ * is off), `reasoning_effort`. Gemini 3 and later have levels, earlier models token budgets. What a model does not support is
+ * added to `dropped`.
  */
 export function toThinkingConfig(
   { body, model, reasoningEffort }: ChatRequest,
@@ -36,7 +36,7 @@ function fromEffort(model: string, effort: string | undefined, dropped: string[]
   if (effort === undefined) return undefined;
   if (/gemini-2\.5/.test(model)) {
     const thinkingBudget = budgets[effort];
-    // Pro cannot be kept from thinking.
+    // Pro models cannot turn thinking off.
     if (thinkingBudget !== undefined && !(effort === 'none' && model.includes('pro'))) return { thinkingBudget };
   } else if (!/gemini-(1|2\.0)/.test(model)) {
     const known = /gemini-3-pro/.test(model) ? firstProLevels : model.includes('pro') ? proLevels : levels;

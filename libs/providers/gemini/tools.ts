@@ -3,12 +3,12 @@ import { compact, toRecord, type Json } from '../json-value.ts';
 import { bothSpellings } from './generation-config.ts';
 import { toGeminiSchema } from './schema.ts';
 
-/** Asks for the arguments of calls in pieces, of models that can (Gemini 3 and later, on Vertex AI). */
+/** Requests the arguments of calls in pieces, from models that support it (Gemini 3 and later on Vertex AI). */
 export const argumentStreaming: readonly string[] = bothSpellings(['stream_function_call_arguments']);
 
 /**
- * Tools as function declarations, and the choice among them. Keywords of parameters that were left out are named in
- * `dropped`, as is `strict` where the model is free not to call: only a call that it must make is bound to its schema.
+ * Tools as function declarations, and the tool choice. Schema keywords that were left out are added to `dropped`, and so is
+ * `strict` if calls are optional: Gemini enforces the schema only for a forced call.
  */
 export function toGeminiTools(
   request: ChatRequest,
@@ -25,7 +25,7 @@ export function toGeminiTools(
     if (tool.strict === true && !isForced) dropped.push(`${functionParam(request, tool)}.strict`);
     return declarationOf(tool, `${functionParam(request, tool)}.parameters`, dropped);
   });
-  // A call that is no stream is refused for it.
+  // Gemini rejects it for a call that is not streamed.
   const inPieces = stream && argumentStreaming.some((name) => request.body[name] === true);
   const functionCallingConfig = {
     ...(toolChoice === undefined ? {} : modeOf(toolChoice)),
@@ -46,7 +46,7 @@ function modeOf(choice: NonNullable<ChatRequest['toolChoice']>): Json {
 }
 
 function declarationOf({ name, description, parameters }: Tool, param: string, dropped: string[]): Json {
-  // No parameters is said by leaving them out: an object without properties is refused.
+  // Gemini rejects an object without properties, so the parameters are left out.
   const isEmpty = parameters === undefined || isWithoutParameters(parameters);
   if (isEmpty) return compact({ name, description });
   const { form, schema, lost } = toGeminiSchema(parameters, param);

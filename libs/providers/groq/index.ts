@@ -15,11 +15,11 @@ export const groq = openAiCompatible({
   },
 });
 
-/** Groq's last chunk may tell usage in `x_groq` alone; OpenAI's place for it is beside the choices. */
+/** Groq's last chunk may have usage only in `x_groq`; OpenAI has it next to the choices. */
 function openAmend(): Amend {
   return (answer) => {
     const { usage } = toRecord(answer['x_groq']);
-    const told = answer['usage'] !== undefined && answer['usage'] !== null;
-    return told || usage === undefined ? answer : { ...answer, usage };
+    const isGiven = answer['usage'] !== undefined && answer['usage'] !== null;
+    return isGiven || usage === undefined ? answer : { ...answer, usage };
   };
 }

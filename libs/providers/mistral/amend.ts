@@ -2,9 +2,9 @@ import type { Amend } from '../dialect.ts';
 import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 
 /**
- * Mistral's answers in OpenAI's shape: tool calls get the index and type by which clients put them together, an absent list
- * is absent instead of null, and content that is a list of parts (models that think) becomes its text. Thoughts are
- * `content_blocks`, with strict compliance off.
+ * Converts Mistral's answers to OpenAI's format: tool calls get the index and type that clients need, a null list is removed,
+ * and content that is a list of parts (from models that think) becomes its text. Thoughts become `content_blocks` if strict
+ * compliance is off.
  */
 export function openMistralAmend(): Amend {
   let calls = 0;
@@ -17,7 +17,7 @@ export function openMistralAmend(): Amend {
       const named = toRecords(listed).map((call) => {
         const { index = calls, ...members } = call;
         calls = Math.max(calls, Number(index) + 1);
-        // A type of null is Mistral's as well.
+        // Mistral may also send null as the type.
         const typed = { ...members, type: textOf(call['type']) ?? 'function' };
         return streamed ? { index, ...typed } : typed;
       });
@@ -56,7 +56,7 @@ function withText(message: Json, strict: boolean, streamed: boolean): Json {
   });
   const text = parts.map(([type, said]) => (type === 'text' ? said : '')).join('');
   const { content: _parts, ...rest } = message;
-  // Text alone is told as it comes, without a list: of both forms only thoughts need a place of their own.
+  // Text is already in `content`, so only thoughts become blocks.
   const blocks = parts.flatMap(([type, said]) =>
     type === 'text' ? [] : [streamed ? { index: 0, delta: { thinking: said } } : { type, thinking: said }],
   );
@@ -67,7 +67,7 @@ function withText(message: Json, strict: boolean, streamed: boolean): Json {
   };
 }
 
-/** A chunk of thoughts that a strict client does not see. */
+/** Whether nothing is left of a chunk: one with thoughts, which a strict client does not get. */
 function saysNothing({ delta, finish_reason: reason }: Json): boolean {
   return delta !== undefined && Object.keys(toRecord(delta)).length === 0 && textOf(reason) === undefined;
 }

@@ -2,13 +2,13 @@ import { openAiCompatible } from '../openai-compatible.ts';
 import { openMistralAmend } from './amend.ts';
 import { shortToolIds, thoughtsToContent } from './rewrite-messages.ts';
 
-/** Near enough to OpenAI for bytes to pass (MISTRAL-1). */
+/** Close enough to OpenAI's API to pass bytes through (MISTRAL-1). */
 export const mistral = openAiCompatible({
   id: 'mistral',
   aliases: ['mistral-ai'],
   baseUrl: 'https://api.mistral.ai/v1',
   operations: ['chat', 'embeddings', 'models'],
-  // Usage comes unasked; unknown members are refused with 422, `stream_options` among them.
+  // Usage is sent without asking. Unknown members, like `stream_options`, are rejected with 422.
   asksForUsage: false,
   dialect: {
     renames: { seed: 'random_seed', max_completion_tokens: 'max_tokens' },
@@ -21,6 +21,10 @@ export const mistral = openAiCompatible({
     finishReasons: { model_length: 'length', error: 'failure' },
     usageBesideChoices: true,
     answers: { hints: ['"tool_calls"', '"content":[', '"content": [', '"thinking"'], open: openMistralAmend },
-    notes: ['ids of foreign tool calls fit', 'tool calls have index and type', 'thoughts are no content'],
+    notes: [
+      'ids of other providers’ tool calls are shortened',
+      'tool calls get index and type',
+      'thoughts are not part of content',
+    ],
   },
 });

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { textOf, toRecord, toRecords } from '../json-value.ts';
 
 /**
- * The `content_blocks` of earlier answers as Mistral has them: thoughts before the text, both as content. Members that it
- * does not know would be refused with 422.
+ * Converts the `content_blocks` of earlier answers to Mistral's format: thoughts before the text, both in `content`. Mistral
+ * rejects members that it does not know with 422.
  */
 export function thoughtsToContent(messages: string): string {
   const list: unknown = JSON.parse(messages);
@@ -27,8 +27,8 @@ const own = /^[A-Za-z0-9]{9}$/;
 const member = /("(?:id|tool_call_id)"\s*:\s*)"([^"\\]*)"/g;
 
 /**
- * Mistral takes ids of tool calls only as it makes them: nine letters and digits. Those of another provider, of a
- * conversation that began there, become the beginning of their digest: the same for a call and its result.
+ * Mistral accepts only tool call ids in its own form: nine letters and digits. An id from another provider, where the
+ * conversation began, is replaced by the start of its digest, which is the same for a call and its result.
  */
 export function shortToolIds(messages: string): string {
   return messages.replaceAll(member, (whole, name: string, id: string) =>

@@ -3,20 +3,20 @@ import type { Upstream } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
 import { serviceAccountOf } from './service-account.ts';
 
-// Every name stands in an address: these forms hold nothing that could lead elsewhere (SEC-3).
+// All of these become part of a URL. Their forms allow nothing that could change where it points (SEC-3).
 const regionForm = /^[a-z]{2,20}(-[a-z]{2,20}\d{1,3})?$/;
-/** With the domain before it for the projects of old organisations (`example.com:project`). */
+/** Projects of old organisations have a domain in front (`example.com:project`). */
 const projectForm = /^(?:[a-z0-9][a-z0-9-]{0,60}(?:\.[a-z0-9-]{1,60}){1,5}:)?[a-z0-9][a-z0-9-]{0,60}$/;
-/** Claude's names end with a date (`claude-sonnet-4-5@20250929`). */
+/** The names of Claude models end with a date (`claude-sonnet-4-5@20250929`). */
 const modelForm = /^[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,120}(?:@[A-Za-z0-9]{1,20})?$/;
 
-/** The region's own address; null without `vertex_region`. Throws invalid_request for what no address can hold. */
+/** The region's base URL; null without `vertex_region`. Throws invalid_request for an invalid region. */
 export const addressOf = addressFrom('vertex_region', (region) => {
   checkForm(region, regionForm, 'vertex_region', 'a region like us-central1, or global');
   return `https://${hostOf(region)}/v1`;
 });
 
-/** `us` and `eu` are multi-regions, with names of another kind. */
+/** `us` and `eu` are multi-regions, which have other host names. */
 function hostOf(region: string): string {
   if (region === 'global') return 'aiplatform.googleapis.com';
   if (region === 'us' || region === 'eu') return `aiplatform.${region}.rep.googleapis.com`;
@@ -25,7 +25,7 @@ function hostOf(region: string): string {
 
 /**
  * `{folder}/projects/{project}/locations/{region}` of a target; the project is `vertex_project_id`, or the one that the
- * service account belongs to. Throws invalid_request for a setting that is missing or that no path can hold.
+ * service account belongs to. Throws invalid_request for a missing or invalid setting.
  */
 export function locationOf(upstream: Upstream): { origin: string; path: string } {
   const { settings, baseUrl } = upstream;
@@ -38,12 +38,12 @@ export function locationOf(upstream: Upstream): { origin: string; path: string }
   return { origin, path: `${folder}/projects/${encodeURIComponent(project)}/locations/${region}` };
 }
 
-/** Where a model runs: Google's own, Anthropic's, or behind the endpoint that speaks OpenAI's dialect. */
+/** Where a model runs: Google's own, Anthropic's, or behind the OpenAI-compatible endpoint. */
 export type VertexModel = { publisher: 'google' | 'anthropic' | 'openapi'; path: string };
 
 /**
- * Tells by its name where a model runs: `gemini-…` (or `google/…`), `claude-…` (or `anthropic/…`), `endpoints/123` (a
- * tuned Gemini), and `publisher/model` for all others. Throws invalid_request for any other name.
+ * Determines from its name where a model runs: `gemini-…` (or `google/…`), `claude-…` (or `anthropic/…`), `endpoints/123`
+ * (a tuned Gemini), and `publisher/model` for all others. Throws invalid_request for any other name.
  */
 export function vertexModelOf(name: unknown): VertexModel {
   const model = String(name);
@@ -59,7 +59,7 @@ export function vertexModelOf(name: unknown): VertexModel {
   return { publisher: 'openapi', path: '/endpoints/openapi' };
 }
 
-/** `/publishers/{publisher}/models/{name}`, the name as a segment of a path. */
+/** `/publishers/{publisher}/models/{name}`, with the name encoded as a path segment. */
 export function ofPublisher(publisher: 'google' | 'anthropic', name: string): VertexModel {
   if (!modelForm.test(name)) throw invalidModel();
   const segment = encodeURIComponent(name).replace('%40', '@'); // as Anthropic's own SDK writes it; harmless in a path

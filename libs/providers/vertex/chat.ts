@@ -19,7 +19,7 @@ const openApi = openAiCompatible({ id: 'vertex-openapi', operations: ['chat'] })
 
 const publisherOf = (call: Call): VertexModel['publisher'] => vertexModelOf(call.json()['model']).publisher;
 
-/** Chat with the models of Vertex AI. Each speaks its maker's dialect: its name decides. */
+/** Chat with the models of Vertex AI. Each has its vendor's API, which its name determines. */
 export const vertexChat: Translation = {
   encode: (call, upstream) => {
     const model = vertexModelOf(call.json()['model']);
@@ -66,7 +66,7 @@ export const vertexChat: Translation = {
   decodeError: decodeVertexError,
 };
 
-/** The error of whichever dialect the body is in: Google's own front answers for all of them, too. */
+/** Decodes an error in any of the three formats. Google's front end answers for all models, in its own format. */
 export function decodeVertexError(status: number, body: string): ProviderError {
   let parsed: unknown;
   try {
@@ -97,7 +97,7 @@ function encodeClaude(call: Call, upstream: Upstream, model: VertexModel): Outbo
   return { ...request, dropped };
 }
 
-/** The client's own bytes, to the endpoint that takes them. */
+/** Sends the client's own bytes to the OpenAI-compatible endpoint. */
 function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): OutboundRequest {
   const { origin, path } = locationOf(upstream);
   const baseUrl = new URL(origin + path + model.path);
@@ -105,7 +105,7 @@ function encodeOpenApi(call: Call, upstream: Upstream, model: VertexModel): Outb
   return openApi.encode({ ...call, headers: {} }, { ...upstream, baseUrl, apiKey: null });
 }
 
-/** A POST of JSON below the target's project and region; the token comes later. */
+/** A POST of JSON below the target's project and region; `authorize` adds the token. */
 export function toVertexRequest(upstream: Upstream, method: string, body: object, stream: boolean): OutboundRequest {
   const { origin, path } = locationOf(upstream);
   return {
@@ -117,7 +117,7 @@ export function toVertexRequest(upstream: Upstream, method: string, body: object
   };
 }
 
-/** OpenAI's dialect already: each payload's text goes on unchanged. */
+/** Already in OpenAI's format: the text of each payload is passed on unchanged. */
 function passing(): StreamDecoder {
   return {
     push: ({ event, data }) => {

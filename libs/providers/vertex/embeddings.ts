@@ -7,7 +7,7 @@ import { toVertexRequest } from './chat.ts';
 
 const taken = new Set([...embeddingTaken, 'auto_truncate', 'autoTruncate']);
 
-/** POST …/publishers/google/models/{model}:predict. How many texts one call may hold is the model's own limit. */
+/** POST …/publishers/google/models/{model}:predict. How many texts one call may have depends on the model. */
 export function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundRequest {
   const body = call.json();
   const { path } = ofPublisher('google', String(body['model']).replace(/^google[./]/, ''));
@@ -23,7 +23,7 @@ export function encodeVertexEmbedding(call: Call, upstream: Upstream): OutboundR
   return { ...toVertexRequest(upstream, `${path}:predict`, sent, false), dropped: droppedParams(body, taken) };
 }
 
-/** `predictions[].embeddings` to OpenAI's list; the tokens of all texts are the usage. */
+/** Converts `predictions[].embeddings` to OpenAI's list; usage is the sum of all texts' tokens. */
 export function decodeVertexEmbedding(body: unknown, call: Call): unknown {
   const { predictions } = toRecord(body);
   if (!Array.isArray(predictions)) return body; // no embeddings at all: the core says so

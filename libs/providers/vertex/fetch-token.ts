@@ -10,14 +10,14 @@ type Token = { text: string; staleAt: number };
 
 const scope = 'https://www.googleapis.com/auth/cloud-platform';
 const lifetimeSeconds = 3_600;
-/** A token is replaced so long before its end: a call that begins with it may wait in a queue of Google's. */
+/** A token is replaced this long before it expires, because a call may wait in a queue at Google. */
 const marginMs = 300_000;
-/** More service accounts than one process meets; each entry is about 1.5 kB. */
+/** More service accounts than one process uses; each entry takes about 1.5 kB. */
 const accountsMax = 1_000;
 
 /**
- * Fetches access tokens for service accounts (RFC 7523) and keeps each until five minutes before its end. Calls that
- * need one at the same time wait for one fetch.
+ * Fetches access tokens for service accounts (RFC 7523) and caches each until five minutes before it expires. Calls that
+ * need the same token at the same time share one fetch.
  */
 export function createTokens() {
   const tokens = new LRUCache<string, Token>({ max: accountsMax });
@@ -35,7 +35,7 @@ export function createTokens() {
     return fetched;
   };
 
-  /** Throws GatewayError: invalid_request for an account that Google refuses, provider_failed or _timeout otherwise. */
+  /** Throws GatewayError: invalid_request for an account that Google rejects, provider_failed or _timeout otherwise. */
   return async (account: ServiceAccount, upstream: Upstream, tools: AuthorizeTools): Promise<string> => {
     const kept = tokens.get(account.digest);
     if (kept !== undefined && tools.now < kept.staleAt) return kept.text;
@@ -44,7 +44,7 @@ export function createTokens() {
     try {
       return await running;
     } catch (error) {
-      // The call that began the fetch was cancelled; that is no reason for this one to fail.
+      // The call that started the fetch was cancelled, but this one was not.
       if (!(error instanceof GatewayError) || error.code !== 'call_aborted') throw error;
       return fetches.get(account.digest) ?? start(account, upstream, tools);
     }
@@ -87,8 +87,8 @@ function readToken(status: number, body: Buffer, now: number): Token {
     return { text, staleAt: now + lifetimeMs - Math.min(marginMs, lifetimeMs / 2) };
   }
   if (status >= 400 && status < 500 && status !== 429) {
-    const told = [textOf(error), textOf(description)].filter(Boolean).join(': ');
-    throw invalidCredential(`Google answered ${status}${told === '' ? '' : ` (${scrub(told, [], 300)})`}`);
+    const reason = [textOf(error), textOf(description)].filter(Boolean).join(': ');
+    throw invalidCredential(`Google answered ${status}${reason === '' ? '' : ` (${scrub(reason, [], 300)})`}`);
   }
   throw new GatewayError(
     'provider_failed',

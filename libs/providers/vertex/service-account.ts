@@ -4,7 +4,7 @@ import type { Secret } from '#libs/kernel/secret.ts';
 import { textOf, toRecord } from '../json-value.ts';
 import type { Upstream } from '../provider.ts';
 
-/** The key file of a service account, read. */
+/** The parsed key file of a service account. */
 export type ServiceAccount = {
   clientEmail: string;
   keyId: string | undefined;
@@ -12,8 +12,8 @@ export type ServiceAccount = {
   tokenUri: string;
   key: KeyObject;
   /**
-   * Names its tokens. Made of the private key as well: a file that only names somebody else's account must not be given
-   * the tokens that the real one fetched.
+   * Identifies its tokens. It covers the private key too, so that a file which only names another account does not get the
+   * tokens that were fetched with the real key.
    */
   digest: string;
 };
@@ -22,8 +22,8 @@ const googleTokenUri = 'https://oauth2.googleapis.com/token';
 const read = new WeakMap<Secret, ServiceAccount>();
 
 /**
- * The service account of a target; undefined where it has none. Throws invalid_request / `invalid_credential`, without a
- * word of the file, for one that cannot be used.
+ * The service account of a target; undefined if it has none. Throws invalid_request / `invalid_credential` for an unusable
+ * one, without quoting the file.
  */
 export function serviceAccountOf({ secrets }: Pick<Upstream, 'secrets'>): ServiceAccount | undefined {
   const secret = secrets['vertex_service_account_json'];
@@ -75,8 +75,8 @@ export const invalidCredential = (why: string, cause?: unknown): GatewayError =>
   );
 
 /**
- * Where tokens are fetched: Google's own address, or one at the target's own origin (the simulator). Anything else would
- * let a key file choose where its holder's requests go.
+ * Where tokens are fetched: Google's token endpoint, or one at the target's own origin (the simulator). Otherwise a key file
+ * could make the gateway send requests to any server.
  */
 export function tokenUrlOf({ tokenUri }: ServiceAccount, { baseUrl }: Pick<Upstream, 'baseUrl'>): URL {
   if (tokenUri === googleTokenUri) return new URL(googleTokenUri);
