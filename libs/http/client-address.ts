@@ -30,16 +30,16 @@ export function createClientAddress(trustedProxies: BlockList | null): ClientAdd
   };
 }
 
-/** The address of a request to an app that was given a `clientAddress`; null of another. */
+/** The address of a request, if its app was created with a `clientAddress`; otherwise null. */
 export function clientAddressOf(request: Request): string | null {
   const addressOf = request.app.get(clientAddressSetting) as ClientAddress | undefined;
   return addressOf?.(request) ?? null;
 }
 
-/** The setting of the Express app that has it, so that requests of which nobody asks cost nothing. */
+/** The setting of the Express app that holds it, so that requests whose address nobody reads cost nothing. */
 export const clientAddressSetting = 'sluice client address';
 
-/** Some proxies write the port as well (Azure's Application Gateway), and IPv6 in brackets then. */
+/** Some proxies add the port (Azure's Application Gateway), and then write IPv6 addresses in brackets. */
 const plain = (address: string): string =>
   address
     .replace(/^\[([\da-f:.]+)\](?::\d{1,5})?$|^(\d+\.\d+\.\d+\.\d+):\d{1,5}$/i, '$1$2')
