@@ -10,12 +10,12 @@ import { ConfigurationError } from '#libs/kernel/read-env.ts';
  * ones that this code reads.
  */
 export async function withMigratedPool<Result>(
-  options: { connectionString: string; applicationName: string },
+  options: { connectionString: string; applicationName: string; max?: number },
   logger: Logger,
   work: (pool: Pool) => Promise<Result>,
 ): Promise<Result> {
   const unlimited = { statementTimeoutMs: 0, transactionTimeoutMs: 0 };
-  const pool = createPool({ ...options, ...unlimited, max: 1 }, logger);
+  const pool = createPool({ max: 1, ...options, ...unlimited }, logger);
   try {
     const db = createDatabase(pool);
     const required = await missingRequirement(db);

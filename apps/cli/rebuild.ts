@@ -13,17 +13,21 @@ export type RebuildOptions = { connectionString: string; check: boolean; onProgr
  */
 export async function rebuild(options: RebuildOptions, logger: Logger): Promise<CheckReport> {
   const { connectionString, check, onProgress } = options;
-  return await withMigratedPool({ connectionString, applicationName: 'sluice-rebuild' }, logger, async (pool) => {
-    const run = check ? checkInlineModels : rebuildInlineModels;
-    const report = await run(pool, inlineModels, onProgress);
-    // Running processes must read the repaired keys again.
-    if (!check && report.difference !== null) {
-      await createDatabase(pool)
-        .transaction()
-        .execute(async (tx) => await announceAccessChange({ tx }));
-    }
-    return report;
-  });
+  return await withMigratedPool(
+    { connectionString, applicationName: 'sluice-rebuild', max: 4 },
+    logger,
+    async (pool) => {
+      const run = check ? checkInlineModels : rebuildInlineModels;
+      const report = await run(pool, inlineModels, onProgress);
+      // Running processes must read the repaired keys again.
+      if (!check && report.difference !== null) {
+        await createDatabase(pool)
+          .transaction()
+          .execute(async (tx) => await announceAccessChange({ tx }));
+      }
+      return report;
+    },
+  );
 }
 
 /** The result as text, one line each. */

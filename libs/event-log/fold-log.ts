@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg';
 import { foldEvent, nounsOf, type AnyInlineModel, type StreamRow } from './inline-model.ts';
-import { eventColumnNames, toEvent, type PositionedEvent } from './read-events.ts';
+import { bytesBefore, eventColumnNames, toEvent, type PositionedEvent } from './read-events.ts';
 import { upcast } from './upcast.ts';
 
 export type FoldedRow = StreamRow & Record<string, unknown>;
@@ -8,19 +8,78 @@ export type FoldedRow = StreamRow & Record<string, unknown>;
 /** Some of the rows that a model folds the log into; no row comes twice. */
 export type FoldedRows = { model: AnyInlineModel; rows: FoldedRow[] };
 
-// Events in memory at a time, and rows; more are no quicker.
-const pageSize = 2_000;
+// Of each connection in memory at a time: events (with so many bytes), and folded rows. More are no quicker.
+const pageEvents = 2_000;
+const pageBytes = 4 * 1_048_576;
 const rowsAtOnce = 500;
+/** Ranges a connection, so that none waits long for the last one. */
+const rangesPerClient = 4;
 
 /**
- * Folds the whole log, stream after stream, so that of however many rows only some hundred are in memory. The client has
- * to be in a transaction that sees one moment. `onProgress` hears the number of events folded so far.
- * Throws when a stream lacks a version, and when no model folds a type of event.
+ * Folds the whole log, stream after stream, over all of these connections at once, so that of however many rows only some
+ * hundred are in memory. All have to be in transactions that see the same moment. `onProgress` gets the number of events
+ * folded so far. Throws when a stream lacks a version, and when no model folds a type of event.
  */
 export async function* foldLog(
-  client: PoolClient,
+  clients: readonly PoolClient[],
   models: readonly AnyInlineModel[],
   onProgress: (events: number) => void,
+): AsyncGenerator<FoldedRows> {
+  const [first] = clients;
+  if (!first) throw new Error('a fold needs a connection');
+  const ranges = await cutIntoRanges(first, clients.length);
+  let events = 0;
+  const onEvents = (more: number): void => onProgress((events += more));
+  yield* merge(
+    clients.map(async function* (client) {
+      for (let range = ranges.pop(); range; range = ranges.pop()) yield* foldRange(client, range, models, onEvents);
+    }),
+  );
+}
+
+/** The streams after `from` and up to `to`; null: without an end. */
+type Range = { from: string; to: string | null };
+
+/** Ranges of about as many events each, by a sample of the log; one for a log that is small. */
+async function cutIntoRanges(client: PoolClient, clients: number): Promise<Range[]> {
+  const count = clients * rangesPerClient;
+  const shares = Array.from({ length: count - 1 }, (_value, index) => (index + 1) / count);
+  const { rows } = await client.query<{ bounds: string[] | null }>(
+    `select percentile_disc($1::float8[]) within group (order by stream_id) as bounds from event
+     tablesample system ((
+       select least(100, greatest(0.001, 1000000 / greatest(reltuples, 1))) from pg_class where oid = 'event'::regclass
+     ))`,
+    [shares],
+  );
+  const bounds = [...new Set(rows[0]?.bounds ?? [])];
+  return [...bounds, null].map((to, index) => ({ from: bounds[index - 1] ?? '', to }));
+}
+
+/** What the generators give, as it comes; each is at most one value ahead. */
+async function* merge<Value>(generators: readonly AsyncGenerator<Value>[]): AsyncGenerator<Value> {
+  const next = async (generator: AsyncGenerator<Value>) => ({ generator, result: await generator.next() });
+  const pending = new Map(generators.map((generator) => [generator, next(generator)]));
+  try {
+    while (pending.size > 0) {
+      const { generator, result } = await Promise.race(pending.values());
+      if (result.done === true) pending.delete(generator);
+      else {
+        pending.set(generator, next(generator));
+        yield result.value;
+      }
+    }
+  } finally {
+    // After a failure of one, the queries of the others end before their connections are given back.
+    await Promise.allSettled(pending.values());
+  }
+}
+
+/** Folds the streams of a range. `onEvents` gets the number of events of each page. */
+async function* foldRange(
+  client: PoolClient,
+  range: Range,
+  models: readonly AnyInlineModel[],
+  onEvents: (events: number) => void,
 ): AsyncGenerator<FoldedRows> {
   const byNoun = new Map<string, AnyInlineModel[]>();
   for (const model of models) {
@@ -41,7 +100,7 @@ export async function* foldLog(
     open = new Map();
   };
   let streamId = '';
-  for await (const event of eventsByStream(client, onProgress)) {
+  for await (const event of eventsByStream(client, range, onEvents)) {
     if (event.streamId !== streamId) close();
     streamId = event.streamId;
     const folding = byNoun.get(event.type.slice(0, event.type.indexOf('.')));
@@ -60,24 +119,27 @@ export async function* foldLog(
   for (const [model, rows] of ready) yield { model, rows };
 }
 
-/** All events, by stream and then by version, read in pages by that index. */
+/** The events of a range, by stream and then by version, read in pages by that index. */
 async function* eventsByStream(
   client: PoolClient,
-  onProgress: (events: number) => void,
+  { from, to }: Range,
+  onEvents: (events: number) => void,
 ): AsyncGenerator<PositionedEvent> {
-  let events = 0;
-  let after: [string, number] = ['', 0];
+  // No version is as high: streams after `from`, not `from` itself.
+  let after: [string, number] = [from, 2_147_483_647];
   for (;;) {
     const { rows } = await client.query(
-      `select ${eventColumnNames} from event where (stream_id, stream_version) > ($1, $2)
-       order by stream_id, stream_version limit $3`,
-      [...after, pageSize],
+      `select ${eventColumnNames} from (
+         select ${eventColumnNames}, ${bytesBefore('stream_id, stream_version')} as bytes_before
+         from event where (stream_id, stream_version) > ($1, $2) and ($3::text is null or stream_id <= $3)
+         order by stream_id, stream_version limit $4
+       ) as page where bytes_before < $5 order by stream_id, stream_version`,
+      [...after, to, pageEvents, pageBytes],
     );
     for (const row of rows) yield toEvent(row);
-    events += rows.length;
-    onProgress(events);
+    onEvents(rows.length);
     const last = rows.at(-1);
-    if (rows.length < pageSize || !last) return;
+    if (!last) return;
     after = [last.stream_id, last.stream_version];
   }
 }

@@ -33,6 +33,11 @@ export const eventColumnNames =
   'metadata, recorded_at';
 const eventColumns = sql.raw(eventColumnNames);
 
+/** In SQL: how many bytes the events before this one have, in that order, so that a page can be bounded by them. */
+export const bytesBefore = (order: string): string =>
+  `coalesce(sum(coalesce(octet_length(canonical), pg_column_size(data))) over (
+     order by ${order} rows between unbounded preceding and 1 preceding), 0)`;
+
 /** What is committed and can get no earlier neighbour any more: transactions older than every running one. */
 export const isClosed = sql`(epoch < ${currentEpoch} or transaction_id < pg_snapshot_xmin(pg_current_snapshot()))`;
 
@@ -52,15 +57,12 @@ export async function readClosed(
 ): Promise<PositionedEvent[]> {
   const { rows } = await sql<EventRow>`
     select ${eventColumns} from (
-      select ${eventColumns},
-        sum(coalesce(octet_length(canonical), pg_column_size(data))) over (
-          order by epoch, transaction_id, position rows between unbounded preceding and 1 preceding
-        ) as bytes_before
+      select ${eventColumns}, ${sql.raw(bytesBefore('epoch, transaction_id, position'))} as bytes_before
       from event where ${isClosed} and ${isAfter(after)}
       order by epoch, transaction_id, position
       limit ${limit}
     ) as page
-    where coalesce(bytes_before, 0) < ${bytesMax}
+    where bytes_before < ${bytesMax}
     order by epoch, transaction_id, position`.execute(db);
   return rows.map(toEvent);
 }

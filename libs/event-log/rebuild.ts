@@ -24,8 +24,9 @@ export async function checkInlineModels(
   onProgress: (events: number) => void = () => {},
 ): Promise<CheckReport> {
   const startedAt = performance.now();
-  return await withClient(pool, async (client) => {
+  return await withClients(pool, async (client, folders) => {
     await client.query('begin isolation level repeatable read read only');
+    await shareSnapshot(client, folders);
     let events = 0;
     const counts = new Map(models.map((model) => [model, { folded: 0, live: 0 }]));
     const differences = new Map<AnyInlineModel, Difference>();
@@ -33,7 +34,7 @@ export async function checkInlineModels(
       const known = differences.get(model);
       if (found && (!known || found.id < known.id)) differences.set(model, found);
     };
-    for await (const { model, rows } of foldLog(client, models, (count) => onProgress((events = count)))) {
+    for await (const { model, rows } of foldLog(folders, models, (count) => onProgress((events = count)))) {
       const compared = await compareRows(client, model, rows);
       const count = counts.get(model);
       if (count) {
@@ -66,16 +67,17 @@ export async function rebuildInlineModels(
   onProgress: (events: number) => void = () => {},
 ): Promise<CheckReport> {
   const startedAt = performance.now();
-  return await withClient(pool, async (client) => {
+  return await withClients(pool, async (client, folders) => {
     await client.query('begin');
     // Readers go on; whoever wants to write waits, because every append upserts one of these rows.
     await client.query(`lock table ${models.map((model) => model.name).join(', ')} in exclusive mode`);
+    await shareSnapshot(client, folders);
     for (const model of models) {
       await client.query(`create temp table ${foldTable(model)} (like ${model.name}) on commit drop`);
     }
     let events = 0;
     const counts: Record<string, number> = Object.fromEntries(models.map((model) => [model.name, 0]));
-    for await (const { model, rows } of foldLog(client, models, (count) => onProgress((events = count)))) {
+    for await (const { model, rows } of foldLog(folders, models, (count) => onProgress((events = count)))) {
       counts[model.name] = (counts[model.name] ?? 0) + rows.length;
       await client.query(`insert into ${foldTable(model)} select * from ${recordset(model)}`, [JSON.stringify(rows)]);
     }
@@ -97,18 +99,46 @@ const foldTable = (model: AnyInlineModel): string => `fold_${model.name}`;
 /** Rows given as JSON, with the types of the model's table. */
 const recordset = (model: AnyInlineModel): string => `jsonb_populate_recordset(null::${model.name}, $1::jsonb)`;
 
-/** A session of its own, closed for good afterwards: its settings and temporary tables must not reach the next user. */
-async function withClient<Result>(pool: Pool, work: (client: PoolClient) => Promise<Result>): Promise<Result> {
-  const client = await pool.connect();
+/** Connections that fold, beside the one that compares or writes: with more, they wait for this process's own processor. */
+const foldersMax = 3;
+
+/**
+ * Runs work with sessions of its own: one to compare or write with, and as many to fold as the pool has besides, up to
+ * `foldersMax` (that one, if there is no other). They are closed afterwards, because their settings and temporary tables
+ * must not reach the next user.
+ */
+async function withClients<Result>(
+  pool: Pool,
+  work: (client: PoolClient, folders: readonly PoolClient[]) => Promise<Result>,
+): Promise<Result> {
+  const wanted = Math.max(1, Math.min(foldersMax + 1, pool.options.max ?? 1));
+  const connecting = await Promise.allSettled(Array.from({ length: wanted }, () => pool.connect()));
+  const clients = connecting.filter((each) => each.status === 'fulfilled').map(({ value }) => value);
   try {
-    // A big log takes longer than the limits that protect the live path.
-    await client.query('set statement_timeout = 0');
-    await client.query(
-      "do $$ begin perform set_config('transaction_timeout', '0', false); exception when others then null; end $$",
-    );
-    return await work(client);
+    const [client, ...folders] = clients;
+    // More sessions only make it quicker.
+    if (!client) throw (connecting[0] as PromiseRejectedResult).reason;
+    for (const each of clients) {
+      // A big log takes longer than the limits that protect the live path.
+      await each.query('set statement_timeout = 0');
+      await each.query('set idle_in_transaction_session_timeout = 0');
+      await each.query(
+        "do $$ begin perform set_config('transaction_timeout', '0', false); exception when others then null; end $$",
+      );
+    }
+    return await work(client, folders.length > 0 ? folders : [client]);
   } finally {
-    client.release(true);
+    for (const client of clients) client.release(true);
+  }
+}
+
+/** Has the folders see what the client's transaction sees now. Costs no transaction id. */
+async function shareSnapshot(client: PoolClient, folders: readonly PoolClient[]): Promise<void> {
+  const { rows } = await client.query('select pg_export_snapshot() as id');
+  for (const folder of folders) {
+    if (folder === client) continue;
+    await folder.query('begin isolation level repeatable read read only');
+    await folder.query(`set transaction snapshot '${rows[0].id}'`);
   }
 }
 

@@ -1,17 +1,20 @@
 import { sql } from 'kysely';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { decideBatch, isTerminal, type BatchCommand, type BatchOutcome } from '#libs/batches/batch.ts';
 import { batchModel, type BatchRow } from '#libs/batches/batch-model.ts';
 import { createEventLog, type EventLog } from '#libs/event-log/event-log.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { logStart, readClosed } from '#libs/event-log/read-events.ts';
 import { checkInlineModels, rebuildInlineModels } from '#libs/event-log/rebuild.ts';
+import { createPool } from '#libs/database/pool.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
 import { fileModel } from '#libs/files/file-model.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import { batchCreated, batchValidated, chunkRedelivered, commandOn, fileUploaded } from './streams.ts';
 
 const models = [batchModel, fileModel] as unknown as AnyInlineModel[];
+const logger = createLogger({ name: 'test', level: 'silent' });
 let database: TestDatabase;
 let eventLog: EventLog;
 
@@ -141,6 +144,37 @@ describe('the check', () => {
     expect(heard.at(-1)).toBe(events);
   });
 
+  test('folds streams over several connections, each once, however the log is cut', async () => {
+    await writeHistory(150);
+    await database.pool.query('analyze event');
+    const used = new Set<unknown>();
+    const watched = {
+      options: database.pool.options,
+      connect: async () => {
+        const client = await database.pool.connect();
+        const query = client.query.bind(client);
+        client.query = ((text: string, ...rest: []) => {
+          if (text.includes('stream_version limit')) used.add(client);
+          return query(text, ...rest);
+        }) as typeof client.query;
+        return client;
+      },
+    } as typeof database.pool;
+    const report = await checkInlineModels(watched, models);
+    expect(report).toMatchObject({ difference: null, rows: { batch: 150, file: 150 } });
+    const { rows } = await database.pool.query('select count(*)::int as events from event');
+    expect(report.events).toBe(rows[0].events);
+    expect(used.size).toBeGreaterThan(1);
+  });
+
+  test('works with a pool of one connection', async () => {
+    await writeHistory(5);
+    const single = createPool({ connectionString: database.connectionString, applicationName: 'one', max: 1 }, logger);
+    onTestFinished(() => single.end());
+    expect(await checkInlineModels(single, models)).toMatchObject({ difference: null, rows: { batch: 5, file: 5 } });
+    expect(await rebuildInlineModels(single, models)).toMatchObject({ difference: null, rows: { batch: 5, file: 5 } });
+  });
+
   test('finds an empty log and empty models equal', async () => {
     expect(await checkInlineModels(database.pool, models)).toMatchObject({
       events: 0,
@@ -175,6 +209,7 @@ describe('the check', () => {
     const reached = Promise.withResolvers<void>();
     const goOn = Promise.withResolvers<void>();
     const pausing = {
+      options: database.pool.options,
       connect: async () => {
         const client = await database.pool.connect();
         const query = client.query.bind(client);
