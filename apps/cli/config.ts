@@ -6,5 +6,6 @@ export const CliConfig = z.object({
   DATABASE_URL: platformFields.DATABASE_URL.optional(),
   SLUICE_MASTER_KEY: platformFields.SLUICE_MASTER_KEY.optional(),
   SLUICE_DATA_DIR: platformFields.SLUICE_DATA_DIR,
+  SLUICE_BLOBS: platformFields.SLUICE_BLOBS,
 });
 export type CliConfig = z.output<typeof CliConfig>;

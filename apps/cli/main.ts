@@ -7,6 +7,7 @@ import { describeProvider } from '#libs/providers/describe-providers.ts';
 import { providers } from '#libs/providers/provider-list.ts';
 import { explain } from '../standalone/explain.ts';
 import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
+import { checkBatchResults, describeResultsCheck, resultsCheckToJson } from './check-results.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
@@ -53,6 +54,21 @@ program
       clearProgress();
       for (const line of json ? [toJson(report, check)] : describeCheck(report, check)) print(line);
       if (check && report.difference !== null) process.exitCode = 1;
+    });
+  });
+
+program
+  .command('check-results')
+  .description('check the output and error file of a batch that has ended against the results_root of its events')
+  .argument('<batch>', 'the id of the batch')
+  .option('--json', 'print the result as one JSON object instead')
+  .action(async (batchId: string, { json = false }: { json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const onProgress = (lines: number): void => showProgress(`${lines} lines`);
+      const check = await checkBatchResults({ connectionString, batchId, onProgress }, logger);
+      clearProgress();
+      for (const line of json ? [resultsCheckToJson(check)] : describeResultsCheck(check)) print(line);
+      if (check.violations.length > 0) process.exitCode = 1;
     });
   });
 

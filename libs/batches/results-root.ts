@@ -6,11 +6,16 @@ import { hash } from 'node:crypto';
  * nothing (RFC 6962 2.1).
  */
 export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): string {
+  return resultsRootOf(lines.map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') })));
+}
+
+/** The same, of lines whose bytes are hashed already. */
+export function resultsRootOf(lines: readonly { line: number; sha256: Buffer }[]): string {
   if (lines.length === 0) return hash('sha256', '');
   const leaf = Buffer.alloc(41); // 0x00 ‖ uint64be ‖ 32 bytes
-  let level: Buffer[] = lines.map(({ line, data }) => {
+  let level: Buffer[] = lines.map(({ line, sha256 }) => {
     leaf.writeBigUInt64BE(BigInt(line), 1);
-    hash('sha256', data, 'buffer').copy(leaf, 9);
+    sha256.copy(leaf, 9);
     return hash('sha256', leaf, 'buffer');
   });
   const node = Buffer.alloc(65, 1); // 0x01 ‖ 32 bytes ‖ 32 bytes

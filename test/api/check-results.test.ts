@@ -1,0 +1,63 @@
+import { execFile } from 'node:child_process';
+import { chmod, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { startPlatform } from '#test/platform.ts';
+import { chatLine, chatLines, createBatch, ended } from './batch-kit.ts';
+import { sdks, type Sdk } from './sdk.ts';
+
+const sdk = sdks[0] as Sdk;
+const folder = path.join(import.meta.dirname, '../..');
+
+test('the files of a batch are checked against the roots in its events', async ({ onTestFinished }) => {
+  const platform = await startPlatform();
+  onTestFinished(() => platform.stop());
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  const wrong = chatLine('wrong', { max_tokens: -1 });
+  const batch = await ended(
+    client,
+    await createBatch(sdk, client, [...chatLines(70), wrong, ...chatLines(150).slice(70)]),
+  );
+  expect(batch.request_counts).toMatchObject({ completed: 150, failed: 1 });
+  const check = async (id = batch.id) =>
+    await new Promise<{ code: unknown; stdout: string; stderr: string }>((resolve) => {
+      const env = { ...process.env, ...platform.environment };
+      const args = ['apps/cli/main.ts', 'check-results', id, '--json'];
+      execFile(process.execPath, args, { cwd: folder, env }, (error, stdout, stderr) =>
+        resolve({ code: error?.code ?? 0, stdout, stderr }),
+      );
+    });
+  const checked = await check();
+  expect({ code: checked.code, ...JSON.parse(checked.stdout) }).toEqual({
+    code: 0,
+    equal: true,
+    batch_id: batch.id,
+    lines: 151,
+    settles: expect.any(Number),
+    violations: [],
+  });
+  expect(JSON.parse(checked.stdout).settles).toBeGreaterThan(0);
+
+  const { rows } = await platform.database.pool.query('select blob from file where id = $1', [batch.output_file_id]);
+  const blob = String(rows[0].blob);
+  const file = path.join(platform.dataDir, 'blobs', blob.slice(0, 2), blob.slice(2, 4), blob);
+  const bytes = await readFile(file);
+  await chmod(file, 0o600);
+  const changed = Buffer.from(bytes);
+  const at = changed.indexOf('"role"');
+  changed[at + 1] = 0x52;
+  await writeFile(file, changed);
+  const altered = await check();
+  expect(altered.code).toBe(1);
+  expect(JSON.parse(altered.stdout).violations).toEqual([
+    expect.stringMatching(/^event \d+: results_root is not that of its lines$/),
+  ]);
+
+  await writeFile(file, bytes.subarray(bytes.indexOf(0x0a) + 1));
+  const shortened = await check();
+  expect(JSON.parse(shortened.stdout).violations[0]).toBe('line 1 is in neither file, or not in its place');
+  expect(shortened.code).toBe(1);
+
+  const unknown = await check('batch_unknown');
+  expect(unknown).toMatchObject({ code: 1, stderr: expect.stringContaining('no batch batch_unknown that has ended') });
+});
