@@ -21,6 +21,9 @@ export type Principal = {
   readonly role: string | null;
 };
 
+/** The owner of what belongs to no workspace. There is one organisation in an installation. */
+export const organisationId = 'org_default';
+
 /** The authenticated party of a request. The workspace comes from the key and from nothing else. */
 export type Caller = {
   readonly workspaceId: string;

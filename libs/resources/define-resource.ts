@@ -55,8 +55,8 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** For people: `a config`, `configs`, and the heading in the documentation. */
   names: { one: string; many: string; tag: string };
   /**
-   * Who owns the records. `workspace`: only its own keys see them. `organisation`: keys of the organisation write them, and
-   * a workspace sees those that bear its id. `itself`: the same, of records that are workspaces.
+   * Who owns the records. `workspace` (default): only its keys see them. `organisation`: only keys of the organisation see
+   * them. `itself`: the records are workspaces; keys of the organisation change them, and each workspace sees itself.
    */
   owner?: 'workspace' | 'organisation' | 'itself';
   /** The members of POST. PUT takes each of them alone, without those of `immutable`. */

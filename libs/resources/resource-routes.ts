@@ -3,6 +3,7 @@ import type { Request } from 'express';
 import { listOf, ResourceListQuery } from '#libs/contracts/lists.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { toListResponse } from '#libs/http/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
@@ -60,7 +61,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     ...withInput({ body: createBodySchema(kind) }, async ({ body }, request, response) => {
       refuseWorkspaceKey(request);
       const { workspace_id: wanted, ...input } = body;
-      const workspaceId = (await workspaceOf(request, wanted)) ?? callerOf(request).workspaceId;
+      const workspaceId = (await workspaceOf(request, wanted)) ?? organisationId;
       const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
       const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
       if (replayed) response.setHeader('idempotent-replayed', 'true');

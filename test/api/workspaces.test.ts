@@ -137,6 +137,7 @@ test('nothing of one workspace is found with a key of another', async () => {
 test('a key that may do everything in its workspace cannot revoke a key of the organisation', async () => {
   const { body: full } = await call('POST', '/api-keys', { name: 'full' });
   const { body: admin } = await call('POST', '/api-keys', { name: 'second admin', type: 'organisation-service' });
+  expect((await call('POST', '/admin/workspaces', { name: 'x' }, full['key'])).status).toBe(403);
   expect(await call('DELETE', `/api-keys/${admin['id']}`, undefined, full['key'])).toMatchObject({
     status: 403,
     body: { error: { code: 'insufficient_scope' } },

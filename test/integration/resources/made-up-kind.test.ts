@@ -92,7 +92,20 @@ const draft = defineResource<typeof draftFields, { name: string; body: string; t
   ],
 });
 
-const kinds = [recipe, draft];
+const badgeFields = { name: text({ min: 1, max: 50 }), colour: z.enum(['red', 'blue']).default('red') };
+
+const badge = defineResource<typeof badgeFields, { name: string; colour: string }>({
+  noun: 'badge',
+  idPrefix: 'badge_',
+  area: 'badges',
+  path: '/v1/badges',
+  names: { one: 'badge', many: 'badges', tag: 'Badges' },
+  owner: 'organisation',
+  fields: badgeFields,
+  slug: true,
+});
+
+const kinds = [recipe, draft, badge];
 const models = [resourceModel(kinds), resourceVersionModel(kinds)] as unknown as AnyInlineModel[];
 const database = useTestDatabase();
 let server: TestServer;
@@ -112,7 +125,9 @@ beforeAll(async () => {
   const authenticate = (request: { headers: { authorization?: string | undefined } }): Caller => {
     const [scope = '', workspaceId = 'ws_1'] = (request.headers.authorization ?? '').split('@');
     const caller = authenticateForTest({ headers: { authorization: scope } });
-    return { ...caller, workspaceId, keyId: `key_${workspaceId}` };
+    const type = workspaceId === 'ws_admin' ? 'organisation_key' : 'service_key';
+    const keyId = `key_${workspaceId}`;
+    return { ...caller, workspaceId, keyId, principal: { type, id: keyId, role: null } };
   };
   const routes = routesOf();
   await snapshot.start?.();
@@ -230,6 +245,24 @@ test('another workspace sees nothing of it, and its slug is free there', async (
   expect((await ask('GET', '/v1/recipes', undefined, other)).body).toMatchObject({ data: [], total: 0 });
   expect((await ask('GET', `/v1/recipes?after=${id}`, undefined, other)).status).toBe(400);
   expect((await ask('POST', '/v1/recipes', { ...soup, name: 'Mine' }, other)).body).toMatchObject({ slug: 'mine' });
+});
+
+test('what the organisation owns is seen and changed by its keys alone', async () => {
+  const admin = { authorization: 'Bearer all@ws_admin' };
+  const made = await ask('POST', '/v1/badges', { name: 'Gold', colour: 'blue' }, admin);
+  expect(made).toMatchObject({ status: 200, body: { slug: 'gold', colour: 'blue' } });
+  // A member that has a default keeps its value when it is left out.
+  expect((await ask('PUT', '/v1/badges/gold', { name: 'G' }, admin)).body).toMatchObject({ name: 'G', colour: 'blue' });
+  expect((await ask('GET', '/v1/badges', undefined, admin)).body).toMatchObject({ total: 1 });
+  expect((await ask('GET', '/v1/badges')).body).toMatchObject({ total: 0 });
+  expect((await ask('GET', '/v1/badges/gold')).status).toBe(404);
+  expect((await ask('PUT', '/v1/badges/gold', { name: 'x' })).status).toBe(404);
+  expect((await ask('DELETE', `/v1/badges/${String(made.body['id'])}`)).status).toBe(404);
+  expect(await ask('POST', '/v1/badges', { name: 'x' })).toMatchObject({
+    status: 403,
+    body: { error: { code: 'organisation_key_required' } },
+  });
+  expect((await ask('DELETE', '/v1/badges/gold', undefined, admin)).status).toBe(200);
 });
 
 test('its routes need the scopes of its area', async () => {
