@@ -17,11 +17,11 @@ type Asked = {
   exchange: Exchange;
   credential: string;
   headers: IncomingHttpHeaders;
-  /** Told before anything is sent, because a header repeats it. */
+  /** Known before anything is sent, because a header contains it. */
   timing: { processingMs: number };
 };
 
-// Prompts whose calls are counted for faults that pass; more than any batch has under way at once.
+// How many prompts' calls are counted for temporary faults; more than any batch has in flight.
 const promptsMax = 200_000;
 
 /** Answers decoded calls: chooses behaviour, latency and fault by the model's name and the x-simulator-* headers. */
@@ -30,7 +30,7 @@ export function createCallAnswerer({ options, stats }: { options: SimulatorOptio
   const attempts = createAttemptCounter({ promptsMax });
   return {
     /**
-     * Sends the answer: in this tick when there is no latency, otherwise a promise of its end. Throws Refusal, before
+     * Sends the answer: in this tick if there is no latency, otherwise it returns a promise. Throws Refusal, before
      * anything is sent, for a fault or a latency that does not exist.
      */
     answer({ call, wire, exchange, credential, headers, timing }: Asked): void | Promise<void> {
@@ -101,7 +101,7 @@ function latencyOf(headers: IncomingHttpHeaders): Latency | undefined {
   });
 }
 
-/** Attempts are counted for each prompt, and apart for each `user` (so that a test can name its lines) and fault. */
+/** Attempts are counted per prompt, `user` (so that a test can name its lines) and fault. */
 function promptKey({ hash, user }: Call, faultHeader: string | undefined): number {
   return user === undefined && faultHeader === undefined ? hash : hashText(`${user ?? ''}\n${faultHeader ?? ''}`, hash);
 }

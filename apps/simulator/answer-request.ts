@@ -12,7 +12,7 @@ import type { Stats } from './stats.ts';
 import { openai } from './wire/openai/openai.ts';
 import { Refusal, type Call, type Failure, type Received, type Route, type WireFormat } from './wire/wire-format.ts';
 
-/** Answers every request of one simulator: the route, the key, the limit; then the call itself (answer-call.ts). */
+/** Answers every request of one simulator: checks route, key and limit, then answers the call (answer-call.ts). */
 export function createRequestAnswerer({ options, stats }: { options: SimulatorOptions; stats: Stats }) {
   const calls = createCallAnswerer({ options, stats });
   const wireOf = createWireFinder(options);
@@ -84,7 +84,7 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     });
   };
 
-  /** Runs what may refuse the request. */
+  /** Runs a step that may reject the request. */
   const guard = (exchange: Exchange, wire: WireFormat, run: () => void): void => {
     try {
       run();
@@ -93,14 +93,14 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
     }
   };
 
-  /** Whatever is thrown and is no Refusal is a bug of ours. */
+  /** Anything thrown that is not a Refusal is a bug in the simulator. */
   const settle = (exchange: Exchange, wire: WireFormat, error: unknown): void => {
     if (error instanceof Refusal) return refuse(exchange, wire, error.failure);
     options.logger?.error({ err: error }, 'answer failed');
     exchange.reset();
   };
 
-  /** What belongs to the simulator and not to a provider; needs no key. */
+  /** The simulator's own routes, which need no key. */
   const answerOwn = (request: IncomingMessage, response: ServerResponse, method: string, path: string): void => {
     const route = path === redirectedPath ? redirectedPath : `${method} ${path}`;
     const own = ownRoutes.get(route);
@@ -129,11 +129,11 @@ export function createRequestAnswerer({ options, stats }: { options: SimulatorOp
   return { answer, resetStats };
 }
 
-/** Where the fault `redirect` leads: whoever follows it is counted under this route. */
+/** The target of the fault `redirect`: requests that follow it are counted under this route. */
 const redirectedPath = '/redirected';
 const nothing = Buffer.alloc(0);
 
-/** Reads the body as the route wants it. A promise only for multipart bodies and for routes that check signatures. */
+/** Reads the body in the form that the route needs. Returns a promise only for multipart bodies and signature checks. */
 function decode(route: Extract<Route, { call: unknown }>, received: Received, body: Buffer): Call | Promise<Call> {
   if (route.reads === 'json') {
     const { text, json } = parseJsonBody(body);
@@ -152,7 +152,7 @@ function refuse(exchange: Exchange, wire: WireFormat, failure: Failure): void {
   ]);
 }
 
-/** Any key will do but none, `invalid`, and all others when one is required. */
+/** Accepts any key except an empty one and `invalid`; if a key is required, only that one. */
 function checkCredential(wire: WireFormat, credential: string, { requiredKey }: SimulatorOptions): Failure | undefined {
   if (credential === '') return wire.refuseCredential('missing', '');
   if (credential !== 'invalid' && (requiredKey === undefined || credential === requiredKey.reveal())) return undefined;

@@ -28,7 +28,7 @@ const html =
 const manyScripts = 'Grüße aus 東京 und Київ 🙂 – naïve cafés, 한국어, עברית, 👩‍🚀 ja.';
 const ok = 200;
 
-/** Answers a call as its fault says (the table in faults.ts). Resolves when nothing more will be sent. */
+/** Answers a call with its fault (see the table in faults.ts). Resolves when nothing more will be sent. */
 export function applyFault(effect: Effect, faulty: FaultyCall): void | Promise<void> {
   const { exchange, call, wire, behaviour, tokensPerSecond } = faulty;
   const form = formOf(faulty);
@@ -171,7 +171,7 @@ function firstHalf(frames: readonly Frame[]): Frame[] {
   return frames.slice(0, Math.max(1, Math.floor(frames.length / 2)));
 }
 
-/** The second of the frames replaced, or the only one. */
+/** Replaces the second frame, or the only one. */
 function replaceSecond(frames: readonly Frame[], change: (frame: Frame) => Frame): Frame[] {
   const at = Math.min(1, frames.length - 1);
   return frames.map((frame, index) => (index === at ? change(frame) : frame));
@@ -186,7 +186,7 @@ function halfOf(body: Frame): Frame {
   return typeof body === 'string' ? body.slice(0, endOfCharacter(body, half)) : body.subarray(0, half);
 }
 
-/** Headers that promise the whole answer, half of it, and then the given end. */
+/** Sends the headers of the whole answer, half of the body, and then ends in the given way. */
 async function sendHalf(end: 'stall' | 'cut' | 'reset', faulty: FaultyCall): Promise<void> {
   const { exchange, call, behaviour } = faulty;
   const parts = partsOf(call, behaviour);
@@ -207,7 +207,7 @@ async function drip(faulty: FaultyCall, intervalMs: number): Promise<void> {
   exchange.end();
 }
 
-/** Cuts after the first byte of each character that has more than one. */
+/** Splits after the first byte of each multi-byte character. */
 async function sendSplit(faulty: FaultyCall): Promise<void> {
   const { exchange, call, behaviour } = faulty;
   const bytes = bytesOf(partsOf(call, { ...behaviour, text: manyScripts }));

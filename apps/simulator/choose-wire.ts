@@ -14,13 +14,13 @@ import { createTokenServer } from './wire/vertex/token.ts';
 import { createVertex } from './wire/vertex/vertex.ts';
 import type { WireFormat } from './wire/wire-format.ts';
 
-// Parameters of Cohere's list of models that no other list knows.
+// Query parameters that only Cohere's list of models has.
 const cohereQuery = /(^|&)(page_size|page_token|endpoint|default_only)=/;
 
 /**
- * Whose interface a path belongs to; undefined for the simulator's own. Three providers share GET /v1/models: the header
- * anthropic-version tells that Anthropic's is meant; x-client-name (which Cohere's clients send) or one of Cohere's
- * own query parameters, such as page_size, that Cohere's is; otherwise it is OpenAI's.
+ * Finds the API that a path belongs to; undefined for the simulator's own. Three providers share GET /v1/models: with the
+ * header anthropic-version it is Anthropic's; with x-client-name (which Cohere's clients send) or one of Cohere's query
+ * parameters (like page_size) it is Cohere's; otherwise OpenAI's.
  */
 export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   const files = createFileStore(clock);
@@ -48,7 +48,7 @@ export function createWireFinder({ clock, trainingMs }: SimulatorOptions) {
   };
 }
 
-/** OpenAI's interface with the areas beside models, and with the files and fine-tuning jobs of one simulator. */
+/** OpenAI's API with all areas, and with the files and fine-tuning jobs of one simulator. */
 function createOpenAi(tuning: Tuning): WireFormat {
   const findMore = (method: string, path: string) => {
     if (path.startsWith('/v1/fine_tuning/')) return findTuningRoute(tuning, method, path);

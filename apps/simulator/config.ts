@@ -18,7 +18,7 @@ const schema = z
         context.addIssue(`must be such as ${latencyForm}`);
         return z.NEVER;
       }),
-    // 0 sends a stream at once; real models write 20 to 200 tokens a second.
+    // 0 sends a stream at once; real models write 20 to 200 tokens per second.
     SIMULATOR_TOKENS_PER_SECOND: wholeNumber(0, { min: 0, max: 1_000_000 }),
     SIMULATOR_KEY: z
       .string()
@@ -28,12 +28,12 @@ const schema = z
     SIMULATOR_COUNT_CALLS: z.stringbool().default(false),
     // About 100 bytes each: 100,000 keys are 10 MB. Raise it to count every line of a larger batch.
     SIMULATOR_COUNTED_KEYS_MAX: wholeNumber(100_000, { min: 1, max: 5_000_000 }),
-    // Above the largest body that the gateway itself accepts.
+    // Larger than the largest body that the gateway accepts.
     SIMULATOR_BODY_MAX: byteSize('64MiB', { minBytes: 1, maxBytes: 268_435_456 }),
     SIMULATOR_DRIP_INTERVAL: duration('1s', { minMs: 1, maxMs: 60_000 }),
     // Long enough to watch a fine-tuning job, short enough to wait for it.
     SIMULATOR_TRAINING: duration('10s', { minMs: 10, maxMs: 3_600_000 }),
-    // Answers under way get this long when the process is told to stop.
+    // How long answers in flight may take after the signal to stop.
     SIMULATOR_DRAIN: duration('2s', { minMs: 0, maxMs: 60_000 }),
   })
   .transform((env) => ({

@@ -2,8 +2,8 @@ import type { Occasion } from './faults.ts';
 import { mixHash } from './model/hash.ts';
 
 /**
- * Decides, call by call, whether a fault strikes. Counts the calls of each prompt for the occasions that need it;
- * of more than `promptsMax` prompts the oldest are forgotten and begin again.
+ * Decides for each call whether a fault happens. Counts the calls of each prompt where that is needed; of more than
+ * `promptsMax` prompts the oldest are forgotten and start again.
  */
 export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
   const calls = new Map<number, number>();
@@ -18,7 +18,7 @@ export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
     return attempt;
   };
   return {
-    /** The number of this call of the prompt, from 1, when the fault strikes; undefined when the call goes well. */
+    /** The number of this call of the prompt, from 1, if the fault happens; undefined if the call succeeds. */
     strike(occasion: Occasion, prompt: number): number | undefined {
       switch (occasion.type) {
         case 'always':
@@ -28,7 +28,7 @@ export function createAttemptCounter({ promptsMax }: { promptsMax: number }) {
           return attempt <= occasion.attempts ? attempt : undefined;
         }
         case 'flaky': {
-          // Odd calls are drawn again from prompt and number; an even one succeeds, whatever the one before it did.
+          // Odd calls are drawn again from prompt and number; even ones always succeed.
           const attempt = count(prompt);
           return attempt % 2 === 1 && draw(prompt, attempt) < occasion.percent ? attempt : undefined;
         }

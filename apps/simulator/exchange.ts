@@ -2,14 +2,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sendTogether } from '#libs/http/send-together.ts';
 import type { Stats } from './stats.ts';
 
-/** One request with its reply: the only place that writes to the socket. */
+/** One request with its reply. The only code that writes to the socket. */
 export type Exchange = ReturnType<typeof createExchange>;
 
 type Told = { route: string; stats: Stats; headers: () => string[]; requestId?: string };
 
 /**
- * Follows one request to its end. `headers` (flat names and values) go with every status. When the client leaves, or
- * the simulator stops, pauses end early and nothing more is written; a client that left before the end is counted.
+ * Handles one request to its end. `headers` (flat names and values) are sent with every status. When the client disconnects
+ * or the simulator stops, pauses end early and nothing more is written. Clients that disconnect early are counted.
  */
 export function createExchange(
   request: IncomingMessage,
@@ -38,7 +38,7 @@ export function createExchange(
     isClosed: () => closed,
     /** Sends status and headers; the body follows by `write` and `end`. */
     head,
-    /** A whole reply, sent in this turn of the event loop. */
+    /** Sends a whole reply in this turn of the event loop. */
     reply(
       status: number,
       contentType: string | undefined,
@@ -54,7 +54,7 @@ export function createExchange(
       response.writeHead(status, all);
       sendTogether(response, bytes);
     },
-    /** Writes a piece; resolves when the next may follow, false when there is nobody left to write to. */
+    /** Writes a piece. Resolves with true when the next may follow, with false when the client has disconnected. */
     async write(piece: string | Uint8Array): Promise<boolean> {
       if (closed) return false;
       if (response.write(piece)) return true;
@@ -70,7 +70,7 @@ export function createExchange(
       if (piece === undefined) response.end();
       else response.end(piece);
     },
-    /** Waits; resolves early, with false, when the client leaves. */
+    /** Waits. Resolves early, with false, when the client disconnects. */
     async pause(ms: number): Promise<boolean> {
       if (closed) return false;
       await new Promise<void>((resolve) => {
@@ -88,7 +88,7 @@ export function createExchange(
       brokenByUs = true;
       request.socket.resetAndDestroy();
     },
-    /** FIN after what was written, whatever HTTP still owes. */
+    /** FIN after what was written, even if the HTTP body is incomplete. */
     cut(): void {
       brokenByUs = true;
       request.socket.destroySoon();
@@ -96,7 +96,7 @@ export function createExchange(
   };
 }
 
-// A socket that fails while it is written to also closes, and that is what the exchange watches.
+// A socket that fails while being written to also closes, and the exchange listens to that.
 function ignore(): void {}
 
 function bytesOf(body: Uint8Array): Buffer {

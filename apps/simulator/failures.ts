@@ -11,7 +11,7 @@ export const overloaded: Failure = {
   code: 'server_error',
 };
 
-/** Headers that tell when to retry, as flat names and values. */
+/** Headers that say when to retry, as flat names and values. */
 export function retryHeaders(retryAfter: RetryAfter, clock: Clock): string[] {
   if (retryAfter === 'absent') return [];
   if (retryAfter === 'ms') return ['retry-after-ms', '50'];
@@ -19,14 +19,14 @@ export function retryHeaders(retryAfter: RetryAfter, clock: Clock): string[] {
   return ['retry-after', String(retryAfter.seconds)];
 }
 
-/** The same time for formats that tell it in the body. */
+/** The same time, for formats that have it in the body. */
 export function retryMs(retryAfter: RetryAfter): number | undefined {
   if (retryAfter === 'absent') return undefined;
   if (retryAfter === 'ms') return 50;
   return retryAfter === 'date' ? dateAheadMs : retryAfter.seconds * 1_000;
 }
 
-/** The failure that a status stands for, in no format's shape yet. */
+/** The failure that belongs to a status, independent of any format. */
 export function failureOf(status: number, code: string | undefined): Failure {
   if (code === 'insufficient_quota') {
     const message = 'You exceeded your current quota, please check your plan and billing details.';

@@ -1,4 +1,4 @@
-/** What goes wrong with one answer. Statuses are answered before the model is asked; the rest spoils its answer. */
+/** What goes wrong with one answer. A status is sent instead of an answer; the others damage the answer. */
 export type Effect =
   | { type: 'status'; statuses: readonly number[]; retryAfter: RetryAfter; code?: string; html?: boolean }
   | { type: 'big'; bytes: number }
@@ -38,25 +38,25 @@ type PlainEffect =
 
 export type RetryAfter = 'absent' | 'ms' | 'date' | { seconds: number };
 
-/** When it goes wrong; the attempts of one prompt are counted, so that a retry can succeed. */
+/** When it happens. The attempts of one prompt are counted, so that a retry can succeed. */
 export type Occasion =
   | { type: 'always' }
   /** The first `attempts` calls of each prompt. */
   | { type: 'first'; attempts: number }
-  /** The first call of so many per cent of the prompts; the call after a failed one succeeds. */
+  /** The first call of this percentage of prompts; the call after a failed one succeeds. */
   | { type: 'flaky'; percent: number }
-  /** So many per cent of all calls, retries included. */
+  /** This percentage of all calls, including retries. */
   | { type: 'storm'; percent: number };
 
 export type Fault = { effect: Effect; occasion: Occasion };
 
 type Row = {
-  /** As in the description; `N` stands for a number. */
+  /** As in the description, with `N` for a number. */
   name: string;
   what: string;
   pattern: RegExp;
   effect: (number: number) => Effect;
-  /** Passes by itself after so many calls of a prompt. */
+  /** How many calls of a prompt it affects. */
   attempts?: number;
 };
 
@@ -74,7 +74,7 @@ const limited = (name: string, what: string, retryAfter: RetryAfter): Row => ({
   effect: () => ({ type: 'status', statuses: [429], retryAfter }),
 });
 
-// What providers do wrong: rate limits, server errors, hangs, drips, broken streams and broken bodies.
+// Failures of providers: rate limits, server errors, hangs, slow answers, broken streams and broken bodies.
 const rows: readonly Row[] = [
   limited('429', '429 with Retry-After: 1', { seconds: 1 }),
   {
@@ -102,56 +102,56 @@ const rows: readonly Row[] = [
   },
   {
     name: 'NNN',
-    what: 'any error status from 400 to 599 with an error body of its kind, such as sim-fault-503',
+    what: 'any error status from 400 to 599 with an error body of its kind, like sim-fault-503',
     pattern: /^([45]\d\d)$/,
     effect: (status) => ({ type: 'status', statuses: [status], retryAfter: 'absent' }),
   },
   {
     name: 'html-NNN',
-    what: 'an error status with an HTML page for a body, as from a load balancer',
+    what: 'an error status with an HTML page as its body, like a load balancer’s',
     pattern: /^html-([45]\d\d)$/,
     effect: (status) => ({ type: 'status', statuses: [status], retryAfter: 'absent', html: true }),
   },
-  plain('hang', 'accepts the request and never replies'),
-  plain('headers-then-hang', 'replies with the headers and nothing more'),
-  plain('stall', 'replies with the first half and then nothing, the connection stays open'),
+  plain('hang', 'accepts the request and never answers'),
+  plain('headers-then-hang', 'sends the headers and nothing more'),
+  plain('stall', 'sends the first half and then nothing; the connection stays open'),
   {
     name: 'slow-drip',
-    what: 'the right answer, one byte at a time, one a second (slow-drip-Nms: one every N ms)',
+    what: 'the correct answer, one byte per second (slow-drip-Nms: one every N ms)',
     pattern: /^slow-drip(?:-(\d{1,5})ms)?$/,
     effect: (intervalMs) => ({ type: 'slow-drip', intervalMs: Number.isNaN(intervalMs) ? undefined : intervalMs }),
   },
-  plain('truncated-stream', 'half of the events, no [DONE], then an orderly end; half of the body when not streaming'),
-  plain('no-done', 'the whole stream but [DONE]'),
+  plain('truncated-stream', 'half of the events, then a clean end without [DONE]; half of the body if not streaming'),
+  plain('no-done', 'the whole stream except [DONE]'),
   plain('hold-open', 'the whole stream with [DONE], and then the response is never ended'),
   plain('cut', 'half of the answer, then FIN in the middle of the HTTP body'),
   plain('reset', 'half of the answer, then RST'),
   plain('reset-early', 'RST instead of any reply'),
   plain('invalid-json', '200 with a body that is not JSON; in a stream the second event is not'),
-  plain('damaged-frame', 'the second event damaged on its way: a wrong checksum (Bedrock); elsewhere as invalid-json'),
+  plain('damaged-frame', 'the second event is damaged: a wrong checksum (Bedrock); for others like invalid-json'),
   plain('html', '200 with an HTML page, also for a stream'),
-  plain('empty', '200 without a body'),
+  plain('empty', '200 with an empty body'),
   plain('null', '200 with the JSON value null'),
-  plain('wrong-content-type', 'the right answer as text/plain'),
-  plain('error-in-stream', 'a stream whose first event is an error; without streaming, 200 with an error body'),
+  plain('wrong-content-type', 'the correct answer as text/plain'),
+  plain('error-in-stream', 'a stream whose first event is an error; 200 with an error body if not streaming'),
   plain('error-in-stream-late', 'a stream with an error after half of its events, then the end'),
   {
     name: 'error-in-stream-NNN',
-    what: 'as error-in-stream, with the error of a status, such as error-in-stream-429',
+    what: 'like error-in-stream, with the error of a status, like error-in-stream-429',
     pattern: /^error-in-stream-([45]\d\d)$/,
     effect: (status) => ({ type: 'stream-error', status, late: false }),
   },
   {
     name: 'error-in-stream-late-NNN',
-    what: 'as error-in-stream-late, with the error of a status',
+    what: 'like error-in-stream-late, with the error of a status',
     pattern: /^error-in-stream-late-([45]\d\d)$/,
     effect: (status) => ({ type: 'stream-error', status, late: true }),
   },
-  plain('error-event', 'as error-in-stream-late, in the form `event: error` with a flat body'),
+  plain('error-event', 'like error-in-stream-late, in the form `event: error` with a flat body'),
   plain('json-to-stream', 'a whole JSON answer to a request for a stream'),
   plain('stream-to-json', 'a stream to a request for a whole JSON answer'),
   plain('content-filter', 'half of an answer with finish_reason content_filter'),
-  plain('no-usage', 'the right answer without any usage'),
+  plain('no-usage', 'the correct answer without usage'),
   plain('wrong-model', 'the answer names another model (sim-other)'),
   {
     name: 'big-event',
@@ -162,27 +162,27 @@ const rows: readonly Row[] = [
   plain('crlf', 'a stream whose lines end with CRLF'),
   plain('comments', 'a stream with keep-alive comments between its events'),
   plain('split-utf8', 'an answer in several scripts, written in pieces that end in the middle of a character'),
-  plain('redirect', '302 to /redirected on this server, where /stats shows who followed'),
-  plain('echo-key', '401 whose message repeats the bearer key that was sent'),
+  plain('redirect', '302 to /redirected on this server, where /stats counts who followed'),
+  plain('echo-key', '401 with the bearer key in its message'),
 ];
 
 const occasions = [
-  { name: 'sim-fault-FAULT', what: 'every call fails so' },
-  { name: 'sim-fault-FAULT-then-ok-N', what: 'the first N calls of each prompt fail so, the next succeeds' },
+  { name: 'sim-fault-FAULT', what: 'every call fails' },
+  { name: 'sim-fault-FAULT-then-ok-N', what: 'the first N calls of each prompt fail, the next succeeds' },
   { name: 'sim-flaky-P', what: 'P % of the prompts fail at first with 500; the call after a failed one succeeds' },
   { name: 'sim-flaky-P-FAULT', what: 'the same with another fault' },
-  { name: 'sim-storm-P', what: 'P % of all calls, retries too, are answered 429 with Retry-After: 1' },
+  { name: 'sim-storm-P', what: 'P % of all calls, including retries, get 429 with Retry-After: 1' },
   { name: 'sim-storm-P-FAULT', what: 'the same with another fault' },
 ] as const;
 
-/** Every fault by the name that a model or the header x-simulator-fault gives it; `GET /` shows it. */
+/** Every fault, by its name in a model or in the header x-simulator-fault. `GET /` shows them. */
 export function describeFaults(): { occasions: typeof occasions; faults: { name: string; what: string }[] } {
   return { occasions, faults: rows.map(({ name, what }) => ({ name: `sim-fault-${name}`, what })) };
 }
 
 /**
- * The fault that a model's name asks for. A name that begins like a fault's and is none gives 'unknown', so that a
- * misspelt fault is not taken for a healthy model; any other name gives undefined.
+ * The fault that a model's name asks for; undefined for an ordinary name. A name that only begins like a fault's gives
+ * 'unknown', so that a misspelt fault does not act as a healthy model.
  */
 export function parseFaultName(name: string): Fault | 'unknown' | undefined {
   const chance = /^sim-(flaky|storm)-(\d{1,3})(?:-(.+))?$/.exec(name);

@@ -1,14 +1,14 @@
-/** How long the simulator thinks before it answers; milliseconds. */
+/** How long the simulator waits before it answers, in milliseconds. */
 export type Latency =
   | { type: 'fixed'; ms: number }
   | { type: 'uniform'; fromMs: number; toMs: number }
   | { type: 'lognormal'; p50Ms: number; p99Ms: number };
 
-// Longer than any timeout under test; a wrong number must not park a request for days.
+// Longer than any timeout under test, so that a wrong number does not block a request for days.
 const latencyMaxMs = 3_600_000;
 export const latencyForm = '50ms, 2s, uniform:20ms:80ms or lognormal:P50:P99 such as lognormal:300ms:2s';
 
-/** Reads `50ms`, `uniform:FROM:TO` or `lognormal:P50:P99`; a text of another form gives undefined. */
+/** Reads `50ms`, `uniform:FROM:TO` or `lognormal:P50:P99`; any other text gives undefined. */
 export function parseLatency(text: string): Latency | undefined {
   const [kind = '', first, second, ...rest] = text.trim().split(':');
   const direct = parseMs(kind);
@@ -20,7 +20,7 @@ export function parseLatency(text: string): Latency | undefined {
   return kind === 'lognormal' && low > 0 ? { type: 'lognormal', p50Ms: low, p99Ms: high } : undefined;
 }
 
-/** One draw of the distribution. The long tail of a lognormal is cut at ten times its p99. */
+/** Draws from the distribution. The tail of a lognormal is cut off at ten times its p99. */
 export function drawLatencyMs(latency: Latency, random: () => number): number {
   switch (latency.type) {
     case 'fixed':

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 
 const main = fileURLToPath(new URL('main.ts', import.meta.url));
 
-test('the process says where it listens, answers, and stops with status 0 when told to', async () => {
+test('the process logs where it listens, answers, and exits with status 0 on SIGTERM', async () => {
   const child = spawn(process.execPath, [main], { env: { ...process.env, PORT: '0', LOG_LEVEL: 'info' } });
   let url = '';
   for await (const line of createInterface(child.stdout)) {

@@ -12,7 +12,7 @@ export type SimulatorOptions = {
   tokensPerSecond: number;
   /** The only key that is accepted; absent: any key but `invalid`. */
   requiredKey: Secret | undefined;
-  /** A real limit for each key; 0: none. */
+  /** A limit that is enforced for each key; 0: none. */
   requestsPerMinute: number;
   /** Count the calls of each `user` or prompt in GET /stats; a request can ask for itself with x-simulator-count. */
   countCalls: boolean;
@@ -20,9 +20,9 @@ export type SimulatorOptions = {
   bodyMaxBytes: number;
   /** Between the bytes of the fault slow-drip. */
   dripIntervalMs: number;
-  /** How long a fine-tuning job takes that says nothing of it. */
+  /** How long a fine-tuning job takes by default. */
   trainingMs: number;
-  /** How long `stop` waits for answers under way before it closes their connections. */
+  /** How long `stop` waits for answers in flight before it closes their connections. */
   drainMs: number;
   clock: Clock;
   logger: Logger | undefined;

@@ -1,10 +1,10 @@
 import type { Clock } from '#libs/kernel/clock.ts';
 import { hashText } from './model/hash.ts';
 
-/** What the x-ratelimit-* headers say; `retryAfterMs` is 0 when the call was let through. */
+/** The values of the x-ratelimit-* headers; `retryAfterMs` is 0 if the call is admitted. */
 export type Allowance = { limit: number; remaining: number; resetMs: number; retryAfterMs: number };
 
-// More keys than any test uses; the oldest is forgotten (and has its full allowance back) past it.
+// More keys than any test uses. Beyond it the oldest is forgotten, which resets its limit.
 const keysMax = 10_000;
 
 /** A token bucket for each key: `requestsPerMinute` at once, refilled evenly over a minute. */

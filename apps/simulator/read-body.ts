@@ -2,16 +2,16 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './wire/wire-format.ts';
 
-/** A JSON body of which no byte was altered: `text` is exactly what was sent. */
+/** A JSON body; `text` is exactly what was sent. */
 export type Body = { text: string; json: Record<string, unknown> };
 
-// How long a client may go on sending a body that was refused, so that it gets to read the refusal.
+// How long a client may go on sending a rejected body, so that it can still read the error.
 const drainMs = 1_000;
 const nothing = Buffer.alloc(0);
 
 /**
  * Reads a body of at most `maxBytes`; calls back in the tick of the last byte, with the bytes or with a Refusal (413).
- * Calls back never when the client leaves.
+ * Never calls back if the client disconnects.
  */
 export function readBody(request: IncomingMessage, maxBytes: number, done: (body: Buffer | Refusal) => void): void {
   let first: Buffer | undefined;
@@ -40,7 +40,7 @@ export function readBody(request: IncomingMessage, maxBytes: number, done: (body
   request.on('error', ignore);
 }
 
-// The client left while it was sending: the exchange sees the close.
+// The client disconnected while sending; the exchange handles the close.
 function ignore(): void {}
 
 /** Parses a JSON object in UTF-8; throws Refusal (400) for anything else. */

@@ -10,12 +10,12 @@ export type Traits = {
   fault: Fault | 'unknown' | undefined;
   /** How long a fine-tuning job of this model takes (`+training:2s`). */
   trainingMs: number | undefined;
-  /** How large a sound is (`+3000000bytes`). */
+  /** The size of generated audio (`+3000000bytes`). */
   sizeBytes: number | undefined;
 };
 
 const tokensMax = 100_000;
-// The names in use are few; a caller who makes up names must not fill the memory.
+// Few names are in use; a caller that makes up names must not fill the memory.
 const cachedNamesMax = 1_000;
 const cachedNameLengthMax = 256;
 const cache = new Map<string, Traits>();
@@ -24,8 +24,8 @@ const cache = new Map<string, Traits>();
  * Reads a model's name: `[anything/]NAME[+OPTION]…`, where NAME may be sim-echo, sim-reflect or a fault (faults.ts)
  * and an OPTION is a latency (`+50ms`, `+lognormal:300ms:2s`), a speed (`+40tps`), a length (`+200tok`), the time of a
  * fine-tuning job (`+training:2s`) or something that the answer has: `+think`, `+cached`, `+preamble`, `+refuse`.
- * `__` does for `+` where a provider's names may hold no `+`.
- * Options stand in the name because it is the one thing that passes through every gateway and batch file.
+ * `__` is the same as `+`, for providers whose names cannot contain `+`.
+ * Options are part of the name because it is the only thing that passes through every gateway and batch file.
  */
 export function readTraits(model: string): Traits {
   const known = cache.get(model);

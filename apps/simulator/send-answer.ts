@@ -8,7 +8,7 @@ export type StreamOptions = {
   contentType: string;
   /** 0: as fast as the client reads. Otherwise one frame (a token) at a time, on a fixed schedule. */
   tokensPerSecond: number;
-  /** Never ends the response, though all was sent. */
+  /** Never ends the response, although everything was sent. */
   holdOpen?: boolean;
 };
 
@@ -85,7 +85,7 @@ async function sendPaced(exchange: Exchange, frames: Iterable<Frame>, options: S
   const startedAt = performance.now();
   let sent = 0;
   for (const text of frames) {
-    // Against the start and not the last frame, so that late timers do not add up.
+    // Measured from the start, not from the last frame, so that late timers do not add up.
     const dueMs = startedAt + (sent * 1_000) / options.tokensPerSecond - performance.now();
     if (dueMs >= 1 && !(await exchange.pause(dueMs))) return;
     if (!(await exchange.write(text))) return;

@@ -63,7 +63,7 @@ test('no more keys are counted than the bound allows', async () => {
   await counting.stop();
 });
 
-test('the configured limit is enforced for each key and told in the headers', async () => {
+test('the configured limit is enforced for each key and shown in the headers', async () => {
   const limited = createSimulator({ requestsPerMinute: 1, clock: { now: () => 0 } });
   const { url } = await limited.start();
   const ask = (key: string) =>

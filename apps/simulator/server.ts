@@ -7,15 +7,15 @@ import { createStats, type StatsSnapshot } from './stats.ts';
 export type Simulator = {
   /** Listens; `url` has no trailing slash and no /v1. Rejects when the address is taken. */
   start(): Promise<{ url: string }>;
-  /** Stops listening, lets answers under way finish for `drainMs`, then closes every connection. Idempotent. */
+  /** Stops listening, lets answers in flight finish for `drainMs`, then closes every connection. Idempotent. */
   stop(): Promise<void>;
   stats(): StatsSnapshot;
   resetStats(): void;
 };
 
-// Longer than any pooled client keeps an idle connection, so that it is never the server that closes first.
+// Longer than any client keeps an idle connection, so that the server never closes first.
 const keepAliveMs = 3_600_000;
-// A test may send a body slowly on purpose; a client that never finishes is cut off in the end.
+// A test may send a body slowly on purpose, but a client that never finishes is disconnected.
 const requestMs = 3_600_000;
 const headersMs = 60_000;
 const headerMaxBytes = 65_536;
@@ -23,7 +23,7 @@ const connectionsMax = 20_000;
 const backlog = 4_096;
 const sweepMs = 20;
 
-/** A provider to try Sluice with: answers like OpenAI, deterministically, as fast, slowly or badly as it is told. */
+/** A simulated provider: answers deterministically in any supported format, with configurable latency and faults. */
 export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulator {
   const options = { ...defaultOptions, ...given };
   const stats = createStats({ countedKeysMax: options.countedKeysMax });
@@ -47,7 +47,7 @@ export function createSimulator(given: Partial<SimulatorOptions> = {}): Simulato
   const stop = async (): Promise<void> => {
     if (!server.listening) return;
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    // A kept-alive connection turns idle when its last answer is out, and nothing else would close it then.
+    // A keep-alive connection is idle after its last answer, and nothing else would close it.
     const sweep = setInterval(() => server.closeIdleConnections(), sweepMs);
     const force = setTimeout(() => server.closeAllConnections(), options.drainMs);
     await closed;

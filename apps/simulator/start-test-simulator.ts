@@ -7,7 +7,7 @@ import { createSimulator } from './server.ts';
 export type Json = Record<string, unknown>;
 
 /**
- * A simulator for the tests of one file, stopped after them, with the ways in which tests talk to it.
+ * A simulator for the tests of one file, stopped after them, with functions to call it.
  *
  * The simulator's own tests cover what the product's tests rely on and would not notice themselves: that bad requests are
  * rejected, that faults and latencies happen, that calls are counted, and that answers have the members of real ones. What
@@ -36,7 +36,7 @@ export async function startTestSimulator(options: Partial<SimulatorOptions> = {}
         { model: 'sim-text', messages: [{ role: 'user', content: 'Hello' }], ...fields },
         headers,
       ),
-    /** What arrives on a bare socket, piece by piece, and how it ended. */
+    /** What arrives on a raw socket, piece by piece, and how it ended. */
     raw: (body: Json): Promise<{ pieces: Buffer[]; text: string; error: string | undefined }> => rawPost(url, body),
   };
 }
@@ -66,7 +66,7 @@ export function dataOf(stream: string): string[] {
     .map((event) => event.slice('data: '.length));
 }
 
-/** A stream's events: name (where it has one) and parsed data. */
+/** A stream's events: the name, if it has one, and the parsed data. */
 export function eventsOf(stream: string): { event: string | undefined; data: Json }[] {
   return stream
     .split(/\r?\n\r?\n/)

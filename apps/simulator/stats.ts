@@ -1,4 +1,4 @@
-/** What GET /stats shows. `calls` counts by the request's `user`, or by prompt hash, where counting was asked for. */
+/** The body of GET /stats. `calls` counts by the request's `user` or by prompt hash, if counting was requested. */
 export type StatsSnapshot = {
   requests: Record<string, number>;
   statuses: Record<string, Record<string, number>>;
@@ -37,13 +37,13 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       openRequests++;
       requests.set(route, (requests.get(route) ?? 0) + 1);
     },
-    /** The status went out; the answer may still be under way. */
+    /** The status was sent; the answer may still be in flight. */
     answered(route: string, status: number): void {
       let byStatus = statuses.get(route);
       if (byStatus === undefined) statuses.set(route, (byStatus = new Map()));
       byStatus.set(status, (byStatus.get(status) ?? 0) + 1);
     },
-    /** Nothing more will be sent; `aborted` when the client left before that. */
+    /** Nothing more will be sent; `aborted` if the client disconnected before that. */
     finished(aborted: boolean): void {
       openRequests--;
       if (aborted) abortedRequests++;
@@ -64,7 +64,7 @@ export function createStats({ countedKeysMax }: { countedKeysMax: number }) {
       calls: Object.fromEntries(calls),
       calls_dropped: callsDropped,
     }),
-    /** Forgets all counts; what is open stays counted as open. */
+    /** Resets all counts; open requests stay counted as open. */
     reset(): void {
       requests.clear();
       statuses.clear();

@@ -19,15 +19,15 @@ test('the first chunk carries the role, whatever it is, and only once', () => {
   ]);
 });
 
-test('where usage was asked for, every chunk has it: null, and then told', () => {
+test('if usage was asked for, every chunk has it: null, and the counts in the last', () => {
   const writer = createChunkWriter(head, { includeUsage: true });
   const chunks = parse([
     ...writer.choice().text('a'),
     ...writer.choice().finish('stop'),
     ...writer.usage({ promptTokens: 1, completionTokens: 2 }),
   ]);
-  const told = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 };
-  expect(chunks.map(({ usage }) => usage)).toEqual([null, null, null, told]);
+  const counts = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 };
+  expect(chunks.map(({ usage }) => usage)).toEqual([null, null, null, counts]);
 });
 
 test('tool calls are numbered over the stream, by whatever key the provider has', () => {

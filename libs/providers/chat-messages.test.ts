@@ -5,7 +5,7 @@ const refusal = (param: string, code = 'invalid_value') =>
   expect.objectContaining({ kind: 'invalid_request', code, param });
 
 describe('messages', () => {
-  test('are told apart into instructions and turns, each with its place', () => {
+  test('are divided into instructions and turns, each with its location', () => {
     const read = readChatMessages([
       { role: 'system', content: 'A' },
       { role: 'user', content: 'hi', name: 'Ann' },

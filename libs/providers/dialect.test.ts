@@ -74,7 +74,7 @@ describe('a stream of a near dialect', () => {
   });
   const usage = { usage: { prompt_tokens: 1, completion_tokens: 2 } };
 
-  test('loses no text of one choice when another has ended and usage is told all along', () => {
+  test('loses no text of one choice when another has ended and every chunk has usage', () => {
     const events = [
       chunk(0, { content: 'a' }, usage, 'stop'),
       chunk(1, { content: 'b' }, usage),

@@ -26,7 +26,7 @@ test('the same request has the same answer, another request another', () => {
   expect(textOf({ hash: hashText('other') })).not.toBe(textOf({}));
 });
 
-test('the tokens told are those of the text, whatever limits it', () => {
+test('the token counts are those of the text, whatever limits it', () => {
   for (let index = 0; index < 300; index++) {
     const fields = {
       hash: hashText(`prompt ${index}`),

@@ -4,12 +4,12 @@ import { countTokens, firstTokens } from './tokens.ts';
 import { valueForSchema } from './value-for-schema.ts';
 import { naturalTokenCount, writeText, type Prose } from './write-text.ts';
 
-/** What is asked of the model, in no wire format's terms. */
+/** A request to the model, independent of any wire format. */
 export type GenerateRequest = {
-  /** Of everything that decides the answer: model, conversation, seed. */
+  /** The hash of everything that determines the answer: model, conversation, seed. */
   hash: number;
   lastUserText: string;
-  /** The conversation ends with the result of a tool: the model answers in words, or it would call for ever. */
+  /** The conversation ends with a tool's result. The model then answers with text, so that it does not call forever. */
   endsWithToolResult: boolean;
   /** The request body as it arrived, for `reflect`. */
   rawBody: string;
@@ -20,25 +20,25 @@ export type GenerateRequest = {
   tools: readonly Tool[];
   toolUse: ToolUse;
   parallelToolUse: boolean;
-  /** Asked for JSON: of this schema, or (null) of any shape. */
+  /** JSON was requested: with this schema, or (null) of any shape. */
   jsonSchema: unknown;
-  /** Asked to think before the answer; how the thoughts are shown is the wire format's business. */
+  /** Thinking was requested. The wire format decides how thoughts are shown. */
   think?: boolean;
 };
 
-/** Whether instructions ask for a JSON object in words; a model without a JSON mode does as it is told. */
+/** Whether the instructions ask for a JSON object. A model without a JSON mode follows them. */
 export const asksForJson = (instructions: string): boolean => /\bJSON object and nothing else\b/i.test(instructions);
 
-/** How the model behaves, chosen by the model's name or by a fault. */
+/** How the model behaves, as set by its name or by a fault. */
 export type Behaviour = {
   manner: 'write' | 'echo' | 'reflect';
-  /** Exactly so many tokens instead of a natural length. */
+  /** The exact number of tokens, instead of a natural length. */
   tokens?: number | undefined;
-  /** This text, whatever was asked (faults that need a certain content); streamed in one piece when `inOnePiece`. */
+  /** Answers with this text (for faults that need certain content), in one piece if `inOnePiece`. */
   text?: string;
   inOnePiece?: boolean;
   contentFilter?: boolean;
-  /** Thinks though nobody asked for it. */
+  /** Thinks without being asked to. */
   think?: boolean;
   /** Half of the prompt was read from a cache. */
   cached?: boolean;
@@ -52,7 +52,7 @@ export type Behaviour = {
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter' | 'refusal';
 export type ToolCall = { id: string; name: string; kind: Tool['kind']; input: string };
-/** `tokens` counts the thoughts too; `text` of a refusal is what the model says instead of an answer. */
+/** `tokens` includes the thoughts; the `text` of a refusal is what the model says instead of an answer. */
 export type Generation = {
   text: string | null;
   toolCalls: readonly ToolCall[];
@@ -68,7 +68,7 @@ export type Answer = {
   reasoningTokens: number;
 };
 
-/** Pure: the same request and behaviour give the same answer. */
+/** Pure: the same request and behaviour always give the same answer. */
 export function generate(request: GenerateRequest, behaviour: Behaviour): Answer {
   const generations: Generation[] = [];
   let completionTokens = 0;
@@ -92,7 +92,7 @@ export function onlyGeneration({ generations: [generation] }: Answer): Generatio
   return generation ?? wholeText('');
 }
 
-/** Thoughts come from a sequence of their own, so that thinking does not change what is answered. */
+/** Thoughts have their own random sequence, so that thinking does not change the answer. */
 function withThought(generation: Generation, hash: number): Generation {
   const thought = writeText(createRandom(mixHash(hash, -2)), 24);
   return { ...generation, thought, tokens: generation.tokens + thought.tokens };
@@ -100,7 +100,7 @@ function withThought(generation: Generation, hash: number): Generation {
 
 function generateOne(request: GenerateRequest, behaviour: Behaviour, hash: number): Generation {
   if (behaviour.text !== undefined) return wholeText(behaviour.text);
-  // Not even limited by max_tokens and stop: what was received comes back byte for byte.
+  // Not limited by max_tokens and stop: what was received is returned byte for byte.
   if (behaviour.manner === 'reflect') return wholeText(request.rawBody);
   if (behaviour.manner === 'echo') return limitText(request.lastUserText, request);
 
@@ -151,7 +151,7 @@ function callTools(tools: readonly Tool[], hash: number, random: () => number, p
   return { text, toolCalls, finish: 'tool_calls', tokens: tokens + countTokens(text) };
 }
 
-/** Arguments are always an object, also when the tool declares no parameters or forgets to say so. */
+/** Arguments are always an object, even if the tool declares no parameters or no type. */
 function asObject(parameters: unknown): unknown {
   return typeof parameters === 'object' && parameters !== null ? { type: 'object', ...parameters } : { type: 'object' };
 }
@@ -165,7 +165,7 @@ function beginningOf({ text, tokens }: Prose, count: number): Prose {
   return tokens === count ? { text, tokens } : { text: firstTokens(text, count), tokens: count };
 }
 
-/** `textTokens`: how many tokens the text has, where that is known. */
+/** `textTokens`: the number of tokens of the text, if known. */
 function limitText(text: string, { stop, tokensMax }: GenerateRequest, textTokens?: number): Generation {
   let end = text.length;
   for (const sequence of stop) {

@@ -2,7 +2,7 @@ import { readUnits, units, unitsMax } from './read-units.ts';
 
 /**
  * A 53-bit hash of a text (cyrb53): not cryptographic, but the same everywhere and fast enough for the hot path.
- * Everything the simulator "decides" comes from it, so that the same request always has the same answer.
+ * Everything random in the simulator comes from it, so that the same request always gets the same answer.
  */
 export function hashText(text: string, seed = 0): number {
   let high = 0xdeadbeef ^ seed;
@@ -33,7 +33,7 @@ function finishHash(high: number, low: number): number {
 const hexDigits = Buffer.from('0123456789abcdef');
 const digitsOfPart = 13;
 
-/** `length` hex digits that follow from the hash: the unique-looking part of an id. */
+/** `length` hex digits derived from the hash: the part of an id that looks unique. */
 export function hexOf(hash: number, length: number): string {
   const digits = Buffer.allocUnsafe(length + digitsOfPart);
   // The lower 52 bits of each part. Number.prototype.toString takes twenty times as long for numbers of this size.

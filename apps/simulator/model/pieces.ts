@@ -5,7 +5,7 @@ import { endOfCharacter, tokenEnd } from './tokens.ts';
 const tokenPiecesMax = 65_536;
 const largePieceLength = 8_192;
 
-/** A streamed text in its pieces: tokens, or larger ones when the text is very long, or all of it. */
+/** The pieces of a streamed text: tokens, larger pieces if the text is very long, or all of it. */
 export function* piecesOf(text: string, inOnePiece: boolean | undefined): Generator<{ piece: string; start: number }> {
   const length = inOnePiece === true ? text.length : text.length > tokenPiecesMax ? largePieceLength : undefined;
   for (let start = 0; start < text.length;) {

@@ -1,13 +1,13 @@
 import { endianness } from 'node:os';
 
-/** How many units of a text are looked at together. */
+/** How many units of a text are read at a time. */
 export const unitsMax = 4_096;
-// Whoever looks ahead from the last of them, by a token's length, still looks into the array.
+// Looking ahead by a token's length from the last of them stays inside the array.
 const beyond = 8;
 
 /**
- * The UTF-16 units that `readUnits` read last. To ask a text for its units one by one costs several times as much: V8
- * looks again, for each of them, at how the text is kept.
+ * The UTF-16 units that `readUnits` read last. Reading them one by one from the string costs several times as much, because V8
+ * checks the string's representation for each of them.
  */
 export const units = new Uint16Array(unitsMax + beyond);
 

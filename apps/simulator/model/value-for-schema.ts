@@ -1,6 +1,6 @@
 type Schema = Record<string, unknown>;
 
-// A schema may refer to itself or branch at every level; past these bounds only what is required is made.
+// A schema may refer to itself or branch at every level. Beyond these limits only required members are generated.
 const depthMax = 12;
 const valuesMax = 5_000;
 const nestingMax = 8;

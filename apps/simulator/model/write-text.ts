@@ -89,7 +89,7 @@ export function writeText(random: () => number, tokenTarget: number): Prose {
   return { text, tokens };
 }
 
-/** How long an answer is when nobody limits it: mostly short, sometimes long, 8 to 400 tokens, about 50 on average. */
+/** The length of an unlimited answer: mostly short, sometimes long, 8 to 400 tokens, about 50 on average. */
 export function naturalTokenCount(random: () => number): number {
   return Math.min(400, 8 + Math.floor(-Math.log(1 - random()) * 42));
 }

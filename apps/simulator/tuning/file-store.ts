@@ -10,7 +10,7 @@ export type StoredFile = {
   purpose: string;
 };
 
-// What a process may keep; the oldest go first.
+// What a process may keep. Beyond it the oldest are removed.
 const filesMax = 1_000;
 const bytesMax = 268_435_456;
 

@@ -19,12 +19,12 @@ export type JobRequest = {
   totalMs: number;
 };
 
-// The oldest are forgotten past it.
+// Beyond it the oldest are removed.
 const jobsMax = 1_000;
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
-/** Fine-tuning jobs of one simulator, in memory; whatever is read of a job is up to date. */
+/** Fine-tuning jobs of one simulator, in memory. A job is brought up to date whenever it is read. */
 export function createJobStore({ clock, files }: { clock: Clock; files: FileStore }) {
   const jobs = new Map<string, Job>();
   const resultFiles = new Map<string, string>();

@@ -13,10 +13,10 @@ export type JobEvent = {
 export type Checkpoint = { id: string; atMs: number; model: string; step: number; metrics: Metrics };
 export type JobError = { code: string; message: string; param: string | null };
 
-/** One fine-tuning job. It moves only when it is looked at: `advance` makes happen whatever is due. */
+/** One fine-tuning job. It progresses only when it is read: `advance` applies everything that is due. */
 export type Job = {
   id: string;
-  /** The id's hash, of which the ids of events, checkpoints and the model are made. */
+  /** The id's hash, from which the ids of events, checkpoints and the model are derived. */
   key: number;
   model: string;
   suffix: string | undefined;
@@ -29,7 +29,7 @@ export type Job = {
   fixed: Record<string, unknown>;
   plan: readonly Step[];
   planned: number;
-  /** Training time goes on from `workMs` at the moment `resumedAtMs`; it stands still while that is undefined. */
+  /** Training time continues from `workMs` at `resumedAtMs`; it is paused while that is undefined. */
   workMs: number;
   resumedAtMs: number | undefined;
   status: JobStatus;
@@ -40,7 +40,7 @@ export type Job = {
   checkpoints: Checkpoint[];
 };
 
-// How much of a job's time a resumed one waits in the queue again.
+// The part of a job's duration that it waits in the queue again after a resume.
 const queuedAgain = 0.05;
 const ended: readonly JobStatus[] = ['succeeded', 'failed', 'cancelled'];
 
@@ -48,7 +48,7 @@ export function hasEnded(job: Job): boolean {
   return ended.includes(job.status);
 }
 
-/** Makes happen what is due at `nowMs`; `onSuccess` once, in the moment the job succeeds. */
+/** Applies what is due at `nowMs`; calls `onSuccess` once, when the job succeeds. */
 export function advance(job: Job, nowMs: number, onSuccess: (job: Job) => void): void {
   if (job.resumedAtMs === undefined || hasEnded(job)) return;
   const workMs = job.workMs + Math.max(0, nowMs - job.resumedAtMs);
@@ -81,7 +81,7 @@ export function resume(job: Job, nowMs: number): void {
   say(job, nowMs, 'Fine-tuning job resumed');
 }
 
-/** Adds an event; its id follows from the job and the event's number. */
+/** Adds an event; its id is derived from the job and the event's number. */
 export function say(
   job: Job,
   atMs: number,

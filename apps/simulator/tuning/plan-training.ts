@@ -23,13 +23,13 @@ type Question = {
   totalMs: number;
 };
 
-// Where the phases end, as parts of the whole.
+// Where the phases end, as fractions of the duration.
 const validatedAt = 0.1;
 const startedAt = 0.2;
-// A large file has more steps than anybody reads; so many tell of their loss.
+// A large file has more steps than are useful; this many report their loss.
 const metricsMax = 100;
 
-/** Everything that a job will do, in order. Pure: the same job goes the same way. */
+/** Everything that a job will do, in order. Pure: the same job always does the same. */
 export function planTraining(question: Question): Step[] {
   const { data, validation, totalMs } = question;
   if ('flaw' in data) return [invalidFile(data.flaw, 'training_file', totalMs)];
@@ -49,7 +49,7 @@ export function planTraining(question: Question): Step[] {
   return [...begin, ...before, { type: 'failed', atMs: failsAt, error }];
 }
 
-/** Hyperparameters as given, `auto` replaced by what the service would take for so many examples. */
+/** The given hyperparameters, with `auto` replaced by what the service uses for that many examples. */
 export function chooseHyperparameters(
   given: Partial<Record<keyof Hyperparameters, number | 'auto' | undefined>>,
   examples: number,
@@ -99,7 +99,7 @@ function trainingSteps(question: Question, examples: number): Step[] {
 
 type Curve = { start: number; floor: number; gap: number };
 
-/** The loss falls with every step that is told. */
+/** The loss falls with every reported step. */
 function metricsAt(step: number, progress: number, curve: Curve, validated: boolean, endsEpoch: boolean): Metrics {
   const loss = curve.floor + (curve.start - curve.floor) * Math.exp(-4 * progress);
   const accuracy = 1 - loss / (curve.start + 1);

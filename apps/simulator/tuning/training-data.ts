@@ -2,14 +2,14 @@ import { isUtf8 } from 'node:buffer';
 import { countTokens } from '../model/tokens.ts';
 
 export type TuningMethod = 'supervised' | 'dpo' | 'reinforcement';
-/** What a job learns from, or why it cannot; `message` as the service words it in the job's error. */
+/** A job's training data, or why it is unusable; `message` has the service's wording. */
 export type TrainingData = { examples: number; tokens: number } | { flaw: string };
 
-// What the service asks for at least.
+// The service's minimum.
 const examplesMin = 10;
 type Json = Record<string, unknown>;
 
-/** Reads a training or validation file: JSON Lines, each in the form of the method. A flaw names its line, from 1. */
+/** Reads a training or validation file: JSON Lines, each in the form of the method. An error has the line number, from 1. */
 export function readTrainingData(bytes: Uint8Array, method: TuningMethod): TrainingData {
   if (!isUtf8(bytes)) return { flaw: 'Invalid file format. The file is not encoded as UTF-8.' };
   const lines = Buffer.from(bytes).toString().split('\n');

@@ -1,11 +1,11 @@
 import type { z } from 'zod';
 
-/** What is wrong with a request, in no provider's words yet. `path` leads to the value, or to where a member is missing. */
+/** What is wrong with a request, without a provider's wording. `path` is that of the value or of a missing member. */
 export type Flaw = { kind: 'missing' | 'unknown' | 'invalid'; path: readonly (string | number)[]; message: string };
 
 type Issue = z.core.$ZodIssue;
 
-/** The value as the schema sees it; `refuse` gets the first flaw otherwise and throws in the provider's own words. */
+/** The parsed value. Otherwise `refuse` gets the first problem and throws with the provider's wording. */
 export function checkShape<Schema extends z.ZodType>(
   schema: Schema,
   value: unknown,
@@ -23,7 +23,7 @@ function flawOf(issue: Issue, before: readonly (string | number)[]): Flaw {
     return { kind: 'unknown', path: [...path, issue.keys[0] ?? ''], message: issue.message };
   }
   if (issue.code === 'invalid_union') {
-    // The branch that came furthest is the one that was meant.
+    // The branch that matched furthest is the intended one.
     const branches = issue.errors.flatMap((branch) => branch.slice(0, 1).map((inner) => flawOf(inner, path)));
     const [meant] = branches.sort((a, b) => b.path.length - a.path.length);
     if (meant !== undefined) return meant;

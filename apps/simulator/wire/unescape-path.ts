@@ -1,4 +1,4 @@
-/** A path segment with its %XX read; as it is when they are malformed. */
+/** A path segment with %XX decoded; unchanged if they are malformed. */
 export function unescapePath(segment: string): string {
   try {
     return decodeURIComponent(segment);

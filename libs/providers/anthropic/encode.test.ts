@@ -213,7 +213,7 @@ describe('parameters', () => {
     expect(encoded.dropped).toEqual(dropped);
   });
 
-  test('that say the default are not told of', () => {
+  test('that are the default are not reported', () => {
     expect(encode({ model: 'claude-opus-5', temperature: 1, top_p: 1 }).dropped).toEqual([]);
   });
 

@@ -111,7 +111,7 @@ test('the fetched token is the only credential of the call', async () => {
   expect(request.headers).not.toContain('api-key');
 });
 
-test('a refused client is the caller’s mistake, told without its secret; a broken server may be tried again', async () => {
+test('a rejected client is the caller’s mistake, and its secret is not repeated; a broken server may be retried', async () => {
   const refused = {
     error: 'invalid_client',
     error_description: 'AADSTS7000215: Invalid client secret the-client-secret',

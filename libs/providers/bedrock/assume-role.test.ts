@@ -73,7 +73,7 @@ test('another secret beside the same role gets none of its credentials', async (
   expect(requests).toHaveLength(2);
 });
 
-test('a renewal that fails is tried again while the old credentials last, and told when they do not', async () => {
+test('a renewal that fails is retried while the old credentials are valid, and is an error when they are not', async () => {
   const { requests, state, at } = sts();
   const role = newRole();
   await assumeRole(role, at());

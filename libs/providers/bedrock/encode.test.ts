@@ -132,7 +132,7 @@ describe('tools', () => {
     expect(dropped).toEqual([]);
   });
 
-  test('stay where the conversation holds calls, and what could not be said is told', () => {
+  test('stay if the conversation has calls, and what was dropped is reported', () => {
     const none = encode({ tools, tool_choice: 'none', messages: answered });
     expect(none.body['toolConfig']).toEqual({ tools: [{ toolSpec }] });
     expect(none.dropped).toEqual(['tool_choice']);

@@ -26,7 +26,7 @@ describe('a stream', () => {
   ] as const)('whose usage comes %s its end has it last', (_when, order) => {
     const payloads = { messageStop: { stopReason: 'max_tokens' }, metadata: { usage } };
     const { chunks, done } = decode([['messageStart', {}], ...order.map((name) => [name, payloads[name]] as const)]);
-    expect((chunks as Chunk[]).map(({ choices, usage: told }) => [choices[0]?.finish_reason, told])).toEqual([
+    expect((chunks as Chunk[]).map(({ choices, usage }) => [choices[0]?.finish_reason, usage])).toEqual([
       [null, null],
       ['length', null],
       [undefined, counted],

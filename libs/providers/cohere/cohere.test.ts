@@ -118,7 +118,7 @@ test('the deprecated functions are tools, and their answers function calls', () 
   });
 });
 
-test('strictness is a switch for all tools of a request, or it is told as dropped', () => {
+test('strictness is a switch for all tools of a request, or it is reported as dropped', () => {
   const strict = { strict: true, parameters: { type: 'object' } };
   expect(encodeChatBody(callOf({ tools: [tool('a', strict)] }))).toMatchObject({
     body: { strict_tools: true },

@@ -10,7 +10,7 @@ const write = (pieces: readonly Json[], memory = { left: argumentsMemoryMax }): 
 const read = (pieces: readonly Json[]): unknown => JSON.parse(write(pieces).join(''));
 const refusal = expect.objectContaining({ kind: 'provider_failed', code: 'upstream_invalid_response' }) as Error;
 
-test('a string is told piece by piece, and other values as they come', () => {
+test('a string is written piece by piece, and other values as they arrive', () => {
   const texts = write([
     { jsonPath: '$.location', stringValue: 'New ', willContinue: true },
     { jsonPath: '$.location', stringValue: '"Delhi"\n' },
@@ -45,7 +45,7 @@ test('names in quotes may hold anything, and names of prototypes are names like 
   expect(texts.join('')).toBe('{"a.b\'\\"":1,"c[0]A":2,"__proto__":{"constructor":3},"first-name":4}');
 });
 
-test('a string that begins while another has not ended is told at the end of the call', () => {
+test('a string that begins while another has not ended is written at the end of the call', () => {
   const texts = write([
     { jsonPath: '$.a.x', stringValue: '1', willContinue: true },
     { jsonPath: '$.b', stringValue: 'p', willContinue: true },
@@ -57,7 +57,7 @@ test('a string that begins while another has not ended is told at the end of the
   expect(texts).toEqual(['{"a":{"x":"1', '', '2', '', '3"', '', ',"y":true},"b":"pq"}']);
 });
 
-test('items of a list that come in any order are told in theirs', () => {
+test('items of a list that arrive in any order are written in theirs', () => {
   expect(
     read([
       { jsonPath: '$.l[2]', numberValue: 2 },

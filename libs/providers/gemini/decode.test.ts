@@ -46,7 +46,7 @@ describe('whole answers', () => {
     });
   });
 
-  test('several candidates stand by their index; a filtered one is told apart', () => {
+  test('several candidates keep their index; a filtered one has its own finish reason', () => {
     const candidates = [
       candidate([{ text: 'B' }], 'STOP', { index: 1 }),
       { finishReason: 'PROHIBITED_CONTENT', index: 2 },
@@ -217,7 +217,7 @@ describe('streams', () => {
     ]);
   });
 
-  test('an event behind the end is told only if it counts differently', () => {
+  test('an event after the end is written only if its counts differ', () => {
     const end = { candidates: [candidate([{ text: 'x' }], 'STOP')], usageMetadata };
     const after = { candidates: [{ index: 0, groundingMetadata: {} }], usageMetadata };
     expect(stream([end, after])).toHaveLength(4);
@@ -242,7 +242,7 @@ describe('calls whose arguments come in pieces', () => {
     functionCall: { partialArgs: [{ jsonPath, ...value }], ...more },
   });
   const ended = { functionCall: {} };
-  const told = (parts: readonly object[], finish?: string) => {
+  const deltasOf = (parts: readonly object[], finish?: string) => {
     const events = parts.map((part) => ({ candidates: [candidate([part])] }));
     const chunks = stream(finish ? [...events, { candidates: [candidate([{ text: '' }], finish)] }] : events);
     const deltas = chunks.flatMap(({ choices }) => (choices[0]?.delta['tool_calls'] ?? []) as CallDelta[]);
@@ -254,7 +254,7 @@ describe('calls whose arguments come in pieces', () => {
   };
 
   test('the first delta has id and name, the later ones text', () => {
-    const { deltas } = told(
+    const { deltas } = deltasOf(
       [
         begun('f', { id: 'x1' }),
         piece('$.a', { stringValue: 'A', willContinue: true }),
@@ -272,7 +272,7 @@ describe('calls whose arguments come in pieces', () => {
   });
 
   test('an id in every part tells which call it belongs to; a name alone begins the next call', () => {
-    const { texts } = told([
+    const { texts } = deltasOf([
       begun('f', { id: '1' }),
       { functionCall: { id: '1', name: 'f', partialArgs: [{ jsonPath: '$.a', numberValue: 1 }], willContinue: true } },
       begun('f'),
@@ -284,13 +284,13 @@ describe('calls whose arguments come in pieces', () => {
 
   test('an answer that ends with STOP ends its call; one cut off by its length leaves the call as it is', () => {
     const parts = [begun('f'), piece('$.a', { stringValue: 'A', willContinue: true })];
-    expect(told(parts, 'STOP')).toMatchObject({ texts: ['{"a":"A"}'], finishes: [[0, 'tool_calls']] });
-    expect(told(parts, 'MAX_TOKENS')).toMatchObject({ texts: ['{"a":"A'], finishes: [[0, 'length']] });
+    expect(deltasOf(parts, 'STOP')).toMatchObject({ texts: ['{"a":"A"}'], finishes: [[0, 'tool_calls']] });
+    expect(deltasOf(parts, 'MAX_TOKENS')).toMatchObject({ texts: ['{"a":"A'], finishes: [[0, 'length']] });
   });
 
-  test('arguments that come whole all the same are told at the end', () => {
-    expect(told([begun('f', { args: { a: 1 } }), ended]).texts).toEqual(['{"a":1}']);
-    expect(told([begun('f'), { functionCall: { args: { a: 1 } } }]).texts).toEqual(['{"a":1}']);
+  test('arguments that arrive whole nevertheless are written at the end', () => {
+    expect(deltasOf([begun('f', { args: { a: 1 } }), ended]).texts).toEqual(['{"a":1}']);
+    expect(deltasOf([begun('f'), { functionCall: { args: { a: 1 } } }]).texts).toEqual(['{"a":1}']);
   });
 
   test('the deprecated form of calls gets its pieces, too', () => {
@@ -307,8 +307,8 @@ describe('calls whose arguments come in pieces', () => {
     ]);
   });
 
-  test('pieces that make no JSON end the stream with an error', () => {
+  test('pieces that are not valid JSON end the stream with an error', () => {
     const parts = [begun('f'), piece('$.a', { stringValue: 'A' }), piece('$.a', { stringValue: 'B' })];
-    expect(() => told(parts)).toThrow(failing(/are not valid JSON: a value continues after its end/));
+    expect(() => deltasOf(parts)).toThrow(failing(/are not valid JSON: a value continues after its end/));
   });
 });

@@ -32,7 +32,7 @@ describe('generation parameters', () => {
     ['gemini-3-flash', 'none'],
     ['gemini-3-flash', 'xhigh'],
     ['gemini-2.0-flash', 'low'],
-  ])('%s cannot be told reasoning_effort %s', (model, reasoning_effort) => {
+  ])('%s does not support reasoning_effort %s', (model, reasoning_effort) => {
     expect(encode({ model, reasoning_effort })).toMatchObject({ dropped: ['reasoning_effort'] });
     expect(configOf({ model, reasoning_effort })).toBeUndefined();
   });
@@ -129,7 +129,7 @@ describe('tools', () => {
     expect(body['toolConfig']).toEqual({ functionCallingConfig });
   });
 
-  test('strict is told to be dropped, unless a call is forced and so bound to its schema', () => {
+  test('strict is reported as dropped, unless a call is forced, whose schema is enforced', () => {
     const tools = declare({ name: 'f', strict: true });
     expect(encode({ tools }).dropped).toEqual(['tools[0].function.strict']);
     expect(encode({ tools, tool_choice: 'required' }).dropped).toEqual([]);

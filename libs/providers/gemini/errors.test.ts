@@ -11,7 +11,7 @@ test.each([
   [404, 'invalid_request_error'],
   [429, 'rate_limit_error'],
   [503, 'server_error'],
-])('%i is told as %s', (status, type) => {
+])('%i has the type %s', (status, type) => {
   expect(decodeGoogleError(status, error({ code: status, message: 'm', status: 'S' }))).toEqual({
     error: { message: 'm', type, param: null, code: 'S' },
     status,

@@ -7,7 +7,7 @@ const property = (schema: unknown): unknown =>
   (convert({ type: 'object', properties: { a: schema } }).schema['properties'] as { a: unknown }).a;
 
 describe('Gemini’s own form', () => {
-  test('holds what Gemini knows, with references put in place and the order of properties told', () => {
+  test('has what Gemini supports, with references resolved and the order of properties given', () => {
     const schema = {
       $schema: 'https://json-schema.org/draft/2020-12/schema',
       type: 'object',
@@ -85,7 +85,7 @@ describe('Gemini’s own form', () => {
     expect(property(schema)).toEqual(wanted);
   });
 
-  test('what it cannot say is told, and other remarks are not', () => {
+  test('lost restrictions are reported, and lost annotations are not', () => {
     expect(convert({ type: 'number', exclusiveMinimum: 0, examples: [1], 'x-ours': 1 })).toMatchObject({
       schema: { type: 'NUMBER' },
       lost: ['exclusiveMinimum'],
@@ -122,7 +122,7 @@ describe('the JSON Schema form', () => {
     expect(convert(schema).form).toBe('json');
   });
 
-  test('keeps references and what Gemini supports; the rest is told', () => {
+  test('keeps references and what Gemini supports; the rest is reported', () => {
     const node = { type: 'object', properties: { next: { $ref: '#/definitions/n' }, s: { const: 1, pattern: 'x' } } };
     expect(convert({ $schema: 's', $ref: '#/definitions/n', definitions: { n: node } })).toEqual({
       form: 'json',

@@ -44,7 +44,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
   const candidates = new Map<number, Candidate>();
   let chunks: ChunkWriter | undefined;
   let responseId = '';
-  let usageTold = '';
+  let usageWritten = '';
   const memory: ArgumentsMemory = { left: argumentsMemoryMax };
 
   const begin = (response: Json): ChunkWriter => {
@@ -128,10 +128,10 @@ export function openGeminiStream(call: Call): StreamDecoder {
 
   const writeFinish = (candidate: Candidate, raw: Json): string[] => {
     const { calls, hasContent, finished, logprobs } = candidate;
-    const isTold = isFinished(raw);
+    const hasReason = isFinished(raw);
     // Calls after a finish reason other than `tool_calls`: written again, with the reason that clients expect.
-    if (!isTold && !(finished === 'stop' && calls > 0)) return [];
-    const reason = isTold ? finishReasonOf(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
+    if (!hasReason && !(finished === 'stop' && calls > 0)) return [];
+    const reason = hasReason ? finishReasonOf(raw, { calls: calls > 0, content: hasContent }) : 'tool_calls';
     if (reason === finished) return [];
     candidate.finished = reason;
     candidate.logprobs = [];
@@ -155,8 +155,8 @@ export function openGeminiStream(call: Call): StreamDecoder {
     const counts = countsOf(response);
     if (counts === null || [...candidates.values()].some(({ finished }) => finished === null)) return [];
     const written = JSON.stringify(counts);
-    if (written === usageTold) return [];
-    usageTold = written;
+    if (written === usageWritten) return [];
+    usageWritten = written;
     return writer.usage(counts);
   };
 

@@ -42,7 +42,7 @@ describe('the project', () => {
     expect(at({ vertex_project_id: 'example.com:p-1' }).path).toBe('/v1/projects/example.com%3Ap-1/locations/eu');
   });
 
-  test('or the region missing is told by its name', () => {
+  test('a missing project or region is named in the error', () => {
     expect(() => at({})).toThrow(refused('vertex_project_id', 'missing_setting'));
     expect(() => at({ vertex_region: '', vertex_project_id: 'p' })).toThrow(
       refused('vertex_region', 'missing_setting'),

@@ -190,8 +190,8 @@ describe('the key file', () => {
 });
 
 test('an account that Google refuses is the caller’s fault; a server that fails is not', async () => {
-  const told = { error: 'invalid_grant', error_description: 'Invalid JWT Signature for Bearer abcdefghijkl.' };
-  await expect(rig({ status: 400, body: told }).call()).rejects.toThrow(
+  const answer = { error: 'invalid_grant', error_description: 'Invalid JWT Signature for Bearer abcdefghijkl.' };
+  await expect(rig({ status: 400, body: answer }).call()).rejects.toThrow(
     refused(/answered 400 \(invalid_grant: Invalid JWT Signature for \[redacted\]/),
   );
   const failed = { kind: 'provider_failed', code: 'upstream_invalid_response' };

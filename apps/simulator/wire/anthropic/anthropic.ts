@@ -12,7 +12,7 @@ const messages: Route = {
   },
 };
 
-/** The interface of api.anthropic.com: Messages and models. */
+/** The API of api.anthropic.com: Messages and models. */
 export const anthropic: WireFormat = {
   find(method, path) {
     if (path === '/v1/messages') return method === 'POST' ? messages : { name: messages.name, allow: 'POST' };
@@ -48,7 +48,7 @@ export const anthropic: WireFormat = {
   ],
 };
 
-/** Which error a status is; the form Vertex and Bedrock repeat for Claude is this one too. */
+/** The error of a status. Vertex uses this format for Claude too. */
 export function errorOf({ status, message, type }: Failure) {
   const known = type !== undefined && errorTypes.has(type) ? type : typeOf(status);
   return { type: 'error', error: { type: known, message } };

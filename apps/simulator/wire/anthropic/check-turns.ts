@@ -4,12 +4,12 @@ import { refuse } from './refuse.ts';
 
 export type Turn = { role: 'user' | 'assistant'; content: readonly Block[]; index: number };
 
-/** What a thinking block must bring back: it follows from the thoughts, so that altered ones are noticed. */
+/** The signature of a thinking block. It is derived from the thoughts, so that altered ones are detected. */
 export function signatureOf(thinking: string): string {
   return Buffer.from(`simulator:${hexOf(hashText(thinking), 96)}`).toString('base64');
 }
 
-/** The conversation with neighbours of the same role merged, as the service does; strings become blocks. */
+/** The conversation with consecutive messages of one role merged, as the service does; strings become blocks. */
 export function mergeTurns(messages: readonly Message[]): Turn[] {
   const turns: { role: 'user' | 'assistant'; content: Block[]; index: number }[] = [];
   for (const [index, { role, content }] of messages.entries()) {
@@ -26,7 +26,7 @@ export function mergeTurns(messages: readonly Message[]): Turn[] {
   return turns;
 }
 
-/** The rules that no schema holds: who speaks first, tool results right after their tools, thoughts unaltered. */
+/** The rules that a schema cannot express: the first role, tool results right after their tools, thoughts unaltered. */
 export function checkTurns(turns: readonly Turn[], thinking: MessagesRequest['thinking']): void {
   if (turns[0]?.role !== 'user') refuse('messages: first message must use the "user" role');
   const seen = new Set<string>();

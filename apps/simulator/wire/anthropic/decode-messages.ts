@@ -8,12 +8,12 @@ import { checkTurns, mergeTurns, type Turn } from './check-turns.ts';
 import { refuse, refuseFlaw } from './refuse.ts';
 import { messagesRequest, vertexMessagesRequest, type Block, type MessagesRequest } from './request-schema.ts';
 
-/** A checked request: what the model is asked, and what of it concerns only the form of the answer. */
+/** A checked request: what the model is asked, and what affects only the format of the answer. */
 export type Asked = {
   model: string;
   user: string | undefined;
   stream: boolean;
-  /** Thoughts were asked for with their text left out: only the signature is shown. */
+  /** Thoughts were requested without their text: only the signature is shown. */
   omitThoughts: boolean;
   stop: readonly string[];
   ask: GenerateRequest;
@@ -24,13 +24,13 @@ const tokensPerMedia = 85;
 // What the service adds to a prompt that has tools.
 const tokensForTools = 346;
 
-/** Checks and reads a Messages request of api.anthropic.com; throws Refusal (400) in its words. */
+/** Checks and reads a Messages request of api.anthropic.com; throws Refusal (400) with its wording. */
 export function decodeMessages(received: Received): Asked {
   const request = checkShape(messagesRequest, received.json, refuseFlaw);
   return readRequest(received, request, request.model, request.stream === true);
 }
 
-/** The same as Vertex takes it: model and streaming are told by the path. */
+/** The same for Vertex, where model and streaming are part of the path. */
 export function decodeVertexMessages(received: Received, model: string, stream: boolean): Asked {
   return readRequest(received, checkShape(vertexMessagesRequest, received.json, refuseFlaw), model, stream);
 }

@@ -127,7 +127,7 @@ function blocksOf({ text, toolCalls, thought }: Generation, { ask, omitThoughts 
   return blocks;
 }
 
-/** A stop sequence that was met ends the text before it; the model gives no other sign of it. */
+/** Finds the stop sequence that ended the text; the model does not return it otherwise. */
 function stopSequence({ finish, text }: Generation, { ask, stop }: Asked, behaviour: Behaviour): string | null {
   if (finish !== 'stop' || stop.length === 0 || text === null) return null;
   const unlimited = onlyGeneration(generate({ ...ask, stop: [], tokensMax: undefined }, behaviour)).text ?? '';

@@ -33,7 +33,7 @@ export function listModels({ query }: Received): string {
   });
 }
 
-/** GET /v1/models/{id}: every name exists, only a misspelt fault does not. Throws Refusal (404). */
+/** GET /v1/models/{id}: every name exists, except misspelt faults. Throws Refusal (404). */
 export function findModel(escapedId: string): string {
   const id = unescapePath(escapedId);
   if (id === '' || parseFaultName(id) === 'unknown') throw new Refusal({ status: 404, message: `model: ${id}` });

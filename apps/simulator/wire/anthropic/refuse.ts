@@ -1,7 +1,7 @@
 import type { Flaw } from '../check-shape.ts';
 import { Refusal } from '../wire-format.ts';
 
-/** A 400 as Anthropic words it. */
+/** A 400 with Anthropic's wording. */
 export function refuse(message: string): never {
   throw new Refusal({ status: 400, message, type: 'invalid_request_error' });
 }

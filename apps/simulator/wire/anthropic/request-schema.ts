@@ -74,7 +74,7 @@ const customTool = z.strictObject({
   input_examples: z.array(z.unknown()).nullish(),
   ...cache,
 });
-// web_search_20250305 and the like run at the provider; their settings are not looked at.
+// web_search_20250305 and the like run at the provider; their settings are not checked.
 const serverTool = z.looseObject({ type: z.string().regex(/_\d{8}$/), name: z.string() });
 
 const parallel = { disable_parallel_tool_use: z.boolean().optional() };
@@ -121,7 +121,7 @@ const members = {
 };
 
 export const messagesRequest = z.strictObject({ model: z.string().min(1), ...members });
-/** As Vertex takes it: the model stands in the path, the version in the body. */
+/** For Vertex: the model is in the path, the version in the body. */
 export const vertexMessagesRequest = z.strictObject({
   anthropic_version: z.literal('vertex-2023-10-16', "Input should be 'vertex-2023-10-16'"),
   anthropic_beta: z.array(z.string()).optional(),

@@ -15,7 +15,7 @@ const operations: Record<string, Operation> = {
   invoke: invokeCall,
 };
 
-/** The runtime interface of Amazon Bedrock: Converse, ConverseStream, and InvokeModel for embeddings. */
+/** The runtime API of Amazon Bedrock: Converse, ConverseStream, and InvokeModel for embeddings. */
 export function createBedrock({ clock }: { clock: Clock }): WireFormat {
   return {
     find(method, path) {

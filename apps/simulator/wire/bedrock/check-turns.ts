@@ -2,7 +2,7 @@ import { signatureOf } from '../anthropic/check-turns.ts';
 import type { ConverseMessage, ConverseRequest } from './request-schema.ts';
 import { refuse } from './refuse.ts';
 
-/** The rules of a conversation that no schema holds: turns, blank texts, tool results, thoughts. Throws Refusal (400). */
+/** The rules that a schema cannot express: turns, blank texts, tool results, thoughts. Throws Refusal (400). */
 export function checkTurns({ messages, toolConfig }: ConverseRequest): void {
   if (messages[0]?.role !== 'user') {
     refuse(

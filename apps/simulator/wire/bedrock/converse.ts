@@ -66,7 +66,7 @@ function contentOf({ text, toolCalls, thought }: Generation, ask: GenerateReques
   return content;
 }
 
-// As the service adds against guessing texts from the sizes of packets.
+// Padding, which the service adds so that texts cannot be guessed from packet sizes.
 const padding = 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 
 function* answerFrames(ask: GenerateRequest, behaviour: Behaviour): Generator<Uint8Array> {

@@ -11,7 +11,7 @@ import { converseRequest, type ConverseMessage, type ConverseRequest } from './r
 
 const tokensPerMessage = 4;
 const tokensPerMedia = 85;
-// What a model may write when nobody limits it, for the check of a thinking budget.
+// The default output limit of a model, for the check of a thinking budget.
 const maxTokensDefault = 4_096;
 const thinking = z.object({
   type: z.enum(['enabled', 'adaptive', 'disabled']),

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-// Members that are not known are refused. A block has exactly one member, which says what it is.
+// Unknown members are rejected. A block has exactly one member, which is its type.
 const anything = z.unknown().optional();
 
 function oneOf<Shape extends z.ZodRawShape>(shape: Shape) {

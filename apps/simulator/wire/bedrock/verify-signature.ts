@@ -4,7 +4,7 @@ import { SignatureV4 } from '@smithy/signature-v4';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { Refusal, type Received } from '../wire-format.ts';
 
-/** The pair of keys whose signatures are recomputed; any other access key is taken at its word. */
+/** The key pair whose signatures are verified; signatures of other access keys are not. */
 export const checkedKeys = { accessKeyId: 'AKIASIMULATOR', secretAccessKey: 'simulator' };
 
 const skewMaxMs = 300_000;

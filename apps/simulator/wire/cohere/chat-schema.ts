@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-// Members that are not known are refused.
+// Unknown members are rejected.
 const anything = z.unknown().optional();
 const text = z.strictObject({ type: z.literal('text'), text: z.string() });
 const image = z.strictObject({

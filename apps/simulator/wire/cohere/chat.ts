@@ -31,7 +31,7 @@ export function eventFrame(data: { type: string; [member: string]: unknown }): s
   return `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** An id in the form of a UUID that follows from the hash. */
+/** An id in the form of a UUID, derived from the hash. */
 export function uuidOf(hash: number): string {
   const hex = hexOf(hash, 32);
   return [hex.slice(0, 8), hex.slice(8, 12), `4${hex.slice(13, 16)}`, `8${hex.slice(17, 20)}`, hex.slice(20)].join('-');
@@ -64,7 +64,7 @@ function* answerFrames(asked: Asked, behaviour: Behaviour): Generator<string> {
   const generation = onlyGeneration(answer);
   const { text, thought, toolCalls } = generation;
   const empty = { role: 'assistant', content: [], tool_plan: '', tool_calls: [], citations: [] };
-  // Of the events only the first has an id.
+  // Only the first event has an id.
   const start = { id: uuidOf(asked.ask.hash), type: 'message-start', delta: { message: empty } };
   yield eventFrame(start);
   let index = 0;
@@ -121,7 +121,7 @@ function callsOf({ toolCalls }: Generation, { ask }: Asked) {
   }));
 }
 
-// Cohere has no reason of its own for an answer that was filtered or declined.
+// Cohere has no finish reason for an answer that was filtered or declined.
 const finishReasons: Record<FinishReason, string> = {
   stop: 'COMPLETE',
   length: 'MAX_TOKENS',
@@ -130,7 +130,7 @@ const finishReasons: Record<FinishReason, string> = {
   refusal: 'COMPLETE',
 };
 
-// What the service puts around a prompt: counted, not billed.
+// Tokens that the service adds to a prompt: they are counted but not billed.
 const preambleTokens = 495;
 
 function usageOf({ promptTokens, cachedTokens, completionTokens }: Answer) {

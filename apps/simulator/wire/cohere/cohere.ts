@@ -11,7 +11,7 @@ const operations: Record<string, Route> = {
   '/v2/embed': { name: 'POST /v2/embed', reads: 'json', call: embedCall },
 };
 
-/** The interface of api.cohere.com: v2 chat and embed, v1 models. */
+/** The API of api.cohere.com: v2 chat and embed, v1 models. */
 export const cohere: WireFormat = {
   find(method, path) {
     const operation = Object.hasOwn(operations, path) ? operations[path] : undefined;
@@ -29,7 +29,7 @@ export const cohere: WireFormat = {
   errorBody: (failure, requestId) => JSON.stringify(errorOf(failure, requestId)),
   form: {
     contentType: 'text/event-stream',
-    // A stream that fails ends with its reason in place of the finish reason's usual values.
+    // A stream that fails ends with the reason as its finish reason.
     errorFrame: ({ message }) => eventFrame({ type: 'message-end', delta: { finish_reason: 'ERROR', error: message } }),
     strayErrorFrame: (failure) => `data: ${JSON.stringify(errorOf(failure, 'stray'))}\n\n`,
     brokenFrame: 'event: content-delta\ndata: {"type":"content-delta","delta":{\n\n',

@@ -21,7 +21,7 @@ export function listModels({ query }: Received): string {
   });
 }
 
-/** The name as it is meant; throws Refusal (404) for a misspelt fault. Every other name exists. */
+/** The model's name; throws Refusal (404) for a misspelt fault. Every other name exists. */
 export function refuseUnknownModel(escapedName: string): string {
   const name = unescapePath(escapedName);
   if (parseFaultName(name) !== 'unknown') return name;

@@ -1,4 +1,4 @@
-// What stands below these is the caller's own and keeps its names.
+// Members below these are the caller's own and keep their names.
 const foreign = new Set([
   'args',
   'response',
@@ -9,7 +9,7 @@ const foreign = new Set([
   'parametersJsonSchema',
 ]);
 
-/** The members in lowerCamelCase: Google's services take `generation_config` as well as `generationConfig`. */
+/** Converts members to lowerCamelCase: Google accepts both `generation_config` and `generationConfig`. */
 export function camelCase(value: unknown): unknown {
   if (Array.isArray(value)) return value.map((item) => camelCase(item));
   if (typeof value !== 'object' || value === null) return value;

@@ -2,10 +2,10 @@ import { hashText, hexOf } from '../../model/hash.ts';
 import type { Content } from './request-schema.ts';
 import { refuse } from './google-error.ts';
 
-// Google's own values for calls that no model of its made.
+// Google's values for calls that were not made by its models.
 const skipped = new Set(['skip_thought_signature_validator', 'context_engineering_is_the_way_to_go']);
 
-/** What must come back with a call: it follows from the call, so that a signature at another call is noticed. */
+/** The signature of a call. It is derived from the call, so that a signature at another call is detected. */
 export function callSignature(name: string, args: unknown): string {
   return Buffer.from(`simulator:${hexOf(hashText(`${name}\n${JSON.stringify(args)}`), 60)}`).toString('base64');
 }
@@ -58,7 +58,7 @@ function checkFunctions(contents: readonly Content[], index: number): void {
   }
 }
 
-/** In the current turn (since the user last said something) the first call of each step carries its signature. */
+/** In the current turn (since the last text of the user) the first call of each step must have its signature. */
 function checkSignatures(contents: readonly Content[]): void {
   const saidAt = contents.findLastIndex(
     ({ role, parts }) => role !== 'model' && !parts.some(({ functionResponse }) => functionResponse !== undefined),
@@ -78,7 +78,7 @@ function checkSignatures(contents: readonly Content[]): void {
   }
 }
 
-/** The two values that switch the check off may come as they are or in base64. */
+/** The two values that disable the check may be plain or in base64. */
 function asText(signature: string): string {
   return skipped.has(signature) ? signature : Buffer.from(signature, 'base64').toString();
 }

@@ -9,14 +9,14 @@ import { checkTurns } from './check-turns.ts';
 import { refuse, refuseFlaw } from './google-error.ts';
 import { geminiRequest, vertexRequest, type Content, type GenerateContentRequest } from './request-schema.ts';
 
-/** `gemini`: the API with keys; `vertex`: the same with tokens, and its own extras. */
+/** `gemini`: the API with keys; `vertex`: the same with tokens and additional members. */
 export type Flavour = 'gemini' | 'vertex';
 export type Asked = {
   model: string;
   flavour: Flavour;
   ask: GenerateRequest;
   showThoughts: boolean;
-  /** Gemini 3: signs what it says and wants the signatures of its calls back. */
+  /** Gemini 3: signs its parts and requires the signatures of its calls. */
   signs: boolean;
   /** undefined: no log probabilities; otherwise the number of alternatives. */
   logprobs: number | undefined;
@@ -24,7 +24,7 @@ export type Asked = {
 
 const tokensPerMedia = 258;
 
-/** Checks and reads a generateContent request; throws Refusal (400) in Google's words. */
+/** Checks and reads a generateContent request; throws Refusal (400) with Google's wording. */
 export function decodeGenerate(received: Received, model: string, flavour: Flavour): Asked {
   const json = camelCase(received.json);
   const request: GenerateContentRequest = checkShape(
@@ -89,7 +89,7 @@ function readThinking({ thinkingConfig }: Config, model: string): boolean {
   );
 }
 
-/** undefined: words; null: any JSON; otherwise the schema, its types in lower case. */
+/** undefined: text; null: any JSON; otherwise the schema, with its types in lower case. */
 function readFormat(
   { responseMimeType: type, responseSchema, responseJsonSchema }: Config,
   hasTools: boolean,
@@ -142,7 +142,7 @@ function readToolChoice({ toolConfig }: GenerateContentRequest, tools: readonly 
   return allowed?.length === 1 && only !== undefined ? { name: only } : 'required';
 }
 
-/** `STRING` as `string`, all the way down. */
+/** Converts types (`STRING` to `string`) at all levels. */
 function lowerTypes(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map((item) => lowerTypes(item));
   if (typeof schema !== 'object' || schema === null) return schema;

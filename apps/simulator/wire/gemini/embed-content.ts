@@ -44,7 +44,7 @@ export function batchEmbedCall(received: Received, model: string): Call {
   return callOf(received, model, () => ({ embeddings: requests.map((asked) => ({ values: valuesOf(asked, model) })) }));
 }
 
-// The lengths of the real models; other names get a vector that is light to test with.
+// The lengths of the real models; other names get a short vector.
 export const embeddingSizes: Record<string, number> = {
   'gemini-embedding-001': 3072,
   'text-embedding-004': 768,

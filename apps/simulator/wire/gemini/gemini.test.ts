@@ -104,7 +104,7 @@ test.for<[string, Json]>([
   expect(response.status).toBe(400);
 });
 
-test('a 429 tells in its body when to retry, and keys are told apart from none', async () => {
+test('a 429 says in its body when to retry, and an invalid key has another error than none', async () => {
   const limited = await ask({}, 'sim-fault-429-after-30');
   expect([limited.status, limited.headers.get('retry-after')]).toEqual([429, null]);
   expect(await errorOf(limited)).toMatchObject({

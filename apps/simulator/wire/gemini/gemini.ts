@@ -14,7 +14,7 @@ const operations: Record<string, (received: Received, model: string) => Call> = 
   batchEmbedContents: batchEmbedCall,
 };
 
-/** The interface of generativelanguage.googleapis.com. */
+/** The API of generativelanguage.googleapis.com. */
 export const gemini: WireFormat = {
   find(method, path): Route | undefined {
     if (path === '/v1beta/models') return { name: 'GET /v1beta/models', resource: listModels };

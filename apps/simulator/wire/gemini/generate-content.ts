@@ -69,7 +69,7 @@ function answerOf(asked: Asked, behaviour: Behaviour) {
   };
 }
 
-/** Each payload is a whole object with a piece of the answer; the usage counts up. */
+/** Each payload is a complete object with a piece of the answer; usage is cumulative. */
 function* answerPayloads(asked: Asked, behaviour: Behaviour): Generator<object> {
   const answer = generate(asked.ask, behaviour);
   if (isBlocked(answer)) {
@@ -103,7 +103,7 @@ function* candidatePieces(generation: Generation, index: number, asked: Asked, b
     }
   }
   const calls = callParts(generation, asked);
-  // Calls come whole, all of them in one payload.
+  // Calls are complete, all of them in one payload.
   if (calls.length > 0) {
     const tokens = toolCalls.reduce((sum, { name, input }) => sum + countTokens(name) + countTokens(input), 0);
     yield { candidate: { content: { parts: calls, role: 'model' }, index }, tokens };

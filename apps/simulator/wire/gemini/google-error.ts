@@ -40,7 +40,7 @@ const statuses: Record<number, string> = {
   504: 'DEADLINE_EXCEEDED',
 };
 
-/** Google's error: `{error: {code, message, status, details}}`, with RetryInfo where a time to retry is known. */
+/** Google's error: `{error: {code, message, status, details}}`, with RetryInfo if a retry time is known. */
 export function googleError(failure: Failure) {
   const { status, message } = failure;
   const name = statuses[status] ?? (status >= 500 ? 'INTERNAL' : 'FAILED_PRECONDITION');

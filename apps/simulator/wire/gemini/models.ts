@@ -25,7 +25,7 @@ export function listModels({ query }: Received): string {
   });
 }
 
-/** GET /v1beta/models/{m}: every name exists, only a misspelt fault does not. Throws Refusal (404). */
+/** GET /v1beta/models/{m}: every name exists, except misspelt faults. Throws Refusal (404). */
 export function findModel(id: string): string {
   if (parseFaultName(id) === 'unknown') {
     throw new Refusal({ status: 404, message: `models/${id} is not found for API version v1beta.` });

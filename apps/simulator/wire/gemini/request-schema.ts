@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-// Members that are not known are refused, as the service's JSON parser does.
+// Unknown members are rejected, as by the service's JSON parser.
 const anything = z.unknown().optional();
 const blob = z.strictObject({ mimeType: z.string(), data: z.base64(), displayName: z.string().optional() });
 const dataMembers = [
@@ -56,7 +56,7 @@ const part = z
   );
 export const content = z.strictObject({ role: z.string().optional(), parts: z.array(part) });
 
-/** The subset of OpenAPI that `responseSchema` and `parameters` take; `$ref`, `additionalProperties` and more are unknown there. */
+/** The subset of OpenAPI that `responseSchema` and `parameters` support; `$ref`, `additionalProperties` and more are unknown there. */
 const openApiSchema: z.ZodType = z.lazy(() =>
   z.strictObject({
     type: z
@@ -166,7 +166,7 @@ const members = {
 };
 
 export const geminiRequest = z.strictObject({ model: z.string().optional(), ...members });
-/** Vertex AI knows a few members more, and wants every turn's role. */
+/** Vertex AI has a few more members and requires a role in every turn. */
 export const vertexRequest = z.strictObject({
   ...members,
   contents: z.array(content.extend({ role: z.string('Please use a valid role: user, model.') })).min(1),

@@ -2,8 +2,8 @@ import { hashText } from '../../model/hash.ts';
 import { Refusal, type Call, type Received } from '../wire-format.ts';
 
 /**
- * A call that asks no model: it fails and waits like one by the name it is given, and does its work only when it is
- * answered, so that a refused attempt has changed nothing. `act` may throw Refusal.
+ * A call without a model's answer. Faults and latency apply by the given name, and `act` runs only when the call is answered,
+ * so that a rejected attempt changes nothing. `act` may throw Refusal.
  */
 export function action(received: Received, name: string, act: () => unknown): Call {
   return {

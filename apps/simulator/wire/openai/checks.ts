@@ -6,7 +6,7 @@ export function isObject(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A 400 as OpenAI words it. */
+/** A 400 with OpenAI's wording. */
 export function refuse(message: string, param: string | null, code: string | null): never {
   throw new Refusal({ status: 400, message, type: 'invalid_request_error', param, code });
 }
@@ -15,7 +15,7 @@ export function missing(param: string): never {
   return refuse(`Missing required parameter: '${param}'.`, param, 'missing_required_parameter');
 }
 
-/** Refuses a value of the wrong JSON type; `expected` with its article, as "a string" or "an array of objects". */
+/** Rejects a value of the wrong JSON type; `expected` has its article, like "a string" or "an array of objects". */
 export function wrongType(param: string, expected: string, value: unknown): never {
   return refuse(
     `Invalid type for '${param}': expected ${expected}, but got ${kindOf(value)} instead.`,
@@ -32,7 +32,7 @@ export function tooLong(param: string, length: number, lengthMax: number): never
   );
 }
 
-/** A list of token numbers, as prompts and inputs may be. */
+/** A list of token numbers, which prompts and inputs may be. */
 export function isTokens(value: unknown): value is number[] {
   return Array.isArray(value) && value.every((token) => Number.isInteger(token));
 }
@@ -47,7 +47,7 @@ function kindOf(value: unknown): string {
 
 type Bounds = { min?: number; max?: number; whole?: boolean };
 
-/** An optional number: undefined when absent or null, otherwise within its bounds or refused. */
+/** An optional number: undefined if absent or null; throws Refusal if out of bounds. */
 export function optionalNumber(body: Json, param: string, bounds: Bounds): number | undefined {
   const value = body[param];
   if (value === undefined || value === null) return undefined;
@@ -93,7 +93,7 @@ export function stopSequences(body: Json): readonly string[] {
   return tooLong('stop', stop.length, 4);
 }
 
-/** `stream` and whether the usage chunk is wanted; `stream_options` without `stream` is refused. */
+/** `stream` and whether the usage chunk is wanted; `stream_options` without `stream` is rejected. */
 export function streamOptions(body: Json): { stream: boolean; includeUsage: boolean; obfuscate: boolean } {
   const stream = optionalBoolean(body, 'stream');
   const options = body['stream_options'];

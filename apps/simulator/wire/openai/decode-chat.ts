@@ -19,7 +19,7 @@ import {
 
 type Json = Record<string, unknown>;
 
-/** A checked chat request: what the model is asked, and what of it concerns only the form of the answer. */
+/** A checked chat request: what the model is asked, and what affects only the format of the answer. */
 export type ChatRequest = {
   model: string;
   user: string | undefined;
@@ -28,7 +28,7 @@ export type ChatRequest = {
   obfuscate: boolean;
   /** undefined: no log probabilities; otherwise the number of alternatives. */
   topLogprobs: number | undefined;
-  /** Asked with the deprecated `functions`: answered with `function_call`. */
+  /** The request has the deprecated `functions`, so the answer has `function_call`. */
   legacyFunctions: boolean;
   serviceTier: string;
   ask: GenerateRequest;
@@ -171,7 +171,7 @@ function readFunction(definition: unknown, param: string, kind: Tool['kind']): T
   return { name, kind, parameters: definition['parameters'] };
 }
 
-/** `tool_choice` in all its forms (also the bare `{name}` of `function_call`), and the tools that it leaves. */
+/** `tool_choice` in all its forms (also the bare `{name}` of `function_call`), and the tools that remain. */
 function readToolChoice(choice: unknown, tools: readonly Tool[]): { toolUse: ToolUse; tools: readonly Tool[] } {
   if (choice === undefined || choice === null) return { toolUse: 'auto', tools };
   if (choice === 'none' || choice === 'auto' || choice === 'required') return { toolUse: choice, tools };
@@ -202,7 +202,7 @@ function nameOf(tool: unknown): string | undefined {
   return isObject(definition) ? optionalText(definition['name']) : undefined;
 }
 
-/** undefined: words; null: any JSON; otherwise the JSON Schema to satisfy. */
+/** undefined: text; null: any JSON; otherwise the JSON Schema to satisfy. */
 function readResponseFormat(format: unknown): unknown {
   if (format === undefined || format === null) return undefined;
   if (!isObject(format)) return wrongType('response_format', 'an object', format);
@@ -230,7 +230,7 @@ function toolTokens(body: Json, tools: readonly Tool[]): number {
   return tools.length === 0 ? 0 : countTokens(JSON.stringify(body['tools'] ?? body['functions']));
 }
 
-/** The tier that served: what was asked for, `default` for `auto` and for nothing. */
+/** The tier that was used: the requested one, or `default` for `auto` and if absent. */
 function serviceTier(asked: unknown): string {
   return typeof asked === 'string' && asked !== 'auto' ? asked : 'default';
 }

@@ -52,7 +52,7 @@ export function findFileRoute(files: FileStore, method: string, path: string): R
   }
 }
 
-/** A fault stands in the name of the file, before its ending. */
+/** A fault is given by the file's name, without its extension. */
 async function upload(files: FileStore, received: Received): Promise<Call> {
   const file = received.form?.get('file');
   const purpose = received.form?.get('purpose');

@@ -37,17 +37,17 @@ const request = z.strictObject({
 });
 
 /**
- * Checks the body of POST /v1/fine_tuning/jobs; throws Refusal as OpenAI words it. How long the job takes is told by
- * the model's name (`+training:2s`), the header x-simulator-training or the simulator's own setting, in this order.
+ * Checks the body of POST /v1/fine_tuning/jobs; throws Refusal with OpenAI's wording. The duration of the job comes from the
+ * model's name (`+training:2s`), the header x-simulator-training or the simulator's own setting, in this order.
  */
 export function readJobRequest({ json, headers }: Received, files: FileStore, defaultMs: number): JobRequest {
   const body = checkShape(request, json, refuseFlaw);
   const header = headers['x-simulator-training'];
-  const told = header === undefined ? undefined : parseLatency(String(header));
-  if (header !== undefined && told?.type !== 'fixed') {
+  const given = header === undefined ? undefined : parseLatency(String(header));
+  if (header !== undefined && given?.type !== 'fixed') {
     refuse('x-simulator-training must be such as 500ms or 2s.', null, 'invalid_value');
   }
-  const headerMs = told?.type === 'fixed' ? told.ms : undefined;
+  const headerMs = given?.type === 'fixed' ? given.ms : undefined;
   return {
     model: body.model,
     suffix: body.suffix ?? undefined,

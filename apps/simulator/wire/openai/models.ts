@@ -4,7 +4,7 @@ import { unescapePath } from '../unescape-path.ts';
 import { Refusal } from '../wire-format.ts';
 import { createdAt } from './shapes.ts';
 
-// Any name is served; these are listed so that a client with a model picker has something to pick.
+// Any name works; these are listed for clients that offer a choice of models.
 const listed = [
   'sim-text',
   'sim-echo',
@@ -26,7 +26,7 @@ export function listModels(): string {
   return JSON.stringify({ object: 'list', data: listed.map((id) => modelOf(id)) });
 }
 
-/** GET /v1/models/{id}: every name exists, only a misspelt fault does not. Throws Refusal (404). */
+/** GET /v1/models/{id}: every name exists, except misspelt faults. Throws Refusal (404). */
 export function findModel(escapedId: string): string {
   const id = unescapePath(escapedId);
   if (id === '' || parseFaultName(id) === 'unknown') {

@@ -14,7 +14,7 @@ const operations = new Map<string, Route>(
   }).map(([path, call]) => [path, { name: `POST ${path}`, reads: 'json', call }]),
 );
 
-/** The interface of api.openai.com, as far as it keeps nothing: models and their answers. */
+/** The stateless part of the API of api.openai.com: models and their answers. */
 export const openai: WireFormat = {
   find(method, path) {
     const operation = operations.get(path);

@@ -3,12 +3,12 @@ import { hexOf } from '../../model/hash.ts';
 import { rateToken } from '../../model/log-probabilities.ts';
 import { splitTokens } from '../../model/tokens.ts';
 
-// `created` follows from the request like everything else, so that equal requests have answers of equal bytes; it lies
+// `created` is derived from the request like everything else, so that equal requests have answers of equal bytes; it lies
 // in the year after this moment (2025-10-09T09:46:40Z), in the past of every real client.
 const createdFrom = 1_760_000_000;
 const createdRange = 31_536_000;
 
-/** The Unix time, in seconds, at which this answer claims to have been made. */
+/** The creation time of this answer, in Unix seconds. */
 export function createdAt(hash: number): number {
   return createdFrom + (hash % createdRange);
 }
@@ -43,7 +43,7 @@ export function frame(json: string): string {
   return `data: ${json}\n\n`;
 }
 
-/** One item of each source in turn, until all have ended: the choices of a stream interleave so. */
+/** One item of each source in turn until all have ended, which is how the choices of a stream alternate. */
 export function* takeTurns<Item>(sources: readonly Generator<Item>[]): Generator<Item> {
   let open = [...sources];
   while (open.length > 0) {

@@ -19,7 +19,7 @@ import {
 } from './checks.ts';
 import { createdAt, doneFrame, finishReason, frame, takeTurns, textId, textUsage } from './shapes.ts';
 
-// Every prompt is answered in memory; the bound is that of the embeddings' inputs.
+// All answers are held in memory; the limit is that of the embeddings' inputs.
 const promptsMax = 2_048;
 
 type TextRequest = ReturnType<typeof decodeText>;
@@ -98,7 +98,7 @@ function readPrompts(prompt: unknown): { text: string; tokens: number }[] {
   });
 }
 
-/** Token numbers have no text here; each is shown as its number, so that `echo` still tells what was sent. */
+/** Token numbers have no text here; each is shown as its number, so that `echo` still shows what was sent. */
 function fromTokens(tokens: readonly number[]): { text: string; tokens: number } {
   return { text: tokens.map((token) => `<|${token}|>`).join(''), tokens: tokens.length };
 }
@@ -160,7 +160,7 @@ function item(text: string, index: number, logprobs: string, finish: string): st
   return `{"text":${JSON.stringify(text)},"index":${index},"logprobs":${logprobs},"finish_reason":${finish}}`;
 }
 
-/** The old shape: parallel arrays, alternatives as maps of token to log probability. */
+/** The old format: parallel arrays, alternatives as maps of token to log probability. */
 function logprobsOf(text: string, position: number, offset: number, alternatives: number | undefined): string {
   if (alternatives === undefined) return 'null';
   const tokens = splitTokens(text);

@@ -73,7 +73,7 @@ test('Claude answers in its own shapes, its errors too, but not Google’s', asy
   });
 });
 
-test('a JWT of a service account is exchanged for a token that lasts as long as told', async () => {
+test('a JWT of a service account is exchanged for a token that expires when it says', async () => {
   const { status, body } = await exchange({
     grant_type: grant,
     assertion: await assertion({ issuer: 'sim-token-2s@p.iam.gserviceaccount.com' }),

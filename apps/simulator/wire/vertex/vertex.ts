@@ -27,7 +27,7 @@ const operations: Record<string, Record<string, Operation>> = {
   },
 };
 
-/** The interface of {region}-aiplatform.googleapis.com: Gemini, Claude, embeddings, and OpenAI's format for the rest. */
+/** The API of {region}-aiplatform.googleapis.com: Gemini, Claude, embeddings, and OpenAI's format for the rest. */
 export function createVertex({ clock }: { clock: Clock }): WireFormat {
   return {
     find(method, path) {
@@ -65,7 +65,7 @@ export function createVertex({ clock }: { clock: Clock }): WireFormat {
   };
 }
 
-/** Claude answers in Anthropic's shapes, its own refusals of requests too; tokens and quotas are Google's. */
+/** Claude's answers and request errors have Anthropic's format; errors about tokens and quotas have Google's. */
 function claudeCall(received: Received, model: string, stream: boolean): Call {
   try {
     if (received.json['stream'] !== undefined && received.json['stream'] !== stream) {
@@ -75,7 +75,7 @@ function claudeCall(received: Received, model: string, stream: boolean): Call {
         type: 'invalid_request_error',
       });
     }
-    // Claude's versions stand behind an @ here.
+    // Claude's versions follow an @ here.
     return { ...callOf(decodeVertexMessages(received, model, stream)), form: anthropic.form };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;

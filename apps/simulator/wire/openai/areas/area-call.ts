@@ -4,7 +4,7 @@ import { hashText } from '../../../model/hash.ts';
 import { optionalText } from '../checks.ts';
 import type { Call, Received } from '../../wire-format.ts';
 
-/** A call whose whole answer is one JSON value made of the request. */
+/** A call whose answer is one JSON value made from the request. */
 export function jsonCall(received: Received, model: string, answer: (behaviour: Behaviour) => object): Call {
   return {
     model,
@@ -20,7 +20,7 @@ export function sha256Of(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** A file of a multipart body in its bytes; undefined when the field is absent or a text. */
+/** The bytes of a file in a multipart body; undefined if the field is absent or text. */
 export async function fileOf(
   received: Received,
   field: string,

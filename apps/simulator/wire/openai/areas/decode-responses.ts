@@ -18,7 +18,7 @@ type Json = Record<string, unknown>;
 /** `echoed`: the members of the request that the answer repeats. */
 export type Asked = { model: string; user: string | undefined; stream: boolean; echoed: Json; ask: GenerateRequest };
 
-/** Checks and reads a request of the Responses API as far as an answer depends on it; throws Refusal (400). */
+/** Checks and reads the parts of a Responses API request that the answer depends on; throws Refusal (400). */
 export function decodeResponses({ json, text }: Received): Asked {
   const model = requiredModel(json);
   const { input } = json;

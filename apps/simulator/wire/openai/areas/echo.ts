@@ -4,13 +4,13 @@ import { isObject, optionalText } from '../checks.ts';
 import { shownHeaders, type Call, type Received } from '../../wire-format.ts';
 import { sha256Of } from './area-call.ts';
 
-/** Answers what was sent: method, path, query, headers (without credentials) and the body's size and SHA-256. */
+/** Returns what was sent: method, path, query, headers (without credentials) and the body's size and SHA-256. */
 export function echoCall(received: Received): Call {
   const { method, path, query, headers, bytes } = received;
   const sha256 = sha256Of(bytes);
   const json = parse(bytes);
   return {
-    // A fault may stand in the body's model, as everywhere.
+    // As everywhere, the body's model may name a fault.
     model: isObject(json) ? (optionalText(json['model']) ?? '') : '',
     hash: hashText(`${method} ${path}?${query}\n${sha256}`),
     user: undefined,

@@ -25,7 +25,7 @@ const routes = new Map<string, CallRoute>(
 );
 const echoed = /^\/v1\/(assistants|threads|vector_stores|responses|conversations)(\/|$)/;
 
-/** The areas that a gateway passes on whole; of those that keep state, an echo. */
+/** The pass-through areas; those with state only return what was sent. */
 export function findAreaRoute(method: string, path: string): Route | undefined {
   const route = routes.get(path);
   if (route !== undefined) return method === 'POST' ? route : { name: route.name, allow: 'POST' };

@@ -19,7 +19,7 @@ export function generationsCall(received: Received): Call {
   return jsonCall(received, model, () => imagesOf(`${model}\n${prompt}`, prompt, count));
 }
 
-/** POST /v1/images/edits and /v1/images/variations; `received` tells which bytes came. */
+/** POST /v1/images/edits and /v1/images/variations; `received` says which bytes were received. */
 export async function editsCall(received: Received): Promise<Call> {
   const image = await fileOf(received, 'image');
   const prompt = fieldOf(received, 'prompt');
@@ -56,7 +56,7 @@ function imagesOf(key: string, prompt: string, count: number) {
   };
 }
 
-/** A real PNG image of 8 by 8 pixels in the colour that follows from the hash. */
+/** A real PNG image of 8 by 8 pixels, in a colour derived from the hash. */
 function makePng(hash: number): Buffer {
   const header = Buffer.alloc(13);
   header.writeUInt32BE(side, 0);

@@ -32,7 +32,7 @@ export function moderationsCall(received: Received): Call {
   }));
 }
 
-/** A list of parts is one input, a list of texts is as many. */
+/** A list of parts is one input; a list of texts is several. */
 function readInput(input: unknown): string[] {
   if (typeof input === 'string') return [input];
   if (!Array.isArray(input) || input.length === 0) return wrongType('input', 'a string or an array', input);
