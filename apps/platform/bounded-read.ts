@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 
 export type BoundedRead<Value> = () => Promise<{
   /** The last value that was read; undefined before the first. */
@@ -31,7 +31,6 @@ export function createBoundedRead<Value>(
 
   const begin = (): void => {
     begunMs = monotonicMs();
-    const over = new AbortController();
     isCurrent = false;
     reading = read()
       .then(
@@ -43,11 +42,9 @@ export function createBoundedRead<Value>(
       )
       .finally(() => {
         reading = undefined;
-        over.abort();
       });
     // All callers share one wait, so that later ones do not wait for a hanging read again.
-    const late = delay(waitMs, undefined, { signal: over.signal, ref: false }).catch(() => {});
-    waiting = Promise.race([reading, late]);
+    waiting = untilAborted(reading, AbortSignal.timeout(waitMs), () => {});
   };
 
   return async () => {

@@ -3,6 +3,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { isTransient, reasonOf, sqlStateOf } from './database-error.ts';
 import { createPool } from './pool.ts';
 import { retryDuringOutage } from './retry-during-outage.ts';
@@ -112,16 +113,15 @@ async function askVersion(options: {
   const { connectionString, logger, timeoutMs, signal } = options;
   const limits = { connectionTimeoutMs: timeoutMs, statementTimeoutMs: timeoutMs, stallTimeoutMs: timeoutMs };
   const pool = createPool({ connectionString, applicationName: 'sluice-start', max: 1, ...limits }, logger);
-  const over = new AbortController();
-  const aborted = new Promise<never>((_resolve, reject) => {
-    signal?.addEventListener('abort', () => reject(signal.reason as Error), { signal: over.signal });
-  });
   try {
     const query = pool.query<{ server_version: string }>('show server_version');
-    const { rows } = await Promise.race([query, aborted]);
+    const { rows } = await (signal
+      ? untilAborted(query, signal, () => {
+          throw signal.reason;
+        })
+      : query);
     return rows[0]?.server_version ?? '';
   } finally {
-    over.abort();
     // Not awaited: a hanging connection ends by its time limits, or with the process.
     void pool.end();
   }

@@ -2,6 +2,7 @@ import type { JobFetchOptions, JobWithMetadata, PgBoss } from 'pg-boss';
 import { z } from 'zod';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { ClaimedJob, QueueDefinition } from './queue-definition.ts';
 
 export type GroupWorker = {
@@ -182,9 +183,8 @@ export function startGroupWorker<Payload extends object>(
     async stop(timeoutMs) {
       stopping.abort();
       await claiming;
-      const ended = new AbortController();
-      const all = Promise.all([...running.values()].map(({ done }) => done)).finally(() => ended.abort());
-      await Promise.race([all, sleep(timeoutMs, ended.signal)]);
+      const all = Promise.all([...running.values()].map(({ done }) => done));
+      await untilAborted(all, AbortSignal.timeout(timeoutMs), () => {});
       clearInterval(heartbeat);
       if (running.size === 0) return;
       logger.warn({ queue: queue.name, jobs: running.size }, 'jobs did not end in time and are handed back');

@@ -1,5 +1,6 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import type { CopyRows } from './copy-rows.ts';
 import { judgeInsertFailure, type WriteRows } from './insert-rows.ts';
 import { cleanRow, type LogRow } from './log-entry.ts';
@@ -139,14 +140,9 @@ const identityOf = ({
 /** A database that hangs must not hold up the end of the process; whether it took the rows is then unknown. */
 async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise<void> {
   if (givenUp.aborted) return await work;
-  const { promise: stopped, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(new Error('the database did not answer before the deadline of the stop'));
-  givenUp.addEventListener('abort', onAbort, { once: true });
-  try {
-    await Promise.race([work, stopped]);
-  } finally {
-    givenUp.removeEventListener('abort', onAbort);
-  }
+  await untilAborted(work, givenUp, () => {
+    throw new Error('the database did not answer before the deadline of the stop');
+  });
 }
 
 /** Logs which rows are lost, and returns how many. */

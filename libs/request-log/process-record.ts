@@ -3,6 +3,7 @@ import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { utcDay } from './log-id.ts';
 
 /** How far a process is, now. */
@@ -102,22 +103,12 @@ export function createProcessRecord(deps: {
       isFinished = true;
       clearInterval(timer);
       if (deadline.aborted) return; // the writer has told which rows are lost
-      const waited = new AbortController();
-      const timeout = setTimeout(() => waited.abort(), finishWaitMs);
-      const end = AbortSignal.any([deadline, waited.signal]);
+      const end = AbortSignal.any([deadline, AbortSignal.timeout(finishWaitMs)]);
       // Whatever the database does with the statement, the end of the process does not wait for it.
-      const isNoted = await Promise.race([writeEnd(end), aborted(end)]);
-      clearTimeout(timeout);
+      const isNoted = await untilAborted(writeEnd(end), end, () => false);
       if (!isNoted) logger.warn('the end of this process could not be noted in the request log');
     },
   };
-}
-
-/** Resolves with false when the signal, which has not been aborted yet, is. */
-function aborted(signal: AbortSignal): Promise<false> {
-  const { promise, resolve } = Promise.withResolvers<false>();
-  signal.addEventListener('abort', () => resolve(false), { once: true });
-  return promise;
 }
 
 /**
