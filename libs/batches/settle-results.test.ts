@@ -33,7 +33,7 @@ test('flush ends when what was added before it is committed, even while other ch
     usage: null,
     release: () => {},
   });
-  settler.add(result()); // the only result of the chunk that is put off
+  settler.add(result()); // the only result of the snoozed chunk
   const state = { isFlushed: false };
   void settler.flush().then(() => {
     state.isFlushed = true;

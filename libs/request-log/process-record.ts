@@ -103,9 +103,12 @@ export function createProcessRecord(deps: {
       isFinished = true;
       clearInterval(timer);
       if (deadline.aborted) return; // the writer has told which rows are lost
-      const end = AbortSignal.any([deadline, AbortSignal.timeout(finishWaitMs)]);
+      const waited = new AbortController();
+      const timeout = setTimeout(() => waited.abort(), finishWaitMs);
+      const end = AbortSignal.any([deadline, waited.signal]);
       // Whatever the database does with the statement, the end of the process does not wait for it.
       const isNoted = await untilAborted(writeEnd(end), end, () => false);
+      clearTimeout(timeout);
       if (!isNoted) logger.warn('the end of this process could not be noted in the request log');
     },
   };

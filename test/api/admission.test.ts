@@ -17,7 +17,7 @@ async function setUp(
   return { platform, client: clientOf(platform.adminKey), other: clientOf(await createWorkspace(platform)) };
 }
 
-test('a workspace with as many open batches as it may is told to come back, and another one is not', async (context) => {
+test('a workspace at its limit of open batches is asked to retry later, and another one is not', async (context) => {
   const { platform, client, other } = await setUp(context, { SLUICE_OPEN_BATCHES_MAX: '2' });
   const first = await createBatch(sdk, client, chatLines(1));
   await createBatch(sdk, client, chatLines(1));
@@ -33,7 +33,7 @@ test('a workspace with as many open batches as it may is told to come back, and 
   );
 });
 
-test('of batches that are created side by side, as many are taken as the workspace may have', async (context) => {
+test('batches that are created at the same time do not pass the limit of their workspace', async (context) => {
   const { client } = await setUp(context, { SLUICE_OPEN_BATCHES_MAX: '3' });
   const input_file_id = await uploadInput(sdk, client, toJsonl(chatLines(1)));
   const create = (index: number) =>
@@ -54,7 +54,7 @@ test('of batches that are created side by side, as many are taken as the workspa
   );
 });
 
-test('a workspace with as many lines to do as it may is told to come back, and a batch of more lines fails', async (context) => {
+test('a workspace at its limit of queued lines is asked to retry later, and a batch with more lines fails', async (context) => {
   const { platform, client } = await setUp(context, { SLUICE_QUEUED_LINES_MAX: '10' });
   await platform.startWorker();
   const hanging = Array.from({ length: 8 }, (_value, index) =>
@@ -71,7 +71,7 @@ test('a workspace with as many lines to do as it may is told to come back, and a
   expect(error).toMatchObject({ status: 429, code: 'too_many_queued_lines' });
 });
 
-test('a workspace whose files hold what they may stores no more, also not right after it deleted one', async (context) => {
+test('a workspace at its storage limit stores no more, not even right after it deleted a file', async (context) => {
   const { client, other } = await setUp(context, { SLUICE_STORED_MAX: '1MiB' });
   const text = 'x'.repeat(1_100_000);
   const file = await uploadInput(sdk, client, text);
@@ -82,7 +82,7 @@ test('a workspace whose files hold what they may stores no more, also not right 
   await uploadInput(sdk, other, 'y');
 });
 
-test('an upload that would take the space kept for results gets 507', async (context) => {
+test('an upload that would take the space reserved for results gets 507', async (context) => {
   const { client } = await setUp(context, { SLUICE_DISK_RESERVE: '1000000GiB' });
   const error = await errorOf(uploadInput(sdk, client, 'y'));
   expect(error).toMatchObject({ status: 507, code: 'storage_full' });

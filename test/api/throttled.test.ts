@@ -82,7 +82,7 @@ test('the healthy lines of a batch complete while others of it wait', async (con
   // Every chunk has lines of both, the throttled ones first.
   const mixed = throttled.slice(0, 20).flatMap((line, index) => [line, healthy[index] as Record<string, unknown>]);
   const { id } = await createBatch(sdk, client, mixed, {});
-  // Four chunks are under way, and no more of a batch whose chunks do not end.
+  // Four chunks are running, and no more of a batch whose chunks do not end.
   await eventually(
     () => client.batches.retrieve(id),
     ({ request_counts: counts }) => counts?.completed === 8,
@@ -103,7 +103,7 @@ test('many batches that wait for their providers, long or a little, do not stop 
   for (const { id } of waiting) await eventually(() => client.batches.retrieve(id), isRunning);
   const other = await createBatch(sdk, client, linesOf('sim-echo'));
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed' });
-  // Those that were put off are cancelled as soon as those that were not.
+  // Snoozed chunks are cancelled as soon as the others.
   for (const { id } of waiting) await client.batches.cancel(id);
   for (const batch of waiting) expect(await ended(client, batch, 20_000)).toMatchObject({ status: 'cancelled' });
 }, 120_000);
@@ -143,7 +143,7 @@ test('a batch of ten lines completes beside 20 whose providers hang, and 60 of o
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
 }, 180_000);
 
-test('a batch of ten lines completes beside one whose provider hangs and whose lines take all room for ranges', async (context) => {
+test('a batch of ten lines completes beside one whose provider hangs and whose lines take all the memory for ranges', async (context) => {
   const environment = { SLUICE_CALLS_MAX: '128', SLUICE_IN_FLIGHT_MAX: '1MiB' };
   const { client, platform } = await setUp(context, { environment });
   const long = { model: '@simulator/sim-fault-hang', user: 'u'.repeat(100_000) };
@@ -160,7 +160,7 @@ test('a batch of ten lines completes beside one whose provider hangs and whose l
   expect(await ended(client, other, 60_000)).toMatchObject({ status: 'completed', request_counts: { completed: 10 } });
 }, 120_000);
 
-test('beside 60 credentials of one workspace that all hang, a batch of another workspace completes', async (context) => {
+test('a batch completes although 60 credentials of another workspace all hang', async (context) => {
   const { client, platform } = await setUp(context, { environment: { SLUICE_CALLS_MAX: '32' } });
   const other = new sdk.OpenAI({ apiKey: await createWorkspace(platform), baseURL: platform.baseUrl });
   const host = { provider: 'openai-compatible', key: 'sk-other', custom_host: platform.simulatorUrl };
@@ -173,7 +173,7 @@ test('beside 60 credentials of one workspace that all hang, a batch of another w
     );
     await createBatch(sdk, client, lines);
   }
-  // They have all that one workspace may have.
+  // They have the full share of one workspace.
   await eventually(
     () => callsOf(platform),
     (calls) => calls >= 30,
@@ -195,7 +195,7 @@ test('a worker that is stopped leaves its waiting lines at once, and another one
   );
   let isStopped = false;
   const stopped = worker.stop().then(() => (isStopped = true));
-  // Sooner than it would give up a line that is under way.
+  // Sooner than it would abort a running line.
   await eventually(() => Promise.resolve(isStopped), Boolean, { timeoutMs: 15_000 });
   await stopped;
   expect(await client.batches.retrieve(id)).toMatchObject({ status: 'in_progress', request_counts: { failed: 0 } });

@@ -60,13 +60,13 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   expect(await readChunks(database, id)).toMatchObject([{ redeliveries_without_progress: 0, handed_back: false }]);
   // An auditor can tell a snooze from a crash that happens afterwards.
   const recorded = async () => (await readEvents(database, id)).slice(2);
-  const putOff = { type: 'batch.chunk_put_off', data: { chunk: 0, unsettled: 3, resume_at: expect.any(String) } };
-  expect(await recorded()).toEqual([putOff]);
+  const snoozed = { type: 'batch.chunk_put_off', data: { chunk: 0, unsettled: 3, resume_at: expect.any(String) } };
+  expect(await recorded()).toEqual([snoozed]);
   await loseClaim(engine, next);
   const again = await claimChunk(database, engine, id, 0);
   await resumeRedelivered(engine, await readBatch(database, id), 0, again);
   const crash = { type: 'batch.chunk_redelivered', data: { chunk: 0, attempt: 1, unsettled: 3 } };
-  expect(await recorded()).toEqual([putOff, crash]);
+  expect(await recorded()).toEqual([snoozed, crash]);
 });
 
 test('a chunk whose claim was lost is not snoozed', async () => {
