@@ -37,7 +37,7 @@ test('a line without end is cut, so that memory stays bounded', async () => {
   await expect.poll(() => written).toEqual([`${'x'.repeat(10)}…\n`]);
 });
 
-test('a flood of warnings is shown up to a bound and told of once, until the next ten seconds', () => {
+test('a flood of warnings is shown up to a limit and then mentioned once, until the next ten seconds', () => {
   const { log, shown, written, at } = setUp({ warningsMax: 2 });
   for (let number = 0; number < 5; number += 1) log.line(record(40, `warning ${number}`));
   expect(shown).toEqual(['app: warning 0', 'app: warning 1', 'app: more warnings are in app.log']);

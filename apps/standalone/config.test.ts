@@ -72,7 +72,7 @@ test('what one of the processes would refuse is refused before anything starts',
   for (const env of wrong) expect(() => readConfig(env)).toThrow(ConfigurationError);
 });
 
-test('all that is wrong is told at once, whoever would refuse it, and each thing once', () => {
+test('all problems are reported at once, each of them once, whichever process would have them', () => {
   const env = {
     PORT: 'banana',
     SLUICE_BODY_MAX: '5',

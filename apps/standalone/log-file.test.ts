@@ -34,7 +34,7 @@ test('a later start goes on in the same file, which only the owner can read', as
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
-test.skipIf(!existsSync('/dev/full'))('a full disk is told once and ends nothing', () => {
+test.skipIf(!existsSync('/dev/full'))('a full disk is reported once and ends nothing', () => {
   const problems: string[] = [];
   const log = openLogFile({ file: '/dev/full', sizeBytesMax: 1_000, onProblem: (text) => problems.push(text) });
   for (let number = 0; number < 3; number += 1) log.write('line\n');

@@ -61,7 +61,7 @@ test('one that never starts is given up with the last output of its last try', a
   expect(written.filter((line) => line === 'because of the disk')).toHaveLength(3);
 });
 
-test('stop ends it in order and is told its exit code', async () => {
+test('stop ends it in order and returns its exit code', async () => {
   const orderly = await superviseScript(
     `process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); console.log('up')`,
   );

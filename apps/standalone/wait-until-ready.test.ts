@@ -27,21 +27,25 @@ const quick = { intervalMs: 1, noticeMs: 0 };
 
 test('ready is an API that says so and a worker that is connected', async () => {
   const api = await serve(notReady, alone, alone, ready);
-  const told: string[] = [];
+  const notices: string[] = [];
   const { signal } = new AbortController();
-  await waitUntilReady({ url: api.url, signal, onWaiting: (why) => told.push(why), ...quick });
+  await waitUntilReady({ url: api.url, signal, onWaiting: (why) => notices.push(why), ...quick });
   expect(api.calls()).toBe(4);
-  expect(told).toEqual(['Not ready (database: does not answer).', 'no worker is connected', 'no worker is connected']);
+  expect(notices).toEqual([
+    'Not ready (database: does not answer).',
+    'no worker is connected',
+    'no worker is connected',
+  ]);
 });
 
 test('it also waits for what the API cannot know', async () => {
   const api = await serve(ready);
   const missing = ['the worker is starting', 'the simulator is starting'];
-  const told: string[] = [];
+  const notices: string[] = [];
   const { signal } = new AbortController();
   const alsoMissing = () => missing.shift();
-  await waitUntilReady({ url: api.url, signal, alsoMissing, onWaiting: (why) => told.push(why), ...quick });
-  expect(told).toEqual(['the worker is starting', 'the simulator is starting']);
+  await waitUntilReady({ url: api.url, signal, alsoMissing, onWaiting: (why) => notices.push(why), ...quick });
+  expect(notices).toEqual(['the worker is starting', 'the simulator is starting']);
 });
 
 test('it ends with the reason when the start is given up', async () => {

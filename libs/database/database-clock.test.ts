@@ -9,12 +9,12 @@ function setUp() {
   return { at, clock };
 }
 
-test('before the database has told its time, it is that of the process', () => {
+test('before the database has returned its time, the clock is that of the process', () => {
   const { clock } = setUp();
   expect([clock.now(), clock.toOwnTime(1_000_700)]).toEqual([1_000_000, 1_000_700]);
 });
 
-test('what the database told goes on by the monotonic clock, whatever becomes of the own one', () => {
+test('the time of the database advances by the monotonic clock, whatever happens to the own clock', () => {
   const { at, clock } = setUp();
   clock.set(1_000_000 + 2 * hourMs, 490, 510);
   at.own -= 5 * hourMs;

@@ -35,10 +35,10 @@ export function createDatabaseClock(
     now,
     set(databaseMs, askedAtMs, answeredAtMs) {
       const tookMs = answeredAtMs - askedAtMs;
-      const told = databaseMs - askedAtMs - tookMs / 2;
-      if (zeroMs !== undefined && (tookMs > slowAnswerMs || Math.abs(told - zeroMs) <= toleranceMs + tookMs / 2))
+      const measuredMs = databaseMs - askedAtMs - tookMs / 2;
+      if (zeroMs !== undefined && (tookMs > slowAnswerMs || Math.abs(measuredMs - zeroMs) <= toleranceMs + tookMs / 2))
         return;
-      zeroMs = told;
+      zeroMs = measuredMs;
     },
     toOwnTime: (databaseMs) => databaseMs - now() + deps.ownTime(),
   };

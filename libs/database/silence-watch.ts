@@ -17,7 +17,7 @@ type SilenceWatchOptions = {
 type Silenced = pg.Client & { processID?: number | null; readyForQuery?: boolean };
 
 /** The server's view of its sessions; `away` if it does not answer. An unknown session may belong to a pooler. */
-type Told = Map<number, string | null> | 'away' | 'unknown';
+type SessionStates = Map<number, string | null> | 'away' | 'unknown';
 
 /**
  * Closes connections on which a query waits in vain. The server's own statement_timeout does not help if the server is
@@ -30,8 +30,8 @@ type Told = Map<number, string | null> | 'away' | 'unknown';
  */
 export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.ClientBase) => void {
   const { silenceMs, silenceMsMax } = options;
-  let asking: Promise<Told> | undefined;
-  const ask = (): Promise<Told> => (asking ??= askForSessions(options).finally(() => (asking = undefined)));
+  let asking: Promise<SessionStates> | undefined;
+  const ask = (): Promise<SessionStates> => (asking ??= askForSessions(options).finally(() => (asking = undefined)));
 
   return (watched) => {
     const client = watched as Silenced;
@@ -46,10 +46,10 @@ export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.Cl
         bytesSeen = stream.bytesRead + stream.bytesWritten;
         silentSinceMs = performance.now() - silenceMs;
       }
-      const told = await ask();
+      const sessions = await ask();
       if (!isWaiting() || stream.bytesRead + stream.bytesWritten !== bytesSeen) return;
-      const state = told instanceof Map && client.processID ? told.get(client.processID) : undefined;
-      if (told === 'away' || performance.now() - silentSinceMs >= silenceMsMax) {
+      const state = sessions instanceof Map && client.processID ? sessions.get(client.processID) : undefined;
+      if (sessions === 'away' || performance.now() - silentSinceMs >= silenceMsMax) {
         stream.destroy(Object.assign(new Error('The database stopped answering.'), { code: connectionSilentCode }));
       } else if (state === 'idle' || state === 'idle in transaction') {
         stream.destroy(Object.assign(new Error('The query or its answer was lost.'), { code: 'ECONNRESET' }));
@@ -60,7 +60,11 @@ export function createSilenceWatch(options: SilenceWatchOptions): (client: pg.Cl
   };
 }
 
-async function askForSessions({ connectionString, applicationName, askMs }: SilenceWatchOptions): Promise<Told> {
+async function askForSessions({
+  connectionString,
+  applicationName,
+  askMs,
+}: SilenceWatchOptions): Promise<SessionStates> {
   const client = new pg.Client({ connectionString, application_name: 'sluice-silence' });
   client.on('error', () => {});
   const late = setTimeout(() => client.connection.stream.destroy(new Error('timeout expired')), askMs);

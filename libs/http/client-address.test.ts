@@ -36,8 +36,8 @@ test.each([
   ['[2001:db8::1]', '2001:db8::1'],
   ['2001:db8::1', '2001:db8::1'],
   ['203.0.113.9:port', '10.0.0.1'],
-])('what a proxy tells as %s is the address %s', (told, address) => {
+])('what a proxy sends as %s is the address %s', (forwarded, address) => {
   const addressOf = createClientAddress(parseNetworks('10.0.0.0/8'));
-  const request = { headers: { 'x-forwarded-for': told }, socket: { remoteAddress: '10.0.0.1' } as Socket };
+  const request = { headers: { 'x-forwarded-for': forwarded }, socket: { remoteAddress: '10.0.0.1' } as Socket };
   expect(addressOf(request)).toBe(address);
 });

@@ -86,7 +86,7 @@ const routes: Route[] = [
         response.write('half');
         throw new Error('after the head');
       }
-      if (how === 'told') {
+      if (how === 'logged') {
         addLogFields(request, { error_code: 'client_stalled' });
         throw new GatewayError('unavailable', 'other', 'Gone.');
       }
@@ -285,7 +285,7 @@ test('the original bytes and the parsed value reach the handler, chunked or not'
   expect(chunked).toContain(JSON.stringify(text));
 });
 
-test('the position of malformed JSON is told by line and column', async () => {
+test('the position of malformed JSON is given by line and column', async () => {
   const answer = await post(chat, '{\n  "a": 1,\n  "b": tru\n}');
   expect(answer.error.message).toContain('at byte 19 (line 3, column 8)');
 });
@@ -490,7 +490,7 @@ test('one line is logged per request, with what the handler added', async () => 
   ]);
 });
 
-test('a body that begins with a byte order mark is told so, valid or not', async () => {
+test('a body that begins with a byte order mark is rejected with that reason, valid or not', async () => {
   for (const body of ['\uFEFF{"a":1}', '\uFEFF{"a":']) {
     expect(await post(chat, body)).toMatchObject({
       status: 400,
@@ -509,7 +509,7 @@ test('the line of a refused request has the code of the refusal, never its text,
     [post(chat, '{"a":'), 'invalid_json'],
     [call('/v1/fail/quota'), 'insufficient_quota'],
     [call('/v1/fail/bug'), 'internal_error'],
-    [call('/v1/fail/told'), 'client_stalled'],
+    [call('/v1/fail/logged'), 'client_stalled'],
     [call('/v1/fail/conflict'), undefined],
   ];
   for (const [pending, code] of cases) {

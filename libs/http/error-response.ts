@@ -74,8 +74,8 @@ export function errorHeaders(error: unknown): Record<string, string> {
   }
   const wanted = retryAfterMs ?? retryAfterMsDefault;
   const waitMs = Math.ceil(Math.max(1, Number.isFinite(wanted) ? wanted : sleepMsMax));
-  const told = { 'retry-after': String(Math.ceil(waitMs / 1_000)), 'retry-after-ms': String(waitMs) };
-  return waitMs > sleepMsMax ? { ...told, 'x-should-retry': 'false' } : told;
+  const waits = { 'retry-after': String(Math.ceil(waitMs / 1_000)), 'retry-after-ms': String(waitMs) };
+  return waitMs > sleepMsMax ? { ...waits, 'x-should-retry': 'false' } : waits;
 }
 
 /**

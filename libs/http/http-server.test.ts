@@ -41,20 +41,20 @@ test.each([
 });
 
 test('a client that uses the x-portkey- names of headers gets those of the answer by both names, and no other does', async () => {
-  const told = { 'x-gateway-provider': 'openai', 'x-gateway-cache-status': 'HIT' };
+  const sent = { 'x-gateway-provider': 'openai', 'x-gateway-cache-status': 'HIT' };
   await using aliased = await serveForTest([
     testRoute({
       method: 'GET',
       path: '/v1/listed',
       scope: 'public',
-      handler: (_request, response) => void response.writeHead(200, Object.entries(told).flat()).end('{}'),
+      handler: (_request, response) => void response.writeHead(200, Object.entries(sent).flat()).end('{}'),
     }),
     testRoute({
       method: 'GET',
       path: '/v1/set',
       scope: 'public',
       handler: (_request, response) => {
-        for (const [name, value] of Object.entries(told)) response.setHeader(name, value);
+        for (const [name, value] of Object.entries(sent)) response.setHeader(name, value);
         response.json({});
       },
     }),
@@ -125,7 +125,7 @@ test('more than a hundred headers are refused', async () => {
   expect(answer).toMatch(/^HTTP\/1\.1 431 [^]*"code":"request_headers_too_large"/);
 });
 
-test('a config that is too large for a header, or has line breaks, is told what to do', async () => {
+test('a config that is too large for a header, or has line breaks, is answered with what to do', async () => {
   const start = 'GET /v1/held HTTP/1.1\r\nHost: a\r\nConnection: close\r\nx-gateway-config: ';
   const large = await exchange(server.port, `${start}${'a'.repeat(20_000)}\r\n\r\n`);
   expect(large).toMatch(/^HTTP\/1\.1 431 [^]*"code":"request_headers_too_large"/);
@@ -151,7 +151,7 @@ test.each([
   ['another version', 'GET / HTTP/1.2\r\nHost: a\r\n\r\n', /its HTTP version/],
   ['a space in the path', 'GET /a b HTTP/1.1\r\nHost: a\r\n\r\n', /its first line/],
   ['a path without a slash', 'GET foo HTTP/1.1\r\nHost: a\r\n\r\n', /its first line/],
-])('malformed bytes are told by what is wrong with them: %s', async (name, bytes, message) => {
+])('malformed bytes are answered with what is wrong with them: %s', async (name, bytes, message) => {
   const answer = await exchange(server.port, bytes);
   expect(answer).toMatch(/^HTTP\/1\.1 400 [^]*"code":"malformed_request"/);
   expect(answer).toMatch(message);
@@ -228,7 +228,7 @@ test('a port in use is an error of listen, and a server that never listened stop
   await second.stop(0);
 });
 
-test('after answers out of order, exactly the responses still open are told that the connection closes', async () => {
+test('after answers out of order, exactly the responses still open say that the connection closes', async () => {
   const open: { path: string; end: () => void }[] = [];
   const own = createHttpServer((request, response) => {
     open.push({ path: request.url ?? '', end: () => response.end() });

@@ -80,7 +80,7 @@ test.each([
   expect([answer.status, await answer.json()]).toMatchObject([400, { error: { code: 'json_too_complex' } }]);
 });
 
-test('what a long body breaks is told without its place, which would take far longer to find', async () => {
+test('what a long body breaks is reported without its place, which would take far longer to find', async () => {
   const answer = await postText(`${'\n'.repeat(1_000_000)}x`);
   const error = { code: 'invalid_json', message: expect.stringContaining('too long (1000001 bytes)') as string };
   expect([answer.status, await answer.json()]).toMatchObject([400, { error }]);

@@ -157,10 +157,10 @@ function readPieces(
     const chunks: Buffer[] = [];
     let resumption: NodeJS.Timeout | undefined;
     let sizeBytes = 0;
-    const toldBytes = Number(request.headers['content-length'] ?? 0);
+    const announcedBytes = Number(request.headers['content-length'] ?? 0);
     // Larger bodies are charged as they arrive, so that an announced size alone does not keep others out.
-    let heldBytes = Math.min(toldBytes, smallBytesMax);
-    lease?.charge(toldBytes > heldBytes && !lease.hasRoom(toldBytes) ? toldBytes : heldBytes);
+    let heldBytes = Math.min(announcedBytes, smallBytesMax);
+    lease?.charge(announcedBytes > heldBytes && !lease.hasRoom(announcedBytes) ? announcedBytes : heldBytes);
     const settle = (error: unknown): void => {
       clearTimeout(timer);
       clearTimeout(resumption);
@@ -182,7 +182,7 @@ function readPieces(
         heldBytes = sizeBytes;
       }
       chunks.push(chunk);
-      if (sizeBytes <= unpacedBytesMax || sizeBytes === toldBytes) return;
+      if (sizeBytes <= unpacedBytesMax || sizeBytes === announcedBytes) return;
       const waitMs = paceBody(request, chunk.length);
       if (waitMs === 0) return;
       request.pause();

@@ -137,7 +137,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
     'file',
     guarded((_name, stream: Readable, sentName: string | undefined) => {
       file = stream;
-      stream.on('error', () => {}); // told through put(), or through the parser
+      stream.on('error', () => {}); // reported through put(), or through the parser
       const name = sentName === undefined || sentName === '' ? filenameDefault : sentName;
       const problem = filenameProblem(name);
       if (problem !== null) {

@@ -43,7 +43,7 @@ test.each(clients)('%s reads the error and calls once where a repeat cannot succ
   }
 });
 
-test.each(clients)('%s comes back when told to, after the time it was told', async (_name, makeClient) => {
+test.each(clients)('%s retries after the wait that the answer gives', async (_name, makeClient) => {
   refusal = new GatewayError('unavailable', 'busy', 'Come back.', { retryAfterMs: 5 });
   await expect(makeClient('all').batches.cancel('batch_1')).rejects.toMatchObject({
     status: 503,

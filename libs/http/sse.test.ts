@@ -89,7 +89,7 @@ test.each(clients)('%s reads a whole stream', async (_name, makeClient) => {
   expect(text).toBe('one two three');
 });
 
-test.each(clients)('%s is told when the source fails, and never sees [DONE]', async (_name, makeClient) => {
+test.each(clients)('%s gets an error when the source fails, and never sees [DONE]', async (_name, makeClient) => {
   source = async function* () {
     yield [chunkOf('one')];
     throw new GatewayError('provider_failed', 'stream_interrupted', 'The provider broke off its answer.');
@@ -132,14 +132,14 @@ test('a silent source is covered by comments', async () => {
 });
 
 test('a client that leaves aborts the source, and a source that ignores it is left behind', async () => {
-  for (const heeds of [true, false]) {
+  for (const stopsInTime of [true, false]) {
     outcomes = [];
     let isAborted = false;
     source = async function* (signal) {
       yield ['{}'];
       await aborted(signal);
       isAborted = true;
-      if (!heeds) await new Promise(() => {});
+      if (!stopsInTime) await new Promise(() => {});
       throw new Error('aborted');
     };
     const socket = connect(server.port, '127.0.0.1', () => socket.write(requestText));

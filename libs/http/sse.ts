@@ -90,7 +90,7 @@ export async function sendEventStream(
     clearInterval(heartbeat);
     if (!response.writableEnded) {
       controller.abort(new Error('the client left or stopped reading'));
-      iterator.return?.().catch(() => {}); // the source's own end; nobody is left to be told
+      iterator.return?.().catch(() => {}); // the source's own end; nobody is left to report it to
     }
   }
 }

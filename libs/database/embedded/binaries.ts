@@ -84,7 +84,7 @@ async function tryBinaries(nativeDir: string, identity: Identity): Promise<Tried
 type Entry = { name: string; sizeBytes: number; executable: boolean };
 
 /**
- * A complete copy named by its version, made aside and renamed into place, so that it is whole or absent and two
+ * A complete copy named by its version, made temporary and renamed into place, so that it is whole or absent and two
  * processes may do it at once. A copy with missing or cut files (a cleaner of old files, a power failure) is replaced.
  */
 async function copyToCache({ nativeDir, version }: PackagedBinaries, cacheDir: string): Promise<string> {
@@ -92,13 +92,13 @@ async function copyToCache({ nativeDir, version }: PackagedBinaries, cacheDir: s
   const entries = await listFiles(nativeDir);
   const target = path.join(cacheDir, `postgres-${version}`);
   if (await isWhole(target, entries)) return target;
-  const aside = `${target}.${process.pid}-${randomBytes(4).toString('hex')}`;
+  const temporary = `${target}.${process.pid}-${randomBytes(4).toString('hex')}`;
   try {
-    await copyFiles(nativeDir, aside, entries);
-    await makeLibraryLinks(nativeDir, aside);
-    await replaceFolder(aside, target, entries);
+    await copyFiles(nativeDir, temporary, entries);
+    await makeLibraryLinks(nativeDir, temporary);
+    await replaceFolder(temporary, target, entries);
   } finally {
-    await rm(aside, { recursive: true, force: true });
+    await rm(temporary, { recursive: true, force: true });
   }
   return target;
 }
@@ -166,15 +166,15 @@ async function makeLibraryLinks(from: string, to: string): Promise<void> {
   }
 }
 
-async function replaceFolder(aside: string, target: string, entries: readonly Entry[]): Promise<void> {
+async function replaceFolder(temporary: string, target: string, entries: readonly Entry[]): Promise<void> {
   try {
-    await rename(aside, target);
+    await rename(temporary, target);
   } catch (error) {
     if (await isWhole(target, entries)) return; // another process was quicker
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
     if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
-    await rename(target, `${aside}.broken`);
-    await rename(aside, target);
-    await rm(`${aside}.broken`, { recursive: true, force: true });
+    await rename(target, `${temporary}.broken`);
+    await rename(temporary, target);
+    await rm(`${temporary}.broken`, { recursive: true, force: true });
   }
 }

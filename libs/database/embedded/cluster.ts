@@ -13,10 +13,10 @@ import { chooseServerUser } from './server-user.ts';
 //   lock                   held while a Sluice process runs this server
 //   data/                  Postgres's data directory, owned by the user the server runs as
 //
-// As root the server runs as another user. When that user cannot reach <dataDir> (a project below /root, mode 0700),
-// the data directory is made in <outsideDir>/postgres-<random> instead, and cluster.json says where: opening root's home
-// to everybody is not ours to do, and a path made from the project's name would bring an old database back to life
-// after somebody deleted the data directory to start again.
+// If this process runs as root, the server runs as another user. If that user cannot reach <dataDir> (a project below
+// /root, mode 0700), the data directory is created in <outsideDir>/postgres-<random> instead, and cluster.json says where.
+// We must not open root's home to everyone, and a path made from the project's name would bring an old database back
+// after someone deleted the data directory to start from scratch.
 
 const ClusterFile = z.object({
   /** Absolute path of the folder that holds `data/`, when it is not the one of this file. */
@@ -117,20 +117,20 @@ export async function initialiseCluster(cluster: Cluster, binaries: Binaries, du
   const { dataDir, identity, file } = cluster;
   const parent = path.dirname(dataDir);
   // Never the same name twice: the initdb of a killed start may still be writing to its own.
-  const aside = `${dataDir}.new-${randomBytes(4).toString('hex')}`;
+  const temporary = `${dataDir}.new-${randomBytes(4).toString('hex')}`;
   const passwordFile = path.join(parent, 'initdb-password');
   for (const name of await readdir(parent)) {
     if (name.startsWith('data.new-'))
       await rm(path.join(parent, name), { recursive: true, force: true, maxRetries: 5 });
   }
-  await mkdir(aside, { mode: 0o700 });
+  await mkdir(temporary, { mode: 0o700 });
   await writeFile(passwordFile, file.superuserPassword, { mode: 0o600 });
   try {
-    await giveTo(identity, aside, passwordFile);
+    await giveTo(identity, temporary, passwordFile);
     const { ok, output } = await runProgram(
       binaries.initdb,
       [
-        `--pgdata=${aside}`,
+        `--pgdata=${temporary}`,
         `--username=${superuser}`,
         `--pwfile=${passwordFile}`,
         '--auth=scram-sha-256',
@@ -144,10 +144,10 @@ export async function initialiseCluster(cluster: Cluster, binaries: Binaries, du
       { identity },
     );
     if (!ok) throw embeddedPostgresError(`The database could not be created in ${dataDir}: ${explainInitdb(output)}`);
-    await rename(aside, dataDir);
+    await rename(temporary, dataDir);
   } finally {
     await rm(passwordFile, { force: true });
-    await rm(aside, { recursive: true, force: true });
+    await rm(temporary, { recursive: true, force: true });
   }
 }
 

@@ -34,12 +34,12 @@ export type LaunchOptions = {
 
 const attemptsMax = 5;
 
-/** What a second try can overcome: a port that was taken meanwhile, shared memory of a server that is just dying. */
+/** Errors after which a second attempt may work: the port was just taken, or a dying server still has shared memory. */
 const passingTroubles = /Address already in use|could not create any TCP\/IP sockets|is still in use|already exists/;
 
 /**
  * Starts the postmaster and returns when it accepts connections. Servers left behind on the same data directory are
- * stopped before. Throws with the server's last words when it does not come up. Call it with the directory's lock held.
+ * stopped first. Throws with the server's last log lines if it does not start. Call it with the directory's lock held.
  */
 export async function launchServer(options: LaunchOptions): Promise<RunningServer> {
   const { cluster, stopTimeoutMs, logger } = options;
@@ -104,8 +104,8 @@ async function spawnServer(options: LaunchOptions, port: number): Promise<Spawne
 }
 
 /**
- * A shell that waits on a pipe whose other end only we hold: when this process dies, even by SIGKILL, the pipe closes
- * and the shell asks the server for a fast shutdown. A courtesy: what makes it right is the next start.
+ * Starts a shell that waits on a pipe whose other end only this process holds. When this process dies, even by SIGKILL,
+ * the pipe closes and the shell asks the server for a fast shutdown. If that fails, the next start stops the server.
  */
 function startWatchdog(server: ChildProcess, identity: Identity): ChildProcess | undefined {
   if (server.pid === undefined) return undefined;

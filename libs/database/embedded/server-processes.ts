@@ -51,7 +51,7 @@ export async function stopServerProcesses(options: {
   );
 }
 
-/** The postmaster ends its children in order; without one each child is told itself. */
+/** The postmaster ends its children in order; without one each child is stopped by itself. */
 function leaders(processes: readonly ServerProcess[]): readonly ServerProcess[] {
   const postmasters = processes.filter((process) => process.isPostmaster);
   return postmasters.length > 0 ? postmasters : processes;

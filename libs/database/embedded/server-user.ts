@@ -15,9 +15,10 @@ type ServerUserOptions = {
 };
 
 /**
- * Whom the server runs as. Postgres refuses to run as root, so root must hand it to an ordinary user: the owner of an
- * existing data directory, else a known user name. (A bare number would not do: initdb looks its user up by id.) An
- * ordinary user runs it as himself. Throws when the data directory belongs to somebody else, or nobody suitable exists.
+ * Chooses the user that the server runs as. Postgres refuses to run as root, so root needs an ordinary user for it: the
+ * owner of an existing data directory, or else a known user name. (A user id alone is not enough, because initdb looks up
+ * its name.) An ordinary user runs it under its own account. Throws if the data directory belongs to another user, or if
+ * there is no suitable user.
  */
 export async function chooseServerUser(options: ServerUserOptions): Promise<Identity> {
   const { ownUid, owner, dataDir } = options;
