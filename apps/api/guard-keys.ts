@@ -60,10 +60,10 @@ export function createKeyGuard({ config, snapshot, eventLog, clock, registry, lo
       onFailure: (reason) => failures.inc({ reason }),
     }),
     clientAddress: addressOf,
-    onForbidden(request, { workspaceId, keyId }, { code, message }) {
+    onForbidden(request, { workspaceId, keyId, principal }, { code, message }) {
       const { route, requestId } = contextOf(request);
       const what = { method: request.method, route: route ?? 'unmatched', code: code ?? 'forbidden', message };
-      refusals.note({ workspaceId, keyId, ...what, address: addressOf(request), requestId });
+      refusals.note({ workspaceId, keyId, principal, ...what, address: addressOf(request), requestId });
     },
     refusals,
   };

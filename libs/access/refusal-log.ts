@@ -1,4 +1,5 @@
 import type { EventLog } from '#libs/event-log/event-log.ts';
+import type { Principal } from '#libs/http/caller.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { apiKeyModel, type RequestRefused } from '#libs/resources/api-keys.ts';
@@ -7,6 +8,8 @@ import { apiKeyModel, type RequestRefused } from '#libs/resources/api-keys.ts';
 export type Refusal = {
   workspaceId: string;
   keyId: string;
+  /** Who acts with the key. */
+  principal?: Principal;
   method: string;
   /** Template of the route. */
   route: string;
@@ -73,8 +76,9 @@ export function createRefusalLog({ eventLog, logger, now, tickMs = 1_000 }: Deps
 
   const write = async (entry: Entry): Promise<boolean> => {
     const { first, count, firstAt, lastAt, addresses } = entry;
-    const { workspaceId, keyId, method, route, code, message, requestId } = first;
-    const metadata = { actor: { type: 'api_key' as const, id: keyId }, request_id: requestId };
+    const { workspaceId, keyId, principal, method, route, code, message, requestId } = first;
+    const who = principal === undefined ? {} : { principal, workspace_id: workspaceId };
+    const metadata = { actor: { type: 'api_key' as const, id: keyId, ...who }, request_id: requestId };
     const data: RequestRefused = {
       method,
       route,

@@ -168,6 +168,15 @@ test('events say who acted, with which rights, in which workspace and from which
     method: 'POST',
     path: '/v1/configs',
   });
+  // So do those of refused attempts.
+  expect((await call('GET', '/logs', undefined, scoped['key'])).status).toBe(403);
+  await platform.api.refusals.flush(true);
+  const { rows: refused } = await pool.query(
+    "select metadata from event where stream_id = $1 and type = 'api_key.request_refused'",
+    [scoped['id']],
+  );
+  const principal = { type: 'service_key', id: scoped['id'] };
+  expect(refused).toMatchObject([{ metadata: { actor: { id: scoped['id'], principal, workspace_id: id } } }]);
   // The organisation's key acts in a workspace that is not its own.
   const byOrganisation = (await metadataOf(keyId)) as { actor: { workspace_id: string } };
   expect(byOrganisation).toMatchObject({ actor: { principal: { type: 'organisation_key' }, scopes: null } });
