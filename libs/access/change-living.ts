@@ -5,7 +5,7 @@ import { announceAccessChange } from './access-change.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 
 /**
- * Makes what changes a living config or virtual key: it runs `work` on the locked stream, announces a change to every
+ * Makes what changes a living virtual key: it runs `work` on the locked stream, announces a change to every
  * process, and lets this one see it before the caller is answered. `get` finds the row and throws what `missing` makes,
  * which is also thrown for one that was deleted meanwhile.
  */

@@ -74,7 +74,7 @@ export function createVirtualKeys(deps: VirtualKeyDeps): VirtualKeys {
 
   return {
     get,
-    list: (page) => listPage<VirtualKeyRow>(db, 'virtual_key', page),
+    list: (page) => listPage(db, page),
 
     async create(call, metadata, request) {
       const { workspaceId } = call;

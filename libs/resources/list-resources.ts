@@ -67,6 +67,6 @@ async function createdAt(db: Kysely<Database>, kind: string, workspaceId: string
 }
 
 const wrongCursor = (): GatewayError =>
-  new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': it is the id of no item of this list.", {
+  new GatewayError('invalid_request', 'invalid_value', "Invalid 'after': this list has no item with that id.", {
     param: 'after',
   });
