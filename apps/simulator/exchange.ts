@@ -5,7 +5,7 @@ import type { Stats } from './stats.ts';
 /** One request with its reply. The only code that writes to the socket. */
 export type Exchange = ReturnType<typeof createExchange>;
 
-type Told = { route: string; stats: Stats; headers: () => string[]; requestId?: string };
+type Context = { route: string; stats: Stats; headers: () => string[]; requestId?: string };
 
 /**
  * Handles one request to its end. `headers` (flat names and values) are sent with every status. When the client disconnects
@@ -14,7 +14,7 @@ type Told = { route: string; stats: Stats; headers: () => string[]; requestId?: 
 export function createExchange(
   request: IncomingMessage,
   response: ServerResponse,
-  { route, stats, headers, requestId = '' }: Told,
+  { route, stats, headers, requestId = '' }: Context,
 ) {
   let closed = false;
   let brokenByUs = false;
