@@ -9,23 +9,23 @@ import { createInsertRows } from './insert-rows.ts';
 import { frameHeadBytes, messageHeadBytes, rowFileSuffix } from './row-file.ts';
 import { unsealRows, type SealedRows } from './sealed-rows.ts';
 
-/** A process that keeps rows on the disk touches its file several times a second. */
+/** A process with rows on disk touches its file several times a second. */
 const abandonedAfterMs = 60_000;
-/** The first wait for a database that is away. */
+/** The first wait for an unavailable database. */
 const retryDelayMs = 1_000;
-/** No seal is larger: 64 rows with all the metadata that a call may have. */
+/** No sealed group is larger: 64 rows with all the metadata that a call may have. */
 const messageBytesMax = 16 * 1_048_576;
 
 const fileName = /^([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.rows$/;
 
 /**
- * Writes the rows that processes left on the disk when they were killed, or stopped without a database, and removes their
- * files. Several processes may do it at once: rows that are there already are passed over. Rejects when the folder cannot
- * be read; a missing one has no files. After `givenUp` it leaves the rest.
+ * Writes the rows that processes left on disk when they were killed, or stopped without a database, and removes their files.
+ * Several processes may do this at once: rows that are already in the database are skipped. Rejects if the folder is not
+ * readable; a missing folder has no files. After `givenUp` it leaves the rest.
  */
 export async function adoptRows(options: {
   folder: string;
-  /** Whose own file is left alone. */
+  /** The process whose own file is skipped. */
   processId: string;
   db: Kysely<Database>;
   ensurePartition: (day: string) => Promise<void>;
@@ -41,7 +41,7 @@ export async function adoptRows(options: {
     if (processId === undefined || processId === options.processId || !(await isAbandoned(file, nowMs))) continue;
     const insertRows = createInsertRows(db, processId);
     const writer = createGroupWriter({
-      // Some may be there: the process was killed between writing them and forgetting them.
+      // Some may be in the database: the process may have been killed after writing them and before removing them here.
       copyRows: (group) => insertRows(group.flatMap((seals) => seals.rows())),
       insertRows,
       ensurePartition,
@@ -79,7 +79,7 @@ async function isAbandoned(file: string, nowMs: number): Promise<boolean> {
   }
 }
 
-/** The seals of a file, up to the first that is not whole: a crash ended there. */
+/** The sealed groups of a file, up to the first incomplete one, where a crash ended the file. */
 async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
   const handle = await open(file, 'r').catch((error: unknown) => {
     if (isMissing(error)) return null;
@@ -90,7 +90,7 @@ async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
     for (let at = 0; ;) {
       const head = await readExactly(handle, at, frameHeadBytes + messageHeadBytes);
       if (head === null) return;
-      // The length counts itself, but not the letter before it.
+      // The length includes itself, but not the letter before it.
       const sizeBytes = 1 + head.readUInt32BE(frameHeadBytes + 1);
       if (sizeBytes < messageHeadBytes || sizeBytes > messageBytesMax) return;
       const message = await readExactly(handle, at + frameHeadBytes, sizeBytes);
@@ -103,7 +103,7 @@ async function* sealsIn(file: string): AsyncGenerator<SealedRows> {
   }
 }
 
-/** Null when the file ends before. */
+/** Null if the file ends before that. */
 async function readExactly(handle: FileHandle, at: number, sizeBytes: number): Promise<Buffer | null> {
   const bytes = Buffer.allocUnsafe(sizeBytes);
   for (let filled = 0; filled < sizeBytes;) {

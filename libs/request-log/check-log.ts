@@ -12,51 +12,50 @@ import { listLogDays } from './log-partitions.ts';
 import { defaultHeartbeatMs } from './process-record.ts';
 
 export type CheckedProcess = JudgedProcess & {
-  /** Where rows are missing: the first `gapsMax` places. */
+  /** The first `gapsMax` places where rows are missing. */
   gaps: SequenceRange[];
 };
 
 export type LogCheck = {
-  /** The first day looked at (`YYYY-MM-DD`): what was asked for, or the first that is kept. Null: there is none. */
+  /** The first day that was checked (`YYYY-MM-DD`): the requested one, or the first one that exists. Null: there is none. */
   firstDay: string | null;
   days: number;
-  /** Rows that are there, and rows that are not, of all processes. */
+  /** Number of rows that exist, and of those that are missing, for all processes. */
   rows: number;
   missing: number;
-  /** In the order of their start. Those that ended in order without having recorded a row are only counted. */
+  /** In the order of their start. Processes that stopped cleanly without recording a row are only counted. */
   processes: CheckedProcess[];
   idleProcesses: number;
   durationMs: number;
 };
 
 export type LogCheckOptions = {
-  /** Looks at this day (`YYYY-MM-DD`) and those after it only. */
+  /** Checks only this day (`YYYY-MM-DD`) and later ones. */
   since?: string | undefined;
-  /** A process that has not been heard of for this long is not running. Default: four heartbeats. */
+  /** A process that has not reported for this long is not running. Default: four heartbeats. */
   silentAfterMs?: number;
   onDay?: (day: string) => void;
 };
 
-/** Places named of one process: enough to look into the matter; how many rows are missing is known anyhow. */
+/** How many places are listed per process. The number of missing rows is always complete. */
 export const gapsMax = 20;
 
-/** The tables of the log as of one moment. */
+/** The tables of the log at one moment. */
 type Snapshot = Kysely<Database>;
 
 /**
- * Compares the rows of the request log with what the processes said of them. Reads the log once, day by day, in one
- * READ ONLY REPEATABLE READ transaction, counting in Postgres; it has no index by process, which every insert would pay
- * for. A day in which rows are missing is read once more, to say where. Memory here is that of the number of processes.
+ * Compares the rows of the request log with what the processes reported about them. Reads the log once, day by day, in one
+ * READ ONLY REPEATABLE READ transaction, and counts in Postgres; there is no index by process, because every insert would
+ * pay for it. A day with missing rows is read again to find the places. Memory depends on the number of processes.
  *
- * While it runs nothing waits for it but retention, which gives up after 2 s and comes again. The session must have no
- * time limits.
+ * Only retention waits for the check; it gives up after 2 s and tries again later. The session must have no time limits.
  */
 export async function checkRequestLog(db: Kysely<Database>, options: LogCheckOptions = {}): Promise<LogCheck> {
   const { since, silentAfterMs = 4 * defaultHeartbeatMs, onDay = () => {} } = options;
   const startedMs = performance.now();
   const transaction = db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only');
   return await transaction.execute(async (tx) => {
-    // Before the snapshot is taken: no day is dropped after it.
+    // Before the snapshot: no day is deleted after this.
     await sql`lock table only request_log in access share mode`.execute(tx);
     const kept = await listLogDays(tx);
     const firstDay =
@@ -100,7 +99,7 @@ async function tallyDay(tx: Snapshot, partition: string): Promise<(Omit<DayTally
   return rows;
 }
 
-/** What processes said that were heard of since `firstDay` or have rows, in the order of their start. */
+/** The reports of processes that have reported since `firstDay` or have rows, in the order of their start. */
 async function readProcesses(
   tx: Snapshot,
   { firstDay, silentAfterMs, withRows }: { firstDay: string | null; silentAfterMs: number; withRows: string[] },
@@ -141,7 +140,7 @@ async function locateGaps(
   );
 }
 
-/** The first places at which each of the processes lacks rows between two that are there on that day. */
+/** For each process, the first places on that day where rows are missing between two existing ones. */
 async function findHoles(tx: Snapshot, partition: string, processIds: string[]): Promise<Omit<Hole, 'day'>[]> {
   const { rows } = await sql<Omit<Hole, 'day'>>`
     select process_id as "processId", first, last from (

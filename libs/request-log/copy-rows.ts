@@ -4,17 +4,17 @@ import { acquireClient } from '#libs/database/pool.ts';
 import { logColumns } from './insert-rows.ts';
 import { copyDataOf, type SealedRows } from './sealed-rows.ts';
 
-/** Writes a group of rows, all or none; `isBehind`: at once, because more is waiting already. */
+/** Writes a group of rows, all or none. With `isBehind` it writes without pauses, because more rows are waiting. */
 export type CopyRows = (group: readonly SealedRows[], isBehind: boolean) => Promise<void>;
 
-// The rows of a busy moment go to Postgres as they were sealed, with a pause after each message. All at once they keep
-// it, and with it a processor that others wait for, for 6 ms: an API beside its database on two cores had a p99 that was
-// a fifth longer.
+// The rows of a busy moment are sent in messages with a pause after each. Sent all at once, they keep Postgres busy for
+// 6 ms, and with it a processor that others wait for: the p99 of an API on the same two cores as its database was a fifth
+// longer.
 const pauseMs = 3;
 
 /**
- * Writes rows with COPY, all or none, for half of what an INSERT costs. It cannot pass over rows that are there already
- * (23505): it is for a first try. Throws NotEncodableError, what Postgres says, or the pool's `unavailable`.
+ * Writes rows with COPY, all or none, at half the cost of an INSERT. It cannot skip rows that already exist (23505), so it
+ * is only for a first attempt. Throws NotEncodableError, Postgres's error, or the pool's `unavailable`.
  */
 export function createCopyRows(pool: pg.Pool): CopyRows {
   const statement = `copy request_log (process_id, ${logColumns.join(', ')}) from stdin`;
@@ -34,8 +34,8 @@ export function createCopyRows(pool: pg.Pool): CopyRows {
 }
 
 /**
- * COPY … FROM STDIN as the least that pg asks of a query (`Submittable`): all of the data is there, so that the stream
- * of pg-copy-streams, with its queue and states, would only cost. Messages: PostgreSQL documentation, "Message Flow".
+ * COPY … FROM STDIN as a minimal `Submittable` of pg: all data is at hand, so the stream of pg-copy-streams with its queue
+ * and states would only cost time. Messages: PostgreSQL documentation, "Message Flow".
  */
 function copy(client: pg.PoolClient, statement: string, pieces: readonly Buffer[], isBehind: boolean): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -44,7 +44,7 @@ function copy(client: pg.PoolClient, statement: string, pieces: readonly Buffer[
   const sendNext = (stream: pg.Connection['stream']): void => {
     if (stream.writable) stream.write(pieces[sent]);
     sent += 1;
-    // CopyDone is tiny, and goes with the last.
+    // CopyDone is tiny and is sent with the last message.
     if (sent === pieces.length - 1 || (isBehind && sent < pieces.length)) sendNext(stream);
     else if (sent < pieces.length) pause = setTimeout(sendNext, pauseMs, stream);
   };
@@ -54,7 +54,7 @@ function copy(client: pg.PoolClient, statement: string, pieces: readonly Buffer[
     handleCommandComplete: () => {},
     handleReadyForQuery: () => resolve(),
     handleError: (error: Error) => {
-      // Whoever has the connection next wants none of these pieces.
+      // The next user of the connection must not get these messages.
       clearTimeout(pause);
       reject(error);
     },

@@ -8,31 +8,31 @@ import type { SealedRows } from './sealed-rows.ts';
 
 export type GroupWriter = {
   /**
-   * Writes a group, however long the database is away; resolves with how many of its rows were lost, each of them
-   * logged. Never rejects. After `givenUp` it waits for nothing: one try, and none when the database is away; `isAway`
-   * then tells that rows were left. `isBehind` is for `copyRows`.
+   * Writes a group, however long the database is unavailable. Resolves with the number of lost rows, each of which was logged.
+   * Never rejects. After `givenUp` it does not wait: it tries once, or not at all if the database is unavailable, and `isAway`
+   * then says that rows were left. `isBehind` is passed to `copyRows`.
    */
   write(group: readonly SealedRows[], isBehind: boolean, givenUp: AbortSignal): Promise<number>;
-  /** Makes the partition of a day, once in this process. Rejects when that fails. */
+  /** Creates the partition of a day, once per process. Rejects if that fails. */
   prepareDay(day: string): Promise<void>;
   isAway(): boolean;
 };
 
-/** Rows, as objects only when they are asked for, and how they are written the first time. */
+/** Rows, which become objects only on request, and how they are first written. */
 type Work = { days: ReadonlySet<string>; rows: () => readonly LogRow[]; first: () => Promise<void> };
 
-// The delays between tries double until they are this many times the first.
+// The delays between attempts double up to this multiple of the first.
 const delayGrowthMax = 20;
 
 export function createGroupWriter(deps: {
-  /** For the first try of a group only: costs half, but fails when one of the rows is there already. */
+  /** For the first attempt of a group only: half the cost, but it fails if one of the rows already exists. */
   copyRows: CopyRows;
-  /** For every later one: passes over rows that are there, because the reply to a COMMIT may have been lost. */
+  /** For all later attempts: skips existing rows, because the answer to a COMMIT may have been lost. */
   insertRows: WriteRows;
   ensurePartition: (day: string) => Promise<void>;
-  /** Whether the group is on the disk as well: then what is given up is not lost. */
+  /** Whether the group is also on disk; then giving it up loses nothing. */
   isKept?: () => boolean;
-  /** Told whenever the database did not take rows, which then wait. */
+  /** Called whenever the database has not accepted rows, which then wait. */
   onAway?: () => void;
   logger: Logger;
   retryDelayMs: number;
@@ -81,7 +81,7 @@ export function createGroupWriter(deps: {
       } catch (error) {
         const failure = judgeInsertFailure(error);
         if (failure === 'bad_row') return await writeApart(work.rows(), error, givenUp);
-        // Somebody dropped the partition that we had seen: at once again, unless it is not that.
+        // The partition was deleted after we had seen it. Retry at once, unless that is not the cause.
         if (failure === 'no_partition' && preparedDays.size > 0) {
           preparedDays.clear();
           continue;
@@ -94,7 +94,7 @@ export function createGroupWriter(deps: {
     }
   }
 
-  /** A group that holds a row which Postgres will never take: halves, until that row is alone. */
+  /** A group with a row that Postgres will never accept: it is split in half until that row is alone. */
   async function writeApart(rows: readonly LogRow[], error: unknown, givenUp: AbortSignal): Promise<number> {
     const [first] = rows;
     if (first === undefined) return 0;
@@ -116,7 +116,7 @@ export function createGroupWriter(deps: {
   return { write, prepareDay, isAway: () => isAway };
 }
 
-/** What a person needs to find the call elsewhere; none of the texts that a provider or caller chose. */
+/** What is needed to find the call elsewhere, without any text that a provider or caller chose. */
 const identityOf = ({
   sequence,
   request_id,
@@ -137,7 +137,7 @@ const identityOf = ({
   started_at,
 });
 
-/** A database that hangs must not hold up the end of the process; whether it took the rows is then unknown. */
+/** A hanging database must not delay the end of the process. Whether it accepted the rows is then unknown. */
 async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise<void> {
   if (givenUp.aborted) return await work;
   await untilAborted(work, givenUp, () => {
@@ -145,7 +145,7 @@ async function unlessGivenUp(work: Promise<void>, givenUp: AbortSignal): Promise
   });
 }
 
-/** Logs which rows are lost, and returns how many. */
+/** Logs the lost rows, and returns their number. */
 export function tellLost(rows: readonly LogRow[], logger: Logger): number {
   const range = { from: rows[0]?.sequence, to: rows.at(-1)?.sequence };
   const ids = rows.map((row) => row.request_id);

@@ -7,11 +7,10 @@ import type { LogRow } from './log-entry.ts';
 export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;
 
 /**
- * As `createCopyRows`, but passes over rows that are there already (a lost reply to COMMIT): for everything that may have
- * been written before. One statement with one JSON parameter for any number of rows, because COPY cannot do that.
- * Measured on two cores with 64 rows at a time, fsync on, in microseconds of processor time a row, here and in Postgres:
- * this 8.7 + 24.3, COPY 7.5 + 13.7; of the other ways to insert (`unnest` of arrays, VALUES) this one is the easiest on
- * the event loop, where live requests wait.
+ * Like `createCopyRows`, but skips rows that already exist (after a lost answer to COMMIT): for everything that may have been
+ * written before. One statement with one JSON parameter for any number of rows, because COPY cannot skip rows. Measured on
+ * two cores with 64 rows at a time and fsync on, in microseconds of processor time per row, here and in Postgres: this
+ * 8.7 + 24.3, COPY 7.5 + 13.7. Among the ways to insert (`unnest` of arrays, VALUES), this one costs the event loop least.
  */
 export function createInsertRows(db: Kysely<Database>, processId: string): WriteRows {
   const list = sql.join(logColumns.map((column) => sql.ref(column)));
@@ -35,7 +34,7 @@ function encode(rows: readonly LogRow[]): string {
   }
 }
 
-// A record of every column, so that a new one cannot be forgotten.
+// A record of all columns, so that a new one cannot be forgotten.
 export const logColumns = Object.keys({
   recorded_on: true,
   id: true,
@@ -72,13 +71,13 @@ export const logColumns = Object.keys({
   sequence: true,
 } satisfies Record<keyof LogRow, true>) as (keyof LogRow)[];
 
-/** `no_partition`: make it and try again. `bad_row`: one of the rows, for ever. `away`: wait, the rows are fine. */
+/** `no_partition`: create it and retry. `bad_row`: one of the rows is never accepted. `away`: wait, the rows are fine. */
 export type InsertFailure = 'no_partition' | 'bad_row' | 'away';
 
 /**
- * What a failed insert means for its rows. Only what Postgres says about the data itself (SQLSTATE classes 22, 23, 54),
- * and what failed before it was sent, is a row's fault; a disk that is full, a table that is locked or a server that is
- * being moved are waited out.
+ * What a failed insert means for its rows. Only errors of Postgres about the data itself (SQLSTATE classes 22, 23, 54), and
+ * errors before anything was sent, are a row's fault. A full disk, a locked table or a server that is being moved is waited
+ * for.
  */
 export function judgeInsertFailure(error: unknown): InsertFailure {
   const state = sqlStateOf(error);

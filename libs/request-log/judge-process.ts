@@ -2,40 +2,40 @@ import type { Selectable } from 'kysely';
 import type { RequestLogProcessTable } from '#libs/database/schema.ts';
 import { utcDay } from './log-id.ts';
 
-/** A first and a last sequence, both meant. */
+/** A first and a last sequence, both included. */
 export type SequenceRange = [first: number, last: number];
 
-/** What the log holds of one process on one day. */
+/** The rows of one process on one day. */
 export type DayTally = { day: string; rows: number; first: number; last: number };
 
-/** What a process said of itself: its row, and `first_kept`, its first sequence on the first day that is looked at. */
+/** The report of a process: its row, and `first_kept`, its first sequence on the first checked day. */
 export type KnownProcess = Selectable<RequestLogProcessTable> & { is_silent: boolean; first_kept: number | null };
 
 export type JudgedProcess = {
   processId: string;
   /**
-   * `ended`: in order, after its last row was written. `silent`: not, and no longer heard of: killed, or cut off from
-   * the database at its end. `unknown`: it left rows, but never said a word (a release that did not, or killed at once).
+   * `ended`: stopped cleanly, after its last row was written. `silent`: not, and no longer reporting: it was killed, or cut off
+   * from the database when it stopped. `unknown`: it left rows but never reported (an earlier release, or killed at once).
    */
   state: 'ended' | 'running' | 'silent' | 'unknown';
   said: KnownProcess | undefined;
-  /** Of the days looked at: how many rows are there, the first and the last. */
+  /** On the checked days: the number of rows, the first and the last. */
   rows: number;
   first: number | null;
   last: number | null;
   /** Rows that it recorded on earlier days. */
   earlierRows: number;
-  /** Rows that must be there and are not, and where to look for them. */
+  /** Rows that must exist and do not, and where to look for them. */
   missing: number;
   expected: SequenceRange;
-  /** Rows that came after it had said that it stopped: whether they were the last, nobody knows. */
+  /** Rows recorded after it had reported its stop; it is unknown whether more are missing. */
   lateRows: number;
 };
 
 /**
- * Pure. Which rows of a process must be there, and how many are not, as far as that can be said for certain: up to the
- * last that is there, or the last that the process said it had recorded (of a running one: written). `firstDay` is the
- * first day looked at; rows of the days before it, which were dropped or are not asked for, are not missing.
+ * Pure. Decides which rows of a process must exist and how many are missing, as far as that is certain: up to the last
+ * existing row, or the last that the process reported as recorded (if it is running: as written). `firstDay` is the first
+ * checked day; rows of earlier days, which were deleted or not requested, are not missing.
  */
 export function judgeProcess(
   processId: string,
@@ -70,7 +70,7 @@ function stateOf(said: KnownProcess | undefined): JudgedProcess['state'] {
   return said.is_silent ? 'silent' : 'running';
 }
 
-/** The first sequence that must be there, as the process said; undefined when it recorded nothing on the days or later. */
+/** The first sequence that must exist according to the process; undefined if it recorded nothing on these days or later. */
 function firstOf(said: KnownProcess | undefined, firstDay: string | null): number | undefined {
   if (said === undefined) return undefined;
   if (firstDay === null || utcDay(said.started_at.getTime()) >= firstDay) return 1;
@@ -78,8 +78,8 @@ function firstOf(said: KnownProcess | undefined, firstDay: string | null): numbe
 }
 
 /**
- * Pure. Where the rows are missing, in order: the part of `expected` that is in no tally. `holes` are the ranges that
- * are missing inside the days, of which the first `limit` must be there; so many are returned at most.
+ * Pure. The places of missing rows in order: the part of `expected` that is in no tally. `holes` are the missing ranges
+ * inside the days, of which at least the first `limit` must be given; at most that many are returned.
  */
 export function findGaps(
   expected: SequenceRange,
@@ -95,7 +95,7 @@ export function findGaps(
   });
   const gaps: SequenceRange[] = [];
   let next = expected[0];
-  // Days overlap where a clock was set back over midnight.
+  // Days overlap if a clock was set back over midnight.
   for (const [first, last] of [...present.toSorted((a, b) => a[0] - b[0]), [expected[1] + 1, expected[1]] as const]) {
     if (first > next) gaps.push([next, first - 1]);
     next = Math.max(next, last + 1);

@@ -3,18 +3,18 @@ import type { RequestLogTable } from '#libs/database/schema.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 
 /**
- * What one live request or batch line leaves in the log, under the names of its columns: who, what, to whom, how it
- * ended, how long it took and what it used. Never a body, a prompt or a secret. The log adds id, day and sequence.
+ * One live request or batch line in the log, under the names of its columns: who called what, how it ended, how long it took
+ * and what it used. Never a body, a prompt or a secret. The log adds id, day and sequence.
  */
 export type RequestLogEntry = Omit<
   Selectable<RequestLogTable>,
   'recorded_on' | 'id' | 'process_id' | 'sequence' | 'metadata'
 > & { metadata: Readonly<Record<string, string>> | null };
 
-/** An entry with its place in the log. */
+/** An entry with its position in the log. */
 export type LogRow = RequestLogEntry & { recorded_on: string; id: string; sequence: number };
 
-/** Characters of one text. As long as a tracing header may be; an indexed text must also fit a page of the index. */
+/** The most characters of one text: as long as a tracing header may be. An indexed text must also fit an index page. */
 export const logTextMax = 256;
 
 const textColumns = [
@@ -45,8 +45,8 @@ const integerColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>([
 ]);
 
 /**
- * The entry with no text longer than `logTextMax`: some of them are a provider's or a caller's words, and thousands of
- * entries wait in memory while the database is away. Nearly always the entry itself, at the cost of a few lengths.
+ * Cuts texts longer than `logTextMax`: some come from a provider or caller, and thousands of entries wait in memory while the
+ * database is unavailable. Nearly always returns the entry itself, at the cost of a few length checks.
  */
 export function boundEntry(entry: RequestLogEntry): RequestLogEntry {
   for (const column of textColumns) {
@@ -60,7 +60,7 @@ function cutTexts(entry: RequestLogEntry): RequestLogEntry {
   const bounded = { ...entry };
   for (const column of textColumns) {
     const text = entry[column];
-    // By way of bytes: a plain slice would keep the long text in memory, and might end in half a character.
+    // Copied through bytes: a plain slice would keep the long text in memory, and might end in half a character.
     if (text !== null && text.length > logTextMax) {
       bounded[column] = Buffer.from(text.slice(0, logTextMax - 1)).toString() + '…';
     }
@@ -68,7 +68,7 @@ function cutTexts(entry: RequestLogEntry): RequestLogEntry {
   return bounded;
 }
 
-/** About how much memory a waiting entry holds, in bytes. */
+/** About how many bytes of memory a waiting entry holds. */
 export function entrySizeBytes({ metadata }: RequestLogEntry): number {
   let size = 1_024; // the object, its usual texts and its place in the queue
   if (metadata !== null) for (const name in metadata) size += 100 + 2 * (name.length + (metadata[name]?.length ?? 0));

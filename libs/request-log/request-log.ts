@@ -18,63 +18,63 @@ import { createProcessRecord, createWriteProcess, type WriteProcess } from './pr
 import { createWaitingRows } from './waiting-rows.ts';
 
 export type RequestLog = Part & {
-  /** Of this process, in each of its rows. */
+  /** The id of this process, in each of its rows. */
   processId: string;
-  /** Takes an entry, to be written soon; returns at once and never throws. The log owns the entry from then on. */
+  /** Takes an entry to write it soon. Returns at once and never throws. The log owns the entry from then on. */
   record(entry: RequestLogEntry): void;
-  /** No new call may be begun now: its row would have no place. What runs already may still be recorded. */
+  /** There is no room for the row of a new call, so none may start. Running calls may still be recorded. */
   isFull(): boolean;
-  /** Resolves when everything recorded before is in the database, or given up by `stop`. */
+  /** Resolves when everything recorded before is in the database, or was given up by `stop`. */
   flush(): Promise<void>;
   stats(): RequestLogStats;
 };
 
 export type RequestLogStats = {
-  /** Rows that are not in the database: in memory or on the disk, waiting or on their way. */
+  /** Rows that are not in the database yet, in memory or on disk. */
   waitingRows: number;
-  /** Of them, those that are on the disk. */
+  /** Those of them that are on disk. */
   keptRows: number;
-  /** Memory that they take. */
+  /** Their memory, in bytes. */
   waitingBytes: number;
   writtenRows: number;
-  /** Rows that Postgres refused, or that `stop` had to give up. Each was logged. */
+  /** Rows that Postgres rejected, or that `stop` had to give up. Each was logged. */
   lostRows: number;
-  /** Whether the last try to write failed because of the database. */
+  /** Whether the last attempt to write failed because of the database. */
   isAway: boolean;
 };
 
 export type RequestLogDeps = {
-  /** What this process is, for whoever looks for its rows: `api`, `worker`. */
+  /** The kind of this process, shown with its rows: `api`, `worker`. */
   app: string;
   db: Kysely<Database>;
   pool: Pool;
   logger: Logger;
   clock: Clock;
   /**
-   * Where rows wait on the disk while the database is away, so that they outlast a kill of the process, up to `bytesMax`.
-   * Other processes that write to the same database may have the same folder. Default: they wait in memory only.
+   * Where rows wait on disk while the database is unavailable, up to `bytesMax`, so that they survive a kill of the process.
+   * Processes that write to the same database may share the folder. Default: rows wait in memory only.
    */
   disk?: { folder: string; bytesMax: number } | undefined;
-  /** Rows in memory at most before `isFull`. Default 20,000: four seconds of 5,000 rows/s, some 20 MB. */
+  /** The most rows in memory before `isFull`. Default 20,000: four seconds at 5,000 rows/s, about 20 MB. */
   queueRowsMax?: number;
-  /** The same for their memory, where metadata is large. Default 64 MiB. */
+  /** The same limit for their memory, in case metadata is large. Default 64 MiB. */
   queueBytesMax?: number;
-  /** A group is written when it has this many rows … Default 64. */
+  /** A group is written when it has this many rows (default 64) … */
   groupRowsMin?: number;
-  /** … or this long after its first. Default 250 ms. */
+  /** … or this long after its first row (default 250 ms) … */
   groupWaitMs?: number;
   /**
-   * … but, unless it is as large as it may be, no sooner than this after the one before was begun. Default 50 ms: each
-   * group costs this process and Postgres something of its own, and a busy process writes fewer and larger ones.
+   * … but, unless it has `groupRowsMax`, not before this much time since the previous group began. Default 50 ms: each group
+   * has a fixed cost here and in Postgres, so a busy process should write fewer and larger ones.
    */
   groupIntervalMs?: number;
-  /** Rows of one group at most; rows are sealed 64 at a time, and a group holds whole seals. Default 512: more only wait in memory, and this lets a slow database catch up. */
+  /** The most rows per group; rows are sealed 64 at a time, and a group consists of whole seals. Default 512, so that a slow database can catch up. */
   groupRowsMax?: number;
-  /** Wait before the next try while the database is away: this, doubled each time, to 20 times this. Default 100 ms. */
+  /** Wait before the next attempt while the database is unavailable, doubled each time up to 20 times this. Default 100 ms. */
   retryDelayMs?: number;
   /** How long `stop` waits for the database. Default 10 s. */
   stopDeadlineMs?: number;
-  /** How often the process tells the database how far it is. Default 15 s. */
+  /** How often the process reports its progress to the database. Default 15 s. */
   heartbeatMs?: number;
   /** For tests. */
   copyRows?: CopyRows;
@@ -84,18 +84,19 @@ export type RequestLogDeps = {
 };
 
 const partitionCheckMs = 3_600_000;
-/** How often rows go to the disk while they have to. */
+/** How often rows are moved to disk while the database is unavailable. */
 const keepMs = 250;
-/** How often it looks for what ended processes left on the disk. */
+/** How often it looks for rows that stopped processes left on disk. */
 const adoptMs = 60_000;
 
 /**
- * The writer of the request log, one per process. Entries are written after the answer in groups, one write at a time,
- * in the order of `sequence`, which counts from 1 without a gap: a gap among a process's rows is a loss. What is missing
- * at the end shows in `request_log_process`, where the process says how far it is (`sluice logs --check` reads both).
+ * The writer of the request log, one per process. Entries are written in groups after the answer, one write at a time, in the
+ * order of `sequence`, which counts from 1 without gaps: a gap among a process's rows means a lost row. Rows missing at the
+ * end show in `request_log_process`, where the process reports its progress (`sluice logs --check` reads both).
  *
- * While the database is away the rows wait on the disk, or here where that is full; when `queueRowsMax` wait here, `isFull`
- * tells the process to begin no new call. A row that Postgres refuses does not keep its group out: it is written cleaned, or logged without bodies.
+ * While the database is unavailable, rows wait on disk, or in memory if the disk is full. Once `queueRowsMax` rows wait in
+ * memory, `isFull` tells the process to start no new call. A row that Postgres rejects does not keep out its group: it is
+ * written cleaned, or logged.
  */
 export function createRequestLog(deps: RequestLogDeps): RequestLog {
   const { app, db, logger, clock, queueRowsMax = 20_000, queueBytesMax = 64 * 1_048_576 } = deps;
@@ -127,13 +128,13 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   let sequence = 0;
   let lostRows = 0;
   let timer: NodeJS.Timeout | undefined;
-  /** Runs for `groupIntervalMs` from the beginning of a group. */
+  /** Runs for `groupIntervalMs` from the start of a group. */
   let pause: NodeJS.Timeout | undefined;
   let writing: Promise<void> | undefined;
   let stopping: Promise<void> | undefined;
   const processRecord = createProcessRecord({
     writeProcess: deps.writeProcess ?? createWriteProcess(db, { id: processId, app, startedAtMs: clock.now() }),
-    // Rows are written in the order of their sequence: what is not in memory any more is the beginning.
+    // Rows are written in the order of their sequence, so those that are no longer in memory are the oldest.
     state: () => ({
       lastSequence: sequence,
       writtenSequence: sequence - waiting.unwrittenRows(),
@@ -171,7 +172,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     if (ending !== undefined) await ending;
   }
 
-  /** Given up, and on the disk, for another process to write. */
+  /** Given up, but on disk, from where another process will write it. */
   const isLeft = (): boolean => givenUp.signal.aborted && writer.isAway() && waiting.isGroupKept();
 
   async function flush(): Promise<void> {
@@ -182,7 +183,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     }
   }
 
-  /** Rows go to the disk from when the database is away, or behind, until it is not. */
+  /** Rows are moved to disk from when the database is unavailable, or behind, until it is not. */
   let keeping: Promise<void> | undefined;
   const isKeeping = (): boolean => writer.isAway() || waiting.memory().rows > queueRowsMax / 2;
   const startKeeping = (): void => {
@@ -196,7 +197,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
     }
   };
 
-  /** Nothing more is waited for: what is not on the disk by then is lost. */
+  /** Stops waiting: what is not on disk by then is lost. */
   const giveUp = async (): Promise<void> => {
     await waiting.keep();
     givenUp.abort();
@@ -254,7 +255,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
           logger.warn({ rows: waiting.keptRows() }, 'request log rows left on the disk, for the next process to write');
         }
         await waiting.leave();
-        // A process that was stopped before it began has no end to tell of.
+        // A process that was stopped before it started has no end to report.
         if (partitionTimer !== undefined || sequence > 0) await processRecord.finish(givenUp.signal);
         clearTimeout(deadline);
         givenUp.abort();
@@ -289,7 +290,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
   };
 }
 
-// The spread comes first: only then does the runtime copy the entry as a whole instead of column by column.
+// The spread must come first: only then does the runtime copy the entry as a whole instead of column by column.
 const toRow = (entry: RequestLogEntry, sequence: number, recordedAtMs: number): LogRow => ({
   ...entry,
   duration_ms: toMicroseconds(entry.duration_ms),
@@ -299,5 +300,5 @@ const toRow = (entry: RequestLogEntry, sequence: number, recordedAtMs: number): 
   sequence,
 });
 
-// What is measured is no finer, and 1.6622750000024098 is no time.
+// Measurements are not more precise, and 1.6622750000024098 would only look so.
 const toMicroseconds = (ms: number): number => Math.round(ms * 1_000) / 1_000;

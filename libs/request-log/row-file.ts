@@ -6,24 +6,24 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { unsealRows, type SealedRows } from './sealed-rows.ts';
 
 /**
- * Rows that wait on the disk, oldest first. A frame of the file is the CRC-32 of a CopyData message and the message, which
- * says its own length: what a crash cut off, or left as zeros, is known by that.
+ * Rows that wait on disk, oldest first. A frame of the file is the CRC-32 of a CopyData message and the message, which
+ * contains its own length, so that parts that a crash cut off or left as zeros are detected.
  */
 export type RowFile = {
-  /** Of rows that were appended and not dropped. */
+  /** Number of rows that were appended and not dropped. */
   rows(): number;
   /**
-   * Appends some of these, in order, and resolves with how many when they are on the disk: 0 when there is no room. Never
-   * rejects: a disk that refuses is logged, once until it takes rows again, and counts as one without room.
+   * Appends some of these in order, and resolves with their number when they are on disk: 0 if there is no room. Never rejects:
+   * a disk error is logged, once until a write succeeds again, and counts as no room.
    */
   append(seals: readonly SealedRows[]): Promise<number>;
-  /** The oldest, up to `rowsMax` rows but at least one seal. Rejects when the disk does not give them back. */
+  /** The oldest, up to `rowsMax` rows but at least one seal. Rejects if the disk cannot be read. */
   first(rowsMax: number): Promise<SealedRows[]>;
-  /** Forgets the oldest `seals`; the file goes with the last. */
+  /** Forgets the oldest `seals`. The file is removed with the last one. */
   drop(seals: number): Promise<void>;
-  /** Tells other processes that this one still has it (adopt-rows.ts). */
+  /** Shows other processes that this one is still using the file (adopt-rows.ts). */
   touch(): Promise<void>;
-  /** Leaves what is in it to another process. */
+  /** Leaves the content of the file to another process. */
   close(): Promise<void>;
 };
 
@@ -31,13 +31,13 @@ type Frame = { at: number; sizeBytes: number; rows: number };
 
 export const rowFileSuffix = '.rows';
 export const frameHeadBytes = 4;
-/** Of a CopyData message: its letter, and its length without that. */
+/** Of a CopyData message: its letter and its length field. */
 export const messageHeadBytes = 5;
 
-/** So much is written at once. */
+/** The most bytes written at once. */
 const pieceBytes = 4_194_304;
 
-/** The file of one process in `folder`, which is made; nothing is opened before rows are appended. */
+/** The file of one process in `folder`, which is created. The file is only opened when rows are appended. */
 export function createRowFile(options: {
   folder: string;
   processId: string;
@@ -55,7 +55,7 @@ export function createRowFile(options: {
   const openFile = async (): Promise<FileHandle> => {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const opened = await open(file, constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC, 0o600);
-    // The name has to outlast a power failure, too.
+    // The name has to survive a power failure too.
     const parent = await open(folder, 'r');
     await parent.sync().finally(() => parent.close());
     return opened;
@@ -67,7 +67,7 @@ export function createRowFile(options: {
     const pieces: Buffer[] = [];
     let at = endAt;
     for (const { copyData, count } of seals) {
-      // What cannot be written as text is cleaned on its way into the database.
+      // Rows that cannot be written as text wait in memory and are cleaned when they are written to the database.
       if (copyData === null || at + frameHeadBytes + copyData.length > bytesMax || at - endAt >= pieceBytes) break;
       const head = Buffer.allocUnsafe(frameHeadBytes);
       head.writeUInt32BE(crc32(copyData));

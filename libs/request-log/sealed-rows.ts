@@ -2,18 +2,18 @@ import { logColumns, NotEncodableError } from './insert-rows.ts';
 import type { LogRow } from './log-entry.ts';
 
 /**
- * Rows on their way into the log, outside of V8's heap: as objects, thousands of them live just long enough to become
- * old, which cost more than everything else about them. `copyData` is a CopyData message of the whole (PostgreSQL
- * documentation, "Message Flow"), null where one of the rows cannot be written as text.
+ * Rows on their way into the log, outside of V8's heap: as objects, thousands of them live just long enough to reach the old
+ * generation, which cost more than everything else. `copyData` is a CopyData message of all of them (PostgreSQL
+ * documentation, "Message Flow"), or null if one of the rows cannot be written as text.
  */
 export type SealedRows = {
   readonly count: number;
-  /** Memory that they hold. */
+  /** Their memory, in bytes. */
   readonly sizeBytes: number;
-  /** `YYYY-MM-DD` of each partition that they go to. */
+  /** `YYYY-MM-DD` of each partition that they belong to. */
   readonly days: readonly string[];
   readonly copyData: Buffer | null;
-  /** The rows again, for whatever is not a COPY. */
+  /** The rows as objects, for everything that is not a COPY. */
   readonly rows: () => LogRow[];
 };
 
@@ -30,7 +30,7 @@ export function sealRows(rows: readonly LogRow[], processId: string, openBytes: 
   };
 }
 
-/** Rows that were sealed before, by this process or another, from their `copyData`. */
+/** Rows that were sealed before, by this or another process, from their `copyData`. */
 export function unsealRows(copyData: Buffer): SealedRows {
   const lines = copyData.toString('utf8', headBytes).split('\n').slice(0, -1);
   return {
@@ -49,7 +49,7 @@ function toCopyData(rows: readonly LogRow[], processId: string): Buffer | null {
   const text = encodeRows(rows, processId);
   if (text === null) return null;
   const sizeBytes = Buffer.byteLength(text);
-  // Of its own: a slice of the runtime's pool would keep all of that alive.
+  // A separate copy: a slice of the runtime's pool would keep the whole pool alive.
   const message = Buffer.allocUnsafeSlow(headBytes + sizeBytes);
   message.write('d', 0);
   message.writeUInt32BE(sizeBytes + 4, 1);
@@ -75,7 +75,7 @@ function encodeRows(rows: readonly LogRow[], processId: string): string | null {
 function encodeField(value: LogRow[keyof LogRow]): string {
   if (value === null) return '\\N';
   if (typeof value === 'string') return escapeText(value);
-  // What is no number is null, as in JSON.
+  // NaN and infinities become null, as in JSON.
   if (typeof value === 'number') return Number.isFinite(value) ? String(value) : '\\N';
   if (typeof value === 'boolean') return value ? 't' : 'f';
   return value instanceof Date ? value.toISOString() : escapeText(JSON.stringify(value));
@@ -91,7 +91,7 @@ function escapeText(text: string): string {
 
 const unescapeText = (text: string): string => text.replace(/\\[\\tnr]/g, (pair) => unescapes[pair] ?? pair);
 
-/** What `encodeRows` made, as rows again; half a character in a text has become U+FFFD. */
+/** The rows that `encodeRows` wrote; half a character in a text has become U+FFFD. */
 function decodeRows(text: string): LogRow[] {
   return text
     .slice(0, -1)

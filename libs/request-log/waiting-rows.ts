@@ -2,31 +2,31 @@ import type { LogRow } from './log-entry.ts';
 import type { RowFile } from './row-file.ts';
 import { sealRows, type SealedRows } from './sealed-rows.ts';
 
-/** What is being written to the database. */
+/** The group that is being written to the database. */
 type Group = { seals: readonly SealedRows[]; rows: number; bytes: number; isOnDisk: boolean };
 
-/** Rows on their way to the database, oldest first: the group that is being written, those on disk, those in memory. */
+/** Rows on their way to the database, oldest first: the group being written, those on disk, those in memory. */
 export type WaitingRows = {
   add(row: LogRow, sizeBytes: number): void;
-  /** Takes the next group, of whole seals; it stays counted until `done`. Null when nothing waits. One at a time. */
+  /** Takes the next group, of whole seals; it stays counted until `done`. Null if nothing waits. One group at a time. */
   take(): readonly SealedRows[] | null | Promise<readonly SealedRows[] | null>;
-  /** The group is written, or lost. */
+  /** The group was written, or lost. */
   done(): void | Promise<void>;
-  /** Moves what is in memory to the disk, as far as it has room, the group that is being written first. */
+  /** Moves rows from memory to disk as far as it has room, those of the group being written first. */
   keep(): Promise<void>;
-  /** Leaves what is on the disk to another process. */
+  /** Leaves the rows on disk to another process. */
   leave(): Promise<void>;
-  /** Whether the group that is being written is on the disk. */
+  /** Whether the group being written is on disk. */
   isGroupKept(): boolean;
-  /** Rows of no group, wherever they wait. */
+  /** Rows of no group, in memory or on disk. */
   waitingRows(): number;
-  /** All rows that are not written. */
+  /** All rows that have not been written. */
   unwrittenRows(): number;
-  /** Those of them that are on the disk. */
+  /** Those of them that are on disk. */
   keptRows(): number;
-  /** What rows in memory, those of the group among them, take; and how many they are. */
+  /** Number and bytes of the rows in memory, including the group. */
   memory(): { rows: number; bytes: number };
-  /** The rows that are in memory only and in no group. */
+  /** The rows that are only in memory and in no group. */
   inMemory(): LogRow[];
 };
 
@@ -51,14 +51,14 @@ export function createWaitingRows(options: {
   let last: Promise<unknown> = Promise.resolve();
   let steps = 0;
 
-  /** One step at a time: what is moved to the disk must not be taken meanwhile. None of them rejects. */
+  /** One step at a time, because rows that are being moved to disk must not be taken. None of the steps rejects. */
   const inTurn = <T>(step: () => Promise<T>): Promise<T> => {
     steps += 1;
     const done = last.then(step).finally(() => (steps -= 1));
     last = done;
     return done;
   };
-  /** As it nearly always is; then nothing is waited for. */
+  /** Nearly always true; then nothing has to be waited for. */
   const isInMemoryOnly = (): boolean => steps === 0 && (file === null || file.rows() === 0);
 
   const seal = (): void => {
