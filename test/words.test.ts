@@ -15,7 +15,7 @@ const names: readonly Banned[] = [
     pattern: /\baside\b/,
     say: 'wait without a permit; of a file that is renamed when it is whole: temporary',
   },
-  { pattern: /\bheeds?\b/, say: 'respects', still: ['libs/calls/protect'] },
+  { pattern: /\bheeds?\b/, say: 'respects', still: [] },
   { pattern: /\bhopeless/, say: 'not retryable' },
   {
     pattern: /\btold\b/,
@@ -30,9 +30,9 @@ const names: readonly Banned[] = [
 /** Of everything that people read: comments, texts, test names, documents. */
 const phrases: readonly Banned[] = [
   { pattern: /\bovertakes? the next/, say: 'strictly first in, first out' },
-  { pattern: /\bis news\b/, say: 'what matters is', still: ['libs/calls/protect'] },
+  { pattern: /\bis news\b/, say: 'what matters is' },
   { pattern: /\bdead at birth/, say: 'already expired' },
-  { pattern: /\bloyal to\b/, say: 'no field to hash', still: ['libs/calls/plan'] },
+  { pattern: /\bloyal to\b/, say: 'no field to hash' },
   { pattern: /\bwhat each can\b/, say: 'what each supports' },
   { pattern: /\bspoken to in\b/, say: 'called through' },
   { pattern: /\bone file a process\b/, say: 'one file per process' },

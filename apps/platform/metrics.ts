@@ -103,7 +103,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   gauge(
     'sluice_provider_paused',
     'Number of pairs of credential and model that this process does not call until a rate limit of the provider ends.',
-    () => traffic.stats().paused,
+    () => traffic.stats().rateLimited,
   );
   labelled(
     'sluice_provider_queue',

@@ -6,7 +6,7 @@ import { cacheOptionsOf } from './protect/response-cache/cache-options.ts';
 import type { ResponseCache } from './protect/response-cache/response-cache.ts';
 import { guardCall } from './protect/guardrails/guard-call.ts';
 import type { Guardrails } from './protect/guardrails/guardrails.ts';
-import type { Pass, Traffic } from './protect/traffic/traffic.ts';
+import type { Permit, Traffic } from './protect/traffic/traffic.ts';
 import type { Retries, RetryPolicy } from './retry.ts';
 import { askWhole, toStream } from './upstream/answer-whole.ts';
 import type { Sender } from './upstream/sender.ts';
@@ -19,7 +19,7 @@ export type CallTargetDeps = {
   guardrails?: Guardrails | undefined;
   responseCache?: Pick<ResponseCache, 'through'> | undefined;
   /** Circuits, rate-limit waits and permits of targets with a `credentialId`. Absent: every call goes at once. */
-  traffic?: Pick<Traffic, 'enter'> | undefined;
+  traffic?: Pick<Traffic, 'acquire'> | undefined;
 };
 
 /** A call whose target is known, with what its leaf wants. */
@@ -39,7 +39,7 @@ export type CallTarget = {
 };
 
 /**
- * The order of everything that happens around a call to one target, of live calls, batch lines and pass-through calls
+ * The order of everything that happens around a call to one target, of live calls, batch lines and permit-through calls
  * alike. From outside to inside:
  *
  * 1. admission by policies, who are also told what the call has used;
@@ -156,14 +156,14 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       const { hold } = prepared;
       const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
       for (;;) {
-        const entered =
-          target.credentialId === undefined ? undefined : traffic?.enter(request, target, policy?.obeysRetryAfter);
-        const pass = entered instanceof Promise ? await entered : entered;
+        const acquired =
+          target.credentialId === undefined ? undefined : traffic?.acquire(request, target, policy?.obeysRetryAfter);
+        const permit = acquired instanceof Promise ? await acquired : acquired;
         let outcome: Outcome | null = null;
         try {
           outcome = await sender.attempt(prepared, attempts);
         } finally {
-          if (pass !== undefined) leave(pass, outcome);
+          if (permit !== undefined) release(permit, outcome);
         }
         // Behind the circuit breaker: the provider has answered, only not what was asked for.
         if (hold !== null) outcome = hold(outcome);
@@ -201,8 +201,8 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
 }
 
 /** Gives a permit back; that of an answer whose body is still to come when it has ended. */
-function leave(pass: Pass, outcome: Outcome | null): void {
-  if (outcome === null || outcome.kind === 'failed' || outcome.kind === 'json') return pass.leave(outcome);
-  pass.begun?.();
-  void outcome.done.then(({ error }) => pass.leave(error ? { kind: 'failed', error } : outcome));
+function release(permit: Permit, outcome: Outcome | null): void {
+  if (outcome === null || outcome.kind === 'failed' || outcome.kind === 'json') return permit.release(outcome);
+  permit.begun?.();
+  void outcome.done.then(({ error }) => permit.release(error ? { kind: 'failed', error } : outcome));
 }

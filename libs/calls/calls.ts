@@ -15,7 +15,7 @@ type Deps = SenderDeps &
     /** From 0 to 1: chooses among targets and spreads retries. */
     random: () => number;
     search?: PlanDeps['search'];
-    traffic?: Pick<Traffic, 'enter' | 'stop'>;
+    traffic?: Pick<Traffic, 'acquire' | 'stop'>;
     logger?: Logger;
     sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   };

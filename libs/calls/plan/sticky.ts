@@ -2,9 +2,8 @@ import { hash } from 'node:crypto';
 import type { PlanCall, Sticky, WeightedOption } from './plan.ts';
 
 /**
- * The option that a caller stays with: rendezvous hashing by weight, so that every process chooses the same without a
- * word between them, and a target that comes or goes moves only the callers that it takes or had. null when the call has
- * none of the fields: then there is nobody to be loyal to.
+ * The option that a caller stays with: rendezvous hashing by weight, so that every process chooses the same one, and a
+ * target that is added or removed moves only its own callers. null when the call has none of the fields.
  *
  * With a `ttl` the choice is drawn again in each period, which begins at another moment for each caller.
  */

@@ -159,7 +159,7 @@ describe('a JSON object of a model that has no mode for it', () => {
 
   test('that is missing is no failure of the provider for a circuit breaker', async () => {
     const left: unknown[] = [];
-    const traffic = { enter: () => ({ leave: (ended: unknown) => left.push(ended) }), stop: () => {} };
+    const traffic = { acquire: () => ({ release: (ended: unknown) => left.push(ended) }), stop: () => {} };
     rig = await startForwardingRig(says('Paris.'), { traffic });
     const body = { model: 'claude-sonnet-4-5', messages: [{ role: 'user', content: 'Hi' }] };
     const text = JSON.stringify({ ...body, response_format: { type: 'json_object' } });

@@ -36,16 +36,16 @@ function startProcess(aheadMs: number) {
   const traffic = createTraffic({ clock, random: () => 0 });
   const shared = createSharedCircuits({ db: database.db, circuits: traffic.circuits, clock, logger });
   const call = async (succeeds: boolean): Promise<void> => {
-    const pass = await traffic.enter({ model: 'm', breaker, signal: new AbortController().signal }, target);
+    const permit = await traffic.acquire({ model: 'm', breaker, signal: new AbortController().signal }, target);
     const error = new GatewayError('provider_failed', 'upstream_unreachable', 'x');
-    pass.leave(succeeds ? { status: 200, headers: {} } : { kind: 'failed', error });
+    permit.release(succeeds ? { status: 200, headers: {} } : { kind: 'failed', error });
   };
   return {
     call,
     shared,
     sync: () => shared.sync(),
-    isOpen: () => traffic.isOpen(target, 'm', breaker),
-    pass: (ms: number) => {
+    isOpen: () => traffic.circuits.of(target, 'm', breaker).circuit.blockedMs(now) > 0,
+    permit: (ms: number) => {
       now += ms;
     },
   };
@@ -64,7 +64,7 @@ test('a circuit that one process opens is open in another, whose clock differs, 
     { provider: 'openai', label: 'my-openai', model: 'm', failures: 1, reason: 'upstream_unreachable' },
   ]);
   expect(await listCircuits(database.db, 'ws_2')).toEqual([]);
-  one.pass(30_001);
+  one.permit(30_001);
   await one.call(true);
   await one.sync();
   await two.sync();

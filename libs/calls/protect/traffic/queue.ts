@@ -1,13 +1,13 @@
-/** Calls under way with one credential, and those that wait for a place. Live ones go first, each kind in its order. */
+/** Permits for the calls of one credential, and the calls that wait for one: live calls first, each kind in its order. */
 export type CallQueue = {
-  /** Takes a place when there is one at once. */
-  tryEnter: () => boolean;
+  /** Takes a permit if one is free. */
+  tryAcquire: () => boolean;
   /**
-   * Waits for a place: resolves when it is taken. Rejects with the signal's reason when it aborts. Ask `isFull` before,
+   * Waits for a permit: resolves when it is acquired. Rejects with the signal's reason when it aborts. Ask `isFull` before,
    * for live calls.
    */
   wait: (isLive: boolean, signal: AbortSignal) => Promise<void>;
-  leave: () => void;
+  release: () => void;
   isFull: () => boolean;
   stats: () => { inFlight: number; waitingLive: number; waitingBackground: number };
 };
@@ -21,7 +21,7 @@ export function createCallQueue({ inFlightMax, waitingMax }: { inFlightMax: numb
   const background = new Set<Waiter>();
 
   return {
-    tryEnter: () => {
+    tryAcquire: () => {
       if (inFlight >= inFlightMax) return false;
       inFlight += 1;
       return true;
@@ -47,14 +47,14 @@ export function createCallQueue({ inFlightMax, waitingMax }: { inFlightMax: numb
       line.add(waiter);
       return promise;
     },
-    leave: () => {
+    release: () => {
       const line = live.size > 0 ? live : background;
       const [next] = line;
       if (next === undefined) {
         inFlight -= 1;
         return;
       }
-      // The place is handed on: nobody who comes later can take it first.
+      // The permit is handed on, so that no later call can take it first.
       line.delete(next);
       next.go();
     },

@@ -7,7 +7,7 @@ const what = ({ model }: Refused): string => (model === '' ? 'this operation' : 
 
 /** The errors of calls that are not let through. Each names its target and says after how long to try again. */
 export const refusals = {
-  paused: (call: Refused, retryAfterMs: number): GatewayError =>
+  rateLimited: (call: Refused, retryAfterMs: number): GatewayError =>
     new GatewayError(
       'rate_limited',
       'provider_rate_limited',

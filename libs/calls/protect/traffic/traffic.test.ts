@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import type { BreakerPolicy } from '#libs/contracts/circuit-breaker.ts';
 import type { JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { createTraffic, type Pass, type Traffic, type TrafficRequest } from './traffic.ts';
+import { createTraffic, type Permit, type Traffic, type TrafficRequest } from './traffic.ts';
 
 let now: number;
 let waits: number[];
@@ -33,10 +33,11 @@ const target = (credentialId: string): Target => ({
   workspaceId: 'ws',
 });
 
-type Call = Partial<TrafficRequest> & { key?: string; heedsPauses?: boolean };
+type Call = Partial<TrafficRequest> & { key?: string; obeysRateLimit?: boolean };
 
-const enter = ({ key = 'vk_1', heedsPauses = true, ...more }: Call = {}): Pass | Promise<Pass> =>
-  traffic.enter({ model: 'm', signal: new AbortController().signal, ...more }, target(key), heedsPauses);
+const isOpen = ({ circuits }: Traffic): boolean => circuits.of(target('vk_1'), 'm', breaker).circuit.blockedMs(now) > 0;
+const enter = ({ key = 'vk_1', obeysRateLimit = true, ...more }: Call = {}): Permit | Promise<Permit> =>
+  traffic.acquire({ model: 'm', signal: new AbortController().signal, ...more }, target(key), obeysRateLimit);
 
 const answer = (status: number, headers: Record<string, string> = {}): JsonAnswer => ({
   kind: 'json',
@@ -58,13 +59,13 @@ const failed = (kind: 'provider_failed' | 'provider_timeout' | 'unavailable' | '
 
 /** Enters and leaves with an outcome. */
 async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
-  const pass = await enter(more);
-  pass.leave(outcome);
+  const permit = await enter(more);
+  permit.release(outcome);
 }
 /** Why a call is turned away; undefined when it is let through (and left again). */
 async function refusalOf(more: Call = {}): Promise<GatewayError | undefined> {
   try {
-    (await enter(more)).leave(null);
+    (await enter(more)).release(null);
     return undefined;
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
@@ -86,8 +87,8 @@ describe('a plain call', () => {
     const second = enter();
     expect(first).not.toBeInstanceOf(Promise);
     expect(second).toBe(first);
-    (first as Pass).leave(answer(200));
-    (second as Pass).leave(answer(500));
+    (first as Permit).release(answer(200));
+    (second as Permit).release(answer(500));
     expect(traffic.stats().inFlight).toBe(0);
   });
 });
@@ -122,11 +123,11 @@ describe('a pause', () => {
   test('is not made of a 429 that says nothing, of an exhausted quota, or of a shorter time later', async () => {
     await make(answer(429));
     expect(await refusalOf()).toBeUndefined();
-    (await enter()).leave({ ...answer(429, { 'retry-after': '60' }), errorCode: 'insufficient_quota' });
+    (await enter()).release({ ...answer(429, { 'retry-after': '60' }), errorCode: 'insufficient_quota' });
     expect(await refusalOf()).toBeUndefined();
     const [long, short] = [await enter(), await enter()];
-    long.leave(answer(429, { 'retry-after': '60' }));
-    short.leave(answer(429, { 'retry-after': '1' }));
+    long.release(answer(429, { 'retry-after': '60' }));
+    short.release(answer(429, { 'retry-after': '1' }));
     expect((await refusalOf())?.retryAfterMs).toBe(60_000);
   });
 
@@ -141,7 +142,7 @@ describe('a pause', () => {
 
   test('does not count for a call that does not heed pauses', async () => {
     await make(answer(429, { 'retry-after': '60' }));
-    expect(await refusalOf({ heedsPauses: false })).toBeUndefined();
+    expect(await refusalOf({ obeysRateLimit: false })).toBeUndefined();
   });
 });
 
@@ -149,7 +150,7 @@ describe('a queue', () => {
   test('is served in order, live calls before batch lines, and refuses what is beyond', async () => {
     const passes = [await enter(), await enter()];
     const order: string[] = [];
-    const wait = (name: string, more: Call = {}): Promise<Pass> => {
+    const wait = (name: string, more: Call = {}): Promise<Permit> => {
       const entered = Promise.resolve(enter(more));
       return entered.then((pass) => {
         order.push(name);
@@ -161,12 +162,12 @@ describe('a queue', () => {
     expect(traffic.stats()).toMatchObject({ inFlight: 2, waitingLive: 2, waitingBackground: 1 });
     expect(await refusalOf()).toMatchObject({ kind: 'unavailable', code: 'provider_busy', retryAfterMs: 1_000 });
     expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
-    for (const pass of passes) pass.leave(answer(200));
+    for (const permit of passes) permit.release(answer(200));
     const [first, second] = await Promise.all(waiting.slice(1));
     expect(order).toEqual(['first', 'second']);
-    first?.leave(answer(200));
-    (await waiting[0])?.leave(answer(200));
-    second?.leave(answer(200));
+    first?.release(answer(200));
+    (await waiting[0])?.release(answer(200));
+    second?.release(answer(200));
     expect(order).toEqual(['first', 'second', 'line']);
     expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0, waitingBackground: 0 });
   });
@@ -178,8 +179,8 @@ describe('a queue', () => {
     const staying = Promise.resolve(enter());
     controller.abort();
     await expect(leaving).rejects.toMatchObject({ code: 'call_aborted' });
-    for (const pass of held) pass.leave(answer(200));
-    (await staying).leave(answer(200));
+    for (const permit of held) permit.release(answer(200));
+    (await staying).release(answer(200));
     expect(traffic.stats().inFlight).toBe(0);
   });
 
@@ -202,7 +203,7 @@ describe('a queue', () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
     const held = await enter();
     const waiting = refusalOf();
-    held.leave(answer(429, { 'retry-after': '5' }));
+    held.release(answer(429, { 'retry-after': '5' }));
     expect(await waiting).toMatchObject({ code: 'provider_rate_limited', retryAfterMs: 5_000 });
     expect(traffic.stats().inFlight).toBe(0);
   });
@@ -222,7 +223,7 @@ describe('a circuit', () => {
     const refusal = await refusalOf({ breaker });
     expect(refusal).toMatchObject({ kind: 'unavailable', code: 'circuit_open', retryAfterMs: 30_000 });
     expect(refusal?.message).toContain('label-vk_1');
-    expect(traffic.isOpen(target('vk_1'), 'm', breaker)).toBe(true);
+    expect(isOpen(traffic)).toBe(true);
     expect(await refusalOf({ breaker, model: 'other' })).toBeUndefined();
     expect(await refusalOf({ breaker, key: 'vk_2' })).toBeUndefined();
     expect(await refusalOf()).toBeUndefined();
@@ -243,10 +244,10 @@ describe('a circuit', () => {
   test('is half open after its cooldown: one probe goes, the others are turned away, its success closes', async () => {
     await fail(3);
     now += 30_000;
-    expect(traffic.isOpen(target('vk_1'), 'm', breaker)).toBe(false);
+    expect(isOpen(traffic)).toBe(false);
     const probe = await enter({ breaker });
     expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
-    probe.leave(answer(200));
+    probe.release(answer(200));
     expect(await refusalOf({ breaker })).toBeUndefined();
     await fail(2);
     expect(await refusalOf({ breaker })).toBeUndefined();
@@ -266,7 +267,7 @@ describe('a circuit', () => {
     const probe = await enter({ breaker });
     probe.begun?.();
     expect(await refusalOf({ breaker })).toBeUndefined();
-    probe.leave(failed('provider_failed'));
+    probe.release(failed('provider_failed'));
     await fail(1);
     expect(await refusalOf({ breaker })).toBeUndefined();
     await fail(1);
@@ -320,9 +321,9 @@ describe('a circuit', () => {
     expect(events).toEqual([`${known?.id} open`]);
     const other = createTraffic({ clock, random: () => 0, sleep });
     other.circuits.adopt(known?.id ?? '', now + 10_000);
-    expect(other.isOpen(target('vk_1'), 'm', breaker)).toBe(true);
+    expect(isOpen(other)).toBe(true);
     other.circuits.adopt(known?.id ?? '', null);
-    expect(other.isOpen(target('vk_1'), 'm', breaker)).toBe(false);
+    expect(isOpen(other)).toBe(false);
   });
 });
 
@@ -340,5 +341,5 @@ test('what is remembered of models is bounded, and what is paused is forgotten l
   await make(answer(429, { 'retry-after': '60' }), { model: 'paused' });
   for (let n = 0; n < 500; n += 1) await make(answer(200), { model: `m${n}` });
   expect(await refusalOf({ model: 'paused' })).toBeDefined();
-  expect(traffic.stats().paused).toBe(1);
+  expect(traffic.stats().rateLimited).toBe(1);
 });
