@@ -6,6 +6,8 @@ import { sql, type Kysely } from 'kysely';
  * The migration that drops them drops the triggers with them.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {
+  // A process of the last release may be writing: what it commits between the copy and its trigger would be lost.
+  await sql`lock table config, config_version, api_key in share row exclusive mode`.execute(db);
   // As the events have it: ISO 8601 with milliseconds.
   await sql`
     create function iso_time(moment timestamptz) returns text language sql immutable as $$

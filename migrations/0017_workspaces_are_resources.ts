@@ -2,6 +2,7 @@ import { sql, type Kysely } from 'kysely';
 
 /** Moves workspaces to `resource`, as 0016 did with configs and API keys: the old table is kept up to date for one release. */
 export async function up(db: Kysely<unknown>): Promise<void> {
+  await sql`lock table workspace in share row exclusive mode`.execute(db);
   await sql`
     create function resource_of_workspace(old workspace) returns resource language sql immutable as $$
       select row(old.id, old.workspace_id, old.version, old.updated_at, 'workspace', null, null,

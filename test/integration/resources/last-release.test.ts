@@ -9,6 +9,7 @@ import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceModel, resourceVersionModel } from '#libs/resources/resource-model.ts';
+import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
 // Configs, API keys and workspaces lay in tables of their own. Those of a running installation move, and processes of the release
@@ -105,6 +106,25 @@ test('what the last release stored is what the log says, in the new tables', asy
   const { database, upgrade } = await lastRelease();
   await writeAll(database);
   await upgrade();
+  expect(await checkInlineModels(database.pool, models)).toMatchObject({
+    difference: null,
+    rows: { resource: 6, resource_version: 3 },
+  });
+});
+
+test('what the last release was storing when the tables moved reaches the new ones', async () => {
+  const { database, upgrade } = await lastRelease();
+  const { upgrading } = await database.db.transaction().execute(async (tx) => {
+    await writeAll({ ...database, db: tx as unknown as TestDatabase['db'] });
+    const started = upgrade();
+    const waits = () =>
+      sql<{ waits: boolean }>`
+        select exists (select from pg_locks where not granted and database =
+          (select oid from pg_database where datname = current_database())) as waits`.execute(database.db);
+    await eventually(waits, ({ rows }) => rows[0]?.waits === true);
+    return { upgrading: started };
+  });
+  await upgrading;
   expect(await checkInlineModels(database.pool, models)).toMatchObject({
     difference: null,
     rows: { resource: 6, resource_version: 3 },
