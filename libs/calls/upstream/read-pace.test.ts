@@ -74,6 +74,20 @@ describe('an ordinary answer', () => {
   });
 });
 
+test('an answer that a collection of garbage interrupts now and then is read in whole pieces', async () => {
+  const sizes: number[] = [];
+  const answers = startReading('ws', 4e-6, {
+    onPiece: (pace, bytes) => {
+      if (sizes.push(bytes) % 10 === 0) spentMs += 0.5;
+      pace.handedOn(bytes, false);
+    },
+  });
+  await someTurns();
+  expect(sizes.length).toBeGreaterThan(64);
+  expect(new Set(sizes)).toEqual(new Set([pieceBytes]));
+  expect(answers.bytes()).toBe(sizes.length * pieceBytes);
+});
+
 describe('a large answer', () => {
   test('comes at the pace of its workspace, over however many sockets, and holds up no other', async () => {
     paces = createReadPaces(now, createBytePace(10 * pieceBytes, now));
