@@ -115,7 +115,7 @@ test('what the last release stored is what the log says, in the new tables', asy
 test('what the last release was storing when the tables moved reaches the new ones', async () => {
   const { database, upgrade } = await lastRelease();
   const { upgrading } = await database.db.transaction().execute(async (tx) => {
-    await writeAll({ ...database, db: tx as unknown as TestDatabase['db'] });
+    await writeAll({ ...database, db: tx });
     const started = upgrade();
     const waits = () =>
       sql<{ waits: boolean }>`
