@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { redactSecrets } from '#libs/access/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
 import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -64,7 +65,15 @@ const toRecord = (row: ActivityRow): AuditLogRecord => ({
   country: null,
 });
 
-/** The data of an event as clients see it: the digest of a key that somebody chose could be tried out offline. */
+/**
+ * The data of an event as clients see it. The digest of a key that somebody chose could be tried out offline, and earlier
+ * releases kept the secrets of configs and guardrails in their events.
+ */
 export function publicData({ digest: _digest, ...data }: Record<string, unknown>): Record<string, unknown> {
-  return data;
+  const shown = redactSecrets(data);
+  for (const name of ['config', 'target']) {
+    const inner = shown[name];
+    if (typeof inner === 'object' && inner !== null) shown[name] = publicData(inner as Record<string, unknown>);
+  }
+  return shown;
 }
