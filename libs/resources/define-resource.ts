@@ -126,7 +126,7 @@ export type StoreDeps = {
   snapshot: { catchUp(): Promise<void> };
   /** The database's: records expire by it. */
   clock: Clock;
-  /** Throws for a URL that could never be called (libs/forwarding/egress.ts `check`). */
+  /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
 };
 
