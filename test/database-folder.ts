@@ -4,15 +4,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 const memoryFolder = '/dev/shm';
-/** What the servers of a run write at most lies far below; what is left is for the processes. */
+/** More than the servers of a run write; the rest is for the processes. */
 const folderBytesMin = 2 * 1_073_741_824;
 const memoryBytesMin = 4 * 1_073_741_824;
 
 /**
- * A new folder for a throw-away database, to be removed by the caller: in memory where there is plenty, because a test
- * database has hundreds of small files, which some file systems take half a second of processor time to make. Any user
- * can pass through it, whatever the umask is: as root the server runs as another user. `forPrograms`: what is put there
- * can be run.
+ * Returns a new folder for a temporary database, which the caller must remove. It is in memory if there is plenty,
+ * because a test database has hundreds of small files, which take some file systems half a second of processor time.
+ * Any user can pass through it, whatever the umask, because for root the server runs as another user. `forPrograms`:
+ * programs in it can be executed.
  */
 export async function makeDatabaseFolder(prefix: string, { forPrograms = false } = {}): Promise<string> {
   const parent = hasMemory() && (!forPrograms || runsPrograms()) ? memoryFolder : tmpdir();

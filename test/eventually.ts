@@ -5,9 +5,9 @@ const firstPauseMs = 20;
 const longestPauseMs = 250;
 
 /**
- * Reads again and again until the value is as awaited; rejects with the last one after `timeoutMs`. Without `intervalMs`
- * the pauses grow with the wait, to a tenth of it: many tests that wait side by side would keep a slow machine busy with
- * their looks alone.
+ * Reads again and again until the value is as expected. Rejects with the last value after `timeoutMs`. Without
+ * `intervalMs` the pauses grow with the wait, to a tenth of it. Otherwise many tests that wait at the same time would
+ * keep a slow machine busy with their polls alone.
  */
 export async function eventually<Value>(
   read: () => Promise<Value> | Value,

@@ -1,6 +1,5 @@
 /**
- * URLs that would reach a listener on this machine (at PORT), or a metadata service, if they were connected to
- * (SEC-1).
+ * URLs that would reach a listener on this machine (at PORT), or a metadata service, if they were connected to (SEC-1).
  */
 export const forbiddenSpellings: readonly string[] = [
   'http://127.0.0.1:PORT/',

@@ -6,10 +6,10 @@ import type { RelayCall } from '#libs/providers/provider.ts';
 
 type OwnAnswer = Exclude<Answer, RelayedAnswer>;
 
-/** Calls to one target each, without a plan around them. */
+/** Makes calls to one target each, without a plan. */
 export type Forwarder = Pick<Calls, 'request' | 'counters' | 'stop'> & {
   settle: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Outcome>;
-  /** As `settle`, but throws the GatewayError of a call without an answer. */
+  /** Like `settle`, but throws the GatewayError of a call without an answer. */
   forward: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<OwnAnswer>;
   listModels: (target: Target, signal: AbortSignal) => Promise<OwnAnswer>;
   relay: (request: RelayCall & Pick<ForwardRequest, 'signal' | 'memory'>, target: Target) => Promise<RelayedAnswer>;
@@ -18,7 +18,8 @@ export type Forwarder = Pick<Calls, 'request' | 'counters' | 'stop'> & {
 export function createForwarder(deps: Parameters<typeof createCalls>[0]): Forwarder {
   const calls = createCalls(deps);
   const settle: Forwarder['settle'] = (request, target, policy) => {
-    const call = { leaf: plainLeaf, target, model: request.model, metadata: null, workspaceId: '', keyId: null };
+    const place = { metadata: null, workspaceId: '', keyId: null, config: null, prompt: null, waitsForBudget: false };
+    const call = { ...place, leaf: plainLeaf, target, model: request.model };
     return calls.callTarget(call, request, policy);
   };
   const answerOf = (outcome: Outcome): Answer => {

@@ -12,13 +12,15 @@ export type ForwardingRig = {
   egress: Egress;
   forwarder: Forwarder;
   target: Target;
-  /** What the retries waited, in order; the waits themselves take no time, but the clock moves. */
+  /** The waits of the retries, in order. They take no real time, but the clock moves. */
   waits: number[];
   now: () => number;
   stop: () => Promise<void>;
 };
 
-/** A forwarder in front of a scripted upstream, with a clock that only waits move and a random that is always 0. */
+/**
+ * A forwarder in front of a scripted upstream, with a clock that only moves by waits, and a random that is always 0.
+ */
 export async function startForwardingRig(
   script?: UpstreamScript | readonly UpstreamScript[],
   deps: Partial<Parameters<typeof createForwarder>[0]> = {},
@@ -61,7 +63,7 @@ export async function startForwardingRig(
   };
 }
 
-/** A chat request with this body text (not parsed, not re-serialised). */
+/** A chat request with this body text (not parsed, not serialised again). */
 export function chatRequest(options: Partial<ForwardRequest> & { text?: string } = {}): ForwardRequest {
   const { text = '{"model":"gpt-test","messages":[{"role":"user","content":"hi"}]}', ...rest } = options;
   return {
@@ -122,7 +124,7 @@ export const usageChunk = JSON.stringify({
   usage: { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 },
 });
 
-/** A whole small stream: role, content, finish, usage. */
+/** A complete small stream: role, content, finish, usage. */
 export const payloads = [
   chunk({ role: 'assistant', content: '' }),
   chunk({ content: 'né😀' }),
@@ -130,7 +132,7 @@ export const payloads = [
   usageChunk,
 ];
 
-/** Bytes of an SSE body as one scripted answer, written as they are. */
+/** The bytes of an SSE body as one scripted answer, written unchanged. */
 export const sse =
   (...writes: (string | Buffer)[]): UpstreamScript =>
   async (reply) => {

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 
-/** A port of 127.0.0.1 at which nobody listens, for a process that has to be found at the same port after a restart. */
+/** A free port of 127.0.0.1, for a process that has to use the same port after a restart. */
 export async function freePort(): Promise<number> {
   const server = createServer();
   server.listen(0, '127.0.0.1');

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { EventMetadata, RecordedEvent } from '#libs/event-log/event.ts';
 
-/** An event of the golden log, with the canonical form and the hash that it had when it was written down. */
+/** An event of the golden log, with its canonical form and its hash at the time when it was added. */
 export type GoldenEvent = { event: RecordedEvent; metadata: EventMetadata; canonical: string; sha256: string };
 
 type GoldenLine = Omit<GoldenEvent, 'event'> & {
@@ -17,8 +17,8 @@ type GoldenLine = Omit<GoldenEvent, 'event'> & {
 };
 
 /**
- * Every event type in every schema version that was ever merged, in lawful streams. Lines are added for new types and
- * versions, and are never changed: installations hold such events.
+ * Every event type in every schema version that was ever merged, in valid streams. Lines are added for new types and
+ * versions and never changed, because installations have such events.
  */
 export function readGoldenLog(): GoldenEvent[] {
   return (readLines('golden-log.jsonl') as GoldenLine[]).map((line) => ({
@@ -38,7 +38,7 @@ export function readGoldenLog(): GoldenEvent[] {
   }));
 }
 
-/** What the golden log folds to: model and row, times in ISO 8601. */
+/** The rows that the golden log folds to: model and row, times in ISO 8601. */
 export const readGoldenRows = (): { model: string; row: { id: string } }[] => readLines('golden-rows.jsonl') as never;
 
 function readLines(file: string): unknown[] {

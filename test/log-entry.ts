@@ -1,6 +1,6 @@
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
 
-/** An entry of the request log with the fields that a test does not care about filled in. */
+/** Returns an entry of the request log with defaults for the fields that a test does not care about. */
 export function logEntry(given: Partial<RequestLogEntry> = {}): RequestLogEntry {
   return {
     workspace_id: 'ws_1',
@@ -33,6 +33,29 @@ export function logEntry(given: Partial<RequestLogEntry> = {}): RequestLogEntry 
     batch_id: null,
     batch_line: null,
     last_used_option: null,
+    user_id: null,
+    method: 'POST',
+    path: '/v1/chat/completions',
+    mode: 'single',
+    config_id: null,
+    config: null,
+    config_version: null,
+    integration: null,
+    prompt_slug: null,
+    prompt_version: null,
+    cache_status: null,
+    retries: 0,
+    fallbacks: 0,
+    upstream_ms: 800.5,
+    cache_write_tokens: null,
+    audio_input_tokens: null,
+    audio_output_tokens: null,
+    usage_details: null,
+    cost: '0.3913',
+    saved_cost: null,
+    is_estimate: false,
+    price_version: '2026-01-01.0123456789ab',
+    bodies_blob: null,
     ...given,
   };
 }

@@ -1,7 +1,7 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 
-/** What a name has: addresses and seconds to live, or what becomes of questions for it. */
+/** What a name has: addresses and a time to live in seconds, or how its queries fail. */
 export type NameRecord = { addresses: readonly string[]; ttl?: number } | 'hang' | 'servfail';
 
 export type NameServer = {
@@ -9,7 +9,7 @@ export type NameServer = {
   address: string;
   /** Names without a record do not exist. */
   records: Map<string, NameRecord>;
-  /** The IPv4 questions that came, in order. */
+  /** The IPv4 queries that arrived, in order. */
   questions: () => string[];
   stop: () => Promise<void>;
 };
@@ -38,7 +38,7 @@ export async function startNameServer(records: Record<string, NameRecord> = {}):
     head.writeUInt16BE(addresses.length, 6);
     const answers = addresses.map((address) => {
       const answer = Buffer.alloc(16);
-      answer.writeUInt16BE(0xc00c, 0); // the name of the question
+      answer.writeUInt16BE(0xc00c, 0); // the name in the query
       answer.writeUInt16BE(typeA, 2);
       answer.writeUInt16BE(1, 4);
       answer.writeUInt32BE(ttl, 6);

@@ -2,7 +2,7 @@ import type { ForwardRequest } from '#libs/calls/call.ts';
 import { noAttempts, type Call } from '#libs/calls/planned-call.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 
-/** A call by a plan, with the parameters of its own body. */
+/** Returns a call with a plan and the parameters of its own body. */
 export function plannedCall(plan: Plan, request: ForwardRequest, over: Partial<Call> = {}): Call {
   return {
     plan,
@@ -14,10 +14,16 @@ export function plannedCall(plan: Plan, request: ForwardRequest, over: Partial<C
     keyId: null,
     modelOverride: null,
     adjust: null,
+    config: null,
+    promptInput: null,
+    prompt: null,
+    waitsForBudget: false,
     leaf: plan.leaves[0],
     target: null,
     model: null,
     earlierAttempts: noAttempts,
+    fallbacks: 0,
+    retries: 0,
     ...over,
   };
 }

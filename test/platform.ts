@@ -21,12 +21,12 @@ export type TestPlatform = {
   simulator: Simulator;
   simulatorUrl: string;
   database: TestDatabase;
-  /** Lets time pass for the platform's deadlines; only where the platform was started with `movableClock`. */
+  /** Moves the clock for the platform's deadlines. Only available if the platform was started with `movableClock`. */
   passTime: DatabaseClock['pass'];
   api: ApiProcess;
-  /** Where the blobs lie. */
+  /** The folder of the blobs. */
   dataDir: string;
-  /** The environment that the processes were made from; for those that a test starts itself. */
+  /** The environment that the processes were started with, for processes that a test starts itself. */
   environment: Record<string, string>;
   startWorker: (overrides?: Record<string, string>) => Promise<{ stop: () => Promise<void> }>;
   stop: () => Promise<void>;
@@ -35,8 +35,8 @@ export type TestPlatform = {
 const logger = createLogger({ name: 'test', level: process.env['SLUICE_LOG_LEVEL'] ?? 'silent' });
 
 /**
- * The API, a simulator and (unless `worker: false`) a worker in this process, over a database and blobs of their own.
- * A virtual key `simulator` leads to the simulator, so `model: "@simulator/sim-small"` works at once. `environment`
+ * Starts the API, a simulator and (unless `worker: false`) a worker in this process, with their own database and blobs.
+ * A virtual key `simulator` points to the simulator, so `model: "@simulator/sim-small"` works at once. `environment`
  * overrides single variables, such as SLUICE_BATCH_EXPIRY.
  */
 export async function startPlatform(
@@ -47,7 +47,7 @@ export async function startPlatform(
     simulator?: Partial<SimulatorOptions>;
   } = {},
 ): Promise<TestPlatform> {
-  // What is to be undone, whether the platform is stopped or never came up; last things first.
+  // What has to be undone, last first, when the platform stops or fails to start.
   const undo: (() => Promise<unknown>)[] = [];
   const stop = async (): Promise<void> => {
     for (const step of undo.splice(0).toReversed()) await step();

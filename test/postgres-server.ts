@@ -4,17 +4,18 @@ import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { allQueues } from '#apps/platform/queues.ts';
 import { startEmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
+import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
 import { createJobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { makeDatabaseFolder } from './database-folder.ts';
 
-/** What tests get by `inject('postgres')`; use test/postgres.ts instead of reading it. */
+/** What tests get from `inject('postgres')`. Use test/postgres.ts instead of reading it. */
 export type TestPostgres = {
   /** May create databases for the owner's role. */
   adminUrl: string;
-  /** The migrated database that each test database is a copy of, as its owner sees it: no superuser where possible. */
+  /** The migrated template of every test database, as seen by its owner, who is not a superuser if possible. */
   templateUrl: string;
 };
 
@@ -24,21 +25,21 @@ declare module 'vitest' {
   }
 }
 
-/** What every test database holds, in this order; each runs once, as the owner of the template. */
+/** What every test database contains, in this order. Each runs once, as the owner of the template. */
 const prepareTemplate: ((connectionString: string, logger: Logger) => Promise<unknown>)[] = [
   (connectionString, logger) => migrate({ connectionString, logger }),
   (connectionString, logger) => installQueue(connectionString, allQueues, logger),
 ];
 
-/** Leftovers of killed runs on a server of yours are dropped when they are older than this. */
+/** What killed runs left on a server of your own is dropped when it is older than this. */
 const leftoverAgeMs = 6 * 3_600_000;
 
 type Server = { adminUrl: string; stop(): Promise<unknown> };
 
 /**
- * Vitest's global set-up: one server for the run, and on it one template database.
- * DATABASE_URL: an existing server, as a role that may create databases. SLUICE_TEST_POSTGRES=containers: PostgreSQL 18
- * in Docker. Neither: the embedded one, without fsync, in memory where there is plenty (test/database-folder.ts).
+ * Vitest's global set-up: one server for the run, with one template database. DATABASE_URL: an existing server and a
+ * role that may create databases. SLUICE_TEST_POSTGRES=containers: PostgreSQL 18 in Docker. Neither: the embedded one,
+ * without fsync, in memory if there is plenty (test/database-folder.ts).
  */
 export default async function setUpPostgres(project: TestProject): Promise<() => Promise<void>> {
   const logger = createLogger({ name: 'test-postgres', level: process.env.SLUICE_LOG_LEVEL || 'error' });
@@ -72,7 +73,7 @@ async function startServer(logger: Logger): Promise<Server> {
 }
 
 async function startContainer(): Promise<Server> {
-  const { PostgreSqlContainer } = await import('@testcontainers/postgresql'); // slow to load, rarely wanted
+  const { PostgreSqlContainer } = await import('@testcontainers/postgresql'); // slow to load, rarely needed
   const container = await new PostgreSqlContainer('postgres:18')
     .withCommand(['postgres', '-c', 'fsync=off', '-c', 'full_page_writes=off', '-c', 'max_connections=300'])
     .start()
@@ -89,7 +90,7 @@ async function startContainer(): Promise<Server> {
 
 async function withClient<Result>(url: string, work: (client: pg.Client) => Promise<Result>): Promise<Result> {
   const client = new pg.Client({ connectionString: url });
-  client.on('error', () => {}); // the query reports it
+  client.on('error', () => {}); // the query reports the error
   await client.connect();
   try {
     return await work(client);
@@ -99,8 +100,8 @@ async function withClient<Result>(url: string, work: (client: pg.Client) => Prom
 }
 
 /**
- * The role that owns the test databases: one of its own without superuser rights, as in production, so that rights a
- * migration revokes are really gone. Where we are not allowed to create roles, ourselves.
+ * The role that owns the test databases: a separate one without superuser rights, as in production, so that rights that
+ * a migration revokes are really missing. If we may not create roles, the role that we have.
  */
 async function createOwner(adminUrl: string, run: string): Promise<URL> {
   const owner = new URL(adminUrl);
@@ -112,6 +113,9 @@ async function createOwner(adminUrl: string, run: string): Promise<URL> {
     owner.username = run;
     owner.password = randomBytes(16).toString('hex');
     await client.query(`create role ${run} login password '${owner.password}'`);
+    const tenants = await client.query('select from pg_roles where rolname = $1', [tenantRole]);
+    if (tenants.rowCount === 0) await client.query(`create role ${tenantRole} nologin`);
+    await client.query(`grant ${tenantRole} to ${run}`);
   });
   return owner;
 }

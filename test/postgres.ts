@@ -8,19 +8,19 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import type { TestPostgres } from './postgres-server.ts';
 
 export type TestDatabase = {
-  /** As the owner of the database, who is no superuser where the server lets us choose. */
+  /** Connections as the owner of the database, who is not a superuser if the server lets us choose. */
   connectionString: string;
   pool: pg.Pool;
   db: Kysely<Database>;
-  /** Closes the pool and drops the database, also while others are connected to it. Idempotent. */
+  /** Closes the pool and drops the database, even while others are connected to it. Idempotent. */
   drop(): Promise<void>;
 };
 
 const logger = createLogger({ name: 'test', level: process.env.SLUICE_LOG_LEVEL || 'silent' });
 
 /**
- * A new, migrated, empty database of one's own: a copy of the run's template, made in milliseconds.
- * `poolOptions` changes the limits of its pool.
+ * Creates a new, migrated, empty database as a copy of the run's template, which takes milliseconds. `poolOptions`
+ * changes the limits of its pool.
  */
 export async function createTestDatabase(poolOptions: Partial<PoolOptions> = {}): Promise<TestDatabase> {
   const { templateUrl }: TestPostgres = inject('postgres');
@@ -28,7 +28,7 @@ export async function createTestDatabase(poolOptions: Partial<PoolOptions> = {})
   const template = url.pathname.slice(1);
   const name = `${template}_${randomBytes(6).toString('hex')}`;
   const owner = pg.escapeIdentifier(decodeURIComponent(url.username));
-  // A copy of the files: three times as fast as the default, which writes the whole copy into the log as well.
+  // Copies the files, which is three times as fast as the default that also writes the whole copy into the log.
   await runAsAdmin(`create database ${name} template ${template} owner ${owner} strategy file_copy`);
   url.pathname = `/${name}`;
   const pool = createPool({ connectionString: url.href, applicationName: 'sluice-test', ...poolOptions }, logger);
@@ -49,8 +49,8 @@ export async function createTestDatabase(poolOptions: Partial<PoolOptions> = {})
 }
 
 /**
- * One database for the tests of a file (or of a `describe`), made before them and dropped after them. Use its members
- * inside tests and hooks only.
+ * One database for the tests of a file (or of a `describe`), created before them and dropped after them. Use its
+ * members only inside tests and hooks.
  */
 export function useTestDatabase(poolOptions: Partial<PoolOptions> = {}): TestDatabase {
   let current: TestDatabase | undefined;
@@ -80,7 +80,7 @@ export function useTestDatabase(poolOptions: Partial<PoolOptions> = {}): TestDat
 
 async function runAsAdmin(statement: string): Promise<void> {
   const client = new pg.Client({ connectionString: inject('postgres').adminUrl });
-  client.on('error', () => {}); // the query reports it
+  client.on('error', () => {}); // the query reports the error
   await client.connect();
   try {
     await client.query(statement);

@@ -9,7 +9,7 @@ const files = projectFiles
   .filter((file) => file !== 'package-lock.json' && file !== 'test/stands-alone.test.ts');
 const code = files.filter((file) => file.endsWith('.ts'));
 
-/** The lines of these files that match, as `file:line`. */
+/** The matching lines of these files, as `file:line`. */
 function linesWith(pattern: RegExp, among: readonly string[]): string[] {
   return among.flatMap((file) =>
     readSource(file)
@@ -23,7 +23,7 @@ const rules = [...readSource('docs/semantics.md').matchAll(/^\| ([A-Z]+)-(\d+) /
   id: `${family}-${number}`,
 }));
 
-/** The rules that a text cites, with all between `A-1 to A-5`. */
+/** The rules that a text cites, including all of `A-1 to A-5`. */
 function citedIn(text: string): string[] {
   const families = [...new Set(rules.map(({ family }) => family))].join('|');
   const citation = new RegExp(String.raw`\b(${families})-(\d+)(?: to \1-(\d+))?\b`, 'g');
@@ -32,7 +32,7 @@ function citedIn(text: string): string[] {
   );
 }
 
-test('every rule of docs/semantics.md has an id of its own, and code or a test relies on it', () => {
+test('every rule of docs/semantics.md has its own id, and code or a test relies on it', () => {
   const ids = rules.map(({ id }) => id);
   expect(ids.length).toBeGreaterThan(50);
   expect(ids.filter((id, index) => ids.indexOf(id) !== index)).toEqual([]);
@@ -56,12 +56,12 @@ test('no file refers to a document that is not in the project', () => {
 /** Merged migrations are never edited, not even their comments. */
 const kept = ['migrations/0001_event_log.ts'];
 
-test('only the tests of recorded answers look beside the project', () => {
+test('only the tests of recorded answers read files beside the project', () => {
   const beside = linesWith(/(?:\.\.\/)+shared\b|\/work\b/, files).map((line) => line.slice(0, line.indexOf(':')));
   expect([...new Set(beside)]).toEqual(['test/fixtures/provider-payloads.ts']);
 });
 
-test('no comment, name or text refers to lists and documents outside of the project', () => {
+test('no comment, name or text refers to lists and documents outside the project', () => {
   const outside =
     /\bDESIGN\b|\bSTYLE\b|\bissue \d|\b[Cc]hecks? \d+(?:, \d+)*(?: and \d+)?:|\bchecks \d+|§|\b[FI]\d{1,2}\b[:,)]|\(B\d-\d+\)|\b[Ff]ault (?:list|class)\b/;
   const lines = linesWith(

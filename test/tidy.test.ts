@@ -26,14 +26,14 @@ test('only configuration reads the environment', () => {
   expect(readers).toEqual([]);
 });
 
-test('every route file is in the route table, or what one of those is made of', () => {
+test('every route file is in the route table, or imported by a file that is', () => {
   const folder = 'apps/api/routes';
   const files = readdirSync(path.join(root, folder)).filter((file) => !file.endsWith('.test.ts'));
   const importers = ['apps/api/routes.ts', ...files.map((file) => `${folder}/${file}`)].map(read).join('\n');
   expect(files.filter((file) => !new RegExp(`'\\./(routes/)?${file}'`).test(importers))).toEqual([]);
 });
 
-test('only the folders of providers know a provider’s name or settings, in their adapters', () => {
+test('only the folders of providers contain a provider’s name or settings, in their adapters', () => {
   const names = providers.flatMap(({ id, aliases = [] }) => [id, ...aliases]);
   const settings = providers.flatMap((provider) => Object.keys(provider.settings ?? {}));
   const headers = settings.map((setting) => setting.replaceAll('_', '-'));
@@ -44,7 +44,7 @@ test('only the folders of providers know a provider’s name or settings, in the
     .filter((file) => /^(apps|libs)\//.test(file) && !/^(libs\/providers|apps\/simulator)\/|\.test\.ts$/.test(file))
     .flatMap((file) => {
       const code = withoutComments(read(file));
-      // The simulator is an app besides: the others start it and give it a virtual key.
+      // The simulator is also an app: the others start it and give it a virtual key.
       const named = file.startsWith('apps/') ? code.replaceAll("'simulator'", '') : code;
       return [name, setting].flatMap((form) => form.exec(named)?.[0] ?? []).map((word) => `${file}: ${word}`);
     });

@@ -1,7 +1,7 @@
 import { Secret } from '#libs/kernel/secret.ts';
 import type { Call, OutboundRequest, Provider, StreamDecoder, Upstream } from '#libs/providers/provider.ts';
 
-/** A call as the core makes one, for tests of a translation by itself. */
+/** Returns a call as the core makes one, for tests of a single translation. */
 export function translationCall(body: object, options: Partial<Call> = {}): Call {
   return {
     operation: 'chat',
@@ -25,7 +25,7 @@ export const upstreamAt = (baseUrl: string, more: Partial<Upstream> = {}): Upstr
   ...more,
 });
 
-/** The request that a provider's chat makes of a call, with its body parsed and its headers by name. */
+/** The request that a provider's chat translation makes of a call, with its body parsed and its headers by name. */
 export function encodeChat(
   provider: Provider,
   call: Call,
@@ -47,13 +47,13 @@ export function encodeChat(
   };
 }
 
-/** The bytes of a request's body; a test that meets another one fails. */
+/** The bytes of a request's body. A test with any other kind of body fails. */
 export function bytesOf({ body }: OutboundRequest): Buffer {
   if (!(body instanceof Uint8Array)) throw new Error('the request has no bytes as its body');
   return Buffer.from(body);
 }
 
-/** Everything that a decoder makes of these events, up to its end. */
+/** Everything that a decoder returns for these events, up to its end. */
 export function decodeAll(
   decoder: StreamDecoder,
   events: readonly { event?: string; data: string }[],

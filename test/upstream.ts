@@ -2,36 +2,36 @@ import { createServer, type Socket } from 'node:net';
 import { once } from 'node:events';
 import { sleep } from '#libs/kernel/sleep.ts';
 
-/** One request as it came over the wire: `bytes` is every byte of it, head and body. */
+/** One request as received: `bytes` has every byte of its head and body. */
 export type UpstreamRequest = {
   method: string;
   path: string;
   headers: Record<string, string>;
   body: Buffer;
   bytes: Buffer;
-  /** Number of the connection that carried it, from 1. */
+  /** The number of the connection that it arrived on, from 1. */
   connection: number;
 };
 
-/** What a script can do with a request. Heads are only written when asked, so that a script can lie about anything. */
+/** What a script can do with a request. Heads are written only on demand, so that a script can send anything. */
 export type UpstreamReply = {
   /** A whole JSON answer, kept alive. */
   json: (status: number, body: unknown, headers?: Record<string, string>) => void;
-  /** A whole answer with these bytes and a content-length; `headers` may override it. */
+  /** A whole answer with these bytes and a content-length, which `headers` may override. */
   respond: (status: number, body: string | Buffer, headers?: Record<string, string>) => void;
-  /** Status line and headers of a chunked answer; then `write` and `end`. */
+  /** Status line and headers of a chunked answer. `write` and `end` follow. */
   head: (status: number, headers?: Record<string, string>) => void;
-  /** One HTTP chunk after `head`; resolves when the socket took it (so a script notices back-pressure). */
+  /** One HTTP chunk after `head`. Resolves when the socket has taken it (so a script notices back-pressure). */
   write: (body: string | Buffer) => Promise<void>;
   /** The last chunk. */
   end: () => void;
-  /** Bytes as they are: no framing. */
+  /** Writes the bytes unchanged, without framing. */
   raw: (bytes: string | Buffer) => Promise<void>;
-  /** Closes the connection in order (FIN), wherever the answer stands. */
+  /** Closes the connection in order (FIN), whatever was already sent of the answer. */
   cut: () => void;
   /** Closes the connection with a TCP reset. */
   reset: () => void;
-  /** Resolves when the other side has gone. */
+  /** Resolves when the other side has disconnected. */
   closed: Promise<void>;
   isClosed: () => boolean;
 };
@@ -41,20 +41,23 @@ export type UpstreamScript = (reply: UpstreamReply, request: UpstreamRequest) =>
 export type Upstream = {
   url: URL;
   port: number;
-  /** Every request received whole, oldest first. */
+  /** Every complete request, oldest first. */
   requests: UpstreamRequest[];
-  /** Connections ever accepted, and those open now. */
+  /** The number of connections ever accepted, and of those that are open now. */
   connections: () => { accepted: number; open: number };
-  /** Everything that arrived on any connection, also what was no HTTP. */
+  /** Everything that arrived on any connection, even if it was not HTTP. */
   received: () => string;
-  /** What to do from the next request on; an array plays one script a request and then repeats its last. */
+  /** Sets what to do from the next request on. An array plays one script per request and then repeats the last one. */
   script: (next: UpstreamScript | readonly UpstreamScript[]) => void;
-  /** Waits until a condition holds; rejects after five seconds. */
+  /** Waits until a condition holds. Rejects after five seconds. */
   until: (condition: () => boolean) => Promise<void>;
   stop: () => Promise<void>;
 };
 
-/** A provider whose every byte is scripted: it can answer, hang, drip, cut, reset and redirect. Listens on a free port. */
+/**
+ * A provider whose every byte is scripted: it can answer, hang, send slowly, cut, reset and redirect. Listens on a free
+ * port.
+ */
 export async function startUpstream(script: UpstreamScript | readonly UpstreamScript[] = hang): Promise<Upstream> {
   let scripts = typeof script === 'function' ? [script] : [...script];
   const requests: UpstreamRequest[] = [];
@@ -111,7 +114,7 @@ export async function startUpstream(script: UpstreamScript | readonly UpstreamSc
   };
 }
 
-/** Takes a request and never says a word. */
+/** Receives a request and never answers. */
 export const hang: UpstreamScript = () => {};
 
 /** Streams each payload as one event in one chunk, then `[DONE]`. */
@@ -123,7 +126,7 @@ export const streamOf =
     reply.end();
   };
 
-/** Waits until a condition holds; rejects after five seconds. */
+/** Waits until a condition holds. Rejects after five seconds. */
 export async function waitUntil(condition: () => boolean): Promise<void> {
   const deadline = performance.now() + 5_000;
   while (!condition()) {
@@ -165,7 +168,7 @@ function replyOn(socket: Socket, closed: Promise<void>): UpstreamReply {
   };
 }
 
-/** The first whole request in the bytes; undefined while it is incomplete. Bodies are framed by content-length only. */
+/** The first complete request in the bytes; undefined if there is none. Bodies are framed by content-length only. */
 function readRequest(bytes: Buffer, connection: number): UpstreamRequest | undefined {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd === -1) return undefined;

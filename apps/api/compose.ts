@@ -1,10 +1,13 @@
-import { listLivingKeys } from '#libs/access/list-living-keys.ts';
-import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
-import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
-import type { RefusalLog } from '#libs/access/refusal-log.ts';
+import { Gauge } from 'prom-client';
+import { listActiveCredentials } from '#libs/resources/virtual-keys.ts';
+import { bootstrap, keepVirtualKey } from '#libs/resources/bootstrap.ts';
+import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
+import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
+import type { RefusalLog } from '#libs/resources/refusal-log.ts';
+import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
-import { admitUpload } from '#libs/files/files.ts';
+import { admitUpload, createFiles } from '#libs/files/files.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
@@ -22,6 +25,7 @@ import type { ApiConfig } from './config.ts';
 import { createKeyGuard } from './guard-keys.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { createRoutes } from './routes.ts';
+import { createSignIn } from './sign-in.ts';
 
 export type ApiProcess = {
   parts: Part[];
@@ -35,11 +39,27 @@ export type ApiProcess = {
 /** Composes the API process. Its parts are in start order. */
 export async function composeApi(config: ApiConfig, logger: Logger): Promise<ApiProcess> {
   const platform = await createPlatform(config, { name: 'api', role: 'sender', queueStopMs: 1_000 }, logger);
-  const { db, eventLog, queue, blobs, access, files, egress, calls, requestLog, memory } = platform;
+  const { db, eventLog, queue, blobs, access, egress, calls, requestLog, costs, memory } = platform;
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
+  // What requests read goes through `requestDb`. The rest of the process serves all workspaces at once, and uses `db`.
+  let isIsolated = true;
+  const requestDb = createWorkspaceDatabase(platform.pool, () => isIsolated);
+  const isolation: Part = {
+    name: 'isolation of workspaces',
+    async start() {
+      isIsolated = await mayTakeRole(db);
+      if (!isIsolated) logger.warn({ role: tenantRole }, notIsolated);
+    },
+  };
+  const isolationGauge: Gauge = new Gauge({
+    name: 'sluice_workspace_isolation',
+    help: '1 if the database isolates workspaces beside the queries; 0 if the role sluice_tenant is missing.',
+    registers: [metrics.registry],
+    collect: () => isolationGauge.set(isIsolated ? 1 : 0),
+  });
   const batches = createBatches({
-    db,
+    db: requestDb,
     eventLog,
     queue,
     expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
@@ -47,7 +67,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     releaseTarget: (unit, batch) => access.batchTargets.release(unit, batch.target),
   });
   const fineTuningJobs = createFineTuningJobs({
-    db,
+    db: requestDb,
     eventLog,
     queue,
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
@@ -66,17 +86,55 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     memory,
     largeBodies,
   };
+  const signIn = createSignIn({ config, snapshot, eventLog, egress, clock: platform.databaseClock, logger });
+  const keys = createKeyGuard({
+    config,
+    snapshot,
+    tokens: signIn?.tokens ?? null,
+    eventLog,
+    clock: platform.databaseClock,
+    registry: metrics.registry,
+    logger,
+  });
   const routes = createRoutes({
-    db,
+    db: requestDb,
     clock: platform.databaseClock,
     access,
-    resources: { db, eventLog, secrets, snapshot, clock: platform.databaseClock, checkDestination: egress.check },
-    virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination: egress.check }),
-    virtualKeySlugs: async (workspaceId) => (await listLivingKeys(db, workspaceId)).map(({ slug }) => slug),
+    runQuery: createRunQuery({
+      db: requestDb,
+      now: () => platform.databaseClock.now(),
+      limits: {
+        timeoutMs: config.SLUICE_ANALYTICS_TIMEOUT,
+        runningMax: config.SLUICE_ANALYTICS_QUERIES,
+        waitingMax: config.SLUICE_ANALYTICS_WAITING,
+      },
+    }),
+    resources: {
+      db: requestDb,
+      eventLog,
+      secrets,
+      snapshot,
+      clock: platform.databaseClock,
+      checkDestination: egress.check,
+      promptLimits: { versionBytesMax: config.SLUICE_PROMPT_MAX, recordsMax: config.SLUICE_PROMPTS_MAX },
+      people: {
+        usersMax: config.SLUICE_USERS_MAX,
+        invitesMax: config.SLUICE_INVITES_MAX,
+        membersMax: config.SLUICE_MEMBERS_MAX,
+        inviteTtlMs: config.SLUICE_INVITE_TTL,
+        inviteUrl: () => config.SLUICE_INVITE_URL ?? `${url()}/v1/admin/users/invites/accept`,
+        slowGuesses: keys.slowGuesses,
+      },
+      policiesMax: config.SLUICE_POLICIES_MAX,
+    },
+    virtualKeySlugs: async (workspaceId) =>
+      (await listActiveCredentials(requestDb, workspaceId)).map(({ slug }) => slug),
     batches,
     fineTuningJobs,
-    files,
+    files: createFiles({ db: requestDb, eventLog, blobs }),
     blobs,
+    queue,
+    exports: { runningMax: config.SLUICE_EXPORTS_RUNNING_MAX, linkTtlMs: config.SLUICE_EXPORT_LINK_TTL },
     calls,
     metrics: operationsPort === undefined ? metrics : undefined,
     checkReadiness,
@@ -85,6 +143,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       routing: access.routing,
       calls,
       requestLog,
+      costs,
       stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
     },
@@ -93,16 +152,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     uploadBytesMax: config.SLUICE_UPLOAD_MAX,
     uploadRate,
     stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
-    admitUpload: (workspaceId) => admitUpload(db, workspaceId, config.SLUICE_STORED_MAX),
+    admitUpload: (workspaceId) => admitUpload(requestDb, workspaceId, config.SLUICE_STORED_MAX),
     baseUrl: url,
-  });
-  const keys = createKeyGuard({
-    config,
-    snapshot,
-    eventLog,
-    clock: platform.databaseClock,
-    registry: metrics.registry,
-    logger,
   });
   const app = createHttpApp({
     routes,
@@ -155,7 +206,11 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       // Without a given key, an empty database stays empty: nobody would see a key that is generated here.
       const known = await db.selectFrom('resource').select('id').where('kind', '=', 'workspace').executeTakeFirst();
       if (key === undefined && known === undefined) return;
-      const { workspaceId } = await bootstrap({ db, eventLog }, key === undefined ? null : new Secret(key));
+      const { workspaceId } = await bootstrap(
+        { db, eventLog },
+        key === undefined ? null : new Secret(key),
+        config.SLUICE_OWNER_EMAIL,
+      );
       if (config.SLUICE_SIMULATOR_URL !== undefined) {
         const key = { ...simulatorKey, customHost: config.SLUICE_SIMULATOR_URL };
         await keepVirtualKey({ db, eventLog, secrets }, workspaceId, key);
@@ -167,14 +222,20 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     operations,
     listener,
     ...platform.parts,
+    platform.outlastingOutages(isolation),
     platform.queuePart,
     platform.outlastingOutages(firstKey),
     keys.refusals,
+    ...(signIn === null ? [] : [signIn.keys]),
     { name: 'body threads', stop: () => largeBodies.stop() },
     acceptance,
   ];
   return { parts, platform, refusals: keys.refusals, url };
 }
+
+const notIsolated =
+  'workspaces are isolated by the queries alone, and not by the database too: as a superuser, run "create role sluice_tenant ' +
+  'nologin" and "grant sluice_tenant to" the role of DATABASE_URL, and restart (docs/production.md)';
 
 const notStartedYet = (): GatewayError =>
   new GatewayError(

@@ -1,9 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
-import { createAuthenticate, type Authenticate } from '#libs/access/authenticate.ts';
-import { createRefusalLog, type RefusalLog } from '#libs/access/refusal-log.ts';
-import { createWrongKeyLimit } from '#libs/access/wrong-key-limit.ts';
+import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
+import { createRefusalLog, type RefusalLog } from '#libs/resources/refusal-log.ts';
+import type { TokenSignIn } from '#libs/identity/token-sign-in.ts';
+import { createWrongKeyLimit } from '#libs/identity/wrong-key-limit.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { createClientAddress, type ClientAddress } from '#libs/http/client-address.ts';
 import type { HttpAppDeps } from '#libs/http/create-http-app.ts';
@@ -15,6 +16,8 @@ import type { ApiConfig } from './config.ts';
 type Deps = {
   config: Pick<ApiConfig, 'SLUICE_TRUSTED_PROXIES' | 'SLUICE_WRONG_KEYS_PER_MINUTE'>;
   snapshot: AccessSnapshot;
+  /** Null: no token is taken. */
+  tokens: TokenSignIn | null;
   eventLog: EventLog;
   /** The clock of the database, which decides when a key expires. */
   clock: Clock;
@@ -24,6 +27,8 @@ type Deps = {
 
 export type KeyGuard = {
   authenticate: Authenticate<IncomingMessage>;
+  /** Counts a guess of another secret, such as the token of an invite, as a wrong key until what it returns is called. */
+  slowGuesses: (request: IncomingMessage) => () => void;
   /** For `createHttpApp`, as `onForbidden`. */
   clientAddress: ClientAddress;
   onForbidden: NonNullable<HttpAppDeps['onForbidden']>;
@@ -35,13 +40,13 @@ export type KeyGuard = {
  * Authenticates requests. Addresses that send many wrong keys are slowed down; what a known key was not allowed to do is
  * recorded as an event of that key.
  */
-export function createKeyGuard({ config, snapshot, eventLog, clock, registry, logger }: Deps): KeyGuard {
+export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, registry, logger }: Deps): KeyGuard {
   const registers = [registry];
   const addressOf = createClientAddress(config.SLUICE_TRUSTED_PROXIES);
   const wrongKeys = createWrongKeyLimit(config.SLUICE_WRONG_KEYS_PER_MINUTE, () => performance.now());
   const failures = new Counter({
     name: 'sluice_authentication_failures_total',
-    help: 'Requests refused because they had no valid key, by reason; slowed: not checked, after too many wrong keys of the address.',
+    help: 'Requests refused because they had no valid key or token, by reason; slowed: not checked, after too many wrong keys of the address.',
     labelNames: ['reason'],
     registers,
   });
@@ -52,11 +57,14 @@ export function createKeyGuard({ config, snapshot, eventLog, clock, registry, lo
     registers,
     collect: () => unrecorded.set(refusals.dropped()),
   });
+  const slow = (request: IncomingMessage): (() => void) => wrongKeys.take(addressOf(request));
   return {
+    slowGuesses: slow,
     authenticate: createAuthenticate<IncomingMessage>({
       snapshot,
       clock,
-      slow: (request) => wrongKeys.take(addressOf(request)),
+      tokens: tokens ?? undefined,
+      slow,
       onFailure: (reason) => failures.inc({ reason }),
     }),
     clientAddress: addressOf,

@@ -20,13 +20,16 @@ export type LiveCall = Call & {
   isRecorded: boolean;
 };
 
-type Sent = Pick<LiveCall, 'credentials' | 'pathname' | 'isRouted'> & { sent: ForwardRequest };
+type Sent = Pick<LiveCall, 'credentials' | 'pathname' | 'isRouted'> & {
+  sent: ForwardRequest;
+  promptInput?: LiveCall['promptInput'];
+};
 
 /** A call as its client sent it. `pathname` is the route's. */
 export function liveCallOf(
   request: Request,
-  { plan, param, options }: FoundPlan,
-  { credentials, pathname, sent, isRouted }: Sent,
+  { plan, param, options, stored }: FoundPlan,
+  { credentials, pathname, sent, isRouted, promptInput = null }: Sent,
 ): LiveCall {
   const { workspaceId, keyId } = callerOf(request);
   return {
@@ -39,10 +42,16 @@ export function liveCallOf(
     keyId,
     modelOverride: null,
     adjust: options === null ? null : (leaf) => withOptions(leaf, options),
+    config: stored,
+    promptInput,
+    prompt: promptInput === null ? null : promptInput.prompt,
+    waitsForBudget: false,
     leaf: plan.leaves[0],
     target: null,
     model: sent.model,
     earlierAttempts: noAttempts,
+    fallbacks: 0,
+    retries: 0,
     credentials,
     configParam: param,
     startedAt: Date.now(),

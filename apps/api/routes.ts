@@ -1,32 +1,33 @@
 import type { Kysely } from 'kysely';
-import type { VirtualKeys } from '#libs/access/virtual-keys.ts';
+import type { RunQuery } from '#libs/analytics/run-query.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
 import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
+import { callerOf } from '#libs/http/request-context.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { resourceRoutes } from '#libs/resources/resource-routes.ts';
 import type { StoreDeps } from '#libs/resources/define-resource.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
-import { createVirtualKey } from './routes/create-virtual-key.ts';
-import { listVirtualKeys } from './routes/list-virtual-keys.ts';
-import { retrieveVirtualKey } from './routes/retrieve-virtual-key.ts';
-import { updateVirtualKey } from './routes/update-virtual-key.ts';
-import { deleteVirtualKey } from './routes/delete-virtual-key.ts';
+import { logExportRoutes } from './routes/log-export-routes.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { listAuditLogs } from './routes/list-audit-logs.ts';
 import { listEvents } from './routes/list-events.ts';
+import { analyticsRoutes } from './routes/analytics-routes.ts';
+import { feedbackRoutes } from './routes/feedback-routes.ts';
 import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
@@ -40,29 +41,37 @@ import { listFineTuningEvents } from './routes/list-fine-tuning-events.ts';
 import { listFineTuningJobs } from './routes/list-fine-tuning-jobs.ts';
 import { retrieveFineTuningJob } from './routes/retrieve-fine-tuning-job.ts';
 import { deleteFile } from './routes/delete-file.ts';
+import { deleteModel } from './routes/delete-model.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
 import { operationalRoutes, type Readiness } from '../platform/operational-routes.ts';
+import { orAtProvider } from './routes/or-at-provider.ts';
 import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
+import { retrieveBatchOutput } from './routes/retrieve-batch-output.ts';
+import { tagTexts } from './tag-texts.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
+import { runPrompt } from './routes/run-prompt.ts';
 import { uploadFile } from './routes/upload-file.ts';
 
 export type RouteDeps = {
   db: Kysely<Database>;
-  access: Pick<Access, 'snapshot' | 'routing' | 'batchTargets' | 'fineTuningTargets'>;
+  access: Pick<Access, 'snapshot' | 'downloadLinks' | 'routing' | 'prompts' | 'batchTargets' | 'fineTuningTargets'>;
+  /** Runs analytics queries within their limits. */
+  runQuery: RunQuery;
   /** Where the records of all kinds are stored. */
-  resources: StoreDeps;
-  virtualKeys: VirtualKeys;
+  resources: Omit<StoreDeps, 'scopes'>;
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   batches: Batches;
   fineTuningJobs: FineTuningJobs;
   files: Files;
   blobs: BlobStore;
+  queue: JobQueue;
+  exports: { runningMax: number; linkTtlMs: number };
   /** The clock of the database, so that lists agree with calls about expired keys and open circuits. */
   clock: Clock;
   calls: Calls;
@@ -86,6 +95,8 @@ const description = 'A self-hosted gateway and batch platform for language model
 /** The whole route table. Requests that match no route get 404. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
+  const relayDeps = { ...deps, ...liveDeps };
+  const shared = (route: Route): Route => orAtProvider(relayDeps, route);
   const modelDeps = { ...deps, routing: access.routing };
   // A batch makes calls to its endpoint, so it needs the scope of that endpoint.
   const scopeOf = (endpoint: BatchEndpoint): string => {
@@ -93,44 +104,65 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     if (!route) throw new Error(`no route serves ${endpoint}, which batches have as an endpoint`);
     return route.scope;
   };
-  const routes: Route[] = [
+  const scopes = (): ReadonlySet<string> =>
+    new Set(routes.map(({ scope }) => scope).filter((scope) => scope !== 'public'));
+  const liveCalls: Route[] = [
     createChatCompletion(liveDeps),
     createCompletion(liveDeps),
     createEmbedding(liveDeps),
+    ...runPrompt({ ...liveDeps, prompts: access.prompts }),
+    ...relayRoutes(relayDeps),
+  ];
+  const ofWorkspaces: Route[] = [
     listModels(modelDeps),
     retrieveModel(modelDeps),
+    deleteModel(relayDeps),
     uploadFile({ ...deps, sizeBytesMax: deps.uploadBytesMax }),
     listFiles(deps),
-    retrieveFile(deps),
-    retrieveFileContent(deps),
-    deleteFile(deps),
+    shared(retrieveFile(deps)),
+    shared(retrieveFileContent(deps)),
+    shared(deleteFile(deps)),
     createBatch({ ...deps, batchTargets: access.batchTargets, scopeOf }),
     listBatches(deps),
-    retrieveBatch(deps),
-    cancelBatch(deps),
+    shared(retrieveBatch(deps)),
+    retrieveBatchOutput(deps),
+    shared(cancelBatch(deps)),
     createFineTuningJob({ ...deps, targets: access.fineTuningTargets }),
     listFineTuningJobs(deps),
-    retrieveFineTuningJob(deps),
-    ...controlFineTuningJob(deps),
-    listFineTuningEvents(deps),
-    listFineTuningCheckpoints(deps),
-    ...resourceKinds.flatMap((kind) => resourceRoutes(kind, deps.resources)),
-    createVirtualKey(deps),
-    listVirtualKeys(deps),
-    retrieveVirtualKey(deps),
-    updateVirtualKey(deps),
-    deleteVirtualKey(deps),
-    ...relayRoutes({ ...deps, ...liveDeps }),
+    shared(retrieveFineTuningJob(deps)),
+    ...controlFineTuningJob(deps).map(shared),
+    shared(listFineTuningEvents(deps)),
+    shared(listFineTuningCheckpoints(deps)),
+    ...resourceKinds.flatMap((kind) => resourceRoutes(kind, { ...deps.resources, scopes })),
+    ...logExportRoutes({ ...deps, resources: { ...deps.resources, scopes }, downloadLinks: access.downloadLinks }),
     listLogs(deps),
     retrieveLog(deps),
     listAuditLogs(deps),
     listEvents(deps),
     listCircuits(deps),
+    ...analyticsRoutes(deps),
+    ...feedbackRoutes({ db: deps.db, eventLog: deps.resources.eventLog }),
+  ];
+  const routes: Route[] = [
+    ...liveCalls,
+    ...ofWorkspaces.map(boundToWorkspace),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,
-      openApi: () => toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl() }),
+      openApi: () => toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl(), tagTexts }),
     }),
   ];
   return routes;
+}
+
+/** The route with a handler whose statements see the rows of the caller's workspace only. Live calls make no statement. */
+function boundToWorkspace(route: Route): Route {
+  const { handler, scope } = route;
+  return {
+    ...route,
+    handler: (request, response, next) =>
+      scope === 'public'
+        ? asSystem(() => handler(request, response, next))
+        : runForWorkspace(callerOf(request).workspaceId, () => handler(request, response, next)),
+  };
 }

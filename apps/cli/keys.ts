@@ -1,8 +1,8 @@
 import path from 'node:path';
-import { createAdminKey } from '#libs/access/create-admin-key.ts';
-import { checkMasterKeys, parseMasterKeys, type MasterKeys } from '#libs/access/master-key.ts';
-import { rewrapSecrets, type RewrapReport } from '#libs/access/rewrap-secrets.ts';
-import { createSecrets } from '#libs/access/secrets.ts';
+import { createAdminKey } from '#libs/resources/create-admin-key.ts';
+import { checkMasterKeys, parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
+import { rewrapSecrets, type RewrapReport } from '#libs/secrets/rewrap-secrets.ts';
+import { createSecrets } from '#libs/secrets/secrets.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import { raiseEpochAfterRestore } from '#libs/event-log/epoch.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';

@@ -6,10 +6,12 @@ import { createLogger } from '#libs/kernel/logger.ts';
 import { describeProvider } from '#libs/providers/describe-providers.ts';
 import { providers } from '#libs/providers/provider-list.ts';
 import { explain } from '../standalone/explain.ts';
+import { checkAnalytics, describeRollupCheck, rebuildAnalytics } from './analytics.ts';
 import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
 import { checkBatchResults, describeResultsCheck, resultsCheckToJson } from './check-results.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
+import { describeModel, describeRefresh, describeTable, readPrices, refreshPrices } from './prices.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
 import {
   describeSubscriber,
@@ -125,6 +127,35 @@ program
     });
   });
 
+const analytics = program
+  .command('analytics')
+  .description('the rollups of the request log, which analytics is read from');
+
+analytics
+  .command('check')
+  .description('compute them again from the request log; exit with status 1 if they differ')
+  .option('--json', 'print the result as one JSON object instead')
+  .action(async ({ json = false }: { json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const check = await checkAnalytics({ connectionString, onDay: showProgress }, logger);
+      clearProgress();
+      for (const line of json ? [JSON.stringify(check)] : describeRollupCheck(check)) print(line);
+      if (check.different > 0) process.exitCode = 1;
+    });
+  });
+
+analytics
+  .command('rebuild')
+  .description('roll up the whole request log again; works while Sluice runs')
+  .action(async () => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const onProgress = (minutes: number): void => showProgress(`${minutes} minutes`);
+      const minutes = await rebuildAnalytics({ connectionString, onProgress }, logger);
+      clearProgress();
+      print(`rolled up again: ${minutes} minutes by this command`);
+    });
+  });
+
 const keys = program.command('keys').description('replace the master key, or create an admin key');
 
 keys
@@ -152,6 +183,46 @@ keys
       const made = await makeAdminKey({ connectionString, workspace: workspace ?? null, name }, logger);
       const { id, workspaceId, key } = made;
       print(json ? JSON.stringify({ id, workspace_id: workspaceId, key: key.reveal() }) : key.reveal());
+    });
+  });
+
+const prices = program.command('prices').description('what models cost, and the price table in use');
+
+prices
+  .command('list')
+  .description('list the providers of the price table in use, with the source and the date of their prices')
+  .option('--json', 'print the table as a document that refresh takes')
+  .action(async ({ json = false }: { json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const table = await readPrices({ connectionString }, logger);
+      for (const line of json ? [JSON.stringify(table.document, null, 2)] : describeTable(table)) print(line);
+    });
+  });
+
+prices
+  .command('show')
+  .description(
+    'show what each provider charges for a model, in dollars for a million tokens; exit with status 1 if none does',
+  )
+  .argument('<model>', 'the name of the model, as requests or answers have it')
+  .action(async (model: string) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const lines = describeModel(await readPrices({ connectionString }, logger), model);
+      for (const line of lines.length > 0 ? lines : [`no provider has a price for ${model}`]) print(line);
+      if (lines.length === 0) process.exitCode = 1;
+    });
+  });
+
+prices
+  .command('refresh')
+  .description('use the price table of a file from now on; prints what it changes')
+  .requiredOption('--file <file>', 'a price table, such as `prices list --json` prints')
+  .option('--dry-run', 'only print what it would change')
+  .option('--json', 'print {"before", "after", "changes", "stored"} instead')
+  .action(async ({ file, dryRun = false, json = false }: { file: string; dryRun?: boolean; json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const refresh = await refreshPrices({ connectionString, file, isDryRun: dryRun }, logger);
+      for (const line of json ? [JSON.stringify(refresh)] : describeRefresh(refresh)) print(line);
     });
   });
 

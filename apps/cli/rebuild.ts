@@ -1,4 +1,4 @@
-import { announceAccessChange } from '#libs/access/access-change.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import { checkInlineModels, rebuildInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
 import type { Logger } from '#libs/kernel/logger.ts';

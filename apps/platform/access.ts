@@ -1,9 +1,11 @@
 import type { Kysely } from 'kysely';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
-import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { createPrompts, type Prompts } from '#libs/access/prompts.ts';
 import { createRouting, type Routing } from '#libs/access/routing.ts';
-import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
+import { createDownloadLinks, type DownloadLinks } from '#libs/secrets/download-links.ts';
+import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -12,8 +14,10 @@ export type Access = {
   secrets: Secrets;
   snapshot: AccessSnapshot;
   routing: Routing;
+  prompts: Prompts;
   batchTargets: BatchTargets;
   fineTuningTargets: BatchTargets;
+  downloadLinks: DownloadLinks;
   /** Throws ConfigurationError if no master key belongs to this database; logs how many secrets need an older one. */
   checkMasterKey: () => Promise<void>;
 };
@@ -30,6 +34,7 @@ export function createAccess(deps: {
   logger: Logger;
   /** Throws for a URL that may not be called. */
   checkDestination: (url: URL) => void;
+  promptLimits: { outputCharsMax: number; cacheSizeMax: number };
 }): Access {
   const { db, databaseClock: clock, logger, checkDestination } = deps;
   const masterKeys = parseMasterKeys(deps.masterKey);
@@ -43,8 +48,10 @@ export function createAccess(deps: {
     staleAfterMs: deps.staleAfterMs,
   });
   return {
+    downloadLinks: createDownloadLinks(masterKeys),
     secrets,
     snapshot,
+    prompts: createPrompts({ db, snapshot, limits: deps.promptLimits }),
     routing: createRouting({ snapshot, clock, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock, checkDestination }),
     fineTuningTargets: createBatchTargets({

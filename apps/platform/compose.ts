@@ -16,15 +16,28 @@ import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
 import { createCalls, type Calls } from '#libs/calls/calls.ts';
 import { createAnswerTexts } from '#libs/calls/protect/guardrails/answer-texts.ts';
-import { createGuardrails } from '#libs/calls/protect/guardrails/guardrails.ts';
+import { recordFeedback } from '#libs/analytics/feedback.ts';
+import { createGuardrails, type GuardrailFeedback } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { createTextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { builtInPrices } from '#libs/prices/built-in-prices.ts';
+import { createPricing, type Pricing } from '#libs/prices/pricing.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
+import { createCallCosts, type CallCosts } from '#libs/request-log/call-costs.ts';
+import { createLimitRules } from '#libs/limits/limit-rules.ts';
+import { createLimits, type Limits } from '#libs/limits/limits.ts';
+import { createCounterStore } from '#libs/limits/counter-store.ts';
+import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
+import { createAlertRecorder } from '#libs/policies/record-alert.ts';
+import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
+import { createCurrentPriceTable, priceTableKind } from '#libs/resources/price-tables.ts';
+import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
@@ -51,6 +64,10 @@ export type Platform = {
   traffic: Traffic;
   responseCache: ResponseCache;
   requestLog: RequestLog;
+  pricing: Pricing;
+  costs: CallCosts;
+  /** Counts of what limits did in this process. */
+  limits: { stats: Limits['stats']; refused: () => { budget: number; rate: number }; alerts: () => number };
   memory: MemoryBudget;
   parts: Part[];
   queuePart: Part;
@@ -114,19 +131,68 @@ export async function createPlatform(
     ...(app.role === 'sender' ? { waitingMax: checksWaitingMax } : {}),
   });
   const answerTexts = createAnswerTexts({ threads: config.SLUICE_CHECK_THREADS });
-  const guardrails = createGuardrails({ egress, clock: systemClock, logger, textJudge, answerTexts });
+  const guardrails = createGuardrails({
+    egress,
+    clock: systemClock,
+    logger,
+    textJudge,
+    answerTexts,
+    recordFeedback: feedbackWriter(db, logger),
+  });
   const responseCache = createResponseCache({
     stored: createStoredAnswers(db),
     clock: databaseClock,
     logger,
     memoryBytesMax: config.SLUICE_CACHE_MEMORY,
   });
+  const access = createAccess({
+    db,
+    databaseClock,
+    connectionString,
+    masterKey: config.SLUICE_MASTER_KEY,
+    staleAfterMs: config.SLUICE_KEYS_STALE_AFTER,
+    logger,
+    checkDestination: egress.check,
+    promptLimits: { outputCharsMax: config.SLUICE_PROMPT_OUTPUT_MAX, cacheSizeMax: config.SLUICE_PROMPT_CACHE },
+  });
+  const pricing = createPricing({
+    table: createCurrentPriceTable(() => access.snapshot.live(priceTableKind), builtInPrices),
+    adjustmentsOf({ workspaceId, integration }) {
+      const { snapshot } = access;
+      const own = integration === null ? null : snapshot.findIntegration(workspaceId, integration)?.prices;
+      const prices = snapshot.live<LiveWorkspace>(workspaceKind).byId.get(workspaceId)?.prices;
+      return [...(own ? [own] : []), ...(prices ? [prices] : [])];
+    },
+  });
+  const alerts = createAlertRecorder({ eventLog, logger });
+  const limits = createLimits({
+    store: createCounterStore({ db, countersPerLimitMax: config.SLUICE_LIMIT_ENTITIES_MAX }),
+    clock: databaseClock,
+    logger,
+    onAlertDue: alerts.onAlertDue,
+  });
+  const limitedKinds = resourceKinds.filter((kind) => kind.limits !== undefined);
+  const admission = createLimitAdmission({
+    limits,
+    rulesOf: createLimitRules({
+      version: () => access.snapshot.version(),
+      records: () => [
+        ...limitedKinds.map((kind) => access.snapshot.live(kind).records),
+        access.snapshot.integrationLimits(),
+      ],
+    }),
+    amounts: createUsedAmounts(pricing),
+    clock: databaseClock,
+    unpriced: config.SLUICE_UNPRICED_CALLS,
+  });
   const calls = createCalls({
     egress,
+    admission,
     traffic,
     guardrails,
     responseCache,
     search: textJudge.search,
+    renderPrompt: (query) => access.prompts.render(query),
     threads: answerThreads,
     clock: systemClock,
     random: Math.random,
@@ -151,15 +217,6 @@ export async function createPlatform(
         ? undefined
         : { folder: path.join(blobFolder(config), 'request-log'), bytesMax: config.SLUICE_REQUEST_LOG_DISK },
   });
-  const access = createAccess({
-    db,
-    databaseClock,
-    connectionString,
-    masterKey: config.SLUICE_MASTER_KEY,
-    staleAfterMs: config.SLUICE_KEYS_STALE_AFTER,
-    logger,
-    checkDestination: egress.check,
-  });
   const files = createFiles({ db, eventLog, blobs });
   const wait = createDatabaseWait({ connectionString, logger, waitMsMax: config.SLUICE_DATABASE_WAIT });
   return {
@@ -176,6 +233,9 @@ export async function createPlatform(
     traffic,
     responseCache,
     requestLog,
+    pricing,
+    costs: createCallCosts(pricing),
+    limits: { stats: () => limits.stats(), refused: admission.refused, alerts: alerts.recorded },
     memory,
     parts: [
       { name: 'database pool', stop: () => db.destroy() },
@@ -196,10 +256,28 @@ export async function createPlatform(
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,
       wait.outlasting(access.snapshot),
+      limits,
       { name: 'calls to providers', stop: () => calls.stop() },
     ],
     queuePart: wait.outlasting(queue),
     outlastingOutages: wait.outlasting,
+  };
+}
+
+/** Feedback of guardrails is written beside their calls, this many at once; what comes beyond is dropped, and the log says so. */
+const feedbackWritesMax = 20;
+
+function feedbackWriter(db: Kysely<Database>, logger: Logger) {
+  let running = 0;
+  return (workspaceId: string, feedback: GuardrailFeedback): void => {
+    if (running >= feedbackWritesMax)
+      return logger.warn({ running }, 'feedback of a guardrail dropped: too much at once');
+    running += 1;
+    recordFeedback(db, workspaceId, [feedback], { source: 'guardrail', keyId: null })
+      .catch((error: unknown) => logger.warn({ err: error }, 'feedback of a guardrail cannot be stored'))
+      .finally(() => {
+        running -= 1;
+      });
   };
 }
 

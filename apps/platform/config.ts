@@ -85,12 +85,23 @@ export const platformFields = {
   SLUICE_BODY_RATE_MAX: byteSize('64MiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** The largest answer that is not streamed. */
   SLUICE_RESPONSE_MAX: byteSize('64MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),
+  /** The texts of one rendered prompt: as large as any model reads, and rendered in some 20 ms at most. */
+  SLUICE_PROMPT_OUTPUT_MAX: byteSize('1MiB', { minBytes: 1_024, maxBytes: 67_108_864 }),
+  /** Compiled versions of prompts and partials that a process keeps, by the size of their JSON. */
+  SLUICE_PROMPT_CACHE: byteSize('32MiB', { minBytes: 65_536, maxBytes: 4_294_967_296 }),
   /** When unfinished lines of a batch expire, counted from its creation. For both windows; shorter in tests. */
   SLUICE_BATCH_EXPIRY: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
   /** Open batches of one workspace: more than anyone needs, and few enough to count them at each create. */
   SLUICE_OPEN_BATCHES_MAX: wholeNumber(10_000, { min: 1, max: 1_000_000 }),
   /** Lines without a result in the open batches of one workspace. */
   SLUICE_QUEUED_LINES_MAX: wholeNumber(100_000_000, { min: 1, max: Number.MAX_SAFE_INTEGER }),
+  /**
+   * What becomes of calls whose price is not known, under a budget of money. `refuse`: a budget that does not count some calls
+   * bounds nothing. `admit`: they are made, and counted beside the budget as unpriced.
+   */
+  SLUICE_UNPRICED_CALLS: z.enum(['refuse', 'admit']).default('refuse'),
+  /** Values that one limit counts apart, such as users: more than that would be a mistake, or an attack. */
+  SLUICE_LIMIT_ENTITIES_MAX: wholeNumber(100_000, { min: 1, max: 10_000_000 }),
   /** Free disk space that uploads leave for results, so that running batches can end. */
   SLUICE_DISK_RESERVE: byteSize('1GiB', { minBytes: 0, maxBytes: Number.MAX_SAFE_INTEGER }),
 } as const;

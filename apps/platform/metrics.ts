@@ -1,5 +1,6 @@
 import { Gauge, type Registry } from 'prom-client';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
+import { readRollupLag, type RollupLag } from '#libs/analytics/run-roll-up.ts';
 import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
@@ -11,7 +12,7 @@ import { subscribers } from './subscribers.ts';
  * /metrics always answers within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
-  const { db, queue, calls, egress, requestLog, pool, traffic, responseCache, memory } = platform;
+  const { db, queue, calls, egress, requestLog, costs, pool, traffic, responseCache, memory, limits } = platform;
   const registers = [registry];
   gauge(
     'sluice_forwarding_open_calls',
@@ -68,6 +69,32 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Request-log rows that this process could not write and gave up, since its start.',
     () => requestLog.stats().lostRows,
   );
+  labelled(
+    'sluice_unpriced_calls',
+    'Calls of this process since its start whose cost is not known, because the price of their model or their usage is not.',
+    'provider',
+    () => Object.fromEntries(costs.unpriced()),
+  );
+  for (const kind of ['budget', 'rate'] as const) {
+    gauge(
+      `sluice_limits_${kind}_refusals`,
+      `Calls that this process refused, or let wait, because a ${kind} was used up, since its start.`,
+      () => limits.refused()[kind],
+    );
+  }
+  gauge(
+    'sluice_limits_counters',
+    'Number of counters of budgets and rates that calls of this process draw from.',
+    () => limits.stats().counters,
+  );
+  gauge(
+    'sluice_limits_waiting_calls',
+    'Number of calls in this process that wait for the database to say what is left of a budget or rate.',
+    () => limits.stats().waiting,
+  );
+  gauge('sluice_limits_alerts', 'Alerts of budgets that this process recorded, since its start.', () =>
+    limits.alerts(),
+  );
   gauge(
     'sluice_memory_held_bytes',
     'Bytes of the memory budget in use for bodies, parsed values, answers, lines and results in this process.',
@@ -99,6 +126,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Age in seconds of the oldest event that subscribers cannot read yet because an older transaction is open.',
     lag,
   );
+  registerRollupMetrics(registers, db);
   registerSubscriberMetrics(registers, db);
   gauge(
     'sluice_provider_paused',
@@ -202,6 +230,32 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
 const responseCacheHelp =
   'Response cache of this process: hits, misses and dropped_rows since its start; ' +
   'memory_bytes, memory_entries and waiting_rows (not yet written to the database) now.';
+
+function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {
+  const readLag = databaseRead(() => readRollupLag(db));
+  const lag = (name: string, help: string, valueOf: (lag: RollupLag) => number): void => {
+    const made: Gauge = new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        const found = await readLag();
+        if (found === undefined) made.reset();
+        else made.set(valueOf(found));
+      },
+    });
+  };
+  lag(
+    'sluice_rollup_lag_seconds',
+    'Seconds since the request log was last rolled up for analytics, if it has rows that were not; 0 otherwise.',
+    ({ seconds }) => seconds,
+  );
+  lag(
+    'sluice_rollup_changes_waiting',
+    'Number of groups of request-log rows that are not rolled up yet, counted up to 10,000.',
+    ({ changes }) => changes,
+  );
+}
 
 function registerSubscriberMetrics(registers: Registry[], db: Platform['db']): void {
   const readStates = databaseRead(() => listSubscribers(db));

@@ -1,4 +1,3 @@
-import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
 import { batchModel } from '#libs/batches/batch-model.ts';
 import type { AnyInlineModel } from '#libs/event-log/inline-model.ts';
 import { fileModel } from '#libs/files/file-model.ts';
@@ -8,7 +7,6 @@ import { fineTuningJobModel } from '#libs/fine-tuning/fine-tuning-job-model.ts';
 
 /** All inline read models, which `sluice rebuild` folds the log into. */
 export const inlineModels = [
-  virtualKeyModel,
   fileModel,
   batchModel,
   fineTuningJobModel,

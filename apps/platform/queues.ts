@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
+import { logExportQueue } from '#libs/request-log/run-log-export.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
 // A schedule sends no payload.
@@ -29,5 +30,6 @@ export const allQueues = [
   closeQueue,
   startQueue,
   followQueue,
+  logExportQueue,
   maintenanceQueue,
 ] as const;

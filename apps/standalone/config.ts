@@ -5,7 +5,7 @@ import { platformFields } from '../platform/config.ts';
 import { readConfig as readSimulatorConfig } from '../simulator/config.ts';
 import { WorkerConfig } from '../worker/config.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
-import { parseMasterKeys } from '#libs/access/master-key.ts';
+import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { ConfigurationError, duration, readEnv } from '#libs/kernel/read-env.ts';
 
 /** The variables that `npm start` itself reads. Those of its processes are checked by their own schemas and passed on. */

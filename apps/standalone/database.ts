@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely';
-import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';

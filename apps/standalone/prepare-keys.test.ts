@@ -4,7 +4,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { isWellFormedGatewayKey } from '#libs/access/gateway-key.ts';
+import { isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
 import { readConfig } from './config.ts';
 import { prepareKeys } from './prepare-keys.ts';
 import { StartError } from './start-error.ts';

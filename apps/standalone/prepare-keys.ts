@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { createGatewayKey } from '#libs/access/gateway-key.ts';
-import { parseMasterKeys } from '#libs/access/master-key.ts';
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
+import { parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import type { StandaloneConfig } from './config.ts';
 import type { Installation } from './database.ts';

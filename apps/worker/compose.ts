@@ -1,5 +1,7 @@
 import { sql } from 'kysely';
-import { createAccessListener } from '#libs/access/access-listener.ts';
+import { createAccessListener } from '#libs/identity/access-listener.ts';
+import { createRollUpRunner } from '#libs/analytics/run-roll-up.ts';
+import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
 import { createAnswerSizes } from '#libs/batches/answer-sizes.ts';
 import { createCallLine } from '#libs/batches/call-line.ts';
 import { createBatchWatch } from '#libs/batches/batch-watch.ts';
@@ -11,6 +13,7 @@ import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/line-waits.ts';
+import { recordBudgetWait } from '#libs/batches/record-budget-wait.ts';
 import { createPermitPool } from '#libs/batches/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
@@ -19,10 +22,13 @@ import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
+import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
+import { logExportQueue, runLogExport, sweepLogExports } from '#libs/request-log/run-log-export.ts';
+import { recordDueRotations } from '#libs/resources/record-due-rotations.ts';
 import { sweepCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
@@ -31,6 +37,7 @@ import { inlineModels } from '../platform/models.ts';
 import { maintenanceQueue } from '../platform/queues.ts';
 import { subscribers } from '../platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
+import { createRenderLine } from './render-line.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
 import { createMaintenance } from './jobs/maintenance.ts';
@@ -42,14 +49,22 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   // Longer than the handlers need to drain, and shorter than the deadline of the process (main.ts).
   const queueStopMs = config.SLUICE_DRAIN + 5_000;
   const platform = await createPlatform(config, { name: 'worker', role: 'worker', queueStopMs }, logger);
-  const { db, databaseClock, eventLog, queue, blobs, access, files, calls, requestLog, memory } = platform;
+  const { db, databaseClock, eventLog, queue, blobs, access, files, calls, requestLog, costs, memory } = platform;
   const watch = createBatchWatch({ db, logger, intervalMs: 1_000 });
   const permits = createPermitPool({ callsMax: config.SLUICE_CALLS_MAX, bytesMax: Number.POSITIVE_INFINITY });
   const ranges = createMemoryBudget(config.SLUICE_IN_FLIGHT_MAX);
   const chunksOfBatch = config.SLUICE_CHUNKS_MAX;
   const chunksTotal = Math.max(chunksOfBatch, config.SLUICE_CHUNKS_TOTAL);
   let chunkWorker: ReturnType<JobQueue['workInGroups']> | undefined;
-  const waits = createLineWaits({ logger, now: Date.now });
+  const waits = createLineWaits({
+    logger,
+    now: Date.now,
+    onBudgetWait(batchId, refusal) {
+      recordBudgetWait({ db, eventLog }, batchId, refusal).catch((error: unknown) => {
+        logger.warn({ err: error, batch_id: batchId }, 'the wait of a batch for a budget cannot be recorded yet');
+      });
+    },
+  });
   const validator = createBatchFileValidator({
     threads: config.SLUICE_VALIDATION_THREADS,
     limits: { lineBytesMax: config.SLUICE_LINE_MAX },
@@ -91,10 +106,11 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     calls,
     planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
     resolve: (batch, ...leaf) => batchTargets.resolveLeaf(batch.workspace_id, batch.target, ...leaf),
+    renderLine: createRenderLine(access.prompts),
     policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
-      logBatchLine(requestLog, called);
+      return logBatchLine({ requestLog, costs }, called);
     },
     now: Date.now,
   });
@@ -134,6 +150,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
   const runMaintenance = createMaintenance(
     [
       { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
+      { name: 'record due key rotations', everyMs: 60_000, run: () => recordDueRotations({ db, eventLog }) },
       { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },
       {
         name: 'drop old results',
@@ -151,10 +168,30 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
           ),
       },
       {
+        name: 'drop old rollups',
+        everyMs: 3_600_000,
+        run: () =>
+          sweepRollups(db, {
+            retention: {
+              minute: config.SLUICE_ANALYTICS_MINUTES,
+              hour: config.SLUICE_ANALYTICS_HOURS,
+              day: config.SLUICE_ANALYTICS_DAYS,
+            },
+            logRetentionMs: config.SLUICE_REQUEST_LOG_RETENTION,
+            nowMs: databaseClock.now(),
+          }),
+      },
+      {
+        name: 'drop old log exports',
+        everyMs: 3_600_000,
+        run: () => sweepLogExports(db, config.SLUICE_EXPORT_RETENTION),
+      },
+      {
         name: 'sweep response cache',
         everyMs: 60_000,
         run: () => createStoredAnswers(db).sweep(config.SLUICE_CACHE_WORKSPACE_MAX),
       },
+      { name: 'sweep limit counters', everyMs: 3_600_000, run: () => sweepCounters(db) },
       { name: 'sweep circuits', everyMs: 3_600_000, run: () => sweepCircuits(db) },
       {
         name: 'sweep blobs',
@@ -183,6 +220,13 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       const limits = { concurrency: chunksTotal, concurrencyOfGroup: chunksOfBatch };
       chunkWorker = queue.workInGroups(chunkQueue, limits, (job) => runner.run(job));
       await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
+      await queue.work(logExportQueue, { concurrency: config.SLUICE_EXPORTS_AT_ONCE, retryOutages: true }, (job) =>
+        runLogExport(
+          { db, eventLog, blobs, logger, limits: { rowsMax: config.SLUICE_EXPORT_ROWS_MAX } },
+          job.payload.export_id,
+          AbortSignal.any([job.signal, stopping.signal]),
+        ),
+      );
       await queue.work(maintenanceQueue, { concurrency: 1 }, (job) =>
         runMaintenance(AbortSignal.any([job.signal, stopping.signal])),
       );
@@ -207,6 +251,13 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       dispatcher,
       createHousekeeping({ db, queue, logger }),
       subscriberRunner,
+      createRollUpRunner({
+        db,
+        now: () => databaseClock.now(),
+        logRetentionMs: config.SLUICE_REQUEST_LOG_RETENTION,
+        intervalMs: config.SLUICE_ANALYTICS_INTERVAL,
+        logger,
+      }),
       // Changes of keys and configs are announced; other events are found by the next poll.
       createAccessListener({
         connectionString: config.DATABASE_URL,

@@ -48,6 +48,20 @@ export const WorkerConfig = z.object({
   SLUICE_RESULTS_RETENTION: duration('3d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
   /** Rows of the request log are deleted after this, a day at a time. */
   SLUICE_REQUEST_LOG_RETENTION: duration('30d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
+  /** Records of one export of the request log, whose file they fill: ten million are about 4 GB of NDJSON. */
+  SLUICE_EXPORT_ROWS_MAX: wholeNumber(10_000_000, { min: 1, max: 1_000_000_000 }),
+  /** The file of an export is deleted this long after it was written. */
+  SLUICE_EXPORT_RETENTION: duration('7d', { minMs: 60_000, maxMs: 3_650 * 86_400_000 }),
+  /** Exports that this process writes at once: each reads the log as fast as it can. */
+  SLUICE_EXPORTS_AT_ONCE: wholeNumber(2, { min: 1, max: 64 }),
+  /** Between two passes that roll up the request log: how old analytics may be. A minute is read again in each pass. */
+  SLUICE_ANALYTICS_INTERVAL: duration('5s', { minMs: 10, maxMs: 3_600_000 }),
+  /** How long minutes are kept: graphs of a day have points of minutes, and nobody looks at those of last month. */
+  SLUICE_ANALYTICS_MINUTES: duration('7d', { minMs: 3_600_000, maxMs: 3_650 * 86_400_000 }),
+  /** How long hours are kept, but never less than the request log. */
+  SLUICE_ANALYTICS_HOURS: duration('90d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
+  /** How long days are kept, and feedback: a year can be compared with the one before. */
+  SLUICE_ANALYTICS_DAYS: duration('400d', { minMs: 86_400_000, maxMs: 3_650 * 86_400_000 }),
   /** Response cache in the database, per workspace. Every minute the oldest answers beyond it are deleted. */
   SLUICE_CACHE_WORKSPACE_MAX: byteSize('1GiB', { minBytes: 1_048_576, maxBytes: 1_099_511_627_776 }),
   /** How long running lines may take to finish after SIGTERM. */

@@ -1,40 +1,48 @@
-import type { CalledLine } from '#libs/batches/call-line.ts';
+import type { CalledLine, LineCost } from '#libs/batches/call-line.ts';
+import type { CallCosts } from '#libs/request-log/call-costs.ts';
+import { toLogEntry } from '#libs/request-log/call-entry.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 
-/** Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch. */
-export function logBatchLine(requestLog: RequestLog, called: CalledLine): void {
-  const { batch, answer, target } = called;
-  const usage = answer?.usage ?? null;
-  requestLog.record({
-    workspace_id: batch.workspace_id,
-    key_id: null,
+/**
+ * Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch.
+ * Returns its cost, so that the batch and the log say the same.
+ */
+export function logBatchLine(
+  { requestLog, costs }: { requestLog: RequestLog; costs: CallCosts },
+  called: CalledLine,
+): LineCost {
+  const { batch, line, answer, call, attempts } = called;
+  const { headers } = batch;
+  const entry = toLogEntry(costs, {
     kind: 'batch',
     operation: called.operation,
-    request_id: called.requestId,
-    trace_id: batch.headers['trace_id'] ?? null,
-    span_id: null,
-    parent_span_id: batch.headers['span_id'] ?? null,
-    span_name: batch.headers['span_name'] ?? null,
-    metadata: called.metadata,
-    provider: target?.provider ?? null,
-    virtual_key: target?.label ?? null,
-    model: called.model,
-    response_model: answer?.model ?? null,
-    provider_request_id: answer?.providerRequestId ?? null,
+    method: 'POST',
+    requestId: called.requestId,
+    userId: headers['user_id'] ?? null,
+    trace: {
+      traceId: headers['trace_id'] ?? null,
+      spanId: null,
+      parentSpanId: headers['span_id'] ?? null,
+      spanName: headers['span_name'] ?? null,
+    },
+    call,
     stream: false,
-    status: answer?.status ?? null,
-    error_code: called.errorCode,
-    finish_reason: answer?.finishReason ?? null,
-    attempts: called.attempts,
-    started_at: new Date(called.startedAtMs),
-    duration_ms: called.durationMs,
-    first_event_ms: null,
-    input_tokens: usage?.inputTokens ?? null,
-    cached_tokens: usage?.cachedTokens ?? null,
-    output_tokens: usage?.outputTokens ?? null,
-    reasoning_tokens: usage?.reasoningTokens ?? null,
-    batch_id: batch.id,
-    batch_line: called.line,
-    last_used_option: called.option,
+    option: called.option,
+    batch: { id: batch.id, line },
+    startedAtMs: called.startedAtMs,
+    durationMs: called.durationMs,
+    end: {
+      status: answer?.status ?? null,
+      errorCode: called.errorCode,
+      attempts,
+      usage: answer?.usage ?? null,
+      responseModel: answer?.model ?? null,
+      finishReason: answer?.finishReason ?? null,
+      providerRequestId: answer?.providerRequestId ?? null,
+      cacheStatus: answer?.headers['x-gateway-cache-status'],
+    },
   });
+  requestLog.record(entry);
+  const { cost, price_version } = entry;
+  return { cost, price_version };
 }

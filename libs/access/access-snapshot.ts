@@ -1,182 +1,128 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
-import { sql, type Kysely } from 'kysely';
-import type { DatabaseClock } from '#libs/database/database-clock.ts';
-import type { Database } from '#libs/database/schema.ts';
-import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Part } from '#libs/kernel/lifecycle.ts';
-import type { Logger } from '#libs/kernel/logger.ts';
-import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
-import { liveKind, type LiveKind } from '#libs/resources/live-resources.ts';
 import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
-import type { LiveApiKey } from '#libs/resources/api-keys.ts';
-import type { LiveConfig } from '#libs/resources/configs.ts';
+import type { LiveApiKey } from '#libs/identity/authenticate.ts';
+import { createSnapshot, type Snapshot, type SnapshotOptions } from '#libs/identity/snapshot.ts';
+import type { WorkspaceRole } from '#libs/contracts/people.ts';
+import { liveKeys, type LiveKeys } from '#libs/identity/live-callers.ts';
+import { workspaceRoleOf, type LiveUser } from '#libs/identity/roles.ts';
+import { userKind } from '#libs/resources/users.ts';
+import { apiKeyKind } from '#libs/resources/api-keys.ts';
+import { configKind, type LiveConfig } from '#libs/resources/configs.ts';
+import type { AnyResource, CachedKind } from '#libs/resources/define-resource.ts';
+import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
+import { liveKind, loadLiveKinds, type LiveKind, type LiveKinds } from '#libs/resources/live-resources.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
-import { createAccessListener } from './access-listener.ts';
-import { emptyAccess, loadAccess, type AccessState, type LiveVirtualKey } from './load-access.ts';
-import type { Secrets } from './secrets.ts';
+import { integrationKind } from '#libs/resources/integrations.ts';
+import type { LiveIntegration } from '#libs/resources/integration-data.ts';
+import { providerKind, type LiveProvider } from '#libs/resources/providers.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
+import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
+import { findIntegration, joinProviders, type ProviderCredentials } from './provider-credentials.ts';
 
-export type AccessSnapshotOptions = {
-  db: Kysely<Database>;
-  secrets: Pick<Secrets, 'open'>;
-  logger: Logger;
-  /** The kinds of records whose cached ones it holds. Default: those of this release. */
-  kinds?: readonly AnyResource[];
-  /** Is told the database's time with every poll. */
-  databaseClock?: Pick<DatabaseClock, 'set'>;
-  /** Direct connection for LISTEN; null: polling alone, which is within the promised second too. */
-  listenConnectionString: string | null;
-  /** Between two polls. Default 500 ms: a revoked key is refused everywhere within 1 s even when a NOTIFY is lost. */
-  pollMs?: number;
-  /** A poll that takes longer has failed. Default 2 s: a caller with an unknown key waits for two at most. */
-  pollTimeoutMs?: number;
-  /** Without a successful poll for so long, nothing is answered: a key may have been revoked since. Default 15 min. */
-  staleAfterMs?: number;
-  /** Monotonic, in milliseconds. */
-  monotonicMs?: () => number;
+/** Everything that authenticates and routes a request, as of one version of the database. It never changes. */
+type AccessState = {
+  /** The cached records of every kind, by noun. */
+  readonly kinds: LiveKinds;
+  readonly keys: LiveKeys;
+  /** What calls look up, found once for all of them. */
+  readonly virtualKeys: LiveKind<LiveCredential>;
+  readonly providers: ProviderCredentials;
+  readonly configs: LiveKind<LiveConfig>;
+  /** By workspace; only workspaces that have guardrails. */
+  readonly guardrails: ReadonlyMap<string, AddedGuardrails | null>;
 };
 
-export type AccessSnapshot = Part & {
-  /** The living records of a kind, as of now; ask again for every request. */
+export type AccessSnapshotOptions = SnapshotOptions & {
+  secrets: Pick<Secrets, 'open'>;
+  /** The kinds to choose the cached ones from. Default: all kinds of this release. */
+  kinds?: readonly AnyResource[];
+};
+
+export type AccessSnapshot = Omit<Snapshot<AccessState>, 'state'> & {
+  /** The active records of a kind at this moment. Ask again for every request. */
   live<Entry>(kind: { noun: string; cached?: CachedKind<never, Entry> }): LiveKind<Entry>;
   findApiKey(digest: string): LiveApiKey | undefined;
-  findVirtualKey(workspaceId: string, slug: string): LiveVirtualKey | undefined;
-  findVirtualKeyById(id: string): LiveVirtualKey | undefined;
+  /** A user's role in a workspace; null for someone who is not a user or not in the workspace. */
+  roleOf(userId: string, workspaceId: string): WorkspaceRole | null;
+  /** A virtual key or a provider: no two of a workspace have the same slug. */
+  findCredential(workspaceId: string, slug: string): LiveCredential | undefined;
+  findCredentialById(id: string): LiveCredential | undefined;
+  findIntegration(workspaceId: string, slug: string): LiveIntegration | undefined;
+  /** The limits that integrations set to their workspaces; another object after a change of one. */
+  integrationLimits(): ProviderCredentials['limited'];
   /** By slug or id. */
   findConfig(workspaceId: string, name: string): LiveConfig | undefined;
   /** undefined: the workspace has none; null: this process cannot read them. */
   findGuardrails(workspaceId: string): AddedGuardrails | null | undefined;
-  /** Throws GatewayError `unavailable` when the snapshot was not confirmed for `staleAfterMs`. */
-  assertFresh(): void;
-  /**
-   * Looks into the database once more, with a query that is sent after this call. Calls at the same time share one, and
-   * there is never more than one under way, however many callers miss. Rejects when the database does not answer.
-   */
-  refresh(): Promise<void>;
-  /** For the writer of a change: `refresh`, but a failure is logged only, because the change is committed. */
-  catchUp(): Promise<void>;
-  /** Random ids that were looked up in the database in vain; forgotten whenever anything changes. Bounded. */
-  readonly absent: { has(id: string): boolean; add(id: string): void };
-  /** The version that is served; for readiness and metrics. -1: nothing was loaded yet. */
-  version(): number;
+  /** The stored guardrails of all workspaces, to which plans refer: a new object after each change of one. */
+  storedGuardrails(): LiveKind<LiveGuardrail>;
 };
 
-const absentMax = 10_000;
-
-/**
- * All live keys of all workspaces in memory, so that no request waits for the database. Refreshed by LISTEN, by polling
- * one row, and by the process's own commands. `start` resolves when the first load is done and rejects when it fails.
- */
-export function createAccessSnapshot(options: AccessSnapshotOptions): AccessSnapshot {
-  const { db, logger, pollMs = 500, pollTimeoutMs = 2_000, staleAfterMs = 15 * 60_000 } = options;
-  const monotonicMs = options.monotonicMs ?? (() => performance.now());
-  const absent = new Set<string>();
-  let state: AccessState = emptyAccess;
-  let confirmedMs = Number.NEGATIVE_INFINITY;
-  let running: Promise<void> | undefined;
-  let next: Promise<void> | undefined;
-  let timer: NodeJS.Timeout | undefined;
-  let isFailing = false;
-
-  async function poll(): Promise<void> {
-    const askedMs = monotonicMs();
-    const { rows } = await sql<{ version: number; now: Date }>`
-      select version, clock_timestamp() as now from access_version`.execute(db, {
-      signal: AbortSignal.timeout(pollTimeoutMs),
-    });
-    const [row] = rows;
-    if (row === undefined) throw new Error('access_version has no row');
-    const { version, now } = row;
-    options.databaseClock?.set(now.getTime(), askedMs, monotonicMs());
-    if (version !== state.version) {
-      state = await loadAccess({ kinds: resourceKinds, ...options }, version, state);
-      absent.clear();
-    }
-    confirmedMs = askedMs;
-  }
-
-  function refresh(): Promise<void> {
-    // A poll that is under way may have been answered before the caller's change: the one after it counts.
-    next ??= (async () => {
-      const current = running;
-      if (current) await current.catch(() => {});
-      else await nextTurn(); // so that all who miss in the same turn share this poll
-      next = undefined;
-      const mine = poll();
-      running = mine;
-      try {
-        await mine;
-      } finally {
-        if (running === mine) running = undefined;
-      }
-    })();
-    return next;
-  }
-
-  /** Logs the beginning and the end of an outage, not every poll of it. */
-  async function catchUp(): Promise<void> {
-    try {
-      await refresh();
-      if (isFailing) logger.info({ version: state.version }, 'access snapshot is up to date again');
-      isFailing = false;
-    } catch (error) {
-      if (!isFailing) logger.warn({ err: error }, 'access snapshot cannot be refreshed');
-      isFailing = true;
-    }
-  }
-
-  const listener =
-    options.listenConnectionString === null
-      ? null
-      : createAccessListener({
-          connectionString: options.listenConnectionString,
-          onChange: () => void catchUp(),
-          logger,
-        });
-
+/** Makes the snapshot of all cached records, in which a call finds what it needs. */
+export function createAccessSnapshot({
+  secrets,
+  kinds = resourceKinds,
+  ...options
+}: AccessSnapshotOptions): AccessSnapshot {
+  const deps = { db: options.db, logger: options.logger, secrets };
+  const { state, ...snapshot } = createSnapshot<AccessState>(options, {
+    empty: stateOf(new Map(), null),
+    load: async (previous) => stateOf(await loadLiveKinds(deps, kinds, previous.kinds), previous),
+  });
   return {
-    name: 'access snapshot',
-    async start() {
-      await refresh();
-      timer ??= setInterval(() => {
-        if (!running && !next) void catchUp();
-      }, pollMs);
-      await listener?.start?.();
+    ...snapshot,
+    live: (kind) => liveKind(state().kinds, kind),
+    findApiKey: (digest) => state().keys.byDigest.get(digest),
+    roleOf(userId, workspaceId) {
+      const user = state().keys.users.get(userId);
+      return user === undefined ? null : workspaceRoleOf(user, workspaceId);
     },
-    async stop() {
-      clearInterval(timer);
-      timer = undefined;
-      await listener?.stop?.();
-      await next?.catch(() => {});
-      await running?.catch(() => {});
+    findCredential(workspaceId, slug) {
+      const { virtualKeys, providers } = state();
+      return virtualKeys.bySlug.get(workspaceId)?.get(slug) ?? providers.bySlug.get(workspaceId)?.get(slug);
     },
-    live: (kind) => liveKind(state.kinds, kind),
-    findApiKey: (digest) => state.apiKeys.byLookup.get(digest),
-    findVirtualKey: (workspaceId, slug) => state.virtualKeysBySlug.get(workspaceId)?.get(slug),
-    findVirtualKeyById: (id) => state.virtualKeys.get(id),
-    findGuardrails: (workspaceId) => (state.guardrails.size === 0 ? undefined : state.guardrails.get(workspaceId)),
+    findCredentialById(id) {
+      const { virtualKeys, providers } = state();
+      return virtualKeys.byId.get(id) ?? providers.byId.get(id);
+    },
+    findIntegration: (workspaceId, slug) => findIntegration(state().providers.integrations, workspaceId, slug),
+    integrationLimits: () => state().providers.limited,
+    findGuardrails(workspaceId) {
+      const { guardrails } = state();
+      return guardrails.size === 0 ? undefined : guardrails.get(workspaceId);
+    },
+    storedGuardrails: () => liveKind(state().kinds, guardrailKind),
     findConfig(workspaceId, name) {
-      const { configs } = state;
+      const { configs } = state();
       const byId = configs.byId.get(name);
       return byId?.workspaceId === workspaceId ? byId : configs.bySlug.get(workspaceId)?.get(name);
     },
-    assertFresh() {
-      if (monotonicMs() - confirmedMs <= staleAfterMs) return;
-      throw new GatewayError(
-        'unavailable',
-        'access_unavailable',
-        'Keys cannot be checked because the database is temporarily unavailable. Try again shortly.',
-        { retryAfterMs: 1_000 },
-      );
-    },
-    refresh,
-    catchUp,
-    absent: {
-      has: (id) => absent.has(id),
-      add(id) {
-        if (absent.size >= absentMax) absent.clear();
-        absent.add(id);
-      },
-    },
-    version: () => state.version,
   };
+}
+
+const stateOf = (kinds: LiveKinds, previous: AccessState | null): AccessState => ({
+  kinds,
+  keys: keysOf(kinds, previous?.keys ?? null),
+  virtualKeys: liveKind(kinds, virtualKeyKind),
+  providers: joinProviders(
+    liveKind<LiveProvider>(kinds, providerKind),
+    liveKind<LiveIntegration>(kinds, integrationKind),
+    previous?.providers ?? null,
+  ),
+  configs: liveKind(kinds, configKind),
+  guardrails: guardrailsOf(liveKind(kinds, workspaceKind)),
+});
+
+function keysOf(kinds: LiveKinds, previous: LiveKeys | null): LiveKeys {
+  const keys = liveKind<LiveApiKey>(kinds, apiKeyKind).byLookup;
+  const workspaces = liveKind<LiveWorkspace>(kinds, workspaceKind).byId;
+  const users = liveKind<LiveUser>(kinds, userKind).byId;
+  return liveKeys({ keys, workspaces, users }, previous);
+}
+
+function guardrailsOf({ byId }: LiveKind<LiveWorkspace>): Map<string, AddedGuardrails | null> {
+  const found = new Map<string, AddedGuardrails | null>();
+  for (const [id, { guardrails }] of byId) if (guardrails !== undefined) found.set(id, guardrails);
+  return found;
 }

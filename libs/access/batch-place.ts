@@ -1,9 +1,9 @@
 import type { BatchPlace } from '#libs/database/schema.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { Credential } from './choose-credential.ts';
-import type { Secrets } from './secrets.ts';
 
-/** What a batch keeps of one credential. A caller's own key is stored, encrypted, as a secret of this batch. */
+/** What a batch stores of one credential. A caller's own key is stored, encrypted, as a secret of this batch. */
 export async function storePlace(
   secrets: Secrets,
   unit: UnitOfWork,

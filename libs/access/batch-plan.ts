@@ -4,28 +4,31 @@ import type { BatchTarget, Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
-import { joinSecrets } from './config-secrets.ts';
-import { planOfStored } from './read-config.ts';
+import { joinSecrets } from '#libs/targets/config-secrets.ts';
+import { planOfStored } from '#libs/targets/read-config.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
 import type { FoundPlan } from './routing.ts';
-import type { SecretMembers } from './secrets.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
 
 type ConfiguredTarget = Extract<BatchTarget, { caller: unknown }>;
 
 type Deps = {
   db: Kysely<Database>;
   readSecret: (workspaceId: string, id: string) => Promise<SecretMembers>;
+  snapshot: Pick<AccessSnapshot, 'findConfig'>;
 };
 
 const versionsMax = 500;
 
-/** Plans of batches that were created with a config, each read once for the many lines of a chunk. */
-export function createBatchPlans({ db, readSecret }: Deps) {
-  // By the target of the row that a chunk was loaded with: gone with the chunk, and so are the keys of an inline config.
+/** Makes the plans of batches that were created with a config. Each is read once for the many lines of a chunk. */
+export function createBatchPlans({ db, readSecret, snapshot }: Deps) {
+  // Keyed by the target in the row that a chunk was loaded with, so that entries, and the keys of inline configs, are
+  // freed with the chunk.
   const byTarget = new WeakMap<ConfiguredTarget, Promise<FoundPlan>>();
   // A version never changes.
   const versions = new LRUCache<string, { document: Record<string, unknown>; plan: Plan | null }>({ max: versionsMax });
 
-  /** `plan` null: the config has secrets, without which it is no plan. */
+  /** `plan` is null for a config with secrets: it cannot be compiled without them. */
   const readVersion = async (workspaceId: string, id: string) => {
     const cacheKey = `${workspaceId} ${id}`;
     const known = versions.get(cacheKey);
@@ -59,7 +62,9 @@ export function createBatchPlans({ db, readSecret }: Deps) {
       const version = await readVersion(workspaceId, versionId(id, config_version));
       const plan = secret_id === undefined ? version.plan : await join(workspaceId, version.document, secret_id);
       if (plan === null) throw unreadable();
-      return { ...found, plan };
+      // If a config was deleted meanwhile, only its id is known.
+      const slug = snapshot.findConfig(workspaceId, id)?.slug ?? id;
+      return { ...found, plan, stored: { id, slug, version: config_version, secrets: {} } };
     }
     const plan = await join(workspaceId, target.config, target.secret_id);
     if (plan === null) throw unreadable();
@@ -67,7 +72,7 @@ export function createBatchPlans({ db, readSecret }: Deps) {
   };
 
   return {
-    /** Throws GatewayError `config_unreadable`, and what the database throws when it is away. */
+    /** Throws GatewayError `config_unreadable`, and what the database throws when it is unavailable. */
     planOf(workspaceId: string, target: ConfiguredTarget): Promise<FoundPlan> {
       const known = byTarget.get(target);
       if (known) return known;

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import type { Database } from '#libs/database/schema.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { SecretMembers, Secrets } from './secrets.ts';
+import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 
 type Deps = {
   db: Kysely<Database>;
@@ -14,7 +14,7 @@ type Deps = {
   cachedSecretsMs?: number;
 };
 
-/** Decrypted secrets of running batches, kept for a while: a batch has a million lines and one key. */
+/** Keeps the decrypted secrets of running batches for a while, because a batch can have a million lines and one key. */
 export function createBatchSecretCache({
   db,
   secrets,
@@ -38,7 +38,7 @@ export function createBatchSecretCache({
   };
 
   return {
-    /** One query for all the lines that ask at the same time. */
+    /** Lines that ask at the same time share one query. */
     read(workspaceId: string, id: string): Promise<SecretMembers> {
       const cached = entries.get(id);
       if (cached?.workspaceId === workspaceId && cached.untilMs > clock.now()) return cached.members;

@@ -10,35 +10,42 @@ import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
 import { chooseCredential, type Credential } from './choose-credential.ts';
-import { splitSecrets } from './config-secrets.ts';
+import { splitSecrets } from '#libs/targets/config-secrets.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
-import type { LiveVirtualKey } from './load-access.ts';
-import { atLeaf, parseConfigText } from './read-config.ts';
-import { refuseUnstorable } from './refuse-unstorable.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import { atLeaf, parseConfigText } from '#libs/targets/read-config.ts';
+import { refuseUnstorable } from '#libs/targets/refuse-unstorable.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
 import { createRouting, withoutConfig, type FoundPlan, type TargetRequest } from './routing.ts';
-import type { Secrets } from './secrets.ts';
-import { withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
-import { withWorkspaceGuardrails } from './workspace-guardrails.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
+import { withRefresh, type ResolvedTarget } from './target-of-credential.ts';
+import { guardedPlan } from './guarded-plan.ts';
 
 type Deps = {
   db: Kysely<Database>;
   secrets: Secrets;
   snapshot: Pick<
     AccessSnapshot,
-    'findVirtualKey' | 'findVirtualKeyById' | 'findConfig' | 'findGuardrails' | 'refresh' | 'absent' | 'assertFresh'
+    | 'findCredential'
+    | 'findCredentialById'
+    | 'findConfig'
+    | 'findGuardrails'
+    | 'storedGuardrails'
+    | 'refresh'
+    | 'absent'
+    | 'assertFresh'
   >;
   clock: Clock;
   checkDestination: (url: URL) => void;
-  /** What the errors call the thing that lives long. Default `batch`. */
+  /** What error messages call the owner of the target. Default `batch`. */
   holder?: string;
-  /** Decrypted keys of running batches that are kept; more batches at a time read theirs again. Default 1,000. */
+  /** How many decrypted keys of running batches are cached. Default 1,000. */
   cachedSecretsMax?: number;
-  /** How long one is kept, at most; a key must not outlive its batch in memory for long. Default 5 min. */
+  /** How long a key is cached at most, because it must not outlive its batch in memory for long. Default 5 min. */
   cachedSecretsMs?: number;
 };
 
-/** What a create call asks for, judged. */
+/** The checked credentials and config of a create call. */
 export type BatchChoice = {
   caller: Credential;
   config:
@@ -49,26 +56,27 @@ export type BatchChoice = {
 
 export type BatchTargets = {
   /**
-   * Judges the credentials and the config of a create call, outside of any transaction. `none` when it sends none: then
-   * each line names its virtual key. Every target of a config is judged, so that no line is the first to find out.
-   * Throws as `Routing.configOf` and `Routing.resolveLeaf`.
+   * Checks the credentials and the config of a create call, outside any transaction. Returns `none` if there are none:
+   * then each line names its virtual key. Every target of a config is checked, so that mistakes are reported before any
+   * line runs. Throws like `Routing.configOf` and `Routing.resolveLeaf`.
    */
   choose(request: Omit<TargetRequest, 'model'>): Promise<BatchChoice>;
   /**
-   * What the batch keeps for its life: a stored config's id and version, the whole of one that came with the call. Keys
-   * and secret settings, the caller's and the config's, are stored encrypted, as secrets of this batch.
+   * Returns what the batch stores until it ends: the id and version of a stored config, or the whole of one that came
+   * with the call. Keys and secret settings, of the caller and of the config, are stored encrypted, as secrets of this
+   * batch.
    */
   store(unit: UnitOfWork, batch: { workspaceId: string; batchId: string }, choice: BatchChoice): Promise<BatchTarget>;
   /**
-   * The batch's config with the guardrails that the workspace has now; without both the plain plan. Throws unavailable when
-   * the guardrails cannot be read, and `config_unreadable`.
+   * Returns the batch's config with the current guardrails of the workspace; without both, the plain plan. Throws
+   * unavailable when the guardrails cannot be read, and `config_unreadable`.
    */
   planOf(workspaceId: string, target: BatchTarget): FoundPlan | Promise<FoundPlan>;
   /**
-   * Where the calls of one target of the plan go, judged again for each pass of a line: a rotated key is used, a deleted or
-   * expired one is refused. A line's `@slug/model` wins over the batch's target. Throws GatewayError, which is the line's
-   * error: codes `virtual_key_deleted`, `virtual_key_expired`, `virtual_key_not_found`, `missing_credentials`;
-   * `unavailable` passes.
+   * Returns where the calls of one target of the plan go. Checked again for each run of a line's plan, so that a
+   * rotated key is used and a deleted or expired one is refused. A line's `@slug/model` takes precedence over the
+   * batch's target. Throws GatewayError, which is the line's error: codes `virtual_key_deleted`, `virtual_key_expired`,
+   * `virtual_key_not_found`, `missing_credentials`. Also throws `unavailable`, after which the line waits.
    */
   resolveLeaf(
     workspaceId: string,
@@ -77,7 +85,7 @@ export type BatchTargets = {
     model: string | null,
     isLeafsModel: boolean,
   ): ResolvedTarget | Promise<ResolvedTarget>;
-  /** Wipes the batch's own secrets, if it has any; part of the transaction that ends the batch. */
+  /** Deletes the batch's own secrets, if it has any, in the transaction that ends the batch. */
   release(unit: Pick<UnitOfWork, 'tx'>, target: BatchTarget): Promise<void>;
 };
 
@@ -95,12 +103,12 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   const routing = createRouting(deps);
   const plans = createBatchPlans({ ...deps, readSecret: (workspaceId, id) => cache.read(workspaceId, id) });
 
-  const findById = (workspaceId: string, id: string): LiveVirtualKey | null => {
-    const key = snapshot.findVirtualKeyById(id);
+  const findById = (workspaceId: string, id: string): LiveCredential | null => {
+    const key = snapshot.findCredentialById(id);
     return key?.workspaceId === workspaceId ? key : null;
   };
 
-  const virtualKeyOf = (workspaceId: string, id: string): LiveVirtualKey | Promise<LiveVirtualKey> => {
+  const virtualKeyOf = (workspaceId: string, id: string): LiveCredential | Promise<LiveCredential> => {
     const key = findById(workspaceId, id);
     if (key) return key;
     if (snapshot.absent.has(id)) throw deletedVirtualKey(holder);
@@ -113,7 +121,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     });
   };
 
-  /** What a batch keeps of its provider, in the terms of a call's credentials. */
+  /** What a batch has stored of its provider, in the form of a call's credentials. */
   const providerOf = async (
     workspaceId: string,
     { provider: id, custom_host: customHost, secret_id, settings = {} }: Extract<BatchPlace, { type: 'provider' }>,
@@ -122,13 +130,13 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     return { ...noCredentials, provider: id, providerKey, customHost, own: { settings, secrets } };
   };
 
-  /** The place of a batch in the terms of a call's credentials. */
+  /** What a batch has stored, in the form of a call's credentials. */
   const credentialsOf = (workspaceId: string, place: BatchPlace): RequestCredentials | Promise<RequestCredentials> => {
     switch (place.type) {
       case 'none':
         return noCredentials;
       case 'virtual_key': {
-        const bySlug = ({ slug }: LiveVirtualKey): RequestCredentials => ({
+        const bySlug = ({ slug }: LiveCredential): RequestCredentials => ({
           ...noCredentials,
           virtualKey: { slug, param: 'x-gateway-virtual-key' },
         });
@@ -145,17 +153,19 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       const found = await routing.configOf({ ...request, headers: null });
       const { workspaceId, credentials } = request;
       const sent = { ...credentials, config: null };
-      const chooseCaller = () => withSecondLook(snapshot, () => chooseCredential(deps, workspaceId, sent, null));
+      const chooseCaller = () => withRefresh(snapshot, () => chooseCredential(deps, workspaceId, sent, null));
       if (found === null) return { caller: await chooseCaller(), config: null };
+      // So that a missing guardrail is reported before any line runs.
+      await withRefresh(snapshot, () => guardedPlan(snapshot, workspaceId, found.plan));
       const { leaves } = found.plan;
       for (const leaf of leaves) {
-        await withSecondLook(snapshot, () => {
+        await withRefresh(snapshot, () => {
           const use = useLeaf(sent, leaf, atLeaf(leaf, found.param));
           const named = slugOfModel(modelOf(leaf));
           return chooseCredential(deps, workspaceId, use.credentials, named?.slug ?? null, use.at);
         });
       }
-      // What nobody uses need not be whole.
+      // The caller's own provider is not checked when no target uses it.
       const caller: Credential =
         leaves.every(hasOwnPlace) && sent.virtualKey === null && sent.providerKey === null
           ? { type: 'none' }
@@ -171,7 +181,7 @@ export function createBatchTargets(deps: Deps): BatchTargets {
       const owner = { workspaceId, ownerId: batchId };
       const caller = await storePlace(secrets, unit, owner, credential);
       if (config === null) return caller;
-      // Also those of a stored config: it may be changed or deleted while the batch goes on with its version.
+      // Including those of a stored config, which may be changed or deleted while the batch uses its version.
       const hasSecret = Object.keys(config.secrets).length > 0;
       const secretId = hasSecret ? await secrets.store(unit, owner, config.secrets) : null;
       if (config.type === 'stored') {
@@ -182,16 +192,17 @@ export function createBatchTargets(deps: Deps): BatchTargets {
     },
 
     planOf(workspaceId, target) {
-      const guarded = (found: FoundPlan): FoundPlan => {
-        const plan = withWorkspaceGuardrails(snapshot, workspaceId, found.plan);
-        return plan === found.plan ? found : { ...found, plan };
-      };
+      const guarded = (found: FoundPlan): FoundPlan | Promise<FoundPlan> =>
+        withRefresh(snapshot, () => {
+          const plan = guardedPlan(snapshot, workspaceId, found.plan);
+          return plan === found.plan ? found : { ...found, plan };
+        });
       return 'caller' in target ? plans.planOf(workspaceId, target).then(guarded) : guarded(withoutConfig);
     },
 
     resolveLeaf(workspaceId, target, leaf, model, isLeafsModel) {
       snapshot.assertFresh();
-      // What the batch brought does not count beside a virtual key of the target's own, or of the line's model.
+      // A virtual key of the target itself, or of the line's model, replaces the one that the batch was created with.
       const isElsewhere =
         leaf.credentials.virtualKey !== null || (slugOfModel(model) !== null && (isLeafsModel || !hasOwnPlace(leaf)));
       const place: BatchPlace = 'caller' in target ? target.caller : target;
@@ -213,13 +224,13 @@ export function createBatchTargets(deps: Deps): BatchTargets {
   };
 }
 
-/** Whatever key it is, it was kept for this batch: it goes where the target says and nowhere else. */
+/** Every key that a batch stores is only sent to the origin of its target. */
 function boundToOrigin(resolved: ResolvedTarget): ResolvedTarget {
   resolved.target.secretOrigin ??= resolved.target.baseUrl.origin;
   return resolved;
 }
 
-/** The model that a leaf puts into every body, which may name a virtual key. */
+/** The model that a leaf sets in every body. It may name a virtual key. */
 function modelOf({ overrides }: Leaf): string | null {
   const raw = overrides.get('model');
   return raw === undefined ? null : (JSON.parse(raw) as string);

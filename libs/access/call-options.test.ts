@@ -32,7 +32,7 @@ test.each(Object.keys(headers))('%s and its alias are seen', (name) => {
   }
 });
 
-test('headers win over the config, and leave alone what they do not speak of', () => {
+test('headers override the config, and change nothing else', () => {
   const config = {
     retry: { attempts: 5, on_status_codes: [500], jitter: false },
     timeouts: { idle_ms: 9 },
@@ -49,7 +49,7 @@ test('headers win over the config, and leave alone what they do not speak of', (
   });
 });
 
-test('a cache is turned off by header, and an age alone turns none on', () => {
+test('a header turns a cache off, and an age alone does not turn one on', () => {
   const cached = { cache: { mode: 'simple', max_age: 600 } };
   expect(adjusted({ 'x-gateway-cache': 'false' }, cached).cache).toBeNull();
   expect(adjusted({ 'x-gateway-cache-ttl': '120' }, cached).cache).toEqual({ maxAgeSeconds: 120 });
@@ -73,7 +73,7 @@ test.each([
 });
 
 test.each(['x-gateway-retry-count', 'x-gateway-request-timeout', 'x-gateway-cache-ttl'])(
-  '%s that is no number is told what it should be',
+  '%s that is no number is refused with what it should be',
   (header) => {
     const problem = { code: 'invalid_value', param: header };
     for (const text of ['many', '-4', '1.5', '1e3', ' 1']) {

@@ -8,18 +8,18 @@ import { integerText } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Leaf } from '#libs/calls/plan/plan.ts';
 
-/** What the headers of one call say over its config: for every target. */
+/** Settings in the headers of a call, which override its config for every target. */
 export type CallOptions = {
   requestTimeoutMs: number | null;
   retryCount: number | null;
   forwardHeaders: readonly string[] | null;
   strict: boolean | null;
-  /** undefined: as the config says; null: no cache. */
+  /** undefined: the config decides; null: no cache. */
   cache: CachePolicy | null | undefined;
   cacheMaxAgeSeconds: number | null;
 };
 
-// Presence alone means nothing: Portkey took "false" for a yes.
+// The value counts, not the presence of the header: Portkey treated "false" as true.
 const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
 const Timeout = integerText({ min: 1, max: configLimits.timeoutMsMax });
 const RetryCount = integerText({ min: 0, max: 5 });
@@ -29,7 +29,7 @@ const Names = z
   .pipe(z.array(ForwardHeader).max(50));
 const Cache = z.enum(['simple', 'true', 'false']);
 
-/** Whether there is any such header: a few lookups, for every live call. */
+/** Whether a call has any such header. A few lookups, because every live call pays for them. */
 export function hasCallOptions(headers: IncomingHttpHeaders): boolean {
   return (
     headers['x-gateway-request-timeout'] !== undefined ||
@@ -48,8 +48,8 @@ export function hasCallOptions(headers: IncomingHttpHeaders): boolean {
 }
 
 /**
- * Refuses values other than `true` and `false` of the headers that are read only where there is a cache: a caller who
- * writes `1` to keep nothing of a call must not learn later that it was kept. Throws invalid_request.
+ * Refuses values other than `true` and `false` for headers that are only read if there is a cache. A caller who sends
+ * `1` so that nothing of a call is stored must not find out later that it was stored. Throws invalid_request.
  */
 export function checkCacheFlags(headers: IncomingHttpHeaders): void {
   if (
@@ -65,10 +65,7 @@ export function checkCacheFlags(headers: IncomingHttpHeaders): void {
   parse(flag, read(headers, 'x-gateway-debug', 'x-portkey-debug'), 'x-gateway-debug');
 }
 
-/**
- * The options in a call's headers; null when it has none. Throws invalid_request with the
- * header as param.
- */
+/** Returns the options in a call's headers; null if there are none. Throws invalid_request with the header as param. */
 export function callOptionsOf(headers: IncomingHttpHeaders): CallOptions | null {
   const requestTimeout = read(headers, 'x-gateway-request-timeout', 'x-portkey-request-timeout');
   const retryCount = read(headers, 'x-gateway-retry-count', 'x-portkey-retry-count');
@@ -103,7 +100,7 @@ function parse<Schema extends z.ZodType>(schema: Schema, text: string | null, he
   throw new GatewayError('invalid_request', code, message, { param: header });
 }
 
-/** A leaf as one call wants it. */
+/** Returns a leaf with the options of a call. */
 export function withOptions(leaf: Leaf, options: CallOptions): Leaf {
   const changed: Leaf = { ...leaf };
   const { requestTimeoutMs, retryCount, forwardHeaders, strict, cache, cacheMaxAgeSeconds: maxAge } = options;

@@ -2,17 +2,17 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
+import { canonicalHost, parseCustomHost } from '#libs/targets/custom-host.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import { authenticates, settingsOf, type ProviderSettings } from '#libs/targets/provider-settings.ts';
+import { unknownProvider } from '#libs/targets/unknown-provider.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { canonicalHost, parseCustomHost } from './custom-host.ts';
-import type { LiveVirtualKey } from './load-access.ts';
 import type { RequestCredentials } from './request-credentials.ts';
-import { authenticates, settingsOf, type ProviderSettings } from './provider-settings.ts';
-import { unknownProvider } from './unknown-provider.ts';
 
-/** Which of the four combinations a request has; `none`: it says nothing. */
+/** The credential of a request. `none`: the request names neither a virtual key nor a provider. */
 export type Credential =
   | { type: 'none' }
-  | { type: 'virtual_key'; key: LiveVirtualKey }
+  | { type: 'virtual_key'; key: LiveCredential }
   | ({
       type: 'provider';
       provider: string;
@@ -23,7 +23,7 @@ export type Credential =
 
 const noSettings: ProviderSettings = { settings: {}, secrets: {} };
 
-/** How the parts of a credential are called in messages. */
+/** The names of the parts of a credential in error messages. */
 export type Places = { provider: string; customHost: string; key: string };
 
 const headerPlaces: Places = {
@@ -32,12 +32,12 @@ const headerPlaces: Places = {
   key: 'authorization',
 };
 
-type Deps = { snapshot: Pick<AccessSnapshot, 'findVirtualKey'>; clock: Clock };
+type Deps = { snapshot: Pick<AccessSnapshot, 'findCredential'>; clock: Clock };
 
 /**
- * Judges the credentials of a call (AUTH-1): a virtual key, or a provider with the caller's
- * key, each perhaps with a custom host; a config was applied before. `modelSlug` is the virtual key of `@slug/model`,
- * which wins over the headers. Throws invalid_request, naming the header or parameter.
+ * Checks the credentials of a call (AUTH-1): a virtual key, or a provider with the caller's key, each with or without a
+ * custom host. The config was already applied. `modelSlug` is the virtual key of `@slug/model`, which takes precedence
+ * over the headers. Throws invalid_request with the header or parameter.
  */
 export function chooseCredential(
   deps: Deps,
@@ -65,55 +65,72 @@ function usableVirtualKey(
   param: string,
   customHost: string | null,
   at: Places,
-): LiveVirtualKey {
-  const key = snapshot.findVirtualKey(workspaceId, slug);
+): LiveCredential {
+  const key = snapshot.findCredential(workspaceId, slug);
   if (!key) throw unknownVirtualKey(slug, param);
   assertUsable(key, clock, param);
   if (customHost !== null) assertStoredHost(key, customHost, at.customHost);
   return key;
 }
 
-/** Throws when a virtual key is expired. */
-export function assertUsable(key: LiveVirtualKey, clock: Clock, param: string | null): void {
+/** Throws when a virtual key or a provider is expired, and when the workspace may not use the integration any more. */
+function assertUsable(key: LiveCredential, clock: Clock, param: string | null): void {
+  if (key.blocked !== undefined) throw blocked(key, key.blocked, param);
   if (key.expiresAtMs > clock.now()) return;
   throw new GatewayError(
     'invalid_request',
-    'virtual_key_expired',
-    `The virtual key '${key.slug}' expired at ${new Date(key.expiresAtMs).toISOString()}. Extend it or use another one.`,
+    key.noun === 'provider' ? 'provider_expired' : 'virtual_key_expired',
+    `The ${key.noun} '${key.slug}' expired at ${new Date(key.expiresAtMs).toISOString()}. Extend it or use another one.`,
     { param },
   );
 }
 
+const blocked = (
+  { slug }: LiveCredential,
+  reason: 'integration_deleted' | 'integration_not_shared',
+  param: string | null,
+) =>
+  new GatewayError(
+    'forbidden',
+    reason,
+    reason === 'integration_deleted'
+      ? `The integration of the provider '${slug}' has been deleted. Make a provider of another one.`
+      : `The integration of the provider '${slug}' is not shared with this workspace any more. ` +
+          'A key of the organisation can share it again.',
+    { param },
+  );
+
 export const unknownVirtualKeyCode = 'virtual_key_not_found';
 
-/** One answer for what never was, was deleted, and belongs to another workspace. */
+/** The same error for a key that never existed, one that was deleted, and one of another workspace. */
 const unknownVirtualKey = (slug: string, param: string): GatewayError =>
   new GatewayError(
     'invalid_request',
     unknownVirtualKeyCode,
-    `There is no virtual key '${slug.slice(0, 100)}'. GET /v1/virtual-keys lists the ones you can use.`,
+    `There is no virtual key '${slug.slice(0, 100)}' and no provider of that slug. GET /v1/virtual-keys and ` +
+      'GET /v1/providers list the ones you can use.',
     { param },
   );
 
-function assertSameProvider(key: LiveVirtualKey, name: string, at: Places): void {
+function assertSameProvider(key: LiveCredential, name: string, at: Places): void {
   if (findProvider(name)?.id === key.provider) return;
   throw new GatewayError(
     'invalid_request',
     'provider_mismatch',
-    `The virtual key '${key.slug}' is for the provider '${key.provider}', not for '${name.slice(0, 100)}'. ` +
+    `The ${key.noun} '${key.slug}' is for the provider '${key.provider}', not for '${name.slice(0, 100)}'. ` +
       'Leave the provider out.',
     { param: at.provider },
   );
 }
 
-/** A stored credential goes to the host that it was stored for and nowhere else (CVE-2024-6587). */
-function assertStoredHost(key: LiveVirtualKey, customHost: string, param: string): void {
+/** A stored credential is only sent to the host that it was stored for (CVE-2024-6587). */
+function assertStoredHost(key: LiveCredential, customHost: string, param: string): void {
   const given = canonicalHost(parseCustomHost(customHost, param));
   if (key.baseUrl && canonicalHost(key.baseUrl) === given) return;
   throw new GatewayError(
     'invalid_request',
     'custom_host_mismatch',
-    `The virtual key '${key.slug}' is not stored for this custom host. Leave the custom host out, or store a virtual ` +
+    `The ${key.noun} '${key.slug}' is not stored for this custom host. Leave the custom host out, or store a virtual ` +
       'key for that host.',
     { param },
   );
@@ -135,7 +152,7 @@ function chooseProvider(name: string, credentials: RequestCredentials, at: Place
       { param: at.customHost },
     );
   }
-  // A server of one's own may ask for no key; a hosted provider always does.
+  // A self-hosted server may need no key; a hosted provider always does.
   if (!providerKey && provider.needsCredential && !authenticates(own)) {
     throw new GatewayError(
       'invalid_request',
@@ -155,7 +172,7 @@ function chooseProvider(name: string, credentials: RequestCredentials, at: Place
   };
 }
 
-/** The refusal of a request that names no provider. */
+/** The error for a request that names no provider. */
 export const missingCredentials = (): GatewayError =>
   new GatewayError(
     'invalid_request',

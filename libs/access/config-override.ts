@@ -2,16 +2,16 @@ import type { CallerDefaults } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RequestCredentials } from './request-credentials.ts';
 
-/** What a key says about the configs of its requests. */
+/** The config settings of a key's defaults. */
 export type ConfigDefaults = Pick<CallerDefaults, 'configId' | 'allowsConfigOverride'>;
 
-/** Of requests that no key's defaults apply to. */
+/** For requests without a key's defaults. */
 export const noDefaults: ConfigDefaults = { configId: null, allowsConfigOverride: true };
 
 /**
- * Refuses what would take the place of a key's default config, or change it for one call: a config of any kind, and the
- * headers that stand for members of one (`hasOptions`). Which virtual key, provider or host the headers name is left to
- * the config: its targets take them only where it says nothing itself. Throws forbidden.
+ * Rejects a request that would replace the fixed default config of its key, or change it for one call: with another
+ * config, or with headers that override its members (`hasOptions`). Headers that name a virtual key, provider or host
+ * are allowed, because targets only use them if the config leaves that open. Throws forbidden.
  */
 export function refuseConfigOverride(
   { allowsConfigOverride }: ConfigDefaults,

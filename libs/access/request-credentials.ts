@@ -1,50 +1,39 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import type { Request } from 'express';
+import { fingerprintOf } from '#libs/event-log/idempotency.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { bearerOf, gatewayKeyHeaderOf, headerOf } from '#libs/identity/credential-headers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import type { ProviderSettings } from './provider-settings.ts';
-import { looksLikeGatewayKey } from './gateway-key.ts';
+import type { ProviderSettings } from '#libs/targets/provider-settings.ts';
+import { looksLikeGatewayKey } from '#libs/identity/gateway-key.ts';
+
+/** The `x-gateway-` headers that say where a request goes, for the documentation of routes that read them. */
+export const credentialHeaders = ['virtual-key', 'provider', 'config', 'custom-host'] as const;
 
 /**
- * What a request says about the provider it wants, before any of it is judged: a virtual key, a config, a provider with its
- * own credential, or nothing but a default of its key. `x-portkey-*` headers are aliases of ours.
+ * What a request says about its provider, unchecked: a virtual key, a config, a provider with its own credential, or
+ * nothing if its key has a default. `x-portkey-*` headers are aliases of ours.
  */
 export type RequestCredentials = {
-  /** A slug, and the header or parameter that it came by. */
+  /** A slug, and the header or parameter that contained it. */
   virtualKey: { slug: string; param: string } | null;
   provider: string | null;
   /** The caller's own key of the provider. */
   providerKey: Secret | null;
   customHost: string | null;
-  /** Slug or id of a stored config, the text of one, or (in a batch's options) one as an object. */
+  /** The slug or id of a stored config, the text of a config, or (in a batch's options) a config as an object. */
   config: { value: string | object; param: string } | null;
-  /** The provider's own settings, where they are known already; otherwise they are looked for in `headers`. */
+  /** The provider's own settings if they are known already; otherwise they are read from `headers`. */
   own?: ProviderSettings;
-  /** Where the provider's own settings are looked for, once it is known that they are needed. */
+  /** The provider's own settings are read from here, but only when they are needed. */
   headers?: IncomingHttpHeaders;
 };
 
-/** The gateway key's own header, null when it is absent or empty. */
-const gatewayKeyHeaderOf = (headers: IncomingHttpHeaders): string | null =>
-  headerOf(headers, 'x-gateway-api-key', 'x-portkey-api-key');
-
-/** The token of `Authorization: Bearer`; null for other schemes. */
-function bearerOf(headers: IncomingHttpHeaders): string | null {
-  const value = headers.authorization;
-  if (value === undefined || value.length <= 7 || value.slice(0, 7).toLowerCase() !== 'bearer ') return null;
-  return value.slice(7).trim() || null;
-}
-
 /**
- * The gateway key of a request: in its own header, else the bearer, else where the SDKs of Azure (`api-key`) and of
- * Anthropic (`x-api-key`) put their key. None of these headers goes on to a provider.
- */
-export const gatewayKeyOf = (headers: IncomingHttpHeaders): string | null =>
-  gatewayKeyHeaderOf(headers) ?? bearerOf(headers) ?? headerOf(headers, 'api-key', 'x-api-key');
-
-/**
- * Reads the credentials of a request's headers. The bearer is a provider's key only when the gateway key has its own
- * header, and never when it is a gateway key: unmodified SDKs send theirs there, and no provider may see it.
- * Throws invalid_request when two headers name different virtual keys.
+ * Reads the credentials from a request's headers. The bearer token is a provider's key only if the gateway key has its
+ * own header and the token is not a gateway key: unmodified SDKs send the gateway key there, and no provider may see
+ * it. Throws invalid_request when two headers name different virtual keys.
  */
 export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials {
   const gatewayKey = gatewayKeyHeaderOf(headers);
@@ -72,7 +61,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): RequestCredentials 
   };
 }
 
-/** A provider's name; with `@` in front, a virtual key's slug. */
+/** The name of a provider, or the slug of a virtual key with `@` in front. */
 export function namedProvider(name: string | null, param: string): Pick<RequestCredentials, 'provider' | 'virtualKey'> {
   if (name?.startsWith('@')) return { provider: null, virtualKey: { slug: withoutAt(name), param } };
   return { provider: name, virtualKey: null };
@@ -96,8 +85,9 @@ export function slugOfModel(model: string | null): { slug: string; model: string
 
 const withoutAt = (slug: string): string => (slug.startsWith('@') ? slug.slice(1) : slug);
 
-// Whole names: one made of a prefix for each lookup costs more than the lookup.
-function headerOf(headers: IncomingHttpHeaders, name: string, alias: string): string | null {
-  const value = headers[name] || headers[alias];
-  return typeof value === 'string' && value !== '' ? value : null;
+/** Identifies repeats of a call whose headers also name its target: the same body for another target is another call. */
+export function fingerprintOfCall(request: Request, credentials: RequestCredentials): string {
+  const { virtualKey, provider, customHost, config } = credentials;
+  const place = JSON.stringify([virtualKey?.slug, provider, customHost, config?.value]);
+  return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(place)]));
 }

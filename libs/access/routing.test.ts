@@ -2,19 +2,21 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { expect, test } from 'vitest';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
-import { createGatewayKey } from './gateway-key.ts';
-import type { LiveVirtualKey } from './load-access.ts';
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
 import { credentialsOf } from './request-credentials.ts';
+import { guardrailKind, type LiveGuardrail } from '#libs/resources/guardrails.ts';
+import { liveKind } from '#libs/resources/live-resources.ts';
 import { createRouting } from './routing.ts';
 import type { ResolvedTarget } from './target-of-credential.ts';
 
 const nowMs = 1_000_000;
 
-function virtualKey(slug: string, fields: Partial<LiveVirtualKey> = {}): LiveVirtualKey {
+function virtualKey(slug: string, fields: Partial<LiveCredential> = {}): LiveCredential {
   const secret = new Secret(`stored-key-of-${slug}`);
   return {
+    noun: 'virtual key',
     id: `vk_${slug}`,
-    version: 1,
     workspaceId: 'ws_a',
     slug,
     provider: 'openai',
@@ -43,10 +45,11 @@ const keys = [
 
 let refreshes = 0;
 const snapshot = {
-  findVirtualKey: (workspaceId: string, slug: string) =>
+  findCredential: (workspaceId: string, slug: string) =>
     keys.find((key) => key.workspaceId === workspaceId && key.slug === slug),
   findConfig: () => undefined,
   findGuardrails: () => undefined,
+  storedGuardrails: () => liveKind<LiveGuardrail>(new Map(), guardrailKind),
   refresh: async () => {
     refreshes += 1;
   },

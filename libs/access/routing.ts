@@ -2,65 +2,66 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '#libs/kernel/clock.ts';
 import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
+import type { StoredVersion } from '#libs/calls/planned-call.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import { callOptionsOf, hasCallOptions, type CallOptions } from './call-options.ts';
 import { chooseCredential, missingCredentials } from './choose-credential.ts';
 import { refuseConfigOverride, type ConfigDefaults } from './config-override.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
-import { noSuchConfig, unreadableConfig } from './no-such-config.ts';
-import { atLeaf, createInlineConfigs, readConfig } from './read-config.ts';
+import { noSuchConfig, unreadableConfig } from '#libs/targets/no-such-config.ts';
+import { atLeaf, createInlineConfigs, readConfig } from '#libs/targets/read-config.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
-import type { SecretMembers } from './secrets.ts';
-import { targetOfCredential, withSecondLook, type ResolvedTarget } from './target-of-credential.ts';
-import { withWorkspaceGuardrails } from './workspace-guardrails.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import { targetOfCredential, withRefresh, type ResolvedTarget } from './target-of-credential.ts';
+import { guardedPlan } from './guarded-plan.ts';
 
 export type RoutingDeps = {
-  snapshot: Pick<AccessSnapshot, 'findVirtualKey' | 'findConfig' | 'findGuardrails' | 'refresh'>;
+  snapshot: Pick<AccessSnapshot, 'findCredential' | 'findConfig' | 'findGuardrails' | 'storedGuardrails' | 'refresh'>;
   clock: Clock;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
 };
 
-/** A call's plan. `param` is how messages call its config. */
+/** A call's plan. `param` is the name of its config in error messages. */
 export type FoundPlan = {
   plan: Plan;
   param: string;
   options: CallOptions | null;
-  /** null of a config that came with the call. */
-  stored: { id: string; version: number; secrets: SecretMembers } | null;
+  /** null for a config that came with the call. */
+  stored: (StoredVersion & { secrets: SecretMembers }) | null;
 };
 
 export type PlanQuery = {
   workspaceId: string;
   credentials: RequestCredentials;
-  /** null: the headers hold no options (a batch's lines). */
+  /** null: the headers contain no options (for a batch's lines). */
   headers: IncomingHttpHeaders | null;
   defaults: ConfigDefaults;
 };
 
 export type Routing = {
   /**
-   * The plan of a call: its config with the guardrails of the workspace before those of its targets; without a config
-   * these alone, and without them the plain plan, the same object for all calls. Throws as `configOf`, and unavailable
-   * for guardrails that cannot be read.
+   * Returns the plan of a call: its config with the guardrails of the workspace before those of its targets. Without a
+   * config it has only these guardrails, and without them it is the plain plan, the same object for all calls. Throws
+   * like `configOf` and `guardedPlan`.
    */
   planOf(query: PlanQuery): FoundPlan | Promise<FoundPlan>;
   /**
-   * The config that a call goes by: its own, or else the one that its key defaults to; headers alone (a timeout, a retry
-   * count) make one of a single target. null: none, the call is a plain one. Synchronous unless a stored config has to be
-   * looked for once more. Throws invalid_request with the header or the member at fault, and `forbidden` where the key's
+   * Returns the config of a call: its own, or the default of its key. Headers alone (a timeout, a retry count) make one
+   * with a single target. null: there is none, and the call is a plain one. Synchronous unless a stored config has to
+   * be looked up again. Throws invalid_request with the header or the member at fault, and `forbidden` if the key's
    * config is fixed.
    */
   configOf(query: PlanQuery): FoundPlan | null | Promise<FoundPlan | null>;
   /**
-   * Where the calls of one target go, with the caller's credentials where it has none of its own. A virtual key in
-   * `model` (`@slug/model`) is used when the config chose the model or the target says nothing itself; otherwise only the
-   * name after the slash counts. Synchronous and without the database when the snapshot has the virtual key; one that it
-   * lacks is looked for once more, since it may have been created elsewhere a moment ago. Throws invalid_request with the
-   * header, parameter or member at fault, and `unavailable` when that look fails.
+   * Returns where the calls of one target go, with the caller's credentials if the target has none of its own. A
+   * virtual key in `model` (`@slug/model`) is used when the config chose the model or the target names no destination;
+   * otherwise only the name after the slash is used. Synchronous and without the database if the snapshot has the
+   * virtual key. A missing one is looked up again, because it may have been created elsewhere a moment ago. Throws
+   * invalid_request with the header, parameter or member at fault, and `unavailable` when that lookup fails.
    */
   resolveLeaf(query: LeafQuery): ResolvedTarget | Promise<ResolvedTarget>;
-  /** Where a request goes that is made to one target, and is no call: the first of its plan. Throws as both of the above. */
+  /** The target of a request that is not a call: the first one of its plan. Throws as both of the above. */
   targetOf(request: TargetRequest): ResolvedTarget | Promise<ResolvedTarget>;
 };
 
@@ -79,7 +80,7 @@ export type TargetRequest = Omit<PlanQuery, 'headers'> & {
   model: string | null;
 };
 
-/** Of a call that has no config. */
+/** For a call without a config. */
 export const withoutConfig: FoundPlan = { plan: plainPlan, param: 'config', options: null, stored: null };
 
 export function createRouting(deps: RoutingDeps): Routing {
@@ -111,7 +112,7 @@ export function createRouting(deps: RoutingDeps): Routing {
     if (!config) throw noSuchConfig(name, param);
     const plan = config.plan();
     if (plan === null) throw unreadableConfig(config.slug, param);
-    const stored = { id: config.id, version: config.configVersion, secrets: config.secrets };
+    const stored = { id: config.id, slug: config.slug, version: config.configVersion, secrets: config.secrets };
     return { plan, param: param ?? 'config', options, stored };
   };
 
@@ -131,7 +132,7 @@ export function createRouting(deps: RoutingDeps): Routing {
     const options = query.headers === null ? null : callOptionsOf(query.headers);
     refuseConfigOverride(query.defaults, query.credentials, options !== null);
     if (query.credentials.config === null && query.defaults.configId === null && options === null) return null;
-    return withSecondLook(snapshot, () => find(query, options));
+    return withRefresh(snapshot, () => find(query, options));
   };
 
   const planOf: Routing['planOf'] = (query) => {
@@ -139,15 +140,15 @@ export function createRouting(deps: RoutingDeps): Routing {
     const isGuarded = snapshot.findGuardrails(workspaceId) !== undefined;
     const hasConfig = credentials.config !== null || defaults.configId !== null;
     if (!isGuarded && !hasConfig && (headers === null || !hasCallOptions(headers))) return withoutConfig;
-    const ready = (found: FoundPlan | null): FoundPlan => {
+    const ready = (found: FoundPlan | null): FoundPlan | Promise<FoundPlan> => {
       const { plan, ...rest } = found ?? withoutConfig;
-      return { ...rest, plan: withWorkspaceGuardrails(snapshot, workspaceId, plan) };
+      return withRefresh(snapshot, () => ({ ...rest, plan: guardedPlan(snapshot, workspaceId, plan) }));
     };
     const found = configOf(query);
     return found instanceof Promise ? found.then(ready) : ready(found);
   };
 
-  const resolveNow: Routing['resolveLeaf'] = (query) => withSecondLook(snapshot, () => resolveLeaf(query));
+  const resolveNow: Routing['resolveLeaf'] = (query) => withRefresh(snapshot, () => resolveLeaf(query));
 
   return {
     configOf,

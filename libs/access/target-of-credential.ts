@@ -1,16 +1,18 @@
+import { hash } from 'node:crypto';
 import type { Target } from '#libs/calls/call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { callerCredentialId } from './caller-credential-id.ts';
 import { unknownVirtualKeyCode, type Credential } from './choose-credential.ts';
-import { unknownConfigCode } from './no-such-config.ts';
-import type { LiveVirtualKey } from './load-access.ts';
+import { unknownPartialCode, unknownPromptCode } from './find-prompts.ts';
+import { unknownConfigCode } from '#libs/targets/no-such-config.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import { unknownGuardrailCode } from '#libs/targets/no-such-guardrail.ts';
 import { slugOfModel } from './request-credentials.ts';
 
 /** `model` is what the provider is asked for: without the slug of `@slug/model`. */
 export type ResolvedTarget = { target: Target; model: string | null };
 
-/** The target of a credential for a body's model; the slug in it, which had its say before, is taken off. */
+/** The target of a credential for a body's model, without the slug in it: it was used to choose the credential. */
 export function targetOfCredential(
   credential: Exclude<Credential, { type: 'none' }>,
   model: string | null,
@@ -24,42 +26,56 @@ export function targetOfCredential(
   return { target, model: slugOfModel(model)?.model ?? model };
 }
 
-/** Runs `look`; when it misses a virtual key or a config, refreshes the snapshot and runs it again. */
-export function withSecondLook<Result>(
+/** What may have been made elsewhere a moment ago. */
+const missingCodes: ReadonlySet<string | null> = new Set([
+  unknownVirtualKeyCode,
+  unknownConfigCode,
+  unknownGuardrailCode,
+  unknownPromptCode,
+  unknownPartialCode,
+]);
+
+/**
+ * Runs `find`; when it misses a virtual key, a config, a guardrail or a prompt, refreshes the snapshot and runs it again: another process may have
+ * created it a moment ago. Throws what `find` throws, and unavailable when the database does not answer.
+ */
+export function withRefresh<Result>(
   snapshot: Pick<AccessSnapshot, 'refresh'>,
-  look: () => Result,
+  find: () => Result,
 ): Result | Promise<Result> {
   try {
-    return look();
+    return find();
   } catch (error) {
     if (!(error instanceof GatewayError)) throw error;
-    if (error.code !== unknownVirtualKeyCode && error.code !== unknownConfigCode) throw error;
+    if (!missingCodes.has(error.code)) throw error;
   }
-  return snapshot.refresh().then(look, (cause: unknown) => {
+  return snapshot.refresh().then(find, (cause: unknown) => {
     throw new GatewayError(
       'unavailable',
       'access_unavailable',
-      'The virtual key or config cannot be looked up because the database is temporarily unavailable. Try again shortly.',
+      'The virtual key, config, guardrail or prompt cannot be looked up because the database is temporarily unavailable. Try again shortly.',
       { retryAfterMs: 1_000, cause },
     );
   });
 }
 
-/** The target of a virtual key for a body's model, from which the slug is taken off. */
-export function targetOfVirtualKey(key: LiveVirtualKey, model: string | null): ResolvedTarget {
+/** The target of a virtual key for a body's model, without the slug in it. Throws when this process cannot use the key. */
+export function targetOfVirtualKey(key: LiveCredential, model: string | null): ResolvedTarget {
   if (!key.baseUrl) {
     throw new GatewayError(
       'unsupported_operation',
       'provider_not_supported',
-      `The provider '${key.provider}' of the virtual key '${key.slug}' is not supported by this release.`,
+      `The provider '${key.provider}' of the ${key.noun} '${key.slug}' is not supported by this release.`,
     );
   }
   if (!key.secrets) {
     throw new GatewayError(
       'unavailable',
       'virtual_key_unreadable',
-      `The stored credential of the virtual key '${key.slug}' cannot be decrypted. Store it again with ` +
-        `PUT /v1/virtual-keys/${key.slug}.`,
+      `The stored credential of the ${key.noun} '${key.slug}' cannot be decrypted. Store it again with ` +
+        (key.integration === undefined
+          ? `PUT /v1/virtual-keys/${key.slug}.`
+          : `PUT /v1/integrations/${key.integration}.`),
     );
   }
   const target: Target = {
@@ -73,8 +89,24 @@ export function targetOfVirtualKey(key: LiveVirtualKey, model: string | null): R
     credentialId: key.id,
     workspaceId: key.workspaceId,
   };
+  if (key.integration !== undefined) target.integration = key.integration;
+  if (key.models !== undefined) target.models = key.models;
   const named = slugOfModel(model);
   if (!named) return { target, model };
   target.model = named.model;
   return { target, model: named.model };
+}
+
+/**
+ * Identifies a credential that came with a call, as its id identifies a virtual key: a digest of the credential, its
+ * destination and the workspace, so that one workspace learns nothing about another's use of the same key. The digest cannot
+ * be reversed.
+ */
+function callerCredentialId(
+  workspaceId: string,
+  { provider, baseUrl, apiKey, settings, secrets }: Omit<Target, 'label' | 'secretOrigin'>,
+): string {
+  const others = Object.entries(secrets).map(([name, secret]) => [name, secret.reveal()]);
+  const facts = [workspaceId, provider, baseUrl.href, apiKey?.reveal() ?? null, settings, others];
+  return `own_${hash('sha256', JSON.stringify(facts), 'base64url').slice(0, 22)}`;
 }

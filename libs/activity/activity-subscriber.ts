@@ -2,7 +2,7 @@ import type { ActivityTable } from '#libs/database/schema.ts';
 import type { PositionedEvent } from '#libs/event-log/read-events.ts';
 import type { Subscriber } from '#libs/event-log/subscriber.ts';
 
-/** Who changed what, when and from where: the read model of GET /v1/audit-logs, one row for each event that it has. */
+/** The read model of GET /v1/audit-logs, one row per event: who changed what, when and from where. */
 export const activitySubscriber: Subscriber = {
   name: 'activity',
   tables: ['activity'],
@@ -12,22 +12,22 @@ export const activitySubscriber: Subscriber = {
   },
 };
 
-/** What an event of a refused request says of it (libs/access/refusal-log.ts). */
+/** The part of a refused request's event that is shown (libs/resources/refusal-log.ts). */
 type Refusal = { method: string; route: string; addresses: string[] };
 
 /**
- * The row of an event; null for what a worker does by itself, such as settling lines: nobody asked for it, and of a
- * large batch it is thousands of events.
+ * Returns the row of an event; null for what a worker does by itself, such as settling lines. Nobody requested that,
+ * and a large batch has thousands of such events.
  */
 function toActivity(event: PositionedEvent): ActivityTable | null {
-  const { type, eventId, workspaceId, streamId, recordedAt, metadata } = event;
+  const { type, eventId, streamId, recordedAt, metadata } = event;
   const { actor, request_id, trace_id, address, method, path } = metadata;
   if (actor.type === 'system' && actor.id === 'worker') return null;
   const refusal = type === 'api_key.request_refused' ? (event.data as Refusal) : null;
   const [noun = '', verb = ''] = type.split('.');
   return {
     id: eventId,
-    workspace_id: workspaceId,
+    workspace_id: placeOf(event),
     recorded_at: recordedAt,
     action: verb,
     resource_type: noun,
@@ -39,7 +39,15 @@ function toActivity(event: PositionedEvent): ActivityTable | null {
     address: address ?? refusal?.addresses[0] ?? null,
     method: method ?? refusal?.method ?? null,
     uri: path ?? refusal?.route ?? null,
-    // Only a change that was made has an event; one of a request was answered with 200.
+    // Only a successful change has an event, so its request was answered with 200.
     status: refusal ? 403 : method === undefined ? null : 200,
   };
+}
+
+/**
+ * A change of a user's membership belongs to the workspace that it names, everything else to the workspace that stores
+ * it.
+ */
+function placeOf({ type, workspaceId, data }: PositionedEvent): string {
+  return type.startsWith('user.workspace_') ? (data as { workspace_id: string }).workspace_id : workspaceId;
 }

@@ -1,5 +1,6 @@
 import { sql, type Kysely } from 'kysely';
 import type { ActivityTable, Database } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { uuidOrNull } from '#libs/kernel/ids.ts';
 
@@ -25,12 +26,12 @@ const filteredColumns = [
 /** `data` is the event's. */
 export type ActivityRow = ActivityTable & { data: Record<string, unknown> };
 
-/** Beyond that many, `total` is this: counting on would read as many rows for each page. */
+/** The maximum of `total`. Counting further would read as many rows for each page. */
 export const totalMax = 100_000;
 
 /**
- * A workspace's activity, newest first: up to `limit + 1` rows, of which the last one only says that there are more.
- * Throws invalid_request when `after` is the id of none.
+ * Returns a workspace's activity, newest first: up to `limit + 1` rows, of which the last one only shows that there are
+ * more. Throws invalid_request when `after` is not the id of a row.
  */
 export async function listActivity(
   db: Kysely<Database>,
@@ -49,13 +50,25 @@ export async function listActivity(
     after === null
       ? sql`true`
       : sql`(activity.recorded_at, activity.id) < (${await recordedAt(db, workspaceId, after)}, ${uuidOrNull(after)}::uuid)`;
-  const { rows } = await sql<ActivityRow>`
-    select activity.*, event.data from activity join event on event.event_id = activity.id
-    where ${listed} and ${from}
+  const { rows } = await sql<Omit<ActivityRow, 'data'>>`
+    select * from activity where ${listed} and ${from}
     order by activity.recorded_at desc, activity.id desc limit ${limit + 1} offset ${skip}`.execute(db);
   const counted = await sql<{ total: number }>`
     select count(*)::int as total from (select from activity where ${listed} limit ${totalMax}) as counted`.execute(db);
-  return { rows, total: counted.rows[0]?.total ?? 0 };
+  const data = await readData(
+    db,
+    rows.map(({ id }) => id),
+  );
+  return { rows: rows.map((row) => ({ ...row, data: data.get(row.id) ?? {} })), total: counted.rows[0]?.total ?? 0 };
+}
+
+/** What the events of a workspace's activity say; some are the organisation's, such as that a user joined the workspace. */
+async function readData(db: Kysely<Database>, ids: readonly string[]): Promise<Map<string, ActivityRow['data']>> {
+  const { rows } = await asSystem(() =>
+    sql<Pick<ActivityRow, 'id' | 'data'>>`
+      select event_id as id, data from event where event_id = any(${ids}::uuid[])`.execute(db),
+  );
+  return new Map(rows.map(({ id, data }) => [id, data]));
 }
 
 async function recordedAt(db: Kysely<Database>, workspaceId: string, id: string): Promise<Date> {

@@ -2,6 +2,7 @@ import type { Selectable } from 'kysely';
 import type { BatchTable } from '#libs/database/schema.ts';
 import type { RecordedEvent } from '#libs/event-log/event.ts';
 import type { InlineModel, StreamRow } from '#libs/event-log/inline-model.ts';
+import { addDecimals } from '#libs/prices/add-decimals.ts';
 import { assertNever } from '#libs/kernel/errors.ts';
 import type { BatchEvent } from './batch.ts';
 
@@ -11,7 +12,7 @@ type Columns = Omit<BatchRow, keyof StreamRow>;
 /** The read model of GET /v1/batches, and the state that commands are decided on. */
 export const batchModel: InlineModel<BatchRow, BatchEvent> = {
   name: 'batch',
-  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage'],
+  jsonColumns: ['metadata', 'target', 'gateway_options', 'headers', 'errors', 'usage', 'waiting'],
   evolve,
 };
 
@@ -21,8 +22,9 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
   const at = event.recordedAt;
   switch (event.type) {
     case 'batch.validated': {
-      const { line_count: total, chunk_count, model } = event.data;
-      return { ...row, status: 'in_progress', in_progress_at: at, total, chunk_count, model };
+      const { line_count: total, chunk_count, model, pinned_prompts } = event.data;
+      const gateway_options = pinned_prompts ? { ...row.gateway_options, pinned_prompts } : row.gateway_options;
+      return { ...row, gateway_options, status: 'in_progress', in_progress_at: at, total, chunk_count, model };
     }
     case 'batch.lines_settled': {
       const { completed, failed, usage } = event.data;
@@ -32,16 +34,23 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
         sums.cached_tokens += part.cached_tokens;
         sums.output_tokens += part.output_tokens;
         sums.reasoning_tokens += part.reasoning_tokens;
+        // Absent until there is some: rows of before there were prices stay as they are.
+        if (part.cost !== null) sums.cost = addDecimals(sums.cost ?? null, part.cost);
+        if (part.unpriced_lines !== undefined) sums.unpriced_lines = (sums.unpriced_lines ?? 0) + part.unpriced_lines;
       }
-      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums };
+      return { ...row, completed: row.completed + completed, failed: row.failed + failed, usage: sums, waiting: null };
     }
     case 'batch.chunk_redelivered':
     case 'batch.chunk_put_off':
       return row;
+    case 'batch.budget_wait_began':
+      return { ...row, waiting: { ...event.data, since: at.toISOString() } };
     case 'batch.cancel_requested':
-      return { ...row, status: 'cancelling', cancelling_at: at };
-    case 'batch.finalizing':
-      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason: event.data.reason };
+      return { ...row, status: 'cancelling', cancelling_at: at, waiting: null };
+    case 'batch.finalizing': {
+      const { reason: finalizing_reason } = event.data;
+      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason, waiting: null };
+    }
     case 'batch.completed':
       return { ...row, ...files(event.data), status: 'completed', completed_at: at };
     case 'batch.cancelled':
@@ -79,6 +88,7 @@ function created({ data, recordedAt }: RecordedEvent<Extract<BatchEvent, { type:
     completed: 0,
     failed: 0,
     usage: { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 },
+    waiting: null,
     output_file_id: null,
     error_file_id: null,
     created_at: recordedAt,

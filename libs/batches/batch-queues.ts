@@ -8,8 +8,8 @@ export type BatchPayload = z.infer<typeof BatchPayload>;
 export type ChunkPayload = z.infer<typeof ChunkPayload>;
 
 /**
- * Retry for ever and without delay: if pg-boss gave up on a job, its batch would never end. With the defaults (two retries,
- * no heartbeat) that would happen. A dead worker is noticed after its heartbeat and a monitor pass.
+ * Retries for ever and without delay. If pg-boss gave up on a job, its batch would never end, which would happen with
+ * the defaults (two retries, no heartbeat). A dead worker is noticed after its heartbeat and a monitor pass.
  */
 const durable = {
   retryLimit: 10_000,
@@ -28,14 +28,14 @@ const withBackoff = { retryDelay: 1, retryBackoff: true, retryDelayMax: 10 };
  * large batches, which take minutes, so that neither kind blocks the other.
  */
 export const smallBatchPriority = 1;
-/** Input files up to this size count as small: they are validated in a moment. */
+/** Input files up to this size count as small: validating them takes well under a second. */
 export const smallInputBytes = 1_048_576;
 
 /** Reads the input file, checks every line, and cuts it into chunks. */
 export const validateQueue: QueueDefinition<BatchPayload> = {
   name: 'batch-validate',
   payload: BatchPayload,
-  // A validation that fails for a reason of ours (no blob store) is tried again, but not in a tight loop.
+  // A validation that fails for an internal reason (no blob store) is retried, but not in a tight loop.
   options: { ...durable, ...withBackoff, notify: true },
 };
 

@@ -4,7 +4,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 /** Why a batch stopped taking results. It is also the name of the terminal status that follows. */
 export type FinalizingReason = 'completed' | 'cancelled' | 'expired';
 
-/** Tokens and cost of settled lines, summed per provider and model. Cost is null while there is no price list. */
+/** Tokens and cost of settled lines, summed by provider, model and prices. */
 export type SettledUsage = {
   provider: string;
   model: string | null;
@@ -12,8 +12,11 @@ export type SettledUsage = {
   cached_tokens: number;
   output_tokens: number;
   reasoning_tokens: number;
-  cost: number | null;
+  /** US cents as a decimal, of all attempts; null: not known. */
+  cost: string | null;
   price_version: string | null;
+  /** How many lines have a cost that is not known. Absent: none, or there were no prices yet. */
+  unpriced_lines?: number;
 };
 
 /** The result of a batch that has ended. A file without lines is not written, and its id is null. */
@@ -27,6 +30,12 @@ export type BatchOutcome = {
   failed: number;
 };
 
+/** Ids of the versions of prompts and partials that a batch's lines are made of, by the names that the lines use. */
+export type PinnedPrompts = { prompts: Record<string, string>; partials: Record<string, string> };
+
+/** `limit`: the id of the record that has the budget. `until`: when that is reset, ISO 8601; null: not by itself. */
+type BudgetWait = { limit: string; message: string; until: string | null };
+
 // These shapes are stored in the event log and must stay readable: a change needs a new schema version with an upcast.
 export type BatchEvent =
   | {
@@ -35,17 +44,20 @@ export type BatchEvent =
         input_file_id: string;
         endpoint: string;
         completion_window: string;
-        metadata: Record<string, string> | null;
+        metadata: Record<string, unknown> | null;
         /** ISO 8601 with milliseconds. */
         expires_at: string;
         output_expires_after: { anchor: 'created_at'; seconds: number } | null;
         target: BatchTarget;
         gateway_options: Record<string, unknown>;
-        /** Trace and metadata headers of the create call, which its lines inherit. */
+        /** What the lines inherit from the create call: its tracing headers, and the ids of its API key and its user. */
         headers: Record<string, string>;
       };
     }
-  | { type: 'batch.validated'; data: { line_count: number; chunk_count: number; model: string | null } }
+  | {
+      type: 'batch.validated';
+      data: { line_count: number; chunk_count: number; model: string | null; pinned_prompts?: PinnedPrompts };
+    }
   | {
       type: 'batch.lines_settled';
       data: {
@@ -61,6 +73,8 @@ export type BatchEvent =
   | { type: 'batch.chunk_redelivered'; data: { chunk: number; attempt: number; unsettled: number } }
   /** The chunk was snoozed until `resume_at` (ISO 8601), because all of its lines were waiting. Not a crash. */
   | { type: 'batch.chunk_put_off'; data: { chunk: number; unsettled: number; resume_at: string } }
+  /** Lines wait for a budget, and no line has ended since: a settled line ends the wait. */
+  | { type: 'batch.budget_wait_began'; data: BudgetWait }
   | { type: 'batch.cancel_requested'; data: Record<string, never> }
   | { type: 'batch.finalizing'; data: { reason: FinalizingReason } }
   | { type: 'batch.completed'; data: BatchOutcome }
@@ -78,14 +92,22 @@ export type BatchState = {
   total: number;
   completed: number;
   failed: number;
+  waiting: { limit: string; until: string | null } | null;
 };
 
 export type BatchCommand =
-  | { type: 'finish_validation'; lineCount: number; chunkCount: number; model: string | null }
+  | {
+      type: 'finish_validation';
+      lineCount: number;
+      chunkCount: number;
+      model: string | null;
+      pinnedPrompts?: PinnedPrompts | undefined;
+    }
   | { type: 'fail_validation'; errors: BatchError[] }
   | { type: 'settle'; settled: Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'] | null; openChunks: number }
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
   | { type: 'snooze_chunk'; chunk: number; unsettled: number; resumeAt: Date }
+  | { type: 'record_budget_wait'; wait: BudgetWait }
   | { type: 'cancel' }
   /** Sent at the deadline, after a cancel and ten minutes after it: decides whether the batch stops taking results. */
   | { type: 'close'; openChunks: number }
@@ -116,7 +138,12 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       return [
         {
           type: 'batch.validated',
-          data: { line_count: command.lineCount, chunk_count: command.chunkCount, model: command.model },
+          data: {
+            line_count: command.lineCount,
+            chunk_count: command.chunkCount,
+            model: command.model,
+            ...(command.pinnedPrompts ? { pinned_prompts: command.pinnedPrompts } : {}),
+          },
         },
       ];
     case 'fail_validation':
@@ -132,6 +159,12 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       const { chunk, unsettled, resumeAt } = command;
       const data = { chunk, unsettled, resume_at: resumeAt.toISOString() };
       return batch.status === 'in_progress' ? [{ type: 'batch.chunk_put_off', data }] : [];
+    }
+    case 'record_budget_wait': {
+      const { waiting, status } = batch;
+      // Lines that wait for one of two budgets each are told apart by neither: the first is named until it is reset.
+      const isKnown = waiting !== null && (waiting.until === null || waiting.until > now.toISOString());
+      return status === 'in_progress' && !isKnown ? [{ type: 'batch.budget_wait_began', data: command.wait }] : [];
     }
     case 'cancel':
       return decideCancel(batch);

@@ -20,7 +20,7 @@ export type NewBatch = {
   inputBytes: number | null;
   endpoint: string;
   completionWindow: string;
-  metadata: Record<string, string> | null;
+  metadata: Record<string, unknown> | null;
   outputExpiresAfterSeconds: number | null;
   gatewayOptions: Record<string, unknown>;
   headers: Record<string, string>;

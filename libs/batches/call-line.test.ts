@@ -12,6 +12,7 @@ const batch = {
   id: 'batch_1',
   endpoint: '/v1/chat/completions',
   gateway_options: {},
+  headers: {},
   expires_at: new Date(10_000),
 } as unknown as BatchRow;
 const body = Buffer.from('{"model":"m"}');
@@ -22,7 +23,7 @@ const noPermit = {
   isAbandoned: () => false,
 };
 
-/** Calls as they are run, but for what is behind their targets. */
+/** Runs calls as in production; only what a target answers is given. */
 function callsOf(callTarget: () => Promise<Outcome>): Pick<Calls, 'run'> {
   const clock = { now: () => 0 };
   const planDeps = { callTarget, search: () => false, random: () => 0, now: () => 0 };
@@ -45,10 +46,10 @@ function setUp(options: { resolve: () => Promise<unknown>; model?: string; nowMs
   const forward = vi.fn(() => Promise.resolve(answer as Outcome));
   const callLine = createCallLine({
     calls: callsOf(forward),
-    planOf: () => ({ plan: plainPlan }),
+    planOf: () => ({ plan: plainPlan, stored: null }),
     resolve: options.resolve as never,
     policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
-    onCalled: () => {},
+    onCalled: () => ({ cost: '0.5', price_version: 'v1' }),
     now: () => options.nowMs ?? 0,
   });
   const call = (signal = new AbortController().signal, permit = noPermit) =>
@@ -91,7 +92,7 @@ test('a target that is refused is the error of its line at once', async () => {
   expect((await call()).outcome).toEqual({ kind: 'error', code: 'virtual_key_deleted', message: 'deleted' });
 });
 
-test("a provider's name for its model is recorded in a form that the log takes", async () => {
+test("a provider's name for its model is recorded in a form that the log can store", async () => {
   const model = `m\u0000\ud800${'x'.repeat(1_000)}`;
   const { call } = setUp({ resolve: () => Promise.resolve({ target, model: null }), model });
   const { usage } = await call();
@@ -99,13 +100,13 @@ test("a provider's name for its model is recorded in a form that the log takes",
   expect(usage?.model?.length).toBe(512);
 });
 
-test('a call that was made has its record, although a step after it failed or its line was left', async () => {
-  const called = vi.fn();
+test('a call that was made is recorded, even if a step after it fails or its line is abandoned', async () => {
+  const called = vi.fn(() => ({ cost: '0', price_version: null }));
   const attempts = [{ startedAt: 0, durationMs: 1, status: 200, errorCode: null }];
   const run = async (outcome: Outcome, isAbandoned: boolean): Promise<unknown> => {
     const callLine = createCallLine({
       calls: callsOf(() => Promise.resolve(outcome)),
-      planOf: () => ({ plan: plainPlan }),
+      planOf: () => ({ plan: plainPlan, stored: null }),
       resolve: () => Promise.resolve({ target: target as never, model: null }),
       policy: () => ({ attemptsMax: 1, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: 10_000 }),
       onCalled: called,
@@ -125,7 +126,7 @@ test('a call that was made has its record, although a step after it failed or it
   const bug = asGatewayError(new TypeError('a bug after the call'));
   const lostAnswer = { status: 200, usage: null } as unknown as JsonAnswer;
   expect(await run({ kind: 'failed', error: bug, attempts, lostAnswer }, false)).toBe(bug);
-  expect(called).toHaveBeenLastCalledWith(expect.objectContaining({ attempts: 1, answer: lostAnswer }));
+  expect(called).toHaveBeenLastCalledWith(expect.objectContaining({ attempts, answer: lostAnswer }));
   const left = new GatewayError('unavailable', 'call_aborted', 'left');
   expect(await run({ kind: 'failed', error: left, attempts }, true)).toBe(left);
   expect(called).toHaveBeenCalledTimes(2);

@@ -1,9 +1,10 @@
-import type { Answer, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
+import { metadataText } from '#libs/contracts/scalars.ts';
+import type { Answer, Attempt, ForwardRequest, Outcome, Target } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import type { Resolved } from '#libs/calls/plan/run-plan.ts';
-import { attemptsOf, noAttempts, type Call } from '#libs/calls/planned-call.ts';
+import { attemptsOf, noAttempts, type Call, type PromptInput, type StoredVersion } from '#libs/calls/planned-call.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
@@ -13,6 +14,7 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import type { SettledUsage } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 import { operationOf } from './endpoint-operation.ts';
 import type { LinePermit } from './line-permit.ts';
@@ -33,40 +35,55 @@ type Line = {
 /** Runs one line. Rejects only when its signal aborted or the line was abandoned, and then the line has no outcome. */
 export type CallLine = (line: Line) => Promise<{ outcome: LineOutcome; usage: LineResult['usage'] }>;
 
+export type LineCost = Pick<SettledUsage, 'cost' | 'price_version'>;
+
 /** A line's call when it is over, for the request log. */
 export type CalledLine = {
   batch: BatchRow;
   line: number;
   operation: Operation;
   requestId: string;
-  target: Target | null;
-  model: string | null;
-  metadata: Readonly<Record<string, string>> | null;
+  /** Without a plan where none could be made. */
+  call: Omit<Call, 'plan' | 'request' | 'params' | 'adjust' | 'leaf' | 'modelOverride'> & { plan?: Plan };
   answer: Answer | null;
   errorCode: string | null;
-  attempts: number;
+  /** The attempts at its last target. */
+  attempts: readonly Attempt[];
   /** The target of the config that answered. Null without a config. */
   option: string | null;
   startedAtMs: number;
   durationMs: number;
 };
 
+/** The body of a line that names a prompt. Throws GatewayError, which becomes the line's error. */
+export type RenderLine = (
+  batch: BatchRow,
+  operation: Operation,
+  body: Buffer,
+) => Promise<{ body: Buffer; promptInput: PromptInput }>;
+
 const retryResolveMs = 500;
 
 export function createCallLine(deps: {
   calls: Pick<Calls, 'run'>;
   /** The plan of the batch's lines. Throws GatewayError, which becomes the line's error. */
-  planOf: (batch: BatchRow) => { plan: Plan } | Promise<{ plan: Plan }>;
+  planOf: (batch: BatchRow) => FoundPlan | Promise<FoundPlan>;
   /** Where the calls of one of its targets go. Throws as `planOf`. */
   resolve: (batch: BatchRow, leaf: Leaf, model: string | null, isLeafsModel: boolean) => Resolved | Promise<Resolved>;
-  /** The retries of a batch's lines: each is another pass over the whole plan. */
+  /** Absent: no line names a prompt. */
+  renderLine?: RenderLine;
+  /** How lines are retried. Each retry runs the whole plan again. */
   policy: (batch: BatchRow) => RetryPolicy;
-  onCalled: (called: CalledLine) => void;
+  /** Records the line's call, and returns what it cost: US cents as a decimal, null if that is not known. */
+  onCalled: (called: CalledLine) => LineCost;
   now: () => number;
 }): CallLine {
-  const { calls, planOf, resolve, policy, onCalled, now } = deps;
+  const { calls, planOf, resolve, renderLine, policy, onCalled, now } = deps;
 
-  /** Retries `work` while the database is unavailable, until the batch expires: that is no error of the line. */
+  /**
+   * Retries `work` while the database is unavailable, until the batch expires, because an outage is not an error of the
+   * line.
+   */
   const whenPossible = <Result>(
     { signal, permit }: Pick<Line, 'signal' | 'permit'>,
     deadlineAt: number,
@@ -82,10 +99,15 @@ export function createCallLine(deps: {
       },
     });
 
-  /** The line as a call. Conditions see its own parameters, the batch's metadata and its endpoint. */
-  const toCall = ({ batch, signal, memory, permit }: Line, plan: Plan, sent: SentLine, deadlineAt: number): Call => {
-    const { operation, body, model } = sent;
-    // A line that only passes is not parsed.
+  /** The line as a call. Conditions of a config see its parameters, the batch's metadata and the batch's endpoint. */
+  const toCall = (
+    { batch, signal, memory, permit }: Line,
+    { plan, stored }: FoundPlan,
+    sent: SentLine,
+    deadlineAt: number,
+  ): Call => {
+    const { operation, body, model, promptInput = null } = sent;
+    // A line that is passed on unchanged does not have to be parsed.
     const parsed = plan === plainPlan ? undefined : (JSON.parse(body.toString()) as Record<string, unknown>);
     const request: ForwardRequest = {
       operation,
@@ -94,26 +116,29 @@ export function createCallLine(deps: {
       model,
       stream: false,
       includeUsage: false,
+      traceId: batch.headers['trace_id'] ?? null,
       signal,
       backgroundUntil: deadlineAt,
       waitWithoutPermit: permit.waitWithoutPermit,
       memory,
     };
     return {
+      ...placeOf(batch, model),
       plan,
       request,
       params: parsed ?? noParams,
-      metadata: tagsOf(batch),
-      pathname: batch.endpoint,
-      workspaceId: batch.workspace_id,
-      keyId: null,
       modelOverride: replacedModel(batch),
       adjust: null,
+      config: stored,
+      promptInput,
       leaf: plainLeaf,
-      target: null,
-      model,
-      earlierAttempts: noAttempts,
     };
+  };
+
+  /** null for a line whose body is the request itself. */
+  const madeOfPrompt = (batch: BatchRow, operation: Operation, body: Buffer): ReturnType<RenderLine> | null => {
+    if (renderLine === undefined || batch.gateway_options['pinned_prompts'] === undefined) return null;
+    return memberValue(body, 'prompt_id') === undefined ? null : renderLine(batch, operation, body);
   };
 
   return async (given) => {
@@ -124,7 +149,7 @@ export function createCallLine(deps: {
       throw new Error(`line ${line} of ${batch.id} is not what was validated`);
     const startedAtMs = now();
     const requestId = resultId(batch.id, line);
-    // Validation has read all lines: if they have the same model, the batch has it.
+    // Validation has read all lines. If they all name the same model, it is stored with the batch.
     const model = batch.model ?? modelOf(body);
     const again = policy(batch);
     const possible = <Result>(work: () => Result | Promise<Result>): Promise<Result> =>
@@ -132,8 +157,10 @@ export function createCallLine(deps: {
     let call: Call | null = null;
     let result: Outcome;
     try {
-      const { plan } = await possible(() => planOf(batch));
-      call = toCall(given, plan, { operation, body, model }, again.deadlineAt);
+      const found = await possible(() => planOf(batch));
+      const made = await possible(() => madeOfPrompt(batch, operation, body));
+      const sent = made ? { operation, ...made, model: modelOf(made.body) } : { operation, body, model };
+      call = toCall(given, found, sent, again.deadlineAt);
       result = await calls.run(call, {
         resolve: (_call, ...leaf) => possible(() => resolve(batch, ...leaf)),
         again,
@@ -141,25 +168,26 @@ export function createCallLine(deps: {
     } catch (error) {
       result = { kind: 'failed', error: asGatewayError(error), attempts: noAttempts };
     }
-    const attempts = call === null ? 0 : attemptsOf(call, result).length;
+    const place = call ?? placeOf(batch, model);
+    const attempts = attemptsOf(place, result).length;
     const { outcome, errorCode } = toOutcome(result, requestId);
     const isAbandoned = result.kind === 'failed' && (signal.aborted || permit.isAbandoned());
+    let cost = noCost;
     const answer = result.kind === 'failed' ? (result.lostAnswer ?? null) : result;
-    const called = { target: call?.target ?? null, model: call === null ? model : call.model };
-    // An abandoned line is run again with the next claim of its chunk. But if a call was made, it is recorded.
+    // An abandoned line is run again with the next claim of its chunk. If it made a call, that call is recorded
+    // nevertheless.
     if (!isAbandoned || attempts > 0) {
-      onCalled({
-        ...called,
+      cost = onCalled({
+        call: place,
         batch,
         line,
         operation,
         requestId,
         startedAtMs,
         option: call === null || call.plan === plainPlan ? null : call.leaf.path,
-        metadata: call === null ? tagsOf(batch) : call.metadata,
         answer,
         errorCode,
-        attempts,
+        attempts: result.attempts,
         durationMs: now() - startedAtMs,
       });
     }
@@ -169,21 +197,43 @@ export function createCallLine(deps: {
       // A bug: the caller logs it and makes it the line's error.
       if (result.error.kind === 'internal') throw result.error;
     }
-    return { outcome, usage: usageOf(called, answer) };
+    return { outcome, usage: usageOf(place, answer, cost) };
   };
 }
 
-type SentLine = { operation: Operation; body: Buffer; model: string | null };
+/** The origin of a line before a target is chosen. It belongs to the key and the user that created the batch. */
+const placeOf = (batch: BatchRow, model: string | null) => ({
+  metadata: tagsOf(batch),
+  pathname: batch.endpoint,
+  workspaceId: batch.workspace_id,
+  keyId: batch.headers['api_key_id'] ?? null,
+  config: null,
+  promptInput: null,
+  prompt: null,
+  waitsForBudget: batch.gateway_options['on_budget_exceeded'] !== 'fail',
+  target: null,
+  model,
+  earlierAttempts: noAttempts,
+  fallbacks: 0,
+  retries: 0,
+});
+
+/** A batch's plan, and the stored config that it comes from. */
+type FoundPlan = { plan: Plan; stored: StoredVersion | null };
+
+type SentLine = { operation: Operation; body: Buffer; model: string | null; promptInput?: PromptInput };
 
 const isUnavailable = (error: unknown): boolean =>
   isTransient(error) || (error instanceof GatewayError && error.kind === 'unavailable');
 
 const noParams = {};
 
-/** The metadata of the batch, overridden by the metadata headers of the call that created it. */
+/** The metadata of the batch as texts, overridden by the metadata headers of the call that created it. */
 function tagsOf({ metadata, gateway_options: options }: BatchRow): Readonly<Record<string, string>> | null {
-  const inherited = options['metadata'] as Record<string, string> | undefined;
-  return inherited === undefined ? metadata : { ...metadata, ...inherited };
+  const inherited = options['metadata'] as Record<string, unknown> | undefined;
+  if (metadata === null && inherited === undefined) return null;
+  const texts = Object.entries({ ...metadata, ...inherited }).map(([name, value]) => [name, metadataText(value)]);
+  return Object.fromEntries(texts) as Record<string, string>;
 }
 
 /** The model from the batch's options that overrides the model of every line. */
@@ -217,20 +267,32 @@ function toOutcome(result: Outcome, requestId: string): { outcome: LineOutcome; 
   return { outcome: { kind: 'error', code, message }, errorCode: code };
 }
 
-function usageOf(called: { target: Target | null; model: string | null }, answer: Answer | null): LineResult['usage'] {
-  if (!answer?.usage || !called.target) return null;
-  const { inputTokens, cachedTokens, outputTokens, reasoningTokens } = answer.usage;
+const noCost: LineCost = { cost: '0', price_version: null };
+
+/** Null for a line that, as far as is known, used no tokens and cost nothing. */
+function usageOf(
+  { target, model }: { target: Target | null; model: string | null },
+  answer: Answer | null,
+  { cost, price_version }: LineCost,
+): LineResult['usage'] {
+  const usage = answer?.usage ?? null;
+  if (target === null || (usage === null && cost === '0')) return null;
   return {
-    provider: called.target.provider,
-    model: recordableText(answer.model ?? called.model),
-    input_tokens: inputTokens,
-    cached_tokens: cachedTokens,
-    output_tokens: outputTokens,
-    reasoning_tokens: reasoningTokens,
+    provider: target.provider,
+    model: recordableText(answer?.model ?? model),
+    input_tokens: usage?.inputTokens ?? 0,
+    cached_tokens: usage?.cachedTokens ?? 0,
+    output_tokens: usage?.outputTokens ?? 0,
+    reasoning_tokens: usage?.reasoningTokens ?? 0,
+    cost,
+    price_version,
   };
 }
 
-/** Makes a text storable in jsonb. A provider may answer with any model name, and none may keep its group from being settled. */
+/**
+ * Makes a text storable in jsonb. A provider may answer with any model name, and an unstorable one would keep the
+ * line's whole group from being settled.
+ */
 const recordableText = (text: string | null): string | null =>
   text === null ? null : toStorableText(text.slice(0, modelLengthMax));
 

@@ -43,7 +43,7 @@ test.each([
   expect(grow(20, 'ws', 'healthy')).toBeGreaterThanOrEqual(leave);
 });
 
-test('however many destinations of one workspace hang, another workspace gets calls, and more with its answers', () => {
+test('however many destinations of one workspace hang, another workspace gets calls, and more with each answer', () => {
   const { fill, grow } = setUp();
   for (let place = 0; place < 200; place += 1) fill('ws', `hangs-${place}`);
   expect(grow(20, 'another', 'healthy')).toBeGreaterThanOrEqual(4);
@@ -81,7 +81,7 @@ test('a single batch whose calls are answered gets seven eighths of all calls', 
   expect(setUp().grow(100, 'ws', 'place', 'a')).toBe(112);
 });
 
-test('a workspace of ten batches and one of a single batch have about as many calls each', () => {
+test('a workspace with ten batches and one with a single batch have about the same number of calls', () => {
   const { begin, end } = setUp();
   const batches = [
     ...Array.from({ length: 10 }, (_value, batch) => ['many', `place-${batch}`, `batch-${batch}`]),
@@ -92,7 +92,7 @@ test('a workspace of ten batches and one of a single batch have about as many ca
       if (batch.running > 0) end(true, ...batch.groups);
       batch.running = Math.max(0, batch.running - 1);
     }
-    // They take turns.
+    // The two take turns.
     for (let begun = true; begun;) {
       begun = false;
       for (const batch of batches) {
@@ -108,7 +108,7 @@ test('a workspace of ten batches and one of a single batch have about as many ca
   expect(callsOf('one')).toBeGreaterThan(40);
 });
 
-test('a group whose calls end without an answer gets no more calls than it began with', () => {
+test('a group whose calls end without an answer gets no more calls than it had at the beginning', () => {
   const { fill, end } = setUp();
   const fails = ['ws', 'place', 'fails'];
   const first = fill(...fails);
@@ -119,14 +119,14 @@ test('a group whose calls end without an answer gets no more calls than it began
   expect(first).toBeLessThanOrEqual(14);
 });
 
-test('a destination that has its full share when its provider begins to hang leaves calls to others and to other workspaces', () => {
+test('a destination with its full share whose provider begins to hang leaves calls to others and to other workspaces', () => {
   const { grow } = setUp();
   expect(grow(100, 'ws', 'a')).toBe(112);
   expect(grow(20, 'ws', 'b')).toBe(8);
   expect(grow(20, 'another', 'c')).toBe(4);
 });
 
-test('many batches of one credential that hang have no more calls than one of them', () => {
+test('many batches with one credential whose calls hang get no more calls than one of them', () => {
   const one = setUp().fill('ws', 'place', 'batch-0');
   const { begin, fill } = setUp();
   let begun = 0;

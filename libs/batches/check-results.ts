@@ -10,10 +10,10 @@ type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
 
 export type ResultsCheck = {
   batchId: string;
-  /** Lines of both files, and the events whose roots were computed again. */
+  /** The number of lines in both files, and of events whose roots were computed again. */
   lines: number;
   settles: number;
-  /** What does not agree with the log, at most `violationsMax` of them. */
+  /** What does not agree with the log; at most `violationsMax` entries. */
   violations: string[];
 };
 
@@ -22,10 +22,10 @@ const violationsMax = 20;
 type ReadFile = (workspaceId: string, fileId: string) => Promise<AsyncIterable<Buffer>>;
 
 /**
- * Compares the output and error file of a batch that has ended with its events: every event that settled lines names
- * lines that are in the files, has their counts, and its `results_root` is the root of their bytes. Reads the files in
- * pieces; holds one hash per line of the settles that are not complete yet, and the ranges of all. Returns null for a batch
- * that does not exist or has not ended.
+ * Compares the output and error file of a batch that has ended with its events. For every event that settled lines, its
+ * lines must be in the files, its counts must be right, and its `results_root` must be the root of their bytes. Reads
+ * the files in pieces, and keeps in memory the ranges of all events and one hash per line of the events whose lines
+ * have not all been read. Returns null for a batch that does not exist or has not ended.
  */
 export async function checkResults(
   deps: { db: Kysely<Database>; readFile: ReadFile },
@@ -78,14 +78,14 @@ export async function checkResults(
 type Settle = {
   version: number;
   data: Pick<Settled, 'completed' | 'failed' | 'results_root'>;
-  /** How many of its lines were not looked at yet, and what was found of the others. */
+  /** How many of its lines have not been read yet, and what was found in those that have. */
   left: number;
   completed: number;
   lines: { line: number; sha256: Buffer }[];
 };
 type Range = { first: number; last: number; settle: Settle };
 
-/** Frees the hashes of the settle. */
+/** Frees the hashes of an event that has been checked. */
 function judge(settle: Settle, complain: (text: string) => void): void {
   const { version, data } = settle;
   const lines = settle.lines.splice(0);
@@ -99,7 +99,7 @@ function judge(settle: Settle, complain: (text: string) => void): void {
   if (resultsRootOf(lines) !== data.results_root) complain(`event ${version}: results_root is not that of its lines`);
 }
 
-/** The lines that each event settled, as ranges in their order. */
+/** The line ranges that each event settled, in the order of the lines. */
 async function readRanges(db: Kysely<Database>, batchId: string): Promise<Range[]> {
   const ranges: Range[] = [];
   for (let after = 0; ;) {
@@ -122,7 +122,7 @@ async function readRanges(db: Kysely<Database>, batchId: string): Promise<Range[
 type HashedLine = { id: string; sha256: Buffer };
 type Lines = { next: HashedLine | undefined; advance(): Promise<void> };
 
-/** The lines of a file one after the other; none of a file that a batch does not have. */
+/** The lines of a file, one after the other; none if the batch has no such file. */
 async function openLines(hashed: AsyncGenerator<HashedLine> | undefined): Promise<Lines> {
   const lines: Lines = {
     next: undefined,
@@ -135,11 +135,11 @@ async function openLines(hashed: AsyncGenerator<HashedLine> | undefined): Promis
   return lines;
 }
 
-/** As every result line begins (result-line.ts). */
+/** Every result line begins like this (result-line.ts). */
 const idShape = /^\{"id":"([^"]{1,100})"/;
 const headBytes = 120;
 
-/** Hashes each line as its bytes come, so that a line of any size takes no memory. */
+/** Hashes each line while its bytes arrive, so that memory does not depend on the size of a line. */
 async function* hashLines(content: AsyncIterable<Buffer>): AsyncGenerator<HashedLine> {
   let head = '';
   let hash = createHash('sha256');

@@ -36,7 +36,7 @@ function openWait() {
   return { wait, end: () => ended.resolve() };
 }
 
-test('a line that waits holds no permit, and has one again when it goes on', async () => {
+test('a line that waits holds no permit, and has one again when it continues', async () => {
   const { permits, waits, permit } = await setUp();
   const { wait, end } = openWait();
   const waited = permit.waitWithoutPermit(what, wait);
@@ -51,7 +51,7 @@ test('a line that waits holds no permit, and has one again when it goes on', asy
   expect(permits.inFlight()).toEqual({ calls: 0, bytes: 4, waiting: 0 });
 });
 
-test('a stop ends a line that waits: it holds nothing and must not call', async () => {
+test('a stopped line that is waiting holds nothing and must not call', async () => {
   const { permits, stop, waits, permit } = await setUp();
   const waited = permit.waitWithoutPermit(what, openWait().wait);
   stop.abort();
@@ -62,7 +62,7 @@ test('a stop ends a line that waits: it holds nothing and must not call', async 
   expect(permits.inFlight()).toEqual(nothing);
 });
 
-test('a stop ends a line that has waited and is now waiting for its permit', async () => {
+test('a line is stopped while it waits for its permit after another wait', async () => {
   const { permits, stop, permit } = await setUp();
   const { wait, end } = openWait();
   const waited = permit.waitWithoutPermit(what, wait);
@@ -83,7 +83,7 @@ test('a line that is stopped at the moment it gets its permit releases it', asyn
   await permits.acquire(20);
   end();
   await tick();
-  permits.release(1, 20); // the permit is the line's from here on
+  permits.release(1, 20); // the line owns the permit from here on
   stop.abort();
   await expect(waited).rejects.toMatchObject({ code: 'call_aborted' });
   permit.end(0);
@@ -96,7 +96,7 @@ test('a line that is calling when the stop comes may finish, but begins no wait'
   expect(permit.isAbandoned()).toBe(false);
   await expect(permit.waitWithoutPermit(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
   expect(waits.all).toBe(0);
-  // Nor may it try again.
+  // It must not try again either.
   await expect(permit.waitWithoutPermit(what, openWait().wait)).rejects.toMatchObject({ code: 'call_aborted' });
   permit.end(0);
   expect(permits.inFlight()).toEqual(nothing);
@@ -115,7 +115,7 @@ test('a wait that fails ends its line without an outcome', async () => {
   expect(permits.inFlight()).toEqual(nothing);
 });
 
-test('whatever lines do and whenever they are stopped, the limits hold and nothing leaks', async () => {
+test('whatever lines do and whenever they are stopped, the limits hold and no permit leaks', async () => {
   const lineOf = fc.record({ bytes: fc.integer({ min: 0, max: 150 }), waits: fc.array(fc.nat(4), { maxLength: 4 }) });
   await fc.assert(
     fc.asyncProperty(

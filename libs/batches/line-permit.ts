@@ -48,7 +48,7 @@ export function createLinePermit(deps: {
         throw abandon();
       }
       state = 'waiting';
-      // A rate limit is an answer. A retry may follow an error that was none.
+      // A rate limit is an answer. A retry may follow an error without an answer.
       permits.release(1, bytes, what.reason === 'rate_limited');
       const endWait = onWait(what);
       try {
@@ -60,7 +60,7 @@ export function createLinePermit(deps: {
       }
       if (!(await permits.acquire(bytes, { signal: stop, isResuming: true }))) throw abandon();
       state = 'calling';
-      // The permit may be granted at the very moment of the stop.
+      // The permit may be granted at the same moment as the stop.
       if (stop.aborted) {
         permits.release(1, bytes);
         throw abandon();

@@ -5,12 +5,14 @@ import { createLineWaits, type LineWaits } from './line-waits.ts';
 
 let waits: LineWaits;
 let entries: Record<string, unknown>[];
+let recorded: unknown[];
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0 });
   const test = createTestLogger();
   entries = test.lines;
-  waits = createLineWaits({ logger: test.logger, now: Date.now });
+  recorded = [];
+  waits = createLineWaits({ logger: test.logger, now: Date.now, onBudgetWait: (...wait) => recorded.push(wait) });
   void waits.start?.();
 });
 afterEach(() => {
@@ -24,7 +26,14 @@ const logged = (): unknown[] => entries.map(({ msg }) => msg);
 test('waiting lines are counted by reason', () => {
   const end = waits.begin('batch_1', limited);
   waits.begin('batch_1', { ...limited, reason: 'retry' });
-  expect(waits.counts()).toEqual({ rate_limited: 1, circuit_open: 0, provider_busy: 0, retry: 1, gateway: 0 });
+  expect(waits.counts()).toEqual({
+    rate_limited: 1,
+    budget_used_up: 0,
+    circuit_open: 0,
+    provider_busy: 0,
+    retry: 1,
+    gateway: 0,
+  });
   end();
   expect(waits.counts()).toMatchObject({ rate_limited: 0, retry: 1 });
 });
@@ -45,6 +54,15 @@ test('a batch whose lines wait is logged once a minute, with what most of them w
   expect(logged()).toEqual(both);
   vi.advanceTimersByTime(3_000);
   expect(logged()).toHaveLength(4);
+});
+
+test('a wait for a budget is reported once a minute, also where most lines wait for something else', () => {
+  const budget = { recordId: 'policy_1', message: 'used up', resetsAtMs: null };
+  for (let n = 0; n < 3; n += 1) waits.begin('batch_1', limited);
+  for (let n = 0; n < 2; n += 1) waits.begin('batch_1', { ...limited, reason: 'budget_used_up', budget });
+  waits.begin('batch_2', limited);
+  vi.advanceTimersByTime(50_000);
+  expect(recorded).toEqual([['batch_1', budget]]);
 });
 
 test('waits that end and begin again are not logged more often', () => {

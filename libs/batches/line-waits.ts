@@ -1,4 +1,4 @@
-import type { Wait } from '#libs/calls/call.ts';
+import type { BudgetRefusal, Wait } from '#libs/calls/call.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
@@ -17,9 +17,20 @@ type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
 const reportAfterMs = 5_000;
 const reportEveryMs = 60_000;
 
-/** Logs each waiting batch at most once a minute, with what most of its lines wait for. */
-export function createLineWaits({ logger, now }: { logger: Logger; now: () => number }): LineWaits {
-  const counts = { rate_limited: 0, circuit_open: 0, provider_busy: 0, retry: 0, gateway: 0 };
+/**
+ * Logs each waiting batch at most once a minute, with what most of its lines wait for, and calls `onBudgetWait` as often if
+ * any of them wait for a budget.
+ */
+export function createLineWaits({
+  logger,
+  now,
+  onBudgetWait,
+}: {
+  logger: Logger;
+  now: () => number;
+  onBudgetWait: (batchId: string, refusal: BudgetRefusal) => void;
+}): LineWaits {
+  const counts = { rate_limited: 0, budget_used_up: 0, circuit_open: 0, provider_busy: 0, retry: 0, gateway: 0 };
   const batches = new Map<string, WaitingBatch>();
   /** When each batch was last logged. Kept for a minute even if it stops waiting, because waits come and go. */
   const reportedMs = new Map<string, number>();
@@ -41,6 +52,8 @@ export function createLineWaits({ logger, now }: { logger: Logger; now: () => nu
         { batch_id: batchId, lines, reason, virtual_key: label, model, until },
         `batch waits: ${lines} lines wait, ${most.lines} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
       );
+      const budget = groups.find(({ what }) => what.budget !== undefined)?.what.budget;
+      if (budget !== undefined) onBudgetWait(batchId, budget);
     }
   }
 

@@ -108,8 +108,8 @@ async function replaceJobs(
   status: BatchStatus,
   jobs: QueueDefinition<BatchPayload>,
 ): Promise<number> {
-  // Batches and jobs come and go by the ten thousand, and the planner's statistics lag behind. With statistics from a
-  // quiet hour it chose a nested loop that took 30 s. Without nested loops it reads both tables once.
+  // Batches and jobs are created and deleted by the ten thousand, and the planner's statistics lag behind. With
+  // outdated statistics it chose a nested loop that took 30 s. Without nested loops it reads both tables once.
   await sql`set local enable_nestloop = off`.execute(tx);
   await sql`set local statement_timeout = '10s'`.execute(tx);
   // Locked, so that only one of several workers replaces a job.

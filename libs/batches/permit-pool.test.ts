@@ -42,13 +42,13 @@ test('a result that is larger than its line counts with its own size', async () 
   expect(permits.inFlight()).toEqual({ calls: 1, bytes: 10, waiting: 0 });
 });
 
-test('a line larger than all the bytes allowed runs when nothing else does, and blocks everything else', async () => {
+test('a line larger than all the bytes allowed runs when nothing else does, and blocks everything else meanwhile', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(1);
   const huge = permits.acquire(500);
   const small = permits.acquire(1);
   expect(await admitted(huge)).toBe(false);
-  // The small one does not overtake it either, or the huge one would wait for ever.
+  // The small line waits behind it too. Otherwise the huge one would wait for ever.
   expect(await admitted(small)).toBe(false);
   permits.release(1, 1);
   expect(await admitted(huge)).toBe(true);
@@ -91,7 +91,7 @@ test('whatever is acquired and released, the limits hold, the order is kept, and
           expect(bytes).toBe(running.reduce((sum, size) => sum + size, 0));
           expect(calls).toBeLessThanOrEqual(callsMax);
           expect(bytes <= 100 || calls === 1).toBe(true);
-          expect(calls > 0 || waiting === 0).toBe(true); // nobody waits for nothing
+          expect(calls > 0 || waiting === 0).toBe(true); // nobody waits while everything is free
           if (calls === 0) break;
           const [size] = running.splice((choices.next().value ?? 0) % running.length, 1);
           permits.release(1, size ?? 0);
@@ -112,7 +112,7 @@ test('one group cannot have all permits, and a released one goes to another grou
     );
     return all.filter(Boolean).length;
   };
-  // None of these is answered yet, whichever batch they belong to.
+  // None of these calls has an answer yet, whichever batch they belong to.
   expect(await enter('a', 20)).toBe(2);
   expect(await enter('b', 20)).toBe(0);
   permits.of('ws', 'place', 'a').release(1, 1, true);
@@ -193,7 +193,7 @@ test('whatever groups the lines belong to, all are served, and no group has more
   );
 });
 
-test('a resuming line goes before those that have not begun, and these still get their turn', async () => {
+test('a resuming line goes before those that have not begun, but these still get their turn', async () => {
   const permits = createPermitPool({ callsMax: 1, bytesMax: 100 });
   await permits.acquire(1);
   const order: string[] = [];
@@ -211,7 +211,7 @@ test('a resuming line goes before those that have not begun, and these still get
   expect(order).toEqual(['r1', 'r2', 'r3', 'b1', 'r4', 'r5', 'r6', 'b2', 'r7', 'b3']);
 });
 
-test('a waiter that gives up holds nothing and lets the next ones pass', async () => {
+test('a waiter that gives up holds nothing and lets the next ones proceed', async () => {
   const permits = createPermitPool({ callsMax: 10, bytesMax: 100 });
   await permits.acquire(10);
   const left = new AbortController();

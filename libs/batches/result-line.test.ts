@@ -17,7 +17,7 @@ test('an answer is a line with the four keys of a batch output, the body as it c
   );
 });
 
-test('a line without an answer has an error instead of a response', () => {
+test('a line without an answer has an error and no response', () => {
   const outcome: LineOutcome = { kind: 'error', code: 'batch_expired', message: unansweredMessages.batch_expired };
   const line = resultLine('batch_1', 7, Buffer.from('"mine"'), outcome);
   expect(JSON.parse(line.toString())).toEqual({
@@ -31,7 +31,7 @@ test('a line without an answer has an error instead of a response', () => {
   });
 });
 
-test('the custom_id keeps its own spelling', () => {
+test('the custom_id is written exactly as it was in the input', () => {
   const raw = String.raw`"\u00e9\/\n"`;
   expect(resultLine('batch_1', 0, Buffer.from(raw), answer('{}')).toString()).toContain(`"custom_id":${raw},`);
 });

@@ -7,7 +7,9 @@ type Line = { line: number; data: Buffer };
 
 const sha256 = (...parts: Uint8Array[]): Buffer => createHash('sha256').update(Buffer.concat(parts)).digest();
 
-/** RFC 6962 2.1 word by word: MTH(D[n]) = SHA-256(0x01 ‖ MTH(D[0:k]) ‖ MTH(D[k:n])), k the largest power of two below n. */
+/**
+ * RFC 6962 2.1, written out: MTH(D[n]) = SHA-256(0x01 ‖ MTH(D[0:k]) ‖ MTH(D[k:n])), k the largest power of two below n.
+ */
 function rootByTheBook(entries: readonly Buffer[]): Buffer {
   if (entries.length === 0) return sha256();
   const [first] = entries;
@@ -57,13 +59,13 @@ test('a root is that of RFC 6962 over line number and SHA-256 of each line, for 
   );
 });
 
-test.each(Array.from({ length: 20 }, (_, size) => size))('a tree of %d lines has the root of the book', (size) => {
+test.each(Array.from({ length: 20 }, (_, size) => size))('a tree of %d lines has the root of RFC 6962', (size) => {
   const lines = Array.from({ length: size }, (_, line) => ({ line, data: Buffer.from(`line ${line}`) }));
   expect(resultsRoot(lines)).toBe(rootByTheBook(lines.map(entryOf)).toString('hex'));
 });
 
 // Fixed values: results_root is in the log and auditors may have copies, so it must never change.
-test('the root of given lines is for ever the same', () => {
+test('the root of the same lines never changes', () => {
   const line = (number: number, text: string): Line => ({ line: number, data: Buffer.from(text) });
   expect(resultsRoot([])).toBe('e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855');
   expect(resultsRoot([line(0, '{}')])).toBe('ac1d362088e03ad8af3fa520cd31b43b6d352f9a2e82e6e56ac705d8de800f1a');
@@ -72,7 +74,7 @@ test('the root of given lines is for ever the same', () => {
   );
 });
 
-test('another order, number or byte makes another root', () => {
+test('another order, number or byte gives another root', () => {
   const lines = [0, 1, 2].map((line) => ({ line, data: Buffer.from(`line ${line}`) }));
   const root = resultsRoot(lines);
   expect(resultsRoot(lines.toReversed())).not.toBe(root);

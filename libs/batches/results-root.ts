@@ -9,7 +9,7 @@ export function resultsRoot(lines: readonly { line: number; data: Buffer }[]): s
   return resultsRootOf(lines.map(({ line, data }) => ({ line, sha256: hash('sha256', data, 'buffer') })));
 }
 
-/** The same, of lines whose bytes are hashed already. */
+/** The same for lines whose bytes are already hashed. */
 export function resultsRootOf(lines: readonly { line: number; sha256: Buffer }[]): string {
   if (lines.length === 0) return hash('sha256', '');
   const leaf = Buffer.alloc(41); // 0x00 ‖ uint64be ‖ 32 bytes

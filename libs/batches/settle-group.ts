@@ -1,6 +1,7 @@
 import { sql, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
+import { addDecimals } from '#libs/prices/add-decimals.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { decideBatch, takesResults, type SettledUsage } from './batch.ts';
@@ -16,7 +17,7 @@ export type LineResult = {
   line: number;
   succeeded: boolean;
   data: Buffer;
-  usage: Omit<SettledUsage, 'cost' | 'price_version'> | null;
+  usage: Omit<SettledUsage, 'unpriced_lines'> | null;
   /** Frees the memory of the result. Called once, when the result is committed or refused. */
   release: () => void;
 };
@@ -208,16 +209,18 @@ function sumUsage(results: readonly LineResult[]): SettledUsage[] {
   const sums = new Map<string, SettledUsage>();
   for (const { usage } of results) {
     if (!usage) continue;
-    const key = JSON.stringify([usage.provider, usage.model]);
+    const key = JSON.stringify([usage.provider, usage.model, usage.price_version, usage.cost === null]);
     const sum = sums.get(key);
     if (!sum) {
-      sums.set(key, { ...usage, cost: null, price_version: null });
+      sums.set(key, usage.cost === null ? { ...usage, unpriced_lines: 1 } : { ...usage });
       continue;
     }
     sum.input_tokens += usage.input_tokens;
     sum.cached_tokens += usage.cached_tokens;
     sum.output_tokens += usage.output_tokens;
     sum.reasoning_tokens += usage.reasoning_tokens;
+    if (usage.cost === null) sum.unpriced_lines = (sum.unpriced_lines ?? 0) + 1;
+    else sum.cost = addDecimals(sum.cost, usage.cost);
   }
   return [...sums.values()];
 }

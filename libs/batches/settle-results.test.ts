@@ -4,9 +4,9 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import type { LineResult } from './settle-group.ts';
 import { createSettler } from './settle-results.ts';
 
-// A chunk that is snoozed, or whose claim was lost, flushes the settler that it shares with the
-// other chunks of its batch. It must wait for results added before, and not until the others add none.
-test('flush ends when what was added before it is committed, even while other chunks add results', async () => {
+// A chunk that is snoozed, or whose claim was lost, flushes the settler that it shares with the other chunks of its
+// batch. The flush must wait for results added before it, but not until the other chunks stop adding more.
+test('flush resolves when the results added before it are committed, even while other chunks add more', async () => {
   const eventLog = {
     // A settle takes 10 ms.
     transact: async (): Promise<never[]> => {

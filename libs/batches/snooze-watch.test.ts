@@ -49,7 +49,7 @@ test.each([
   expect(watch.resumeAtMs()).toBe(Date.now() + ms);
 });
 
-test('a chunk whose lines have all waited for long, some without a known end, is snoozed', () => {
+test('a chunk whose lines have all waited for a long time, some without a known end, is snoozed', () => {
   startTwo();
   waitFor('provider_busy', null);
   waitFor('rate_limited', 60_000);
@@ -97,7 +97,7 @@ test('a chunk is not snoozed while lines have not started, or soon after a resul
   expect(watch.snooze.aborted).toBe(true);
 });
 
-test('a chunk whose lines call now and then only to be rejected again is snoozed all the same', () => {
+test('a chunk whose lines call now and then, only to be rejected again, is snoozed as well', () => {
   startTwo();
   waitFor('rate_limited');
   let end = waitFor('rate_limited', 900);

@@ -26,7 +26,7 @@ const checkEveryMs = 1_000;
 /** The shortest snooze. Doubled with each snooze of the chunk, up to 80 s. */
 const snoozeMsMin = 5_000;
 const doublingsMax = 4;
-/** A provider's wait can end early, so after this long it is asked again. */
+/** A provider's wait can end early, so it is called again after this long. */
 const snoozeMsMax = 300_000;
 
 /**

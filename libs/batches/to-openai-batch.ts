@@ -32,9 +32,21 @@ export function toOpenAiBatch(batch: BatchRow) {
       output_tokens_details: { reasoning_tokens: usage.reasoning_tokens },
       total_tokens: usage.input_tokens + usage.output_tokens,
     },
+    cost: usage.cost === undefined ? null : Number(usage.cost),
+    cost_currency: 'USD' as const,
+    unpriced_lines: usage.unpriced_lines ?? 0,
+    waiting: batch.waiting && waitOf(batch.waiting),
     metadata: batch.metadata,
   };
 }
+
+const waitOf = ({ limit, message, until, since }: NonNullable<BatchRow['waiting']>) => ({
+  reason: 'usage_limit_exceeded' as const,
+  limit,
+  message,
+  since: toUnixSeconds(new Date(since)),
+  until: toUnixSeconds(until === null ? null : new Date(until)),
+});
 
 /** A cancelled batch is shown as `cancelling` until its files exist, although internally it is `finalizing` at the end. */
 function shownStatus({ status, finalizing_reason: reason }: BatchRow): BatchRow['status'] {

@@ -3,14 +3,16 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchError, Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { BatchFileValidator } from '#libs/validation/batch-file-validator.ts';
+import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { ValidationResult } from '#libs/validation/validation.ts';
 import type { Chunk } from '#libs/validation/chunk-table.ts';
 import type { BatchEndpoint } from '#libs/contracts/batches.ts';
 import { lacksEndpoint } from './endpoint-operation.ts';
-import { decideBatch, isTerminal } from './batch.ts';
+import { decideBatch, isTerminal, type PinnedPrompts } from './batch.ts';
 import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
@@ -26,10 +28,14 @@ type Deps = {
   blobs: BlobStore;
   validator: BatchFileValidator;
   watch: BatchWatch;
-  /** The input file, or undefined when it is unknown, deleted or expired. */
+  /** The input file. Undefined when it is unknown, deleted or expired. */
   findInput: (workspaceId: string, fileId: string) => Promise<{ blob: string } | undefined>;
   /** The virtual keys of a workspace. */
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
+  /** The prompts of a workspace that lines may be made of, by slug and id. */
+  prompts: (workspaceId: string) => Promise<ReadonlyMap<string, KnownPrompt>>;
+  /** The versions that these names refer to now. Throws GatewayError for one that no longer exists. */
+  pinPrompts: (workspaceId: string, names: readonly string[]) => Promise<PinnedPrompts>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
   /** The limits of the batch's workspace. */
@@ -61,6 +67,7 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
       hasDefaultTarget: batch.target.type !== 'none',
       virtualKeys: linesNameKeys(batch) ? new Set(keys.map(({ slug }) => slug)) : null,
       unable: providersWithout(batch, keys),
+      prompts: await deps.prompts(batch.workspace_id),
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
     });
@@ -81,7 +88,21 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
   // effect on the batch. (If this took less than a second, nobody can tell which of the two came first.)
   if (durationMs >= longReadMs && !(await deps.findInput(batch.workspace_id, batch.input_file_id)))
     return await fail(deps, batch, [missingInput(batch.input_file_id)]);
-  return await startRunning(deps, batch, result);
+  let pinned: PinnedPrompts | undefined;
+  try {
+    if (result.prompts.length > 0) pinned = await deps.pinPrompts(batch.workspace_id, result.prompts);
+  } catch (error) {
+    // A prompt, or a partial in one, was deleted meanwhile.
+    if (!(error instanceof GatewayError) || error.kind === 'unavailable') throw error;
+    const problem = {
+      code: error.code ?? 'invalid_request',
+      message: error.message,
+      param: 'body.prompt_id',
+      line: null,
+    };
+    return await fail(deps, batch, [problem]);
+  }
+  return await startRunning(deps, batch, result, pinned);
 }
 
 /** Whether the models of the lines may name virtual keys. Not if the batch has a config or a model for all lines. */
@@ -113,6 +134,7 @@ async function startRunning(
   deps: Deps,
   batch: BatchRow,
   result: Extract<ValidationResult, { valid: true }>,
+  pinnedPrompts: PinnedPrompts | undefined,
 ): Promise<BatchRow> {
   return await deps.eventLog.transact(commandOf(batch), async (unit) => {
     const state = (await unit.load(batchModel, batch.id)) as BatchRow;
@@ -131,7 +153,7 @@ async function startRunning(
     const model = result.model === null || toStorableText(result.model) !== result.model ? null : result.model;
     const events = decideBatch(
       state,
-      { type: 'finish_validation', lineCount, chunkCount: chunks.length, model },
+      { type: 'finish_validation', lineCount, chunkCount: chunks.length, model, pinnedPrompts },
       unit.now,
     );
     const after = await unit.append(batchModel, batch.id, events);

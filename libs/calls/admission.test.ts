@@ -24,10 +24,19 @@ afterEach(async () => {
   for (const step of undo.splice(0)) await step();
 });
 
-type Options = { config?: object; script?: UpstreamScript; request?: Partial<ForwardRequest>; again?: boolean };
+type Options = {
+  config?: object;
+  script?: UpstreamScript;
+  request?: Partial<ForwardRequest>;
+  again?: boolean;
+  isLimited?: boolean;
+};
 
-/** Makes one call under a policy; what the policy was asked and told, and in which order what is around a call was done. */
-async function run(admit: Admit, { config, script, request, again }: Options = {}) {
+/**
+ * Makes one call under a policy. Returns what the policy was asked, what was reported to it, and the order of the steps
+ * around the call.
+ */
+async function run(admit: Admit, { config, script, request, again, isLimited = true }: Options = {}) {
   const steps: string[] = [];
   const rig = await startForwardingRig((reply, received) => {
     steps.push('provider');
@@ -55,10 +64,13 @@ async function run(admit: Admit, { config, script, request, again }: Options = {
     sleep: async () => void steps.push('wait'),
     guardrails,
     responseCache,
-    admit: (call) => {
-      steps.push('admit');
-      asked.push(call);
-      return admit(call);
+    admission: {
+      isLimited: () => isLimited,
+      admit: (call) => {
+        steps.push('admit');
+        asked.push(call);
+        return admit(call);
+      },
     },
   });
   const plan = config === undefined ? plainPlan : compileConfig(ConfigInput.parse(config));
@@ -72,17 +84,17 @@ async function run(admit: Admit, { config, script, request, again }: Options = {
   return { outcome, steps, asked, call };
 }
 
-/** A policy that reserves for every call, and what its reservations were told. */
+/** A policy that reserves for every call, and what each reservation was settled with. */
 function reserving(): { admit: Admit; spent: Spent[] } {
   const spent: Spent[] = [];
-  return { admit: () => ({ settle: (told) => void spent.push(told) }), spent };
+  return { admit: () => ({ settle: (used) => void spent.push(used) }), spent };
 }
 
 const refusing: Admit = () => {
   throw new GatewayError('rate_limited', 'budget_used_up', 'no', { retryAfterMs: 5 });
 };
 
-test('everything around a call happens in one order, admission first', async () => {
+test('the steps around a call happen in a fixed order, admission first', async () => {
   const { admit } = reserving();
   const guardrail = { contains: { words: ['x'] } };
   const config = {
@@ -101,7 +113,11 @@ test('everything around a call happens in one order, admission first', async () 
   expect(steps).toEqual(['admit', 'input guardrails', 'cache', 'provider', 'wait', 'provider', 'output guardrails']);
 });
 
-test('a policy learns whose call it is, where it goes and what it may use', async () => {
+test('a call without any limit costs no admission', async () => {
+  expect((await run(refusing, { isLimited: false })).steps).toEqual(['provider']);
+});
+
+test('a policy is given the owner of a call, its target and its estimated usage', async () => {
   const { admit } = reserving();
   const text = '{"model":"gpt-test","messages":[],"max_tokens":100,"n":2}';
   const { asked } = await run(admit, { request: { body: Buffer.from(text) } });
@@ -118,12 +134,12 @@ test('a policy learns whose call it is, where it goes and what it may use', asyn
   expect(asked[0]?.estimate()).toEqual({ inputTokens: Math.ceil(text.length / 4), outputTokensMax: 200 });
 });
 
-test('without a bound in the request the output is not bounded in the estimate', () => {
+test('a request without a bound on its output has none in its estimate', () => {
   expect(estimateUsage({ body: Buffer.from('{"model":"m"}') })).toEqual({ inputTokens: 4, outputTokensMax: null });
   expect(estimateUsage({ body: Buffer.alloc(0) })).toEqual({ inputTokens: 0, outputTokensMax: null });
 });
 
-test('a call that is not admitted reaches nothing behind its policy', async () => {
+test('a call that is not admitted reaches none of the steps after admission', async () => {
   const { outcome, steps } = await run(refusing, { config: { cache: { mode: 'simple' } } });
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'budget_used_up' }, attempts: [] });
   expect(steps).toEqual(['admit']);
@@ -137,7 +153,7 @@ test('a policy may wait before it decides', async () => {
   expect((await run(slowly)).outcome).toMatchObject({ kind: 'failed', error: { code: 'budget_used_up' } });
 });
 
-test('a fallback goes on to a target that is admitted', async () => {
+test('a fallback continues with a target that is admitted', async () => {
   const config = { strategy: { mode: 'fallback' }, targets: [{ name: 'a' }, { name: 'b' }] };
   const onlyB: Admit = (call) => (call.target.label === 'a' ? refusing(call) : null);
   const { outcome, call } = await run(onlyB, { config });
@@ -145,7 +161,7 @@ test('a fallback goes on to a target that is admitted', async () => {
   expect(call.target?.label).toBe('b');
 });
 
-test('a batch line waits as long as its policy tells, and is asked for again', async () => {
+test('a batch line waits for as long as its policy says, and asks it again', async () => {
   let asks = 0;
   const second: Admit = (call) => {
     asks += 1;
@@ -156,14 +172,14 @@ test('a batch line waits as long as its policy tells, and is asked for again', a
   expect(steps).toEqual(['admit', 'wait', 'admit', 'provider']);
 });
 
-test('a reservation is told once what its call has used', async () => {
+test('a reservation is settled once, with what its call has used', async () => {
   const { admit, spent } = reserving();
   await run(admit);
   const usage = { inputTokens: 12, cachedTokens: 4, outputTokens: 7, reasoningTokens: 3 };
-  expect(spent).toEqual([{ usage, attempts: 1, status: 200 }]);
+  expect(spent).toMatchObject([{ usage, attempts: [{ status: 200 }], status: 200 }]);
 });
 
-test('a reservation for a stream is told when the stream has ended', async () => {
+test('a reservation for a stream is settled when the stream has ended', async () => {
   const { admit, spent } = reserving();
   const request = { stream: true, includeUsage: true, body: Buffer.from('{"model":"gpt-test","stream":true}') };
   const gate = Promise.withResolvers<void>();
@@ -179,10 +195,12 @@ test('a reservation for a stream is told when the stream has ended', async () =>
   gate.resolve();
   if (outcome.kind !== 'stream') throw new Error('no stream');
   await readStream(outcome);
-  expect(spent).toMatchObject([{ usage: { inputTokens: 3, outputTokens: 2 }, attempts: 1, status: 200 }]);
+  expect(spent).toMatchObject([
+    { usage: { inputTokens: 3, outputTokens: 2 }, attempts: [{ status: 200 }], status: 200 },
+  ]);
 });
 
-test('a reservation for a call without an answer is told that, too', async () => {
+test('a reservation for a call without an answer is settled as well', async () => {
   const { admit, spent } = reserving();
   await run(admit, { script: (reply) => reply.cut() });
   expect(spent).toMatchObject([{ usage: null, status: null }]);

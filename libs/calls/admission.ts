@@ -1,50 +1,83 @@
-import type { CallOperation, ForwardRequest, Outcome, Target, Usage } from './call.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Usage } from '#libs/prices/usage.ts';
+import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
 
-/** What a policy (a budget, a rate limit) learns of a call before it is made to a target. */
+/** What a policy (a budget, a rate limit) is given about a call before the call is made to a target. */
 export type AdmissionRequest = {
   workspaceId: string;
-  /** The gateway key that it came with; null: none, as of a batch line. */
+  /** The API key of the client; null if there is none, as for a batch line. */
   keyId: string | null;
   target: Target;
-  /** What the provider is asked for. */
+  /** The model that is requested from the provider. */
   model: string | null;
   operation: CallOperation;
   metadata: Readonly<Record<string, string>> | null;
-  /** What the call may use, at most about; computed when it is asked for, because it reads the body. */
+  /** The stored config and prompt that the call uses; null for none. */
+  config: StoredName | null;
+  prompt: StoredName | null;
+  /** For a batch line that waits until a used-up budget is reset, instead of failing. */
+  waitsForBudget: boolean;
+  /** The most that the call is expected to use. Computed when it is read, because that reads the body. */
   estimate: () => UsageEstimate;
 };
 
+type StoredName = { id: string; slug: string };
+
 export type UsageEstimate = {
-  /** By the size of the body: about four bytes a token. */
+  /** Estimated from the size of the body: about four bytes per token. */
   inputTokens: number;
-  /** The bound that the request sets; null: none. */
+  /** The maximum that the request sets; null if it sets none. */
   outputTokensMax: number | null;
 };
 
-/** What came of an admitted call. */
+/** Refuses a batch line that rather waits for its budget: to a line this is as a rate limit, it asks again. */
+export class BudgetWaitError extends GatewayError {
+  readonly refusal: BudgetRefusal;
+
+  constructor(refusal: BudgetRefusal, retryAfterMs: number) {
+    super('rate_limited', budgetCode, refusal.message, { retryAfterMs });
+    this.refusal = refusal;
+  }
+}
+
+export const budgetCode = 'usage_limit_exceeded';
+
+/** The result of an admitted call. */
 export type Spent = {
-  /** null: nothing is known to be used, or the answer says nothing of it. */
+  /** null: no usage is known, or the answer does not report it. */
   usage: Usage | null;
-  /** Calls to the provider; 0 of an answer from the cache, or of a call that was refused. */
-  attempts: number;
+  /** Calls to the provider. None for an answer from the cache, or for a call that was refused. */
+  attempts: readonly Attempt[];
   /** null: there was no answer. */
   status: number | null;
+  /** The model that the answer names; null if it names none. */
+  model: string | null;
 };
 
-/** What a policy has set aside for a call. `settle` is called exactly once, when the call is over, of a stream at its end. */
+/**
+ * What a policy has reserved for a call. `settle` is called exactly once, when the call is over; for a stream, when it
+ * has ended.
+ */
 export type Reservation = { settle: (spent: Spent) => void };
 
 /**
- * Decides whether a call may be made to a target, before it costs anything; a promise only where there is something to
- * wait for. null: nothing is to be settled. Throws the GatewayError that refuses the call. After `rate_limited` a fallback
- * goes on to its next target, and a batch line waits for as long as the error says and is asked for again.
+ * Decides whether a call may be made to a target, before it costs anything. Returns a promise only if it has to wait,
+ * and null if nothing has to be settled. Throws the GatewayError that refuses the call. After `rate_limited`, a
+ * fallback continues with its next target, and a batch line waits for as long as the error says and asks again.
  */
 export type Admit = (request: AdmissionRequest) => Reservation | null | Promise<Reservation | null>;
+
+/** Decides whether calls may be made. */
+export type Admission = {
+  /** Whether any limit applies to a call. This is almost never the case, so it must cost almost nothing. */
+  isLimited: (workspaceId: string, keyId: string | null, credentialId: string | undefined) => boolean;
+  admit: Admit;
+};
 
 const bytesPerToken = 4;
 const outputBounds = ['max_completion_tokens', 'max_tokens', 'max_output_tokens'];
 
-/** What a request may use, at most about. */
+/** Returns the most that a request is expected to use. */
 export function estimateUsage({ body, parsed }: Pick<ForwardRequest, 'body' | 'parsed'>): UsageEstimate {
   const params = parsed ?? (body.length === 0 ? {} : (JSON.parse(body.toString()) as Record<string, unknown>));
   const bound = outputBounds.map((name) => params[name]).find((value) => typeof value === 'number');
@@ -55,15 +88,17 @@ export function estimateUsage({ body, parsed }: Pick<ForwardRequest, 'body' | 'p
   };
 }
 
-/** Tells a reservation what its call has used: at once, or when the answer's body has ended. */
+/** Settles a reservation with what its call has used: at once, or when the body of the answer has ended. */
 export function settleReservation({ settle }: Reservation, outcome: Outcome): void {
-  const attempts = outcome.attempts.length;
+  const { attempts } = outcome;
   if (outcome.kind === 'failed') {
-    settle({ usage: outcome.lostAnswer?.usage ?? null, attempts, status: null });
+    const { usage = null, status = null, model = null } = outcome.lostAnswer ?? {};
+    settle({ usage, attempts, status, model });
   } else if (outcome.kind === 'json') {
-    settle({ usage: outcome.usage, attempts, status: outcome.status });
+    const { usage, status, model } = outcome;
+    settle({ usage, attempts, status, model });
   } else {
     const { status } = outcome;
-    void outcome.done.then(({ usage }) => settle({ usage, attempts, status }));
+    void outcome.done.then(({ usage, model }) => settle({ usage, attempts, status, model }));
   }
 }

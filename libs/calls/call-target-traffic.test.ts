@@ -20,7 +20,7 @@ let rig: ForwardingRig;
 let traffic: Traffic;
 afterEach(() => rig.stop());
 
-/** A rig whose calls go through traffic control; both share the rig's clock. */
+/** A rig whose calls go through traffic control. Both use the rig's clock. */
 async function start(
   script: UpstreamScript | readonly UpstreamScript[],
   limits: Partial<Parameters<typeof createTraffic>[0]> = {},
@@ -51,7 +51,7 @@ const breaker: BreakerPolicy = {
   statuses: null,
 };
 
-test('after a 429 that says how long, the provider is not called sooner; other models are', async () => {
+test('after a 429 with a wait, the provider is not called earlier; other models are', async () => {
   const target = await start([limited({ 'retry-after': '30' }), ok]);
   expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(429);
   const second = await rig.forwarder.settle(chatRequest(), target);
@@ -64,7 +64,7 @@ test('after a 429 that says how long, the provider is not called sooner; other m
   expect(codeOf(await rig.forwarder.settle(chatRequest({ model: 'other' }), target))).toBe(200);
 });
 
-test('a call that retries by policy waits as long as told, and passes its own pause', async () => {
+test('a call whose policy retries waits as long as the provider says, and ignores its own rate-limit wait', async () => {
   const target = await start([limited({ 'retry-after': '30' }), ok]);
   const policy = { attemptsMax: 3, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY };
   const outcome = await rig.forwarder.settle(chatRequest(), target, policy);
@@ -82,7 +82,7 @@ test('an open circuit keeps calls from the provider, without an attempt', async 
   expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(500);
 });
 
-test('a stream that dies counts as a failure, and its place is free when it has ended', async () => {
+test('a stream that breaks off counts as a failure, and its permit is free when it has ended', async () => {
   const dying: UpstreamScript = async (reply) => {
     reply.head(200, { 'content-type': 'text/event-stream' });
     await reply.write(`data: ${payloads[0] ?? ''}\n\n`);
@@ -97,12 +97,12 @@ test('a stream that dies counts as a failure, and its place is free when it has 
   expect(traffic.stats().inFlight).toBe(0);
 });
 
-test('a stream holds its place until it has ended, and gives it to who waits', async () => {
-  const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+test('a stream holds its permit until it has ended, and a waiting call gets it then', async () => {
+  const { promise: answered, resolve: tell } = Promise.withResolvers<void>();
   const slow: UpstreamScript = async (reply) => {
     reply.head(200, { 'content-type': 'text/event-stream' });
     await reply.write(`data: ${payloads[0] ?? ''}\n\n`);
-    await told;
+    await answered;
     await reply.write(`data: ${payloads[2] ?? ''}\n\ndata: [DONE]\n\n`);
     reply.end();
   };
@@ -116,7 +116,7 @@ test('a stream holds its place until it has ended, and gives it to who waits', a
   expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0 });
 });
 
-test('a caller who leaves while he waits is never sent to the provider', async () => {
+test('a call whose caller leaves while it waits is never sent to the provider', async () => {
   const target = await start(hang, { inFlightMax: 1 });
   const holder = new AbortController();
   const holding = rig.forwarder.settle(chatRequest({ signal: holder.signal }), target);
@@ -132,14 +132,14 @@ test('a caller who leaves while he waits is never sent to the provider', async (
   expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0 });
 });
 
-test('a call that is refused before it is made gives its place back', async () => {
+test('a call that is refused before it is made releases its permit', async () => {
   const target = await start(ok, { inFlightMax: 1 });
   const elsewhere = { ...target, secretOrigin: 'https://elsewhere.example' };
   expect(codeOf(await rig.forwarder.settle(chatRequest(), elsewhere))).toBe('credential_origin_mismatch');
   expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(200);
 });
 
-test('a target without a credential id asks nobody', async () => {
+test('a target without a credential id needs no permit', async () => {
   await start(limited({ 'retry-after': '30' }));
   for (let n = 0; n < 2; n += 1) expect(codeOf(await rig.forwarder.settle(chatRequest(), rig.target))).toBe(429);
 });
@@ -171,7 +171,7 @@ test('a background call waits without its permit for the end of a rate limit and
   ]);
 });
 
-test('a rate limit that counts as an attempt is told as one', async () => {
+test('a rate limit that counts as an attempt is reported as one', async () => {
   const target = await start([limited({}), ok]);
   const { waitWithoutPermit, waits } = recordWaits();
   await rig.forwarder.settle(chatRequest({ ...background, waitWithoutPermit }), target, {
@@ -181,7 +181,7 @@ test('a rate limit that counts as an attempt is told as one', async () => {
   expect(waits).toMatchObject([{ reason: 'retry' }]);
 });
 
-test('a background call waits without its permit for a pause and for an open circuit', async () => {
+test('a background call waits without its permit for a rate-limit wait and for an open circuit', async () => {
   let later = 0;
   const target = await start([limited({ 'retry-after': '30' }), ok, (reply) => reply.json(500, {}), ok], {
     clock: { now: () => 1_000_000 + later },
@@ -214,7 +214,7 @@ test.each(['rate_limited', 'retry'])(
   },
 );
 
-test('a place that a call was given while it was not to go on is given to the next', async () => {
+test('a permit that is granted to a call that must not go on is passed to the next call', async () => {
   const target = await start([hang, ok], { inFlightMax: 1, ...noSleep });
   const holder = new AbortController();
   const holding = rig.forwarder.settle(chatRequest({ signal: holder.signal }), target);
@@ -230,10 +230,10 @@ test('a place that a call was given while it was not to go on is given to the ne
   expect(codeOf(await rig.forwarder.settle(chatRequest(), target))).toBe(200);
 });
 
-test('a call beyond the connections of its workspace was never made, and waits for them where it has time', async () => {
-  const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+test('a call beyond the connections of its workspace was never made, and waits for one if it has time', async () => {
+  const { promise: answered, resolve: tell } = Promise.withResolvers<void>();
   rig = await startForwardingRig(async (reply) => {
-    await told;
+    await answered;
     reply.json(200, completion);
   });
   const allow = parseEgressAllow(`127.0.0.1:${rig.upstream.port}`);

@@ -13,7 +13,7 @@ const answers =
 
 const failing = (code: string, kind = 'provider_failed') => expect.objectContaining({ kind, code });
 
-/** The outcome of one chat call against a scripted answer, when it is a body. */
+/** Returns the outcome of one chat call with a scripted answer, if that is a whole body. */
 async function call(script: UpstreamScript, options: Parameters<typeof chatRequest>[0] = {}): Promise<JsonAnswer> {
   rig = await startForwardingRig(script);
   const answer = await rig.forwarder.forward(chatRequest(options), rig.target);
@@ -48,7 +48,7 @@ describe('bytes pass through', () => {
     );
   });
 
-  test('only what the provider needs goes into the head', async () => {
+  test('only the headers that the provider needs are sent', async () => {
     await call(answers(200, completion), {
       headers: {
         'openai-organization': 'org-1',
@@ -93,7 +93,7 @@ describe('bytes pass through', () => {
 });
 
 describe('what an answer tells', () => {
-  test('usage, model, finish reason, request id and the headers that are the client’s business', async () => {
+  test('usage, model, finish reason, request id and the headers that clients use', async () => {
     const answer = await call(
       answers(200, completion, {
         'x-request-id': 'req_upstream',
@@ -117,11 +117,22 @@ describe('what an answer tells', () => {
       'openai-processing-ms': '12',
     });
     expect(answer.attempts).toEqual([
-      { startedAt: rig.now(), durationMs: expect.any(Number), status: 200, errorCode: null },
+      {
+        startedAt: rig.now(),
+        durationMs: expect.any(Number),
+        status: 200,
+        errorCode: null,
+        paid: {
+          target: rig.target,
+          model: 'gpt-test',
+          responseModel: 'gpt-test-2026',
+          usage: { inputTokens: 12, cachedTokens: 4, outputTokens: 7, reasoningTokens: 3 },
+        },
+      },
     ]);
   });
 
-  test('usage that is missing is null, and absurd counts are not taken over', async () => {
+  test('usage that is missing is null, and absurd counts are ignored', async () => {
     expect((await call(answers(200, { choices: [] }))).usage).toBeNull();
     await rig.stop();
     const usage = { prompt_tokens: -5, completion_tokens: 1e300, prompt_tokens_details: null };
@@ -133,7 +144,7 @@ describe('what an answer tells', () => {
     });
   });
 
-  test('models are listed as OpenAI lists them, also from a server that sends a bare list', async () => {
+  test("models are listed in OpenAI's format, also for a server that sends a bare list", async () => {
     rig = await startForwardingRig(answers(200, [{ id: 'm', object: 'model' }]));
     const answer = await rig.forwarder.listModels(rig.target, new AbortController().signal);
     expect(rig.upstream.requests[0]).toMatchObject({ method: 'GET', path: '/v1/models' });

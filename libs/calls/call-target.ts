@@ -1,5 +1,6 @@
 import { asGatewayError } from '#libs/kernel/errors.ts';
-import { estimateUsage, settleReservation, type Admit } from './admission.ts';
+import { estimateUsage, settleReservation, type Admission, type Admit, type UsageEstimate } from './admission.ts';
+import { assertModelAllowed } from './allowed-models.ts';
 import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Call } from './planned-call.ts';
 import { cacheOptionsOf } from './protect/response-cache/cache-options.ts';
@@ -8,40 +9,46 @@ import { guardCall } from './protect/guardrails/guard-call.ts';
 import type { Guardrails } from './protect/guardrails/guardrails.ts';
 import type { Permit, Traffic } from './protect/traffic/traffic.ts';
 import type { Retries, RetryPolicy } from './retry.ts';
-import { askWhole, toStream } from './upstream/answer-whole.ts';
+import { toStream } from './upstream/answer-to-stream.ts';
 import type { Sender } from './upstream/sender.ts';
 
 export type CallTargetDeps = {
   sender: Pick<Sender, 'prepare' | 'attempt'>;
   retries: Pick<Retries, 'start'>;
   /** Absent: every call is admitted. */
-  admit?: Admit | undefined;
+  admission?: Admission | undefined;
   guardrails?: Guardrails | undefined;
   responseCache?: Pick<ResponseCache, 'through'> | undefined;
-  /** Circuits, rate-limit waits and permits of targets with a `credentialId`. Absent: every call goes at once. */
+  /** Circuits, rate-limit waits and permits of targets with a `credentialId`. Absent: no call waits or is rejected. */
   traffic?: Pick<Traffic, 'acquire'> | undefined;
 };
 
-/** A call whose target is known, with what its leaf wants. */
-export type TargetCall = Pick<Call, 'leaf' | 'model' | 'metadata' | 'workspaceId' | 'keyId'> & {
+/** A call whose target is known, with the settings of its leaf. */
+export type TargetCall = Pick<
+  Call,
+  'leaf' | 'model' | 'metadata' | 'workspaceId' | 'keyId' | 'config' | 'prompt' | 'waitsForBudget'
+> & {
   target: Target | null;
 };
 
 export type CallTarget = {
   /**
-   * Calls the target of a call with all that its leaf puts around it. `request` has the leaf's edits and settings;
-   * `policy`: its retries. Never rejects but for bugs: no answer is `kind: 'failed'`.
+   * Calls the target of a call with everything that its leaf configures around it. `request` contains the leaf's edits
+   * and settings, `policy` its retries. Rejects only for bugs: a call without an answer has `kind: 'failed'`.
    */
   call: (call: TargetCall, request: ForwardRequest, policy?: RetryPolicy) => Promise<Outcome>;
-  /** The inner half alone, for what is no call of a model (a list of models): retries, circuit, waits, permit. */
+  /**
+   * Only the inner half (retries, circuit, waits, permit), for calls that no model answers, such as a list of models.
+   */
   send: (request: ForwardRequest, target: Target, policy?: RetryPolicy) => Promise<Outcome>;
   counters: () => { openCalls: number; openStreams: number };
 };
 
 /**
- * The order of everything that happens around a call to one target, of live calls, batch lines and permit-through calls
+ * The order of everything that happens around a call to one target, for live calls, batch lines and pass-through calls
  * alike. From outside to inside:
  *
+ * 0. whether the model is one that the credential is for;
  * 1. admission by policies, who are also told what the call has used;
  * 2. input guardrails;
  * 3. the cache: an answer from it is judged by the output guardrails as any other;
@@ -50,11 +57,11 @@ export type CallTarget = {
  * 6. the attempt;
  * 7. on the way back, output guardrails.
  *
- * Which target it is was decided before (plan/run-plan.ts); the record is written after, by the caller that has the outcome.
- * Each step that a leaf does not want is one comparison: a plain call runs through to `send`.
+ * The target was chosen before (plan/run-plan.ts). The record is written afterwards, by the caller that gets the
+ * outcome. A step that a leaf does not use costs one comparison, so a plain call goes almost directly to `send`.
  */
 export function createCallTarget(deps: CallTargetDeps): CallTarget {
-  const { sender, retries, admit, guardrails, responseCache, traffic } = deps;
+  const { sender, retries, admission, guardrails, responseCache, traffic } = deps;
   let openCalls = 0;
   let openStreams = 0;
 
@@ -66,9 +73,12 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     policy: RetryPolicy | undefined,
     decide: Admit,
   ): Promise<Outcome> => {
-    const { workspaceId, keyId, model, metadata } = call;
-    const estimate = () => estimateUsage(request);
-    const asked = { workspaceId, keyId, target, model, operation: request.operation, metadata, estimate };
+    const { workspaceId, keyId, model, metadata, config, prompt, waitsForBudget } = call;
+    const { operation } = request;
+    let estimated: UsageEstimate | undefined;
+    const estimate = () => (estimated ??= estimateUsage(request));
+    const stored = { config, prompt, waitsForBudget };
+    const asked = { workspaceId, keyId, target, model, operation, metadata, ...stored, estimate };
     let reservation: Awaited<ReturnType<Admit>>;
     try {
       const decided = decide(asked);
@@ -82,7 +92,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       settleReservation(reservation, outcome);
       return outcome;
     } catch (error) {
-      reservation.settle({ usage: null, attempts: 0, status: null });
+      reservation.settle({ usage: null, attempts: [], status: null, model: null });
       throw error;
     }
   };
@@ -94,11 +104,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     request: ForwardRequest,
     policy: RetryPolicy | undefined,
   ): Promise<Outcome> => {
-    const { inputGuardrails: input, outputGuardrails: output, answersWhole } = call.leaf;
-    if (answersWhole && request.stream) {
-      const whole = judged({ ...call, leaf: { ...call.leaf, answersWhole: false } }, target, askWhole(request), policy);
-      return whole.then((outcome) => toStream(outcome, request));
-    }
+    const { inputGuardrails: input, outputGuardrails: output } = call.leaf;
     if (guardrails === undefined || (input.length === 0 && output.length === 0)) {
       return cached(call, target, request, policy, false);
     }
@@ -124,7 +130,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     isRepeat: boolean,
   ): Promise<Outcome> => {
     const { credentialId, workspaceId } = target;
-    // Without an id of its own a credential cannot be told from another, and neither can its answers.
+    // A credential without an id cannot be distinguished from others, and neither can its answers.
     if (leaf.cache === null || responseCache === undefined || credentialId === undefined || workspaceId === undefined) {
       return send(request, target, policy);
     }
@@ -140,7 +146,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
           { request, target, make },
         );
       } catch (error) {
-        // An answer that was paid for is not lost because it could not be kept.
+        // An answer that was paid for must not be lost because it could not be cached.
         return made ?? { kind: 'failed', error: asGatewayError(error), attempts: [] };
       }
     };
@@ -165,7 +171,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
         } finally {
           if (permit !== undefined) release(permit, outcome);
         }
-        // Behind the circuit breaker: the provider has answered, only not what was asked for.
+        // Outside the circuit breaker, because the provider has answered, although not with what was requested.
         if (hold !== null) outcome = hold(outcome);
         const ended = retry === undefined ? outcome : await retry.after(outcome);
         if (ended !== null) return counted(hold !== null && request.stream ? toStream(ended, request) : ended);
@@ -191,16 +197,23 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     call(call, request, policy) {
       const { target } = call;
       if (target === null) throw new Error('a call was made to no target');
-      return admit === undefined
-        ? judged(call, target, request, policy)
-        : admitted(call, target, request, policy, admit);
+      if (target.models !== undefined) {
+        try {
+          assertModelAllowed(target.models, target.label, call.model, request);
+        } catch (error) {
+          return Promise.resolve({ kind: 'failed', error: asGatewayError(error), attempts: [] });
+        }
+      }
+      return admission?.isLimited(call.workspaceId, call.keyId, target.credentialId) === true
+        ? admitted(call, target, request, policy, admission.admit)
+        : judged(call, target, request, policy);
     },
     send,
     counters: () => ({ openCalls, openStreams }),
   };
 }
 
-/** Gives a permit back; that of an answer whose body is still to come when it has ended. */
+/** Releases a permit; if the body of the answer is still arriving, when it has ended. */
 function release(permit: Permit, outcome: Outcome | null): void {
   if (outcome === null || outcome.kind === 'failed' || outcome.kind === 'json') return permit.release(outcome);
   permit.begun?.();

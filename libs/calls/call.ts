@@ -4,137 +4,194 @@ import type { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
+import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Operation, RelayArea, RelayCall, Settings } from '#libs/providers/provider.ts';
 import type { Timeouts } from './timeouts.ts';
 
-/** Where a call goes. `label` (the virtual key's slug, or the provider) is how messages name it. */
+/** Which models may be called with a credential. */
+export type AllowedModels = {
+  /** Whether models that are not listed may be called. */
+  readonly allowsOthers: boolean;
+  /** By name; false: it may not be called. */
+  readonly listed: ReadonlyMap<string, boolean>;
+  /** Models that the provider may not list itself. */
+  readonly custom: readonly string[];
+  /** What a fine-tuned model was made of, for its price. */
+  readonly bases: ReadonlyMap<string, string>;
+};
+
+/** Where a call goes. Messages name it by its `label` (the slug of the virtual key, or the provider). */
 export type Target = {
-  /** Registry id of the provider. */
+  /** The provider's id in the registry. */
   provider: string;
   baseUrl: URL;
   apiKey: Secret | null;
   settings: Settings;
   secrets: Readonly<Record<string, Secret>>;
   /**
-   * The only origin that the credential may be sent to, for a stored credential. null: the credential came with this very call
-   * and goes where its owner asks.
+   * For a stored credential, the only origin that it may be sent to. null: the credential came with this call and may
+   * be sent wherever the call asks.
    */
   secretOrigin: string | null;
   /** Replaces the model of the body. */
   model?: string;
   label: string;
   /**
-   * What pauses, circuit breakers and queues know the credential by: the virtual key's id, or a digest of a key that came
-   * with the call. Absent: none of them counts.
+   * The id of the credential for rate-limit waits, circuit breakers and queues: the id of the virtual key, or a digest
+   * of a key that came with the call. Absent: none of them applies.
    */
   credentialId?: string;
   workspaceId?: string;
+  /** The slug of the integration that holds the credential. Absent: no integration holds it. */
+  integration?: string;
+  /** Absent: all. */
+  models?: AllowedModels;
 };
 
-/** Of a pass-through call: its area. */
+/** The area of a pass-through call. */
 export type CallOperation = Operation | RelayArea;
 
-/** A call of a pass-through area: sent as it is, once, and answered by the provider's own bytes. */
+/** A call of a pass-through area: sent unchanged, once, and answered with the provider's own bytes. */
 export type Relayed = Pick<RelayCall, 'method' | 'path' | 'accept'> & {
-  /** The body with this model in the place of its own. A body that is a stream is there once. */
+  /** Returns the body with this model in place of its own. A body that is a stream can be read only once. */
   send: (model: string | null) => Pick<RelayCall, 'body' | 'contentType' | 'contentLength'>;
 };
 
 export type ForwardRequest = {
   operation: CallOperation;
   relayed?: Relayed;
-  /** The client's own JSON, already checked; empty for `models`, and where a pass-through call has none. */
+  /** The client's own JSON, already checked. Empty for `models`, and for a pass-through call without a body. */
   body: Buffer;
-  /** The body as the caller parsed it, for adapters that translate it; parsed here when one needs it and it is absent. */
+  /**
+   * The body as the caller parsed it, for adapters that translate it. If it is absent, it is parsed here when an
+   * adapter needs it.
+   */
   parsed?: Readonly<Record<string, unknown>> | undefined;
-  /** Top-level members to set (raw JSON) or remove on the way out: a config's overrides and defaults. */
+  /** Top-level members to set (raw JSON) or to remove before the request is sent: a config's overrides and defaults. */
   edits?: MemberEdits;
   model: string | null;
   stream: boolean;
-  /** The client asked for usage in the stream; otherwise the usage chunk is taken out. */
+  /** Whether the client asked for usage in the stream. If not, the usage chunk is removed. */
   includeUsage: boolean;
-  /** false: the answer may hold what OpenAI's do not. Default true. */
+  /** Whether the answer may only contain members that OpenAI's answers have. Default true. */
   strict?: boolean;
-  /** Parameters that the provider cannot take: left out and told in `x-gateway-dropped-params`, or refused. Default drop. */
+  /**
+   * Parameters that the provider does not support are either removed and named in `x-gateway-dropped-params`, or
+   * refused. Default: removed.
+   */
   unsupportedParams?: 'drop' | 'refuse';
-  /** The client's headers, lower case. Only those that the provider's adapter admits go out. */
+  /** The trace that the call belongs to, for the feedback of guardrails. */
+  traceId?: string | null;
+  /** The client's headers, in lower case. Only those that the provider's adapter allows are sent. */
   headers?: Readonly<Record<string, string>>;
-  /** More of the client's headers that go out, lower case; none that the adapter itself sets is replaced. */
+  /** More headers of the client to send, in lower case. They never replace a header that the adapter sets. */
   forwardHeaders?: readonly string[];
   signal: AbortSignal;
   timeouts?: Partial<Timeouts>;
-  /** To which the answer is charged while it is read, and as long as it is there. Absent: nobody counts it. */
+  /** The answer is charged to this lease while it is read and held. Absent: its memory is not counted. */
   memory?: MemoryLease | undefined;
-  /** A circuit breaker for this call's credential and model. Absent: none. */
+  /** The circuit breaker for the credential and model of this call. Absent: none. */
   breaker?: BreakerPolicy;
-  /** A batch line: where a live call is refused it waits, until this moment (epoch milliseconds). Absent: a live call. */
+  /**
+   * For a batch line: it waits where a live call is refused, but no longer than this (epoch milliseconds). Absent: a
+   * live call.
+   */
   backgroundUntil?: number;
-  /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps what it holds. */
+  /** A background call waits through this, so that its permit is free meanwhile. Absent: it keeps its permit. */
   waitWithoutPermit?: WaitWithoutPermit;
+};
+
+/** A call was refused by a budget. */
+export type BudgetRefusal = {
+  /** Of the record that has the budget. */
+  recordId: string;
+  message: string;
+  /** Epoch milliseconds; null: it is not reset by itself. */
+  resetsAtMs: number | null;
 };
 
 /** What a call is waiting for. */
 export type Wait = {
   /**
-   * `rate_limited`: the provider said not now. `circuit_open`: its circuit breaker. `provider_busy`: a place among the
-   * calls of its credential. `retry`: the next of its attempts, which are counted. `gateway`: the database of the gateway.
+   * `rate_limited`: the provider answered 429. `circuit_open`: its circuit is open. `provider_busy`: all permits of its
+   * credential are in use. `budget_used_up`: a budget of ours, until it is reset or raised. `retry`: the next attempt,
+   * which is counted. `gateway`: the gateway's database.
    */
-  reason: 'rate_limited' | 'circuit_open' | 'provider_busy' | 'retry' | 'gateway';
-  /** How messages name the target; null: not known yet. */
+  reason: 'rate_limited' | 'budget_used_up' | 'circuit_open' | 'provider_busy' | 'retry' | 'gateway';
+  /** The name of the target in messages; null while it is not known. */
   label: string | null;
   model: string | null;
-  /** In epoch milliseconds; null: when there is room, or an answer. */
+  /** In epoch milliseconds; null if the wait ends with a free permit or with an answer. */
   untilMs: number | null;
+  /** Of `budget_used_up`. */
+  budget?: BudgetRefusal;
 };
 
 /**
- * Releases the call's permit, runs `wait` with the signal that ends it, and resolves when the call has a permit again. Throws
- * GatewayError `call_aborted`, which is never retried, when the call must not go on.
+ * Releases the call's permit, runs `wait` with the signal that ends it, and resolves when the call has a permit again.
+ * Throws GatewayError `call_aborted`, which is never retried, when the call must not go on.
  */
 export type WaitWithoutPermit = (what: Wait, wait: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 
-/** Input tokens include cached ones, output tokens include reasoning. */
-export type Usage = { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number };
-
-/** One call to the provider. `durationMs` ends with the whole answer, of a stream with its first event. */
-export type Attempt = { startedAt: number; durationMs: number; status: number | null; errorCode: string | null };
+/** One call to the provider. `durationMs` covers the whole answer, or for a stream the time to its first event. */
+export type Attempt = {
+  startedAt: number;
+  durationMs: number;
+  status: number | null;
+  errorCode: string | null;
+  /**
+   * The usage of a whole answer, and where it came from, even if the answer was rejected and another attempt followed.
+   */
+  paid?: { target: Target; model: string | null; responseModel: string | null; usage: Usage };
+  /** Whether the provider had closed the idle connection before it received the request. */
+  isUntaken?: true;
+};
 
 export type StreamSummary = {
   usage: Usage | null;
+  /**
+   * Whether `usage` is an estimate from the length of what was sent and streamed, because the provider did not report
+   * it.
+   */
+  isEstimate?: boolean;
   model: string | null;
-  /** Of the first choice. */
+  /** The finish reason of the first choice. */
   finishReason: string | null;
-  /** Every choice was finished, or the provider said `[DONE]`. */
+  /** Whether every choice was finished, or the provider sent `[DONE]`. */
   complete: boolean;
   /** From the start of the attempt to its first event. */
   firstEventMs: number;
   /** Why the stream is incomplete. */
   error: GatewayError | null;
+  /** For the record: replaces the status that was sent, because the guardrails were evaluated after it. */
+  status?: number;
 };
 
 type AnswerHead = {
   status: number;
-  /** Allow-listed, lower case, fit to be sent to the client. */
+  /** The allowed headers, in lower case, safe to send to the client. */
   headers: Record<string, string>;
   providerRequestId: string | null;
-  /** Every call made for this answer, the last one its own. */
+  /** Every call made for this answer; the last one produced it. */
   attempts: readonly Attempt[];
-  /** null of a stream: see `done`. */
+  /** null for a stream; see `done`. */
   usage: Usage | null;
   model: string | null;
   finishReason: string | null;
-  /** The provider's own, of an answer that is an error. */
+  /** The provider's own error code, if the answer is an error. */
   errorCode?: string | null;
 };
 
-/** A whole body. With a status of 400 or more it is an error in OpenAI's four keys, without any trace of the credential. */
+/**
+ * A whole body. If the status is 400 or more, it is an error in OpenAI's format, without any trace of the credential.
+ */
 export type JsonAnswer = AnswerHead & { kind: 'json'; body: Buffer; contentType: string };
 
 /**
- * A stream whose first event is there. `events` yields payload texts as the provider wrote them (a payload may hold
- * newlines: each of its lines needs its own `data:`), in batches as they arrive, without the final `[DONE]`. It throws a
- * GatewayError when the stream dies: the client is then told by an error event, and no `[DONE]`. Leaving the loop cancels
- * the call. `done` never rejects.
+ * A stream whose first event has arrived. `events` yields the payload texts as the provider wrote them, in batches as
+ * they arrive, without the final `[DONE]`. (A payload may contain newlines; each of its lines needs its own `data:`.)
+ * It throws a GatewayError when the stream breaks off; then the client gets an error event and no `[DONE]`. Leaving the
+ * loop cancels the call. `done` never rejects.
  */
 export type StreamAnswer = AnswerHead & {
   kind: 'stream';
@@ -143,39 +200,42 @@ export type StreamAnswer = AnswerHead & {
 };
 
 /**
- * The answer of a pass-through call, whose headers are there. `body` has the provider's bytes as they come, with
- * back-pressure; destroying it cancels the call. Of an error it is a whole body, in OpenAI's four keys. `done` says what the
- * body told of usage when it has ended, however, and never rejects.
+ * The answer of a pass-through call whose headers have arrived. `body` yields the provider's bytes as they arrive, with
+ * back-pressure; destroying it cancels the call. The body of an error is read whole and has OpenAI's format. `done`
+ * resolves with the usage that the body reported, however the body ended, and never rejects.
  */
 export type RelayedAnswer = AnswerHead & {
   kind: 'relayed';
   body: Readable;
-  done: Promise<Pick<StreamSummary, 'usage' | 'model' | 'error'>>;
+  done: Promise<Pick<StreamSummary, 'usage' | 'model' | 'error'> & { units?: Units | null }>;
 };
 
 export type Answer = JsonAnswer | StreamAnswer | RelayedAnswer;
 
-/** No answer: unreachable, timed out, unreadable, refused here, or the caller left. */
+/**
+ * No answer: the provider was unreachable, timed out or sent something unreadable, the call was refused here, or the
+ * caller left.
+ */
 export type Failure = {
   kind: 'failed';
   error: GatewayError;
   attempts: readonly Attempt[];
-  /** What the provider had answered, and was paid for, when something failed after it. */
+  /** What the provider had answered, and has to be paid for, when something failed after it. */
   lostAnswer?: JsonAnswer;
 };
 
 export type Outcome = Answer | Failure;
 
 export type Limits = {
-  /** A body that must be held whole to be checked. Embeddings of 2,048 texts are about 60 MB. */
+  /** The largest body that is held whole to be checked. Embeddings of 2,048 texts are about 60 MB. */
   jsonBytesMax: number;
-  /** What is read of an error's body. */
+  /** How much is read of an error's body. */
   errorBytesMax: number;
-  /** One event of a stream: images come as one event of several MB. */
+  /** The largest event of a stream. Images arrive as one event of several MB. */
   eventCharsMax: number;
-  /** A whole stream. */
+  /** The largest whole stream. */
   streamBytesMax: number;
-  /** Payloads waiting for a slow reader; past it the provider's socket is not read. */
+  /** Payloads that may wait for a slow reader. Beyond that, the provider's socket is not read. */
   bufferedCharsMax: number;
 };
 

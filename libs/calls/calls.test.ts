@@ -34,7 +34,7 @@ const target = {
 };
 const plan = compileConfig(ConfigInput.parse({ strategy: { mode: 'fallback' }, targets: [{}, {}] }));
 
-/** Runs a line by a plan of two targets, whose calls are answered with these statuses, within the retries of its batch. */
+/** Runs a line with a plan of two targets that answer with these statuses, with the retries of its batch. */
 async function run(
   statuses: number[],
   options: {
@@ -76,7 +76,7 @@ async function run(
   return { outcome, attempts: attemptsOf(call, outcome), leaf: call.leaf, waits };
 }
 
-test('a pass in which every target failed is followed by another, from the top', async () => {
+test('when every target has failed, the plan is run again from the top', async () => {
   const { outcome, attempts, leaf, waits } = await run([500, 503, 500, 200]);
   expect(outcome).toMatchObject({ status: 200 });
   expect(attempts.map(({ status }) => status)).toEqual([500, 503, 500, 200]);
@@ -84,7 +84,7 @@ test('a pass in which every target failed is followed by another, from the top',
   expect(waits).toEqual([5]);
 });
 
-test('what cannot be retried ends it, and so do the attempts of the policy and its deadline', async () => {
+test('an outcome that is not retryable, the maximum of attempts and the deadline each end the line', async () => {
   expect((await run([400, 422])).attempts).toHaveLength(2);
   const always = Array.from({ length: 9 }, () => 500);
   expect((await run(always, { attemptsMax: 2 })).attempts).toHaveLength(4);
@@ -93,13 +93,13 @@ test('what cannot be retried ends it, and so do the attempts of the policy and i
   expect(late.waits).toEqual([]);
 });
 
-test('a line that is stopped between two passes fails with the attempts that it has made', async () => {
+test('a line that is stopped between two runs of its plan fails with the attempts that it has made', async () => {
   const { outcome, attempts } = await run([500, 500], { abort: new AbortController() });
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'call_aborted' } });
   expect(attempts).toHaveLength(2);
 });
 
-test('a line waits without its permit between two passes, and is not run again when it must not go on', async () => {
+test('between two runs a line waits without its permit, and is not run again when it must not go on', async () => {
   const waits: Wait[] = [];
   const waitWithoutPermit: WaitWithoutPermit = async (what, wait) => {
     waits.push(what);

@@ -10,47 +10,59 @@ import { quickTimeouts } from './timeouts.ts';
 import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts';
 
 type Deps = SenderDeps &
-  Pick<CallTargetDeps, 'admit' | 'guardrails' | 'responseCache'> & {
+  Pick<CallTargetDeps, 'admission' | 'guardrails' | 'responseCache'> & {
     clock: Clock;
-    /** From 0 to 1: chooses among targets and spreads retries. */
+    /** Returns a number from 0 to 1, to choose among targets and to spread retries. */
     random: () => number;
     search?: PlanDeps['search'];
+    renderPrompt?: PlanDeps['renderPrompt'];
     traffic?: Pick<Traffic, 'acquire' | 'stop'>;
     logger?: Logger;
     sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   };
 
-/** How a call runs: what is different between live calls and batch lines, beside their requests. */
+/** How a call runs: the differences between live calls and batch lines, apart from their requests. */
 export type Course<Planned extends Call> = {
   resolve: Resolve<Planned>;
-  /** The whole plan is run again, from the top, for as long as its outcome can be retried. Default: it is run once. */
+  /** The whole plan is run again, from the top, as long as its outcome is retryable. Default: it is run once. */
   again?: RetryPolicy;
 };
 
-/** Every call to a provider, from here on: live calls, batch lines, pass-through, lists of models, fine-tuning. */
+/** Every call to a provider starts here: live calls, batch lines, pass-through, lists of models, fine-tuning. */
 export type Calls = {
   /**
-   * Runs a call by its plan; never rejects, and of a plan with one target nothing is added to that target's own promise.
-   * Where it went is in `call` afterwards.
+   * Runs a call with its plan. Never rejects. With a single target it adds no promise to that of the target.
+   * Afterwards, `call` says where the call went.
    */
   run: <Planned extends Call>(call: Planned, course: Course<Planned>) => Promise<Outcome>;
-  /** GET /models of the target, in OpenAI's list shape; seconds and megabytes instead of minutes and more. */
+  /** Calls GET /models of the target and answers in OpenAI's list format. Its limits are seconds and megabytes. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Outcome>;
-  /** One request for files or fine-tuning; see `plainRequest`. */
+  /** Makes one request for files or fine-tuning; see `plainRequest`. */
   request: Sender['request'];
-  /** Calls one target, whose plan is not asked. */
+  /** Calls one target directly, without a plan. */
   callTarget: CallTarget['call'];
   counters: () => { openCalls: number; openStreams: number; waitingRetries: number; sockets: number };
-  /** Refuses new calls and ends the waits between attempts with `shutting_down`; calls under way go on. Idempotent. */
+  /** Refuses new calls and ends the waits between attempts with `shutting_down`. Running calls continue. Idempotent. */
   stop: () => void;
 };
 
 export function createCalls(deps: Deps): Calls {
-  const { clock, random, traffic, logger, sleep, admit, guardrails, responseCache, search = () => false } = deps;
+  const {
+    clock,
+    random,
+    traffic,
+    logger,
+    sleep,
+    admission,
+    guardrails,
+    responseCache,
+    search = () => false,
+    renderPrompt,
+  } = deps;
   const sender = createSender(deps);
   const retries = createRetries({ clock, random, stopping: sender.stopping, logger, sleep });
-  const target = createCallTarget({ sender, retries, admit, guardrails, responseCache, traffic });
-  const planDeps: PlanDeps = { callTarget: target.call, search, random, now: () => clock.now() };
+  const target = createCallTarget({ sender, retries, admission, guardrails, responseCache, traffic });
+  const planDeps: PlanDeps = { callTarget: target.call, search, renderPrompt, random, now: () => clock.now() };
 
   return {
     run: (call, course) =>
@@ -73,7 +85,7 @@ export function createCalls(deps: Deps): Calls {
   };
 }
 
-/** Runs a call by its plan, and again from the top while its outcome can be retried. Never rejects. */
+/** Runs a call with its plan, and again from the top while its outcome is retryable. Never rejects. */
 export async function runCall<Planned extends Call>(
   { planDeps, retries }: { planDeps: PlanDeps; retries: Pick<Retries, 'start'> },
   call: Planned,
@@ -85,6 +97,7 @@ export async function runCall<Planned extends Call>(
     const outcome = await runPlan(planDeps, call, pass);
     const ended = retry === undefined ? outcome : await retry.after(outcome);
     if (ended !== null) return ended;
+    call.retries += outcome.attempts.length;
     call.earlierAttempts = attemptsOf(call, outcome);
   }
 }

@@ -1,6 +1,6 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** The client left, or the line of a batch is not to go on. `label` names the target; null: not known yet. */
+/** The client left, or the batch line must not go on. `label` names the target; null while it is not known. */
 export const callAborted = (label: string | null): GatewayError =>
   new GatewayError(
     'unavailable',
@@ -8,7 +8,7 @@ export const callAborted = (label: string | null): GatewayError =>
     `The call to ${label ?? 'the provider'} was cancelled before it ended.`,
   );
 
-/** This process begins no more calls. */
+/** This process starts no more calls. */
 export const shuttingDown = (): GatewayError =>
   new GatewayError('unavailable', 'shutting_down', 'This process is stopping. Send the request again.', {
     retryAfterMs: 1_000,

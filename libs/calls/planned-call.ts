@@ -2,36 +2,60 @@ import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Leaf, Plan, PlanCall } from './plan/plan.ts';
 
 /**
- * A call on its way: what was asked, by which plan, and where it is now. One object for the whole life of a call, made by
- * its route or its line, so that a call of a single target costs no more than that. `params`, `metadata` and `pathname`
- * are what conditions look at.
+ * A running call: its request, its plan and its current target. One object serves for the whole life of a call and is
+ * created by its route or its line, so that a call with a single target needs no others. Conditions look at `params`,
+ * `metadata` and `pathname`.
  */
 export type Call = PlanCall & {
   readonly plan: Plan;
-  /** The client's request; its `signal` ends the call. A target's own has the edits and settings of its leaf. */
+  /**
+   * The client's request; its `signal` ends the call. The request to a target has the edits and settings of its leaf.
+   */
   readonly request: ForwardRequest;
   readonly workspaceId: string;
-  /** The gateway key that it came with; null: none, as of a batch line. */
+  /** The API key of the client; null if there is none, as for a batch line. */
   readonly keyId: string | null;
-  /** Asked for instead of the body's model, where the plan says nothing. */
+  /** The model to request instead of the body's, if the plan does not choose one. */
   readonly modelOverride: string | null;
-  /** A leaf as this call wants it: what its headers say over the config. */
+  /** Returns a leaf as this call uses it: its headers may override the config. */
   readonly adjust: ((leaf: Leaf) => Leaf) | null;
+  /** null: there is no config, or it came with the call. */
+  readonly config: StoredVersion | null;
+  /** For a call that came with a prompt: what it was rendered from, for targets with a prompt of their own. */
+  readonly promptInput: PromptInput | null;
+  /** For a batch line that waits until a used-up budget is reset, instead of failing. */
+  readonly waitsForBudget: boolean;
 
-  // Where it is now; after the last target they say where the outcome came from.
-  /** The leaf that has its turn. */
+  // The current target. After the call, these members say which target the outcome came from.
+  /** The leaf that is being called. */
   leaf: Leaf;
-  /** null: refused before it was known. */
+  /** The version of the prompt that its request was rendered from; null for none. */
+  prompt: StoredVersion | null;
+  /** null: the call was refused before the target was known. */
   target: Target | null;
-  /** What the provider is asked for. */
+  /** The model that is requested from the provider. */
   model: string | null;
-  /** Calls to the targets before this one, oldest first. */
+  /** The attempts at earlier targets, oldest first. */
   earlierAttempts: readonly Attempt[];
+  /** How many targets were given up for another one. */
+  fallbacks: number;
+  /** How many of the attempts at earlier targets were retries. */
+  retries: number;
 };
 
-/** Every call to every provider, oldest first; `outcome.attempts` are those of the last target alone. */
+/** The variables of a prompt, and the parameters that replace the prompt's own. */
+export type PromptInput = {
+  prompt: StoredVersion;
+  variables: Readonly<Record<string, unknown>>;
+  hyperparameters: Readonly<Record<string, unknown>>;
+};
+
+/** The version of a stored config or prompt that a call uses. */
+export type StoredVersion = { id: string; slug: string; version: number };
+
+/** Returns every call to every provider, oldest first. `outcome.attempts` has only those of the last target. */
 export const attemptsOf = ({ earlierAttempts }: Pick<Call, 'earlierAttempts'>, outcome: Outcome): readonly Attempt[] =>
   earlierAttempts.length === 0 ? outcome.attempts : [...earlierAttempts, ...outcome.attempts];
 
-/** No call to a provider yet. */
+/** Whether no provider has been called yet. */
 export const noAttempts: readonly Attempt[] = [];

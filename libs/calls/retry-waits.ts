@@ -1,12 +1,12 @@
 import type { Answer, Failure, Outcome } from './call.ts';
 
-/** How a call ended, as far as waits and circuits care; null: it was never made. */
+/** How a call ended, as far as waits and circuits need to know; null if it was never made. */
 export type Ended = Pick<Answer, 'status' | 'headers' | 'errorCode'> | Pick<Failure, 'kind' | 'error'> | null;
 
-// A provider that asks for more is asked again after a day.
+// A longer wait than this is shortened to a day.
 const rateLimitWaitMsMax = 86_400_000;
 
-// Waiting does not bring money back: retrying these burns the caller's time and nothing else.
+// Waiting does not help when the money or quota of an account is used up, so these are not retried.
 const quotaCodes: ReadonlySet<string> = new Set([
   'insufficient_quota',
   'credit_balance_exhausted',
@@ -18,8 +18,9 @@ export const isQuotaUsedUp = (errorCode: string | null | undefined): boolean =>
   typeof errorCode === 'string' && quotaCodes.has(errorCode);
 
 /**
- * How long a provider told us to wait, in milliseconds: `retry-after-ms`, its Azure form, or `retry-after` in seconds or
- * as an HTTP date. null when absent, negative, in the past or not understood: the caller then waits by its own rule.
+ * Returns how long a provider asks us to wait, in milliseconds: `retry-after-ms`, its Azure form, or `retry-after` in
+ * seconds or as an HTTP date. null when it is absent, negative, in the past or malformed; the caller then waits by its
+ * own rule.
  */
 export function readRetryAfter(headers: Readonly<Record<string, string>>, now: number): number | null {
   return (
@@ -31,31 +32,33 @@ export function readRetryAfter(headers: Readonly<Record<string, string>>, now: n
 }
 
 /**
- * How long the credential and model of this call may not be called, in milliseconds: what a 429 told. null: nothing was
- * told, or a wait would not help because the quota is used up.
+ * Returns for how long the credential and model of this call must not be called, in milliseconds, according to a 429.
+ * null: the answer does not say, or waiting would not help because the quota is used up.
  */
 export function rateLimitWaitMs(ended: Ended, now: number): number | null {
   if (ended === null || 'error' in ended || ended.status !== 429 || isQuotaUsedUp(ended.errorCode)) return null;
-  const told = readRetryAfter(ended.headers, now);
-  return told === null ? null : Math.min(told, rateLimitWaitMsMax);
+  const retryAfterMs = readRetryAfter(ended.headers, now);
+  return retryAfterMs === null ? null : Math.min(retryAfterMs, rateLimitWaitMsMax);
 }
 
-/** What an outcome says about when to try again, in milliseconds; null: nothing. */
-const toldBy = (outcome: Outcome, now: number): number | null =>
+/** Returns when to try again according to an outcome, in milliseconds; null if it does not say. */
+const retryAfterOf = (outcome: Outcome, now: number): number | null =>
   outcome.kind === 'failed' ? (outcome.error.retryAfterMs ?? null) : readRetryAfter(outcome.headers, now);
 
 type WaitPolicy = {
   baseDelayMs: number;
   maxDelayMs: number;
-  /** false: waits by its own rule, whatever the provider told. Default true. */
+  /** Whether to wait for as long as the provider says; otherwise only the rule for backoff applies. Default true. */
   obeysRetryAfter?: boolean;
-  /** false: the longest wait of each round instead of a random share of it. Default true. */
+  /**
+   * Whether to wait for a random share of the longest wait of each round; otherwise for the longest wait. Default true.
+   */
   jitter?: boolean;
 };
 
 /**
- * The wait before attempt `round` + 1 in milliseconds: exponential, and never shorter than the provider told. What is
- * added to that is random, so that callers told the same moment do not all come back at it.
+ * Returns the wait before attempt `round` + 1 in milliseconds: exponential, and never shorter than the provider asks. A
+ * random time is added to what the provider asks, so that callers with the same retry time do not all return at once.
  */
 export function waitBeforeRetry(
   policy: WaitPolicy,
@@ -63,46 +66,53 @@ export function waitBeforeRetry(
 ): number {
   const { obeysRetryAfter = true, jitter = true } = policy;
   const ceiling = Math.min(policy.maxDelayMs, policy.baseDelayMs * 2 ** Math.min(round - 1, 30));
-  const told = obeysRetryAfter ? toldBy(outcome, now) : null;
-  if (told === null) return ceiling / 2 + (jitter ? random() : 1) * (ceiling / 2);
-  // Without jitter what was told is waited to the millisecond.
-  return told + (jitter ? random() : 0) * Math.max(ceiling, told / 4);
+  const retryAfterMs = obeysRetryAfter ? retryAfterOf(outcome, now) : null;
+  if (retryAfterMs === null) return ceiling / 2 + (jitter ? random() : 1) * (ceiling / 2);
+  // Without jitter the wait is exactly what the provider asked for.
+  return retryAfterMs + (jitter ? random() : 0) * Math.max(ceiling, retryAfterMs / 4);
 }
 
-/** A wait for a moment that many wait for, in milliseconds: never shorter, and each a little longer than the others. */
+/**
+ * Returns a wait, in milliseconds, for a time that many calls wait for: never shorter, and slightly longer by a random
+ * amount.
+ */
 export const spreadWait = (ms: number, random: () => number): number =>
   Math.ceil(ms + random() * Math.min(2_000, ms / 4));
 
-// openai-python gives up on a longer wait, and openai-node 6 would sleep through any, however long; both obey
-// x-should-retry first.
+// openai-python ignores a longer wait, and openai-node 6 sleeps for as long as it is told. Both obey x-should-retry
+// first.
 const clientWaitMsMax = 60_000;
 
 /**
- * A provider's headers for the client, without a Retry-After that says nothing (SDKs take -5 for "at once"). One beyond a
- * minute stays as it is, for clients that plan by it, and SDKs are told not to sleep that long.
+ * Returns a provider's headers for the client, without an invalid Retry-After (SDKs take -5 for "at once"). A wait of
+ * more than a minute is kept for clients that plan with it, but SDKs are told not to retry.
  */
 export function withRetryAdvice(headers: Record<string, string>): Record<string, string> {
-  const isTold =
+  const isReported =
     headers['retry-after'] !== undefined ||
     headers['retry-after-ms'] !== undefined ||
     headers['x-ms-retry-after-ms'] !== undefined;
-  if (!isTold) return headers;
+  if (!isReported) return headers;
   const waitMs = readRetryAfter(headers, Date.now());
   if (waitMs !== null) return waitMs <= clientWaitMsMax ? headers : { ...headers, 'x-should-retry': 'false' };
   const { 'retry-after': _after, 'retry-after-ms': _ms, 'x-ms-retry-after-ms': _azure, ...others } = headers;
   return others;
 }
 
-/** However many digits: a number that is absurdly large says not to come back, which is not the same as saying nothing. */
+/**
+ * A number with any number of digits is accepted, because an absurdly large one still means "do not come back soon".
+ */
 function milliseconds(text: string | undefined, unitMs: number): number | null {
   if (text === undefined || !/^\s*\d+(\.\d+)?\s*$/.test(text)) return null;
   return Math.min(Math.ceil(Number(text) * unitMs), Number.MAX_SAFE_INTEGER);
 }
 
-/** The three date forms of RFC 9110 5.6.7 all start with a weekday; nothing else is given to Date's lenient parser. */
+/**
+ * The three date formats of RFC 9110 5.6.7 all start with a weekday. Nothing else is passed to Date's lenient parser.
+ */
 function untilDate(text: string | undefined, now: number): number | null {
   if (text === undefined || !/^\s*(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/.test(text)) return null;
-  // The asctime form names no zone, and would be read in the zone of this machine.
+  // The asctime format has no time zone, and would be read in that of this machine.
   const at = Date.parse(/GMT\s*$/.test(text) ? text : `${text} GMT`);
   return at > now ? at - now : null;
 }

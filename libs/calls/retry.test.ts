@@ -4,8 +4,9 @@ import { chatRequest, completion, startForwardingRig, type ForwardingRig } from 
 import { streamOf, type UpstreamScript } from '#test/upstream.ts';
 import type { Outcome, StreamAnswer } from './call.ts';
 import type { createForwarder } from '#test/forwarder.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { readRetryAfter } from './retry-waits.ts';
-import { createRetryBudget, type RetryPolicy } from './retry.ts';
+import { createRetryBudget, judge, type RetryPolicy } from './retry.ts';
 
 let rig: ForwardingRig;
 afterEach(async () => rig?.stop());
@@ -36,13 +37,13 @@ async function settle(
 }
 
 describe('retries', () => {
-  test('without a policy a call is one call', async () => {
+  test('without a policy a call is made once', async () => {
     rig = await startForwardingRig([status(503), ok]);
     expect((await rig.forwarder.settle(chatRequest(), rig.target)).attempts).toHaveLength(1);
     expect(rig.upstream.requests).toHaveLength(1);
   });
 
-  test('a passing failure is tried again with the same bytes, later and later', async () => {
+  test('a retryable failure is retried with the same bytes, after growing waits', async () => {
     const outcome = await settle([(reply) => reply.reset(), status(500), (reply) => reply.respond(200, '<html>'), ok]);
     expect(outcome).toMatchObject({
       kind: 'json',
@@ -74,7 +75,7 @@ describe('retries', () => {
     expect(rig.upstream.requests).toHaveLength(2);
   });
 
-  test('x-should-retry beats the status both ways', async () => {
+  test('x-should-retry overrides the status in both directions', async () => {
     await settle([status(500, { 'x-should-retry': 'false' })]);
     expect(rig.upstream.requests).toHaveLength(1);
     await rig.stop();
@@ -82,12 +83,12 @@ describe('retries', () => {
     expect(rig.upstream.requests).toHaveLength(2);
   });
 
-  test('an exhausted quota is final although it is a 429', async () => {
+  test('an exhausted quota is not retried although it is a 429', async () => {
     await settle([status(429, {}, 'insufficient_quota')]);
     expect(rig.upstream.requests).toHaveLength(1);
   });
 
-  test('429s burn no attempt: fifty of them and three failures end well within four attempts', async () => {
+  test('429s do not count as attempts: a call succeeds after fifty of them and three failures, with four attempts', async () => {
     const storm = Array.from({ length: 50 }, () => status(429, { 'retry-after': '1' }));
     const outcome = await settle([status(500), ...storm, status(500), status(500), ok]);
     expect(outcome).toMatchObject({ kind: 'json', status: 200 });
@@ -95,18 +96,18 @@ describe('retries', () => {
     expect(rig.waits.slice(1, 51).every((ms) => ms >= 1_000)).toBe(true);
   });
 
-  test('429s end with the deadline: no attempt starts after it, and none is waited for in vain', async () => {
+  test('429s end with the deadline: no attempt starts after it, and no wait extends beyond it', async () => {
     const outcome = await settle([status(429, { 'retry-after': '600' })], {}, {});
     expect(outcome).toMatchObject({ kind: 'json', status: 429 });
     expect(rig.waits).toEqual([600_000, 600_000, 600_000, 600_000, 600_000]);
   });
 
-  test('429s end with their own bound', async () => {
+  test('429s have a limit of their own', async () => {
     await settle([status(429)], { rateLimitedMax: 3 });
     expect(rig.upstream.requests).toHaveLength(3);
   });
 
-  test('a stream that fails before its first event is tried again', async () => {
+  test('a stream that fails before its first event is retried', async () => {
     const payload = JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });
     const early: UpstreamScript = (reply) =>
       reply.respond(200, 'data: {"error":{"message":"busy","code":503}}\n\n', { 'content-type': 'text/event-stream' });
@@ -129,7 +130,7 @@ describe('retries', () => {
     expect(rig.upstream.requests).toHaveLength(1);
   });
 
-  test('a caller who leaves while a call waits ends it; so does a process that stops', async () => {
+  test('a waiting call ends when its caller leaves or the process stops', async () => {
     const client = new AbortController();
     const leave = (): Promise<void> => Promise.resolve(client.abort());
     const left = await settle([status(503)], {}, { sleep: leave }, { signal: client.signal });
@@ -173,20 +174,20 @@ describe('Retry-After', () => {
     expect(readRetryAfter(headers, now)).toBe(expected);
   });
 
-  test('a date without a zone is in GMT, wherever this machine is', () => {
+  test('a date without a zone is in GMT, whatever the zone of this machine', () => {
     vi.stubEnv('TZ', 'America/New_York');
     expect(readRetryAfter({ 'retry-after': 'Sat Nov 21 10:00:30 2026' }, now)).toBe(30_000);
     vi.unstubAllEnvs();
   });
 
-  test('a wait is never shorter than told, never past the deadline, and bounded without being told', () => {
+  test('a wait is never shorter than the provider asks, never goes past the deadline, and has a limit when the provider asks for none', () => {
     const answer = (headers: Record<string, string>) => ({ kind: 'json', status: 429, headers }) as unknown as Outcome;
     const policy = { attemptsMax: 1_000, baseDelayMs: 100, maxDelayMs: 5_000, deadlineAt: now + 1_000_000 };
     fc.assert(
       fc.property(
         fc.array(
           fc.record({
-            told: fc.option(fc.nat({ max: 2_000_000 })),
+            askedMs: fc.option(fc.nat({ max: 2_000_000 })),
             random: fc.double({ min: 0, max: 0.999, noNaN: true }),
           }),
           { minLength: 1, maxLength: 60 },
@@ -194,17 +195,19 @@ describe('Retry-After', () => {
         (steps) => {
           let draw = 0;
           const budget = createRetryBudget(policy, () => draw);
-          for (const { told, random } of steps) {
+          for (const { askedMs, random } of steps) {
             draw = random;
             const wait = budget.next(
               'rate_limited',
-              answer(told === null ? {} : { 'retry-after-ms': String(told) }),
+              answer(askedMs === null ? {} : { 'retry-after-ms': String(askedMs) }),
               now,
             );
-            const least = told ?? 50;
-            const most = told === null ? 5_000 : told + Math.max(5_000, told / 4) + 1;
+            const least = askedMs ?? 50;
+            const most = askedMs === null ? 5_000 : askedMs + Math.max(5_000, askedMs / 4) + 1;
             expect(
-              wait === null ? told !== null && told > 700_000 : wait >= least && wait <= most && wait <= 1_000_000,
+              wait === null
+                ? askedMs !== null && askedMs > 700_000
+                : wait >= least && wait <= most && wait <= 1_000_000,
             ).toBe(true);
           }
         },
@@ -212,7 +215,7 @@ describe('Retry-After', () => {
     );
   });
 
-  test('those told the same moment do not come back at it together', () => {
+  test('calls with the same retry time do not all return at it', () => {
     const answer = { kind: 'json', status: 429, headers: { 'retry-after': '60' } } as unknown as Outcome;
     const policy = { attemptsMax: 3, baseDelayMs: 100, maxDelayMs: 5_000, deadlineAt: now + 10 * minute };
     const waits = [0, 0.25, 0.5, 0.75].map((draw) =>
@@ -220,4 +223,13 @@ describe('Retry-After', () => {
     );
     expect(waits).toEqual([60_000, 63_750, 67_500, 71_250]);
   });
+});
+
+test('while limits cannot be checked a call waits until its deadline, however many times it asks', () => {
+  const error = new GatewayError('unavailable', 'limits_unavailable', 'The database is away.', { retryAfterMs: 1_000 });
+  const outcome: Outcome = { kind: 'failed', error, attempts: [] };
+  const policy = { attemptsMax: 2, rateLimitedMax: 3, baseDelayMs: 100, maxDelayMs: 1_000, deadlineAt: 60 * minute };
+  const budget = createRetryBudget(policy, () => 0);
+  for (let round = 0; round < 20; round += 1) expect(budget.next(judge(outcome), outcome, 0)).toBe(1_000);
+  expect(budget.next(judge(outcome), outcome, 60 * minute - 500)).toBeNull();
 });

@@ -2,66 +2,78 @@ import type { Clock } from '#libs/kernel/clock.ts';
 import { asGatewayError, type GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { sleep as realSleep } from '#libs/kernel/sleep.ts';
-import type { ForwardRequest, Outcome, Wait } from './call.ts';
+import { BudgetWaitError } from './admission.ts';
+import type { BudgetRefusal, ForwardRequest, Outcome, Wait } from './call.ts';
 import { callAborted, shuttingDown } from './cancelled.ts';
 import { isQuotaUsedUp, waitBeforeRetry } from './retry-waits.ts';
 
-/** When a call is made again. Every bound is of one call, over all its attempts. */
+/** When a call is retried. Every limit is for one call with all its attempts. */
 export type RetryPolicy = {
-  /** Attempts in all; those answered with 429 do not count. */
+  /** The maximum of attempts. Those answered with 429 do not count. */
   attemptsMax: number;
   /** Replaces the default statuses: 408, 409, 429 and 500 to 599. */
   statuses?: readonly number[];
   baseDelayMs: number;
   maxDelayMs: number;
-  /** No attempt starts at or after this moment (epoch milliseconds). */
+  /** No attempt starts at or after this time (epoch milliseconds). */
   deadlineAt: number;
-  /** Bound on attempts answered with 429, should a provider never say anything else and the deadline be far. */
+  /**
+   * The maximum of attempts answered with 429, in case a provider never answers anything else and the deadline is far
+   * away.
+   */
   rateLimitedMax?: number;
-  /** true: attempts answered with 429 count like all others. Default false. */
+  /** Whether attempts answered with 429 count like all others. Default false. */
   countsRateLimited?: boolean;
-  /** false: waits by its own rule, whatever the provider told. Default true. */
+  /** Whether to wait for as long as the provider says; otherwise only the rule for backoff applies. Default true. */
   obeysRetryAfter?: boolean;
-  /** false: the longest wait of each round instead of a random share of it. Default true. */
+  /**
+   * Whether to wait for a random share of the longest wait of each round; otherwise for the longest wait. Default true.
+   */
   jitter?: boolean;
-  /** Bound on all waits together; a wait that would go over it is the end. Default none. */
+  /** The maximum sum of all waits. A wait that would exceed it ends the call. Default: no limit. */
   waitMsMax?: number;
 };
 
 const defaultRateLimitedMax = 1_000;
 
-// Failures that another attempt may not meet again. Everything else (a refused destination, a redirect, an answer too
-// large, a caller who left) would end the same way.
+// Failures that may not happen again at the next attempt. Everything else (a forbidden destination, a redirect, an
+// answer that is too large, a caller who left) would fail in the same way.
 const passing: ReadonlySet<string | null> = new Set([
   'upstream_unreachable',
   'upstream_connection_lost',
   'upstream_truncated',
   'upstream_invalid_response',
-  'upstream_error', // the provider says in a 200 that it failed
+  'upstream_error', // the provider reports a failure in a 200
 ]);
 
-// Rejected here before the provider was called, as are failures of the kind `rate_limited`: worth another attempt when that
-// is over, and none of those that count.
-const rejected: ReadonlySet<string | null> = new Set(['circuit_open', 'provider_busy', 'too_many_calls']);
+// Calls rejected here before the provider was called, like failures of the kind `rate_limited`. They are worth another
+// attempt after the wait, and do not count as attempts.
+const rejected: ReadonlySet<string | null> = new Set([
+  'circuit_open',
+  'provider_busy',
+  'too_many_calls',
+  'limits_unavailable',
+]);
 
 /** How an outcome counts for retries. */
 export type Verdict = 'final' | 'retryable' | 'rate_limited';
 
-/** Whether an outcome may be tried again at all. `x-should-retry` beats the status both ways. */
+/** Whether an outcome is retryable at all. `x-should-retry` overrides the status in both directions. */
 export function judge(outcome: Outcome, statuses?: readonly number[]): Verdict {
   if (outcome.kind === 'failed') {
     const { kind, code } = outcome.error;
     if (rejected.has(code) || kind === 'rate_limited') return 'rate_limited';
-    // Another answer may be one, but each is paid for in full: only for callers whose own retries have its status.
+    // Another answer may be a JSON object, but each one is paid for in full, so it is only requested if the caller's
+    // retries list its status.
     if (code === 'json_object_not_met') return statuses?.includes(502) === true ? 'retryable' : 'final';
     return kind === 'provider_timeout' || (kind === 'provider_failed' && passing.has(code)) ? 'retryable' : 'final';
   }
   if (outcome.status < 400) return 'final';
   if (isQuotaUsedUp(outcome.errorCode)) return 'final';
-  const told = outcome.headers['x-should-retry'];
-  if (told === 'false') return 'final';
+  const shouldRetry = outcome.headers['x-should-retry'];
+  if (shouldRetry === 'false') return 'final';
   const listed = statuses ? statuses.includes(outcome.status) : isRetryableStatus(outcome.status);
-  if (!listed && told !== 'true') return 'final';
+  if (!listed && shouldRetry !== 'true') return 'final';
   return outcome.status === 429 ? 'rate_limited' : 'retryable';
 }
 
@@ -69,17 +81,20 @@ function isRetryableStatus(status: number): boolean {
   return status === 408 || status === 409 || status === 429 || status >= 500;
 }
 
-/** Counts one call's attempts against its policy. */
+/** Counts the attempts of one call against its policy. */
 export function createRetryBudget(policy: RetryPolicy, random: () => number) {
   let counted = 0;
   let rateLimited = 0;
   let waitedMs = 0;
   const { waitMsMax = Number.POSITIVE_INFINITY } = policy;
   return {
-    /** The wait before the next attempt in milliseconds, or null when there is none. */
+    /** Returns the wait before the next attempt in milliseconds, or null when there is none. */
     next: (verdict: Verdict, outcome: Outcome, now: number): number | null => {
       if (verdict === 'final') return null;
-      if (verdict === 'rate_limited' && policy.countsRateLimited !== true) rateLimited += 1;
+      // A budget may be used up for weeks, and the database unavailable for hours. The provider is not called meanwhile, so
+      // only the deadline ends this.
+      if (budgetOf(outcome) !== undefined || isOfOutage(outcome)) rateLimited = Math.max(1, rateLimited);
+      else if (verdict === 'rate_limited' && policy.countsRateLimited !== true) rateLimited += 1;
       else counted += 1;
       if (counted >= policy.attemptsMax || rateLimited >= (policy.rateLimitedMax ?? defaultRateLimitedMax)) return null;
       const wait = waitBeforeRetry(policy, { outcome, round: counted + rateLimited, now, random });
@@ -90,31 +105,32 @@ export function createRetryBudget(policy: RetryPolicy, random: () => number) {
   };
 }
 
-/** What is made again: how it waits, and where it goes by then. */
+/** What is retried: how it waits, and what its target is by then. */
 type Repeated = {
   request: Pick<ForwardRequest, 'signal' | 'waitWithoutPermit'>;
   target: { label: string } | null;
   model: string | null;
 };
 
-/** The retries of one call. */
+/** Makes the retries of one call. */
 export type RetryRun = {
   /**
-   * Waits before the next attempt. null: it may be made now. Otherwise the call is over: the outcome itself, or, when the
-   * call is not to go on after its wait (its caller left, this process stops), a failure with the same attempts.
+   * Waits before the next attempt. Resolves with null when it may be made. Otherwise the call is over, and it resolves
+   * with the outcome itself, or, when the call must not go on after its wait (its caller left, this process stops),
+   * with a failure that has the same attempts.
    */
   after: (outcome: Outcome) => Promise<Outcome | null>;
 };
 
 export type Retries = {
   start: (policy: RetryPolicy, call: Repeated) => RetryRun;
-  /** Calls that wait for their next attempt. */
+  /** The calls that wait for their next attempt. */
   waiting: () => number;
 };
 
 export function createRetries(deps: {
   clock: Clock;
-  /** From 0 to 1: spreads retries. */
+  /** Returns a number from 0 to 1, to spread retries. */
   random: () => number;
   /** Ends all waits. */
   stopping: AbortSignal;
@@ -150,7 +166,9 @@ export function createRetries(deps: {
           logger?.debug({ target: label, attempts: outcome.attempts.length, reason, wait_ms: waitMs }, 'call waits');
           let error: GatewayError | null = null;
           try {
-            await waitOut(call, { reason, label, model, untilMs: now + waitMs }, waitMs);
+            const budget = budgetOf(outcome);
+            const what = { reason, label, model, untilMs: now + waitMs, ...(budget && { budget }) };
+            await waitOut(call, what, waitMs);
           } catch (cause) {
             error = asGatewayError(cause);
           }
@@ -166,5 +184,15 @@ export function createRetries(deps: {
 
 function reasonOf(outcome: Outcome, verdict: Verdict, policy: RetryPolicy): Wait['reason'] {
   if (outcome.kind === 'failed' && outcome.error.code === 'circuit_open') return 'circuit_open';
+  if (budgetOf(outcome) !== undefined) return 'budget_used_up';
+  if (isOfOutage(outcome)) return 'gateway';
   return verdict === 'rate_limited' && policy.countsRateLimited !== true ? 'rate_limited' : 'retry';
 }
+
+/** The used-up budget of ours. Only a call that waits for budgets gets this as a retryable error. */
+const budgetOf = (outcome: Outcome): BudgetRefusal | undefined =>
+  outcome.kind === 'failed' && outcome.error instanceof BudgetWaitError ? outcome.error.refusal : undefined;
+
+/** Budgets and rates cannot be checked because the database is unavailable. */
+const isOfOutage = (outcome: Outcome): boolean =>
+  outcome.kind === 'failed' && outcome.error.code === 'limits_unavailable';

@@ -1,18 +1,18 @@
-/** Each bounds one phase of one attempt, in milliseconds. */
+/** Each of these limits one phase of one attempt, in milliseconds. */
 export type Timeouts = {
-  /** Until a connection is there: waiting for a free one included. */
+  /** Until there is a connection, including the wait for a free one. */
   connectMs: number;
-  /** From the request's last byte to the answer's headers. */
+  /** From the last byte of the request to the headers of the answer. */
   headersMs: number;
   /** Between two bytes of the answer, and between two events of a stream. */
   idleMs: number;
   /** The whole attempt. */
   totalMs: number;
-  /** Until the whole answer is there, of a stream until its first event is. Absent: only the other bounds count. */
+  /** Until the whole answer, or the first event of a stream, has arrived. Absent: only the other limits apply. */
   answerMs?: number;
 };
 
-/** Long enough for a reasoning model that thinks ten minutes before it says a word (OpenAI's SDKs wait as long). */
+/** Long enough for a reasoning model that thinks for ten minutes before its first byte. OpenAI's SDKs wait as long. */
 export const defaultTimeouts: Timeouts = {
   connectMs: 10_000,
   headersMs: 600_000,
@@ -20,15 +20,15 @@ export const defaultTimeouts: Timeouts = {
   totalMs: 1_800_000,
 };
 
-/** Of small requests that are answered at once or not at all: a list of models, an OAuth token, an image to be sent on. */
+/** For small requests that are answered quickly or not at all: a list of models, an OAuth token, an image. */
 export const quickTimeouts: Timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 5_000, totalMs: 20_000 };
 
-/** Of the files and jobs of fine-tuning. */
+/** For the files and jobs of fine-tuning. */
 export const tuningTimeouts: Timeouts = { connectMs: 10_000, headersMs: 60_000, idleMs: 30_000, totalMs: 120_000 };
 
 /**
- * The timeouts of an attempt: those of the process, and over them what the call brings (of its config, its target or its
- * headers). The same object when it brings none.
+ * Returns the timeouts of an attempt: those of the process, overridden by those of the call (from its config, its
+ * target or its headers). The same object when the call has none.
  */
 export const timeoutsOf = (process: Timeouts, own: Partial<Timeouts> | undefined): Timeouts =>
   own === undefined ? process : { ...process, ...own };

@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { timestamp } from './access-fields.ts';
-import { metadata, text } from './scalars.ts';
+import { keyRateLimits, usageLimit } from './limits.ts';
+import { anyObject, integer, metadata, text } from './scalars.ts';
 
 const scopeAreas = [
   'chat',
@@ -14,56 +15,137 @@ const scopeAreas = [
   'virtual_keys',
   'api_keys',
   'configs',
+  'guardrails',
   'logs',
+  'analytics',
+  'feedback',
   'audit',
   'workspaces',
+  'policies',
+  'users',
+  'members',
   'providers',
+  'integrations',
+  'prompts',
+  'collections',
+  'labels',
+  'prices',
   ...relayAreas,
 ] as const;
 
 type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;
 
-/** What a key may be allowed to do: `<area>.<read|write>`. Routes declare theirs from the same list. */
+/** Names of scopes: `<area>.<read|write>`. Which of them can be given to a key, the route table says: those that a route has. */
 export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${area}.read`, `${area}.write`] as const);
 
-export const Scope = z.enum(scopes);
-export type Scope = ScopeName;
+/** A scope in a request; which ones there are is judged where the key is made (libs/identity/key-rights.ts). */
+export const ScopeText = z.string().min(1).max(100);
 
 /** Whose key it is: the organisation's, a service's (a program) or a user's of a workspace. */
 export const ApiKeyType = z.enum(['organisation-service', 'workspace-service', 'workspace-user']);
 export type ApiKeyType = z.output<typeof ApiKeyType>;
 
-/** Members of the body of POST /api-keys. Without `scopes` the key may do everything. */
+/** Half an hour: long enough to bring a new key to a running program. */
+const transitionMsMin = 1_800_000;
+const transitionMsMax = 90 * 86_400_000;
+
+/** How long a key that is replaced works beside the new one. */
+const transitionPeriod = () => integer({ min: transitionMsMin, max: transitionMsMax });
+
+const rotationPolicy = () =>
+  z.strictObject({
+    rotation_period: z.enum(['weekly', 'monthly']).nullish(),
+    /** Without it, one period from now. */
+    next_rotation_at: timestamp().nullish(),
+    key_transition_period_ms: transitionPeriod().optional(),
+  });
+
+/** Members of the body of POST /api-keys. Without `scopes`, or with null, the key may do everything. */
 export const apiKeyFields = {
   name: text({ min: 1, max: 200 }),
-  type: ApiKeyType.exclude(['workspace-user']).optional(),
-  scopes: z.array(Scope).min(1).max(scopes.length).optional(),
+  description: text({ max: 2_000 }).nullish(),
+  type: ApiKeyType.optional(),
+  organisation_id: text({ min: 1, max: 200 }).optional(),
+  user_id: text({ min: 1, max: 200 }).optional(),
+  scopes: z.array(ScopeText).min(1).max(scopes.length).nullish(),
   expires_at: timestamp().nullish(),
   defaults: z
     .strictObject({
-      config_id: text({ min: 1, max: 200 }).optional(),
-      metadata: metadata().optional(),
+      config_id: text({ min: 1, max: 200 }).nullish(),
+      metadata: metadata().nullish(),
       /** false: the key's requests go by `config_id`, and may bring no config and no option of one. */
       allow_config_override: z.boolean().optional(),
     })
     .optional(),
+  usage_limits: usageLimit().nullish(),
+  rate_limits: keyRateLimits().nullish(),
+  alert_emails: z.array(z.email().max(320)).max(20).nullish(),
+  rotation_policy: rotationPolicy().nullish(),
 };
 
-/** A key as it is listed: never the key itself. */
+/** Members of PUT alone. `reset_usage`: the budget of the current period starts again at 0. */
+export const apiKeyUpdateFields = { reset_usage: z.boolean().optional() };
+
+/** Path of POST /api-keys/{type}/{sub-type}. The organisation has no keys of users. */
+export const ApiKeyPath = z.object({
+  type: z.enum(['organisation', 'workspace']),
+  sub_type: z.enum(['service', 'user']),
+});
+
+/** Body of POST /api-keys/{id}/rotate. 0: the keys of before end at once, for one that became known to others. */
+export const RotateApiKeyRequest = z
+  .strictObject({
+    key_transition_period_ms: z.union([z.literal(0), transitionPeriod()]).optional(),
+  })
+  .optional();
+
+/** The new key, which is shown once. The one before works until `key_transition_expires_at`. */
+export const RotatedApiKey = z.object({
+  id: z.string(),
+  object: z.literal('api-key'),
+  key: z.string(),
+  key_transition_expires_at: z.iso.datetime(),
+});
+
+const time = () => z.iso.datetime();
+
+/** A key as it is listed: of the key itself, its last four characters. Times in ISO 8601. */
 export const ApiKeyObject = z.object({
   id: z.string(),
   object: z.literal('api-key'),
+  key: z.string(),
   name: z.string(),
-  type: ApiKeyType.optional(),
-  workspace_id: z.string().optional(),
-  scopes: z.array(Scope).nullable(),
+  description: z.string().nullable(),
+  type: ApiKeyType,
+  organisation_id: z.string(),
+  workspace_id: z.string(),
+  user_id: z.string().nullable(),
+  creation_mode: z.enum(['api', 'auto']),
+  scopes: z.array(z.string()).nullable(),
   last_four: z.string(),
-  status: z.enum(['active', 'revoked', 'expired']),
+  /** `exhausted`: nothing is left of its budget in this period. */
+  status: z.enum(['active', 'exhausted', 'expired']),
   defaults: z.object({
     config_id: z.string().nullable(),
     metadata: z.record(z.string(), z.string()).nullable(),
     allow_config_override: z.boolean(),
   }),
-  created_at: z.int(),
-  expires_at: z.int().nullable(),
+  usage_limits: usageLimit().nullable(),
+  rate_limits: z.array(anyObject()).nullable(),
+  usage_reset_at: time().nullable(),
+  alert_emails: z.array(z.string()).nullable(),
+  rotation_policy: z
+    .object({
+      rotation_period: z.enum(['weekly', 'monthly']).nullable(),
+      next_rotation_at: time().nullable(),
+      key_transition_period_ms: z.int(),
+    })
+    .nullable(),
+  /** Since when the key should have been rotated. */
+  rotation_due_at: time().nullable(),
+  /** Until when the key of before works, too. */
+  key_transition_expires_at: time().nullable(),
+  created_at: time(),
+  last_updated_at: time(),
+  expires_at: time().nullable(),
 });

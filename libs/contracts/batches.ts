@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Breach } from './describe-issue.ts';
-import { addBreach, integer, metadata, text } from './scalars.ts';
+import { addBreach, anyMetadata, integer, text } from './scalars.ts';
 import { ListQuery, listOf } from './lists.ts';
 
 // Batches as clients send and see them: BATCH-1, BATCH-10; spellings of the options: BATCH-15.
@@ -46,10 +46,12 @@ export type GatewayOptions = {
   provider_model?: string;
   /** The slug or id of a stored config, or a config itself. */
   config?: string | Record<string, unknown>;
-  metadata?: Record<string, string>;
+  metadata?: Record<string, unknown>;
+  /** What lines do when a budget is used up: wait until it is reset (default), or fail. */
+  on_budget_exceeded?: 'wait' | 'fail';
 };
 
-const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata'] as const;
+const optionNames = ['virtual_key', 'provider_model', 'config', 'metadata', 'on_budget_exceeded'] as const;
 
 const twice = (path: string[], other: string): Breach => ({
   path,
@@ -62,7 +64,8 @@ const GatewayOptionsInput = z
     ...spelled('virtual_key', text({ min: 1, max: 200 })),
     ...spelled('provider_model', text({ min: 1, max: 200 })),
     ...spelled('config', z.union([text({ min: 1, max: 200 }), z.looseObject({})])),
-    ...spelled('metadata', metadata()),
+    ...spelled('metadata', anyMetadata()),
+    ...spelled('on_budget_exceeded', z.enum(['wait', 'fail'])),
   })
   .transform((input, context): GatewayOptions => {
     const given: Record<string, unknown> = input;
@@ -86,7 +89,7 @@ export const CreateBatchRequest = z
     input_file_id: text({ min: 1, max: 200 }),
     endpoint: z.enum(batchEndpoints),
     completion_window: z.enum(['immediate', '24h']),
-    metadata: metadata().nullish(),
+    metadata: anyMetadata().nullish(),
     output_expires_after: expiresAfter().nullish(),
     gateway_options: GatewayOptionsInput.nullish(),
     portkey_options: GatewayOptionsInput.nullish(),
@@ -142,7 +145,21 @@ export const BatchObject = z.object({
       total_tokens: z.int(),
     })
     .nullable(),
-  metadata: z.record(z.string(), z.string()).nullable(),
+  cost: z.number().nullable().describe('US cents of all lines whose cost is known; null if there are none'),
+  cost_currency: z.literal('USD'),
+  unpriced_lines: z.int().describe('lines whose cost is not known, because the price of their model is not'),
+  waiting: z
+    .object({
+      reason: z.literal('usage_limit_exceeded'),
+      limit: z.string().describe('the id of the policy, key or workspace that has the budget'),
+      message: z.string(),
+      since: z.int(),
+      until: time().describe('when the budget is reset; null: not by itself'),
+    })
+    .nullable()
+    .describe('the used-up budget that lines wait for, if none has ended since; null for none'),
+  /** As given. OpenAI's have texts only. */
+  metadata: z.record(z.string(), z.unknown()).nullable(),
 });
 export type BatchObject = z.output<typeof BatchObject>;
 

@@ -173,6 +173,10 @@ const members = {
   override_params: params().optional(),
   default_params: params().optional(),
   drop_params: z.array(dropPath).max(100).optional(),
+  /** A stored prompt: `slug`, `slug@version`, `slug@label` or id. Its messages come before those of the call. */
+  prompt_id: text({ min: 1, max: 300 }).optional(),
+  /** For that prompt; `variables` of the call replace them. */
+  variables: z.looseObject({}).optional(),
   forward_headers: z.array(ForwardHeader).max(50).optional(),
   strict_open_ai_compliance: z.boolean().optional(),
   unsupported_params: z.enum(['drop', 'refuse']).optional(),

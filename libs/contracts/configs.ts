@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { anyObject, text } from './scalars.ts';
+import { anyObject, integer, text } from './scalars.ts';
 
 // Stored configs (CONF-4). What is inside `config` is judged by libs/contracts/config.ts, for
 // configs of calls and stored ones alike.
@@ -7,8 +7,16 @@ import { anyObject, text } from './scalars.ts';
 /** The object itself, or its JSON text. */
 const document = () => z.union([anyObject(), z.string().min(1).max(65_536)]);
 
+const flag = () => z.union([z.boolean(), integer({ min: 0, max: 1 })]);
+
 /** Members of the body of POST /configs. */
-export const configFields = { name: text({ min: 1, max: 200 }), config: document() };
+export const configFields = {
+  name: text({ min: 1, max: 200 }),
+  config: document(),
+  /** Kept and shown for clients of Portkey. A call goes by a config only when it, or its key's defaults, names one. */
+  isDefault: flag().optional(),
+  is_default: flag().optional(),
+};
 
 /** A config as it is answered; `version` counts its versions from 1. */
 export const ConfigObject = z.object({
@@ -16,9 +24,17 @@ export const ConfigObject = z.object({
   object: z.literal('config'),
   slug: z.string(),
   name: z.string(),
+  organisation_id: z.string(),
+  workspace_id: z.string(),
+  is_default: z.int(),
   version: z.int(),
+  version_id: z.string(),
   status: z.enum(['active', 'deleted']),
   config: anyObject(),
-  created_at: z.int(),
-  updated_at: z.int(),
+  format: z.literal('json'),
+  owner_id: z.string().nullable(),
+  updated_by: z.string().nullable(),
+  created_at: z.iso.datetime(),
+  last_updated_at: z.iso.datetime(),
+  updated_at: z.iso.datetime(),
 });

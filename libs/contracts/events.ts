@@ -19,7 +19,21 @@ export const EventObject = z.object({
   schema_version: z.int().describe('of the shape of data'),
   data: z.record(z.string(), z.unknown()),
   metadata: z.looseObject({
-    actor: z.object({ type: z.string(), id: z.string() }),
+    actor: z.object({
+      type: z.string().describe('api_key, user or system'),
+      id: z.string(),
+      principal: z
+        .object({
+          type: z.string(),
+          id: z.string(),
+          role: z.string().nullable(),
+          organisation_role: z.string().optional(),
+        })
+        .optional()
+        .describe('the owner of the key, or the user who signed in; absent for the system'),
+      workspace_id: z.string().optional().describe('of the key'),
+      scopes: z.array(z.string()).readonly().nullish().describe('of the key at that time; null for all of them'),
+    }),
     request_id: z.string().optional(),
     trace_id: z.string().optional(),
     address: z.string().optional(),

@@ -1,10 +1,11 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { CircuitBreakerInput } from './circuit-breaker.ts';
-import { GuardrailInput, GuardrailList } from './guardrails.ts';
+import { GuardrailInput, GuardrailList, type Guardrail } from './guardrails.ts';
 import { tryParse } from './parse.ts';
 import { CacheInput } from './response-cache.ts';
 
+const own = (value: unknown) => GuardrailInput.parse(value) as Guardrail;
 const problemOf = (value: unknown, schema: z.ZodType = GuardrailInput) => {
   const result = tryParse(schema, value);
   if (result.ok) throw new Error('was accepted');
@@ -23,9 +24,17 @@ test('the long form and the short form of a guardrail are the same guardrail', (
     name: null,
     deny: true,
     async: false,
+    streamMode: 'hold',
     onSuccess: null,
     onFail: null,
-    checks: [{ name: 'contains', id: 'default.contains', parameters: { words: ['a'], operator: 'none', not: false } }],
+    checks: [
+      {
+        name: 'contains',
+        id: 'default.contains',
+        label: null,
+        parameters: { words: ['a'], operator: 'none', not: false },
+      },
+    ],
   };
   expect(GuardrailInput.parse(long)).toEqual(expected);
   expect(GuardrailInput.parse(short)).toEqual(expected);
@@ -33,13 +42,35 @@ test('the long form and the short form of a guardrail are the same guardrail', (
 });
 
 test('several checks of one short form are all kept, and feedback is passed on', () => {
-  const guardrail = GuardrailInput.parse({
+  const guardrail = own({
     wordCount: { maxWords: 3 },
     'default.regexMatch': { rule: 'x', not: true },
     on_fail: { feedback: { value: -5, weight: 1, metadata: { user: 'a' } } },
   });
   expect(guardrail.checks.map((check) => check.id).toSorted()).toEqual(['default.regexMatch', 'default.wordCount']);
   expect(guardrail.onFail).toEqual({ value: -5, weight: 1, metadata: { user: 'a' } });
+});
+
+test('a stored guardrail is named by a text, or by an object with nothing but its id', () => {
+  const list = ['mine', { id: 'mine' }, { type: 'guardrail', id: 'mine' }];
+  expect(GuardrailList.parse(list)).toEqual([{ stored: 'mine' }, { stored: 'mine' }, { stored: 'mine' }]);
+  expect(problemOf({ id: 'mine', deny: true })).toMatchObject({ code: 'missing_required_parameter', param: 'checks' });
+  expect(problemOf([''], GuardrailList).param).toBe('[0]');
+  expect(problemOf(['x'.repeat(201)], GuardrailList).param).toBe('[0]');
+  expect(problemOf([1], GuardrailList).param).toBe('[0]');
+  expect(problemOf([{ id: '' }], GuardrailList).param).toBe('[0].id');
+});
+
+test('what denies holds streams, what only reports annotates them, and an impossible mode is refused', () => {
+  const mode = (more: object) => own({ isAllLowerCase: {}, ...more }).streamMode;
+  expect([mode({}), mode({ deny: true }), mode({ deny: true, async: true })]).toEqual(['annotate', 'hold', 'annotate']);
+  expect(mode({ stream_mode: 'hold' })).toBe('hold');
+  for (const wrong of [
+    { deny: true, stream_mode: 'annotate' },
+    { async: true, stream_mode: 'hold' },
+  ]) {
+    expect(problemOf({ isAllLowerCase: {}, ...wrong })).toMatchObject({ code: 'invalid_value', param: 'stream_mode' });
+  }
 });
 
 test('a disabled check is left out, and a guardrail without a check is refused', () => {
@@ -72,7 +103,7 @@ test.each([
 });
 
 test("Portkey's request types are ours", () => {
-  const guardrail = GuardrailInput.parse({ allowedRequestTypes: { allowedTypes: ['chatComplete', 'embeddings'] } });
+  const guardrail = own({ allowedRequestTypes: { allowedTypes: ['chatComplete', 'embeddings'] } });
   expect(guardrail.checks[0]?.parameters).toMatchObject({ allowedTypes: ['chat', 'embeddings'] });
 });
 

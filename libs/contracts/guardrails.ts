@@ -1,133 +1,40 @@
 import { z } from 'zod';
-import { addBreach, anyObject, integer, text } from './scalars.ts';
+import { guardrailChecks, guardrailLimits, type GuardrailCheck, type GuardrailCheckName } from './guardrail-checks.ts';
+import { addBreach, anyObject, asGiven, integer, text } from './scalars.ts';
 
 // Guardrails of a config (CONF-5): a list of guardrails, each with one check or more, in the
 // long form of before_request_hooks ({"type":"guardrail","checks":[{"id":"default.contains","parameters":{…}}]}) or in the
 // short form, where checks are members by their names ({"default.contains":{…},"deny":true}); `default.` may be left out.
 
-/** Bounds of what a tenant may have evaluated on every call. */
-export const guardrailLimits = {
-  guardrailsMax: 20,
-  checksMax: 20,
-  listMax: 1_000,
-  wordLengthMax: 1_000,
-  /** Source of one regular expression. */
-  patternLengthMax: 1_000,
-  /** A JSON Schema as JSON text, and how deep it nests. */
-  schemaBytesMax: 65_536,
-  schemaDepthMax: 32,
-  webhookTimeoutMsMax: 30_000,
-} as const;
-
-const { listMax, wordLengthMax, patternLengthMax } = guardrailLimits;
-
-const words = () =>
-  z
-    .array(text({ min: 1, max: wordLengthMax }))
-    .min(1)
-    .max(listMax);
-const not = z.boolean().default(false);
-const anyAllNone = z.enum(['any', 'all', 'none']);
-const count = () => integer({ min: 0, max: 1_000_000_000 }).optional();
-
-type CountRange = { min: number | undefined; max: number | undefined; not: boolean };
-
-/** A range under Portkey's own names, or as `min` and `max`; at least one bound, in order. */
-const countOf = (noun: 'Words' | 'Sentences' | 'Characters') => {
-  const [minName, maxName] = [`min${noun}`, `max${noun}`] as const;
-  return z
-    .strictObject({ min: count(), max: count(), [minName]: count(), [maxName]: count(), not })
-    .transform((given): CountRange => {
-      const { min, max, not, ...named } = given as CountRange & Record<string, number | undefined>;
-      return { min: min ?? named[minName], max: max ?? named[maxName], not };
-    })
-    .check((context) => {
-      const { min, max } = context.value;
-      if (min === undefined && max === undefined) {
-        addBreach(context, {
-          path: ['min'],
-          code: 'missing_required_parameter',
-          text: (name) => `Missing required parameter: ${name()} or ${name('max')}.`,
-        });
-      } else if (min !== undefined && max !== undefined && min > max) {
-        addBreach(context, {
-          path: ['min'],
-          code: 'invalid_value',
-          text: (name) => `Invalid ${name()}: it is above ${name('max')}, so that no text could pass.`,
-        });
-      }
-    });
-};
-
-/** Names of request types: ours, and Portkey's. */
-const requestTypes = { complete: 'completions', chatComplete: 'chat', embed: 'embeddings' } as const;
-const requestType = z
-  .enum(['chat', 'completions', 'embeddings', 'responses', 'complete', 'chatComplete', 'embed'])
-  .transform((name): string => (name in requestTypes ? requestTypes[name as keyof typeof requestTypes] : name));
-
-const headers = z.record(
-  z
-    .string()
-    .min(1)
-    .max(100)
-    .regex(/^[a-zA-Z0-9-]+$/),
-  z
-    .string()
-    .max(4_096)
-    .regex(/^[\t\x20-\x7e]*$/),
-);
-
-/** The parameters of each check, by its name. */
-const checks = {
-  regexMatch: z.strictObject({ rule: text({ min: 1, max: patternLengthMax }), not }),
-  contains: z.strictObject({ words: words(), operator: anyAllNone.default('any'), not }),
-  wordCount: countOf('Words'),
-  sentenceCount: countOf('Sentences'),
-  characterCount: countOf('Characters'),
-  jsonSchema: z.strictObject({ schema: anyObject(), not }),
-  jsonKeys: z.strictObject({ keys: words(), operator: anyAllNone.default('any') }),
-  /** `onlyDNS` of Portkey is accepted and has no effect: a URL is judged by its syntax, nothing is resolved. */
-  validUrls: z.strictObject({ onlyDNS: z.boolean().optional(), not }),
-  modelWhitelist: z.strictObject({ models: words(), not }),
-  requiredMetadataKeys: z.strictObject({ metadataKeys: words(), operator: anyAllNone.default('all') }),
-  allowedRequestTypes: z.strictObject({
-    allowedTypes: z.array(requestType).max(20).optional(),
-    blockedTypes: z.array(requestType).max(20).optional(),
-    not,
-  }),
-  webhook: z.strictObject({
-    webhookURL: z.url({ protocol: /^https?$/ }).max(2_048),
-    headers: z.union([headers, z.string().max(16_384).transform(parseHeaders).pipe(headers)]).default({}),
-    timeout: integer({ min: 1, max: guardrailLimits.webhookTimeoutMsMax }).default(3_000),
-    /**
-     * What a webhook that does not answer means: true, the check failed; false, it passed. Portkey's default is
-     * false: whoever can make the webhook fail (a body that it cannot read, a flood of calls) would have gone around it.
-     */
-    failOnError: z.boolean().default(true),
-  }),
-};
-
-type Checks = typeof checks;
-export type GuardrailCheckName = keyof Checks;
-
-/** One check, its parameters with their defaults. `id` is the name with `default.`, as results show it. */
-export type GuardrailCheck = {
-  [Name in GuardrailCheckName]: { name: Name; id: string; parameters: z.output<Checks[Name]> };
-}[GuardrailCheckName];
+const StreamMode = z.enum(['hold', 'annotate']);
+type StreamMode = z.output<typeof StreamMode>;
 
 export type Guardrail = {
   /** As given; null: results name it by its place. */
   id: string | null;
   name: string | null;
-  /** A failed check refuses the call (446); otherwise it is only told (246). */
+  /** A failed check refuses the call (446); otherwise it is only reported (246). */
   deny: boolean;
   /** Evaluated beside the call; decides nothing. */
   async: boolean;
+  /**
+   * Of output guardrails, how they judge a stream. `hold`: the whole of it before its first word is sent. `annotate`: when it has
+   * been sent, with the results in its last event.
+   */
+  streamMode: StreamMode;
   /** Portkey's feedback, repeated in the results. */
   onSuccess: Feedback | null;
   onFail: Feedback | null;
   checks: readonly GuardrailCheck[];
 };
+
+/** Names a stored guardrail (libs/resources/guardrails.ts) by its slug or id. */
+export type GuardrailReference = { stored: string };
+
+/** What the lists of a config have. References are replaced before a call by what is stored then. */
+export type GuardrailEntry = Guardrail | GuardrailReference;
+
+export const isReference = (entry: GuardrailEntry): entry is GuardrailReference => 'stored' in entry;
 
 const Feedback = z.strictObject({
   value: integer({ min: -10, max: 10 }).optional(),
@@ -137,14 +44,14 @@ const Feedback = z.strictObject({
 type Feedback = z.output<typeof Feedback>;
 const Outcome = z.strictObject({ feedback: Feedback.optional() });
 
-const names = Object.keys(checks) as GuardrailCheckName[];
+const names = Object.keys(guardrailChecks) as GuardrailCheckName[];
 
 const bothNames = Object.fromEntries(
   names.flatMap((name) => [
-    [name, checks[name].optional()],
-    [`default.${name}`, checks[name].optional()],
+    [name, guardrailChecks[name].optional()],
+    [`default.${name}`, guardrailChecks[name].optional()],
   ]),
-) as { [Name in GuardrailCheckName as Name | `default.${Name}`]: z.ZodOptional<Checks[Name]> };
+) as { [Name in GuardrailCheckName as Name | `default.${Name}`]: z.ZodOptional<(typeof guardrailChecks)[Name]> };
 
 const LongCheck = z.discriminatedUnion(
   'id',
@@ -152,7 +59,8 @@ const LongCheck = z.discriminatedUnion(
     z.strictObject({
       id: z.enum([name, `default.${name}`]),
       name: text({ max: 200 }).optional(),
-      parameters: checks[name],
+      // Of a check whose parameters all have defaults they may be left out.
+      parameters: (guardrailChecks[name] as z.ZodType<object, object>).prefault({}),
       is_enabled: z.boolean().default(true),
     }),
   ) as unknown as [
@@ -165,63 +73,147 @@ const LongCheck = z.discriminatedUnion(
   ],
 );
 
-/**
- * One guardrail of a config, in either form. Strict: unknown checks, members and parameters are refused. What only its
- * evaluation can tell (a pattern that does not compile, a schema too deep) is reported by libs/calls/protect/guardrails
- * when a config is stored or first used.
- */
-export const GuardrailInput = z
-  .strictObject({
-    type: z.enum(['guardrail']).optional(),
-    id: text({ min: 1, max: 200 }).optional(),
-    name: text({ min: 1, max: 200 }).optional(),
-    checks: z.array(LongCheck).min(1).max(guardrailLimits.checksMax).optional(),
-    deny: z.boolean().default(false),
-    async: z.boolean().default(false),
-    on_success: Outcome.optional(),
-    on_fail: Outcome.optional(),
-    ...bothNames,
-  })
-  .transform((given): Guardrail => {
-    const { id, name, deny, async, on_success: onSuccess, on_fail: onFail, checks: long, ...rest } = given;
-    const found: { id: string; parameters: unknown }[] = (long ?? []).filter((check) => check.is_enabled);
-    for (const [member, parameters] of Object.entries(rest)) {
-      if (member !== 'type' && parameters !== undefined) found.push({ id: member, parameters });
-    }
-    return {
-      id: id ?? null,
-      name: name ?? null,
-      deny,
-      async,
-      onSuccess: onSuccess?.feedback ?? null,
-      onFail: onFail?.feedback ?? null,
-      checks: found.map((check) => {
-        const short = check.id.replace(/^default\./, '');
-        return { name: short, id: `default.${short}`, parameters: check.parameters } as GuardrailCheck;
-      }),
-    };
-  })
-  .check((context) => {
-    if (context.value.checks.length > 0 && context.value.checks.length <= guardrailLimits.checksMax) return;
-    const none = context.value.checks.length === 0;
-    addBreach(context, {
-      path: ['checks'],
-      code: none ? 'missing_required_parameter' : 'array_above_max_length',
-      text: (name) =>
-        none
-          ? `Missing required parameter: ${name()}. A guardrail has at least one check: ${names.join(', ')}.`
-          : `Invalid ${name()}: expected at most ${guardrailLimits.checksMax} checks.`,
-    });
+const members = {
+  type: z.enum(['guardrail']).optional(),
+  id: text({ min: 1, max: 200 }).optional(),
+  name: text({ min: 1, max: 200 }).optional(),
+  checks: z.array(LongCheck).min(1).max(guardrailLimits.checksMax).optional(),
+  deny: z.boolean().optional(),
+  async: z.boolean().optional(),
+  stream_mode: StreamMode.optional(),
+  on_success: Outcome.optional(),
+  on_fail: Outcome.optional(),
+  ...bothNames,
+};
+type Given = z.output<z.ZodObject<typeof members>>;
+
+function toGuardrail(given: Given): Guardrail {
+  const {
+    id,
+    name,
+    deny = false,
+    async = false,
+    on_success: onSuccess,
+    on_fail: onFail,
+    checks: long,
+    ...more
+  } = given;
+  const { stream_mode: streamMode = deny && !async ? 'hold' : 'annotate', ...rest } = more;
+  const found: { id: string; name?: string | undefined; parameters: unknown }[] = (long ?? []).filter(
+    (check) => check.is_enabled,
+  );
+  for (const [member, parameters] of Object.entries(rest)) {
+    if (member !== 'type' && parameters !== undefined) found.push({ id: member, parameters });
+  }
+  return {
+    id: id ?? null,
+    name: name ?? null,
+    deny,
+    async,
+    streamMode,
+    onSuccess: onSuccess?.feedback ?? null,
+    onFail: onFail?.feedback ?? null,
+    checks: found.map((check) => {
+      const short = check.id.replace(/^default\./, '');
+      const { name: label = null, parameters } = check;
+      return { name: short, id: `default.${short}`, label, parameters } as GuardrailCheck;
+    }),
+  };
+}
+
+type Modes = { deny?: boolean | undefined; async?: boolean | undefined; stream_mode?: StreamMode | undefined };
+
+/** What was sent cannot be denied any more, and what decides nothing need not be waited for. */
+function checkStreamMode(context: z.core.ParsePayload<Modes>): void {
+  const { deny = false, async = false, stream_mode: mode } = context.value;
+  const decides = deny && !async;
+  if (mode === undefined || (mode === 'annotate' ? !decides : !async)) return;
+  addBreach(context, {
+    path: ['stream_mode'],
+    code: 'invalid_value',
+    text: (name) =>
+      decides
+        ? `Invalid ${name()}: a guardrail that denies holds streams until they are judged. Leave it out, or set ${name('deny')} to false.`
+        : `Invalid ${name()}: a guardrail with ${name('async')} decides nothing, so no stream is held for it. Leave it out.`,
   });
+}
+
+/** Portkey's older form of a reference is an object, which has nothing but the id. */
+const isName = (given: object): given is { id: string } =>
+  'id' in given && Object.keys(given).every((key) => key === 'id' || key === 'type');
+
+/**
+ * One guardrail of a config, in either form, or the name of a stored one. Strict: unknown checks, members and parameters are
+ * refused. What only its evaluation can tell (a pattern that does not compile, a schema too deep) is reported by
+ * libs/calls/protect/guardrails when a config is stored or first used.
+ */
+export const GuardrailInput = z.union([
+  text({ min: 1, max: 200 }).transform((stored): GuardrailEntry => ({ stored })),
+  z
+    .strictObject(members)
+    .check(checkStreamMode)
+    .transform((given): GuardrailEntry => (isName(given) ? { stored: given.id } : toGuardrail(given)))
+    .check((context) => {
+      if (isReference(context.value)) return;
+      const count = context.value.checks.length;
+      if (count > 0 && count <= guardrailLimits.checksMax) return;
+      addBreach(context, {
+        path: ['checks'],
+        code: count === 0 ? 'missing_required_parameter' : 'array_above_max_length',
+        text: (name) =>
+          count === 0
+            ? `Missing required parameter: ${name()}. A guardrail has at least one check: ${names.join(', ')}.`
+            : `Invalid ${name()}: expected at most ${guardrailLimits.checksMax} checks.`,
+      });
+    }),
+]);
 
 /** `input_guardrails`, `output_guardrails`, `before_request_hooks` and `after_request_hooks` of a config. */
 export const GuardrailList = z.array(GuardrailInput).max(guardrailLimits.guardrailsMax);
 
-/** Header names and values as JSON text, Portkey's form. What is no JSON object fails the schema behind it. */
-function parseHeaders(json: string): unknown {
-  try {
-    return JSON.parse(json);
-  } catch {
-    return json;
-  }
+const Actions = z
+  .strictObject({
+    deny: z.boolean().optional(),
+    async: z.boolean().optional(),
+    stream_mode: StreamMode.optional(),
+    on_success: Outcome.optional(),
+    on_fail: Outcome.optional(),
+  })
+  .check(checkStreamMode);
+
+/** Members of the body of POST /guardrails. Both documents are stored as they are given. */
+export const guardrailFields = {
+  name: text({ min: 1, max: 200 }),
+  checks: asGiven(z.array(LongCheck).min(1).max(guardrailLimits.checksMax)),
+  actions: asGiven(Actions).default({}),
+};
+
+export type GuardrailDocument = { checks: z.input<typeof LongCheck>[]; actions: z.input<typeof Actions> };
+
+/** The guardrail that a stored one is; with no check when all are disabled. null: another release stored it. */
+export function toStoredGuardrail(
+  { slug, name }: { slug: string; name: string },
+  { checks, actions }: GuardrailDocument,
+): Guardrail | null {
+  const result = z.strictObject(members).safeParse({ id: slug, name, checks, ...actions });
+  return result.success ? toGuardrail(result.data) : null;
 }
+
+/** A guardrail as it is listed and retrieved; secrets of webhooks are left out. */
+export const GuardrailObject = z.object({
+  id: z.string(),
+  object: z.literal('guardrail'),
+  slug: z.string(),
+  name: z.string(),
+  organisation_id: z.string(),
+  workspace_id: z.string().nullable(),
+  status: z.enum(['active', 'archived']),
+  version: z.int(),
+  version_id: z.string(),
+  checks: z.array(anyObject()),
+  actions: anyObject(),
+  owner_id: z.string().nullable(),
+  updated_by: z.string().nullable(),
+  created_at: z.string(),
+  last_updated_at: z.string(),
+});

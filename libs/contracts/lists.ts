@@ -22,12 +22,20 @@ export const ListQuery = z.object({
 });
 export type ListQuery = z.output<typeof ListQuery>;
 
-/** The query of a list of libs/resources: `after` and `limit`, or `current_page` (from 0) and `page_size`. */
+const pageNumber = () => optionalInteger({ min: 0, max: 1_000_000 });
+const pageSize = () => optionalInteger({ min: 1, max: 100 });
+
+/**
+ * The query of a list of libs/resources (LIST-2): `after` and `limit`, or `current_page` (from 0) and `page_size`, which some
+ * operations of Portkey's clients spell `currentPage` and `pageSize`.
+ */
 export const ResourceListQuery = z.object({
   after: cursor(),
-  limit: optionalInteger({ min: 1, max: 100 }),
-  current_page: optionalInteger({ min: 0, max: 1_000_000 }),
-  page_size: optionalInteger({ min: 1, max: 100 }),
+  limit: pageSize(),
+  current_page: pageNumber(),
+  page_size: pageSize(),
+  currentPage: pageNumber(),
+  pageSize: pageSize(),
 });
 
 /** A page of a list. SDKs page by `has_more` and the last item's id; `first_id` and `last_id` are null when empty. */

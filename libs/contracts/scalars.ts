@@ -25,6 +25,17 @@ export const int64 = () =>
 /** An object whose members the API reference leaves open. */
 export const anyObject = () => z.looseObject({});
 
+/** A value that a schema must accept, and that is kept as it was given: for documents that are stored as their authors wrote them. */
+export const asGiven = <Schema extends z.ZodType>(schema: Schema) =>
+  z
+    .custom<z.input<Schema>>()
+    .check((context) => {
+      const result = schema.safeParse(context.value);
+      if (result.success) return;
+      for (const issue of result.error.issues) context.issues.push({ ...issue, input: context.value } as never);
+    })
+    .meta(z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }) as Record<string, unknown>);
+
 /** Records a broken rule on a value that a schema is checking; see Breach. */
 export function addBreach(context: z.core.ParsePayload, breach: Breach): void {
   context.issues.push({ code: 'custom', params: breach, path: [], input: context.value, message: breach.code });
@@ -85,6 +96,28 @@ export const metadata = () =>
       propertyNames: { maxLength: keyLengthMax },
       additionalProperties: { type: 'string', maxLength: valueLengthMax },
     });
+
+/** A value of metadata as it is matched and logged: a text as it is, anything else as its JSON text. */
+export const metadataText = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+
+/** Metadata whose values may be any JSON. It is kept as it is given; the limits count the texts of its values. */
+export const anyMetadata = () =>
+  z
+    .record(z.string(), z.unknown())
+    .check((context) => {
+      const texts = Object.entries(context.value).map(([key, value]) => [key, metadataText(value)] as const);
+      const breach = metadataBreach(Object.fromEntries(texts)) ?? nestedBreach(context.value);
+      if (breach !== null) addBreach(context, breach);
+    })
+    .meta({ maxProperties: pairsMax, propertyNames: { maxLength: keyLengthMax } });
+
+/** In JSON text, what cannot be stored is escaped. */
+function nestedBreach(value: Record<string, unknown>): Breach | null {
+  const found = Object.entries(value).find(
+    ([, entry]) => typeof entry !== 'string' && /\\u(?:0000|d[89a-f])/i.test(metadataText(entry)),
+  );
+  return found === undefined ? null : { ...notStorable, path: [found[0]] };
+}
 
 function metadataBreach(value: Record<string, string>): Breach | null {
   const pairs = Object.entries(value);

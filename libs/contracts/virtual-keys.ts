@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { SettingForm } from '#libs/providers/provider.ts';
 import { settingFields } from '#libs/providers/setting-fields.ts';
 import { slug, timestamp } from './access-fields.ts';
-import { listOf } from './lists.ts';
+import { rateLimits, usageLimit } from './limits.ts';
 import { addBreach, anyObject, text } from './scalars.ts';
 
 // A provider's own settings are members of a virtual key beside its `key`. They are declared in the provider's folder; what
@@ -48,43 +48,64 @@ const customHost = () =>
       });
     });
 
-const common = {
+/** In camel case as Portkey documents names, in snake case as its clients send them. */
+const spellingsOf = (name: string): string[] => [
+  name,
+  name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+];
+
+/** Names that clients of Portkey know settings by, and the settings. */
+export const portkeySettings: readonly (readonly [name: string, setting: SettingName])[] = settings.flatMap(
+  ([setting, { portkeyName }]) =>
+    portkeyName === undefined ? [] : spellingsOf(portkeyName).map((name) => [name, setting as SettingName] as const),
+);
+
+const portkeyMembers = () =>
+  Object.fromEntries(portkeySettings.map(([name]) => [name, text({ min: 1, max: 2_048 }).nullish()]));
+
+/** The same for deployments of which one is the default. */
+const deployments = () =>
+  z
+    .array(
+      z.strictObject({ ...portkeyMembers(), alias: text({ max: 200 }).optional(), is_default: z.boolean().optional() }),
+    )
+    .max(20)
+    .nullish();
+
+/** Members of the body of POST /virtual-keys. `key` is needed unless the provider's own settings hold the credential. */
+export const virtualKeyFields = {
+  name: text({ min: 1, max: 200 }),
+  provider: slug(),
+  key: secretText().optional(),
+  custom_host: customHost().optional(),
   note: text({ max: 2_000 }).nullish(),
   expires_at: timestamp().nullish(),
+  usage_limits: usageLimit().nullish(),
+  rate_limits: rateLimits().nullish(),
   ...settingMembers,
+  ...portkeyMembers(),
+  deploymentConfig: deployments(),
+  deployment_config: deployments(),
 };
 
-// Any of these authenticates by itself, without a `key`.
-const keyless = namesWhere(({ authenticates }) => authenticates);
-
-/** Body of POST /virtual-keys. `key` is needed unless the provider's own settings hold the credential. */
-export const CreateVirtualKeyRequest = z
-  .strictObject({
-    name: text({ min: 1, max: 200 }),
-    provider: slug(),
-    key: secretText().optional(),
-    slug: slug().optional(),
-    custom_host: customHost().optional(),
-    ...common,
-  })
-  .check((context) => {
-    if (context.value.key !== undefined || keyless.some((setting) => context.value[setting] !== undefined)) return;
-    addBreach(context, {
-      path: ['key'],
-      code: 'missing_required_parameter',
-      text: (name) => `Missing required parameter: ${name()}.`,
-    });
+/** The provider's own settings and address, as an integration has them in one member. */
+export const providerConfiguration = () =>
+  z.strictObject({
+    custom_host: customHost().nullish(),
+    ...settingMembers,
+    ...portkeyMembers(),
+    deploymentConfig: deployments(),
+    deployment_config: deployments(),
   });
-export type CreateVirtualKeyRequest = z.output<typeof CreateVirtualKeyRequest>;
 
-/** Body of PUT /virtual-keys/{slug}: what is absent stays. Provider and slug are for the life of the key. */
-export const UpdateVirtualKeyRequest = z.strictObject({
-  name: text({ min: 1, max: 200 }).optional(),
-  key: secretText().optional(),
-  custom_host: customHost().nullish(),
-  ...common,
-});
-export type UpdateVirtualKeyRequest = z.output<typeof UpdateVirtualKeyRequest>;
+/** The credential of a provider, or a part of one. */
+export const credentialText = secretText;
+
+/**
+ * What PUT takes in another form, or alone: `custom_host` null for the provider's own address; `reset_usage`: the budget of
+ * the current period starts again at 0.
+ */
+export const virtualKeyUpdateFields = { custom_host: customHost().nullish(), reset_usage: z.boolean().optional() };
 
 /** A virtual key as it is answered: settings that are no secrets, and never the key. */
 export const VirtualKeyObject = z.object({
@@ -92,16 +113,22 @@ export const VirtualKeyObject = z.object({
   object: z.literal('virtual-key'),
   slug: z.string(),
   name: z.string(),
+  workspace_id: z.string(),
   provider: z.string(),
+  ai_provider_name: z.string(),
   last_four: z.string(),
   custom_host: z.string().nullable(),
   note: z.string().nullable(),
-  status: z.enum(['active', 'expired', 'deleted']),
+  /** `exhausted`: nothing is left of its budget in this period. */
+  status: z.enum(['active', 'exhausted', 'expired', 'deleted']),
   settings: z.record(z.string(), z.string()),
-  created_at: z.int(),
-  updated_at: z.int(),
-  expires_at: z.int().nullable(),
+  model_config: z.record(z.string(), z.string()),
+  usage_limits: anyObject().nullable(),
+  rate_limits: z.array(anyObject()).nullable(),
+  /** When its use was last reset by hand. */
+  usage_reset_at: z.iso.datetime().nullable(),
+  created_at: z.iso.datetime(),
+  last_updated_at: z.iso.datetime(),
+  updated_at: z.iso.datetime(),
+  expires_at: z.iso.datetime().nullable(),
 });
-export type VirtualKeyObject = z.output<typeof VirtualKeyObject>;
-
-export const VirtualKeyList = listOf(VirtualKeyObject);

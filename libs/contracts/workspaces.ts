@@ -1,13 +1,38 @@
 import { z } from 'zod';
-import { guardrailLimits } from './guardrails.ts';
-import { anyObject, text } from './scalars.ts';
+import { guardrailLimits } from './guardrail-checks.ts';
+import { rateLimits, usageLimits } from './limits.ts';
+import { firstMembers, MemberObject } from './people.ts';
+import { pricingAdjustments } from './prices.ts';
+import { anyObject, metadata, text } from './scalars.ts';
 
-const list = () => z.array(anyObject()).max(guardrailLimits.guardrailsMax);
+/** Guardrails, or names of stored ones. */
+const list = () => z.array(z.union([text({ min: 1, max: 200 }), anyObject()])).max(guardrailLimits.guardrailsMax);
+
+const names = () => z.array(text({ min: 1, max: 200 })).max(guardrailLimits.guardrailsMax);
+
+/** What the calls of a workspace have unless they, or their key, say otherwise. */
+const defaults = z.strictObject({
+  /** Under the metadata of the key, which is under that of the call. */
+  metadata: metadata().nullish(),
+  /** Stored guardrails, by slug or id, that no call can leave out. */
+  input_guardrails: names().optional(),
+  output_guardrails: names().optional(),
+  /** The config of users' keys that have none of their own, by slug or id. */
+  user_api_key_config: text({ min: 1, max: 200 }).nullish(),
+  /** Clients send back what they were answered. */
+  is_default: z.int().optional(),
+  object: z.literal('workspace').optional(),
+});
 
 /** Members of the body of POST /admin/workspaces. */
 export const workspaceFields = {
   name: text({ min: 1, max: 200 }),
   description: text({ max: 2_000 }).nullish(),
+  defaults: defaults.nullish(),
+  usage_limits: usageLimits().nullish(),
+  rate_limits: rateLimits().nullish(),
+  users: firstMembers().optional(),
+  pricing_adjustments: pricingAdjustments().nullish(),
 };
 
 /** A workspace as it is answered; times in ISO 8601. */
@@ -18,8 +43,24 @@ export const WorkspaceObject = z.object({
   name: z.string(),
   description: z.string().nullable(),
   status: z.enum(['active', 'archived']),
+  defaults: z
+    .object({
+      object: z.literal('workspace'),
+      is_default: z.int(),
+      metadata: anyObject().nullable(),
+      input_guardrails: names(),
+      output_guardrails: names(),
+      user_api_key_config: z.string().nullable(),
+    })
+    .nullable(),
+  usage_limits: z.array(anyObject()),
+  rate_limits: z.array(anyObject()),
+  /** Factors on listed prices, and own prices in cents a token, as decimals. */
+  pricing_adjustments: anyObject().nullable(),
   created_at: z.string(),
   last_updated_at: z.string(),
+  /** Of one workspace: its newest members, a hundred at most. */
+  users: z.array(MemberObject).optional(),
 });
 
 /** Body of PUT /admin/guardrails; each guardrail as in a config (libs/contracts/guardrails.ts). An absent list is empty. */
@@ -30,6 +71,6 @@ export const SetGuardrailsRequest = z.strictObject({
 
 export const GuardrailsObject = z.object({
   object: z.literal('workspace.guardrails'),
-  input_guardrails: z.array(anyObject()),
-  output_guardrails: z.array(anyObject()),
+  input_guardrails: list(),
+  output_guardrails: list(),
 });

@@ -6,6 +6,7 @@ import { FileMigrationProvider, Migrator } from 'kysely/migration';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { sqlStateOf } from './database-error.ts';
+import { isolateWorkspaces } from './isolate-workspaces.ts';
 import { createDatabase, createPool } from './pool.ts';
 import type { Database } from './schema.ts';
 
@@ -31,6 +32,7 @@ type MigrateOptions = {
  * Applies all pending migrations and returns their names, oldest first. They run in one transaction, so a failure leaves the
  * database unchanged. If several processes start at once, one migrates and the others wait. A migration waits at most 10 s
  * for a table that live traffic holds, because everything else would queue up behind it; then it fails and can be repeated.
+ * After them, tables with a workspace_id get the policies that isolate workspaces (isolate-workspaces.ts).
  *
  * Migrations of a newer release that the database already has are left alone, so that a process of the previous release can
  * start during a rolling upgrade or after it.
@@ -57,7 +59,9 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       // Also held while Kysely creates its own tables, which Kysely's lock does not cover.
       await sql`select pg_advisory_lock(${migrationLock})`.execute(session);
       await sql`set lock_timeout = '10s'`.execute(session);
-      return await runPending(session, folder, logger);
+      const applied = await runPending(session, folder, logger);
+      await isolateWorkspaces(session, logger);
+      return applied;
     });
   } catch (error) {
     signal?.throwIfAborted(); // what a session says that was ended is of no use

@@ -130,30 +130,23 @@ export async function acquireClient(pool: pg.Pool): Promise<pg.PoolClient> {
 /**
  * Kysely on the pool. If the connection is lost during COMMIT, the transaction fails with CommitOutcomeUnknownError. If it
  * is lost earlier, the transaction fails with that first error and not with the error of the ROLLBACK after it.
- * `destroy()` ends the pool.
+ * `destroy()` ends the pool. `createDriver` makes another driver than that.
  */
-export function createDatabase(pool: pg.Pool): Kysely<Database> {
+export function createDatabase(
+  pool: pg.Pool,
+  createDriver: (config: PostgresDialectConfig) => Driver = (config) => new OutcomeAwareDriver(config),
+): Kysely<Database> {
   const config: PostgresDialectConfig = {
     pool: { connect: () => acquireClient(pool), end: () => pool.end(), options: pool.options },
     controlClient: pg.Client,
   };
-  return new Kysely<Database>({ dialect: new OutcomeAwareDialect(config) });
+  const dialect = new PostgresDialect(config);
+  dialect.createDriver = () => createDriver(config);
+  return new Kysely<Database>({ dialect });
 }
 
-class OutcomeAwareDialect extends PostgresDialect {
-  readonly #config: PostgresDialectConfig;
-
-  constructor(config: PostgresDialectConfig) {
-    super(config);
-    this.#config = config;
-  }
-
-  override createDriver(): Driver {
-    return new OutcomeAwareDriver(this.#config);
-  }
-}
-
-class OutcomeAwareDriver extends PostgresDriver {
+/** Kysely's driver, which tells whether a transaction is known to have failed. */
+export class OutcomeAwareDriver extends PostgresDriver {
   override async commitTransaction(connection: Parameters<PostgresDriver['commitTransaction']>[0]): Promise<void> {
     try {
       await super.commitTransaction(connection);

@@ -1,4 +1,5 @@
 import type { ColumnType, Generated, GeneratedAlways, JSONColumnType } from 'kysely';
+import type { Usage } from '#libs/prices/usage.ts';
 
 /** A jsonb column: read as the parsed value, written as JSON text (Postgres arrays and JSON arrays would be mixed up). */
 type Json<Value extends object | null> = JSONColumnType<Value, string | (Value extends null ? null : never), string>;
@@ -162,13 +163,19 @@ export type BatchUsage = {
   cached_tokens: number;
   output_tokens: number;
   reasoning_tokens: number;
+  /** US cents as a decimal. Absent: nothing has a cost yet. */
+  cost?: string;
+  unpriced_lines?: number;
 };
+
+/** The budget that lines wait for. `until`: when it is reset, ISO 8601; null: not by itself. `since`: of the event, the same. */
+export type BatchWait = { limit: string; message: string; until: string | null; since: string };
 
 export type BatchTable = StreamFold & {
   endpoint: string;
   completion_window: string;
   input_file_id: string;
-  metadata: NullableJson<Record<string, string>>;
+  metadata: NullableJson<Record<string, unknown>>;
   target: Json<BatchTarget>;
   gateway_options: Json<Record<string, unknown>>;
   headers: Json<Record<string, string>>;
@@ -182,6 +189,7 @@ export type BatchTable = StreamFold & {
   completed: number;
   failed: number;
   usage: Json<BatchUsage>;
+  waiting: NullableJson<BatchWait>;
   output_file_id: string | null;
   error_file_id: string | null;
   created_at: Date;
@@ -269,7 +277,7 @@ export type RequestLogTable = {
   id: string;
   workspace_id: string;
   key_id: string | null;
-  kind: 'live' | 'batch';
+  kind: 'live' | 'batch' | 'imported';
   operation: string;
   request_id: string;
   trace_id: string | null;
@@ -299,6 +307,33 @@ export type RequestLogTable = {
   last_used_option: string | null;
   process_id: string;
   sequence: number;
+  user_id: string | null;
+  method: string | null;
+  path: string | null;
+  mode: string | null;
+  config_id: string | null;
+  /** Its slug when the call was made. */
+  config: string | null;
+  config_version: number | null;
+  integration: string | null;
+  prompt_slug: string | null;
+  prompt_version: number | null;
+  cache_status: string | null;
+  /** Attempts that repeated another one at the same target. */
+  retries: number | null;
+  /** Targets that were left for another one. */
+  fallbacks: number | null;
+  upstream_ms: number | null;
+  cache_write_tokens: number | null;
+  audio_input_tokens: number | null;
+  audio_output_tokens: number | null;
+  usage_details: NullableJson<Record<string, unknown>>;
+  /** US cents as a decimal; null: not known. */
+  cost: string | null;
+  saved_cost: string | null;
+  is_estimate: boolean | null;
+  price_version: string | null;
+  bodies_blob: string | null;
 };
 
 /** What a process said of its rows in the request log, at `heard_at` for the last time (libs/request-log). */
@@ -311,6 +346,61 @@ export type RequestLogProcessTable = {
   written_sequence: number;
   lost_rows: number;
   stopped_at: Date | null;
+  /** False for a process of a release that writes no `request_log_change`. */
+  reports_changes: Generated<boolean>;
+};
+
+/** Minutes of the request log with rows that rollups do not have yet (libs/request-log/log-change.ts). */
+type RequestLogChangeTable = { id: GeneratedAlways<number>; first_at: Date; last_at: Date };
+
+/** What users of the API, and guardrails, say of a trace (libs/analytics). Primary data, in no event. */
+/** One finished blob of an export, of which `rows` are in the file. */
+export type LogExportPartTable = {
+  workspace_id: string;
+  export_id: string;
+  part: number;
+  blob: string;
+  size_bytes: number;
+  rows: number;
+  /** Matching rows before the export's page, counted up to this part. */
+  skipped: number;
+  last_id: string | null;
+  created_at: Generated<Date>;
+};
+
+export type FeedbackTable = {
+  id: string;
+  workspace_id: string;
+  trace_id: string;
+  value: number;
+  /** A decimal. */
+  weight: string;
+  metadata: NullableJson<Record<string, unknown>>;
+  source: 'api' | 'guardrail';
+  key_id: string | null;
+  created_at: Date;
+  updated_at: Date;
+};
+
+/** Calls of one minute, hour or day with the same values of all that analytics filters by (libs/analytics). */
+type CallRollupTable = {
+  grain: 'minute' | 'hour' | 'day';
+  bucket: Date;
+  workspace_id: string;
+  requests: number;
+};
+
+/** How far the rollups are, and the lease of the process that writes them. */
+type RollupStateTable = {
+  id: Generated<boolean>;
+  minutes_from: Date;
+  hours_from: Date;
+  hours_until: Date;
+  days_from: Date;
+  days_until: Date;
+  unreported_until: Generated<Date>;
+  rolled_up_at: Date | null;
+  values_from: Generated<Date>;
 };
 
 export type CommandResultTable = {
@@ -343,7 +433,7 @@ export type CachedAnswerHead = {
   contentType: string;
   model: string | null;
   finishReason: string | null;
-  usage: { inputTokens: number; cachedTokens: number; outputTokens: number; reasoningTokens: number } | null;
+  usage: Usage | null;
 };
 
 /** Open circuits, so that every process hears of them (libs/calls/protect/traffic). */
@@ -390,6 +480,31 @@ export type ActivityTable = {
   status: number | null;
 };
 
+/**
+ * What one limit has counted in its period, for one value that it is grouped by (libs/limits/counter.ts). Amounts are
+ * decimals as text: US cents, tokens or requests.
+ */
+export type LimitCounterTable = {
+  id: string;
+  workspace_id: string;
+  limit_id: string;
+  value_key: string;
+  kind: 'budget' | 'rate';
+  /** As of the last change; the limit itself says what counts. */
+  max: string;
+  period_start: Date;
+  /** null: the counter never starts again. */
+  period_end: Date | null;
+  used: string;
+  assumed: string;
+  unpriced: number;
+  is_alerted: boolean;
+  leases: Json<Record<string, object>>;
+  reset_at: Date | null;
+  created_at: Generated<Date>;
+  updated_at: Date;
+};
+
 /** The tables of `migrations/`, as Kysely sees them. */
 export type Database = {
   event: EventTable;
@@ -414,7 +529,15 @@ export type Database = {
   fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable;
   request_log_process: RequestLogProcessTable;
+  request_log_change: RequestLogChangeTable;
   request_log_day: { process_id: string; recorded_on: string; first_sequence: number };
   response_cache: ResponseCacheTable;
   provider_circuit: ProviderCircuitTable;
+  feedback: FeedbackTable;
+  log_export_part: LogExportPartTable;
+  call_rollup: CallRollupTable;
+  metadata_rollup: CallRollupTable & { key: string; value: string };
+  value_rollup: CallRollupTable & { key: string; value: string | null };
+  rollup_state: RollupStateTable;
+  limit_counter: LimitCounterTable;
 };

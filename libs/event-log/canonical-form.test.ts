@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { canonicalJson } from './canonical-form.ts';
 
 describe('canonical JSON', () => {
-  test('is as in the examples of RFC 8785', () => {
+  test('matches the examples of RFC 8785', () => {
     // Sections 3.2.2 and 3.2.3.
     const example = {
       numbers: [Number('333333333.33333329'), 1e30, 4.5, 2e-3, 0.000000000000000000000000001],
@@ -16,7 +16,7 @@ describe('canonical JSON', () => {
     expect(canonicalJson(names)).toBe('{"\\r":2,"1":4,"\u0080":6,"ö":7,"€":1,"😀":5,"\ufb33":3}');
   });
 
-  test('writes the numbers of its appendix B, and refuses those that JSON does not have', () => {
+  test('writes the numbers of appendix B, and refuses numbers that JSON does not have', () => {
     const bits = (hex: string): number => Buffer.from(hex, 'hex').readDoubleBE();
     expect(
       ['8000000000000000', '0000000000000001', '7fefffffffffffff', '444b1ae4d6e2ef50', '3eb0c6f7a0b5ed8d'].map((hex) =>
@@ -26,11 +26,11 @@ describe('canonical JSON', () => {
     for (const number of [Number.NaN, Number.POSITIVE_INFINITY]) expect(() => canonicalJson(number)).toThrow(TypeError);
   });
 
-  test('sorts names that are whole numbers as texts', () => {
+  test('sorts names that are whole numbers like any other text', () => {
     expect(canonicalJson({ 9: 1, 10: 2 })).toBe('{"10":2,"9":1}');
   });
 
-  test('leaves out what JSON.stringify leaves out, and writes times as it does', () => {
+  test('leaves out what JSON.stringify leaves out, and writes times in the same way', () => {
     const value = { a: undefined, b: [undefined, null], c: new Date(0), ['__proto__']: 1 };
     expect(JSON.parse(canonicalJson(value))).toEqual(JSON.parse(JSON.stringify(value)));
     expect(canonicalJson(value)).toContain('"c":"1970-01-01T00:00:00.000Z"');

@@ -1,13 +1,13 @@
 import type { EventMetadata, RecordedEvent } from './event.ts';
 
 /**
- * The text of an event that its hash is taken of, and that a seal of the log covers: the canonical JSON (RFC 8785) of
- * exactly these members. `form` names this choice of members: another choice has another number, and both stay readable.
- * The event's place in the order of the log is not in it, because a restored log has another one.
+ * The text of an event that is hashed, and that a future seal of the log covers: the canonical JSON (RFC 8785) of
+ * exactly these members. `form` is the number of this set of members. Another set gets another number, and both stay
+ * readable. The event's position in the log is left out, because it changes when the log is restored.
  *
- * The same text comes of an event as it is appended and as it is read: jsonb changes the order of members, white space
- * and the notation of numbers, none of which canonical JSON keeps. So events from before this text was stored can be
- * given theirs when they are read. Throws TypeError for data that is no JSON.
+ * An event has the same text when it is appended and when it is read: jsonb changes the order of members, white space
+ * and the notation of numbers, and canonical JSON depends on none of them. So older events, which were stored without
+ * this text, can get it when they are read. Throws TypeError for data that is not JSON.
  */
 export function canonicalForm(event: RecordedEvent, metadata: EventMetadata): string {
   return canonicalJson({
@@ -25,10 +25,10 @@ export function canonicalForm(event: RecordedEvent, metadata: EventMetadata): st
 }
 
 /**
- * A value in the JSON Canonicalization Scheme (RFC 8785): members sorted by UTF-16 code units, no white space, numbers
- * and strings as ECMAScript writes them. Members that are undefined are left out and values with `toJSON` are replaced
- * by what it returns, as in JSON.stringify. Throws TypeError for what JSON cannot hold exactly: a number that is not
- * finite, half a surrogate pair, a bigint, a function.
+ * Returns a value in the JSON Canonicalization Scheme (RFC 8785): members sorted by UTF-16 code units, no white space,
+ * numbers and strings as ECMAScript writes them. As in JSON.stringify, members that are undefined are left out, and a
+ * value with `toJSON` is replaced by the result of that method. Throws TypeError for what JSON cannot represent
+ * exactly: a number that is not finite, half a surrogate pair, a bigint, a function.
  */
 export function canonicalJson(value: unknown): string {
   if (typeof value === 'string') return canonicalText(value);
@@ -43,7 +43,7 @@ function canonicalObject(value: object): string {
   if (Array.isArray(value)) return `[${value.map((item: unknown) => canonicalJson(item ?? null)).join(',')}]`;
   const members = value as Record<string, unknown>;
   let text = '';
-  // The default order of sort is the one that RFC 8785 asks for.
+  // The default sort order is the one that RFC 8785 requires.
   for (const name of Object.keys(members).sort()) {
     const member = members[name];
     if (member !== undefined) text += `${text === '' ? '' : ','}${canonicalText(name)}:${canonicalJson(member)}`;
@@ -52,7 +52,7 @@ function canonicalObject(value: object): string {
 }
 
 function canonicalText(text: string): string {
-  // Most texts need no escape, and JSON.stringify is what costs most of all here.
+  // Most texts need no escape, and JSON.stringify would be the most expensive step here.
   if (/^[ !#-[\]-~]*$/.test(text)) return `"${text}"`;
   if (!text.isWellFormed()) throw new TypeError('a text with half a surrogate pair has no canonical form');
   return JSON.stringify(text);

@@ -12,34 +12,38 @@ import { currentVersion } from './upcast.ts';
 /** One transaction over locked streams: load state, decide, append, project, enqueue. */
 export type UnitOfWork = {
   tx: Transaction<Database>;
-  /** The database's clock, read after the locks were held; deadlines are compared with this. */
+  /** The database's clock, read after the locks were acquired. Deadlines are compared with it. */
   now: Date;
-  /** The stream's read-model row, which is its state; undefined when nothing was ever appended to it. */
+  /** The read-model row of the stream, which is its state. Undefined when nothing was ever appended to the stream. */
   load<Row extends StreamRow, Event extends NewEvent>(
     model: InlineModel<Row, Event>,
     id: string,
   ): Promise<Row | undefined>;
-  /** Appends the events and writes the folded row, in one round trip; returns the row. No events: returns it as it is. */
+  /**
+   * Appends the events and writes the folded row, in one round trip, and returns the row. Without events it returns the
+   * row unchanged. A new stream belongs to `workspaceId`, by default the workspace of the command.
+   */
   append<Row extends StreamRow, Event extends NewEvent>(
     model: InlineModel<Row, Event>,
     id: string,
     events: readonly Event[],
+    workspaceId?: string,
   ): Promise<Row>;
 };
 
 export type Command = {
   workspaceId: string;
-  /** Every stream that the work loads or appends to; they are locked before anything else happens. */
+  /** Every stream that the work loads or appends to. They are locked before anything else happens. */
   streams: readonly string[];
   metadata: EventMetadata;
 };
 
 export type EventLog = {
   /**
-   * Runs `work` in one short transaction that holds the streams' locks. It is retried, whole, when the database was
-   * briefly not there (not when it hangs: that has taken seconds already) or chose it as a deadlock's victim, so it must
-   * not have effects of its own. A lost reply to
-   * COMMIT is recognised by the ids of its events, which are made before the first try.
+   * Runs `work` in one short transaction that holds the locks of the streams. The whole of it is retried after a short
+   * outage of the database (but not after a timeout, which has already taken seconds) and after a deadlock, so it must
+   * not have side effects outside the transaction. If the reply to COMMIT is lost, the ids of the events, which are
+   * created before the first try, show whether it succeeded.
    */
   transact<Result>(command: Command, work: (unit: UnitOfWork) => Promise<Result>): Promise<Result>;
 };
@@ -69,9 +73,10 @@ export function createEventLog(db: Kysely<Database>): EventLog {
 }
 
 /**
- * Takes the advisory lock of every stream, in sorted order, and then reads the clock. This must be the transaction's
- * first statement: a transaction id assigned before the lock could be smaller than that of a transaction which held
- * the lock earlier, and subscribers, who read in transaction-id order, would see a stream's events out of order.
+ * Acquires the advisory lock of every stream, in sorted order, and then reads the clock. This must be the first
+ * statement of the transaction. A transaction id assigned before the lock could be lower than that of a transaction
+ * that held the lock earlier, and subscribers, who read in the order of transaction ids, would see the events of a
+ * stream out of order.
  */
 async function lockStreams(tx: Transaction<Database>, streams: readonly string[]): Promise<Date> {
   const { rows } = await sql<{ now: Date }>`
@@ -114,16 +119,16 @@ function createUnit(
     tx,
     now,
     load,
-    async append(model, id, events) {
+    async append(model, id, events, workspaceId = command.workspaceId) {
       const before = await load(model, id);
-      // Never before the stream's last event, even when the database's clock was set back.
+      // Never earlier than the stream's last event, even when the database's clock was set back.
       const recordedAt = before && before.updated_at > now ? before.updated_at : now;
       let row = before;
       const recorded = events.map((event, index) => {
         const next = {
           ...event,
           eventId: (eventIds[appended] ??= uuidv7()),
-          workspaceId: row?.workspace_id ?? command.workspaceId,
+          workspaceId: row?.workspace_id ?? workspaceId,
           streamId: id,
           streamVersion: (before?.version ?? 0) + index + 1,
           schemaVersion: currentVersion(model.upcasts, event.type),
@@ -141,7 +146,7 @@ function createUnit(
   };
 }
 
-/** Events and folded row in one statement: one round trip however many events there are. */
+/** Writes the events and the folded row in one statement: one round trip, however many events there are. */
 async function write<Row extends StreamRow, Event extends NewEvent>(
   tx: Transaction<Database>,
   model: InlineModel<Row, Event>,

@@ -3,31 +3,40 @@ export type EventMetadata = {
   actor: EventActor;
   request_id?: string;
   trace_id?: string;
-  /** The client's IP address, as far as trusted proxies tell it. */
+  /** The client's IP address, as reported by trusted proxies. */
   address?: string;
-  /** Of the request: its method, and its path without the query. */
+  /** The method of the request, and its path without the query. */
   method?: string;
   path?: string;
   causation_id?: string;
   correlation_id?: string;
 };
 
-/** A key, or the part of the system with this id. What follows `id` is absent for the system, and in older events. */
+/**
+ * A key, a user who signed in without a key, or the part of the system with this id. The members after `id` are absent
+ * for the system and in older events.
+ */
 export type EventActor = {
-  type: 'api_key' | 'system';
+  type: 'api_key' | 'user' | 'system';
   id: string;
-  /** Who acted with the key. */
-  principal?: { type: 'user' | 'service_key' | 'organisation_key'; id: string; role: string | null };
-  /** The key's own, which may be another than the event's. */
+  /** The principal that acted: the owner of the key, or the user who signed in. */
+  principal?: {
+    type: 'user' | 'service_key' | 'organisation_key';
+    id: string;
+    role: string | null;
+    /** The role of the user in the organisation. */
+    organisation_role?: string;
+  };
+  /** The workspace of the key, which may differ from that of the event. */
   workspace_id?: string;
-  /** What the key might do then; null for everything. */
+  /** The scopes of the key at that time; null for all of them. */
   scopes?: readonly string[] | null;
 };
 
 /** An event before it is written: `type` is `noun.verb_ed`, never renamed or reshaped once merged. */
 export type NewEvent = { type: string; data: object };
 
-/** An event as the log holds it. `recordedAt` is the database's clock in whole milliseconds. */
+/** An event as it is stored in the log. `recordedAt` is the database's clock in whole milliseconds. */
 export type RecordedEvent<Event extends NewEvent = NewEvent> = Event & {
   eventId: string;
   workspaceId: string;

@@ -5,20 +5,21 @@ import { upcast } from './upcast.ts';
 
 export type FoldedRow = StreamRow & Record<string, unknown>;
 
-/** Some of the rows that a model folds the log into; no row comes twice. */
+/** Some of the rows that a model folds the log into. No row is returned twice. */
 export type FoldedRows = { model: AnyInlineModel; rows: FoldedRow[] };
 
-// Of each connection in memory at a time: events (with so many bytes), and folded rows. More are no quicker.
+// What each connection has in memory at a time: events (with this many bytes), and folded rows. Higher values are no
+// faster.
 const pageEvents = 2_000;
 const pageBytes = 4 * 1_048_576;
 const rowsAtOnce = 500;
-/** Ranges a connection, so that none waits long for the last one. */
+/** Ranges per connection. With several, no connection is idle for long at the end. */
 const rangesPerClient = 4;
 
 /**
- * Folds the whole log, stream after stream, over all of these connections at once, so that of however many rows only some
- * hundred are in memory. All have to be in transactions that see the same moment. `onProgress` gets the number of events
- * folded so far. Throws when a stream lacks a version, and when no model folds a type of event.
+ * Folds the whole log, stream by stream, over all of these connections at once. Only some hundred rows are in memory at
+ * a time, however many there are. The connections must be in transactions that share a snapshot. `onProgress` gets the
+ * number of events folded so far. Throws when a stream lacks a version, and when no model folds an event's type.
  */
 export async function* foldLog(
   clients: readonly PoolClient[],
@@ -37,10 +38,10 @@ export async function* foldLog(
   );
 }
 
-/** The streams after `from` and up to `to`; null: without an end. */
+/** The streams after `from`, up to and including `to`; null means no end. */
 type Range = { from: string; to: string | null };
 
-/** Ranges of about as many events each, by a sample of the log; one for a log that is small. */
+/** Ranges with about the same number of events each, estimated from a sample of the log. A small log is one range. */
 async function cutIntoRanges(client: PoolClient, clients: number): Promise<Range[]> {
   const count = clients * rangesPerClient;
   const shares = Array.from({ length: count - 1 }, (_value, index) => (index + 1) / count);
@@ -55,7 +56,7 @@ async function cutIntoRanges(client: PoolClient, clients: number): Promise<Range
   return [...bounds, null].map((to, index) => ({ from: bounds[index - 1] ?? '', to }));
 }
 
-/** What the generators give, as it comes; each is at most one value ahead. */
+/** Yields the values of all generators as they arrive. Each generator is at most one value ahead. */
 async function* merge<Value>(generators: readonly AsyncGenerator<Value>[]): AsyncGenerator<Value> {
   const next = async (generator: AsyncGenerator<Value>) => ({ generator, result: await generator.next() });
   const pending = new Map(generators.map((generator) => [generator, next(generator)]));
@@ -69,12 +70,12 @@ async function* merge<Value>(generators: readonly AsyncGenerator<Value>[]): Asyn
       }
     }
   } finally {
-    // After a failure of one, the queries of the others end before their connections are given back.
+    // After one has failed, the queries of the others must end before their connections are returned to the pool.
     await Promise.allSettled(pending.values());
   }
 }
 
-/** Folds the streams of a range. `onEvents` gets the number of events of each page. */
+/** Folds the streams of a range. `onEvents` gets the number of events in each page. */
 async function* foldRange(
   client: PoolClient,
   range: Range,
@@ -93,7 +94,7 @@ async function* foldRange(
     else ready.set(model, [row]);
     readyRows += 1;
   };
-  /** Of the stream that is being folded. */
+  /** The events folded so far of the current stream. */
   let open = new Map<AnyInlineModel, FoldedRow>();
   const close = (): void => {
     for (const [model, row] of open) add(model, row);
@@ -119,13 +120,13 @@ async function* foldRange(
   for (const [model, rows] of ready) yield { model, rows };
 }
 
-/** The events of a range, by stream and then by version, read in pages by that index. */
+/** The events of a range, sorted by stream and then by version, read in pages through that index. */
 async function* eventsByStream(
   client: PoolClient,
   { from, to }: Range,
   onEvents: (events: number) => void,
 ): AsyncGenerator<PositionedEvent> {
-  // No version is as high: streams after `from`, not `from` itself.
+  // No version is this high, so reading begins with the streams after `from`.
   let after: [string, number] = [from, 2_147_483_647];
   for (;;) {
     const { rows } = await client.query(

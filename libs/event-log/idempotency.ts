@@ -3,7 +3,7 @@ import { isLockTimeout } from '#libs/database/database-error.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Command, EventLog, UnitOfWork } from './event-log.ts';
 
-/** How a repeated call is recognised. */
+/** What identifies repeats of a call. */
 export type CallIdentity = {
   workspaceId: string;
   keyId: string;
@@ -11,9 +11,9 @@ export type CallIdentity = {
   route: string;
   /** The client's `Idempotency-Key`, when it sent one. */
   idempotencyKey: string | null;
-  /** Which try of the call the client says that this is (`X-Stainless-Retry-Count`); 0 is the first. */
+  /** The number of the try, as the client reports it (`X-Stainless-Retry-Count`); 0 is the first one. */
   retryCount: number;
-  /** How long the client waits for one try, as far as it says. */
+  /** How long the client waits for one try, if it reports that. */
   tryMsMax: number;
   requestId: string;
   /** Hash of the request's body. */
@@ -22,30 +22,31 @@ export type CallIdentity = {
 
 export type CallResult<Body extends object> = { status: number; body: Body; replayed: boolean };
 
-/** How long the OpenAI SDKs wait for one try by default. */
+/** The default timeout of the OpenAI SDKs for one try. */
 export const defaultTryMs = 10 * 60_000;
-/** The longest that they wait before the next one: a `retry-after` of more is passed over. */
+/** The longest wait before their next try: a longer `retry-after` is ignored. */
 const betweenTriesMs = 60_000;
 const retriesMax = 20;
 const windowMsMax = 24 * 3_600_000;
 
-/** The longest ago that the first try of this call can have begun. */
+/** The earliest time at which the first try of this call can have begun. */
 function sinceFirstTryMs({ retryCount, tryMsMax }: CallIdentity): number {
   return Math.min(windowMsMax, Math.min(retryCount, retriesMax) * (tryMsMax + betweenTriesMs));
 }
 
-/** The fingerprint of a request body. */
+/** Returns the fingerprint of a request body. */
 export const fingerprintOf = (body: Uint8Array | string): string => createHash('sha256').update(body).digest('hex');
 
 /**
- * Runs a command that creates something at most once for each identity: the first answer is kept in the command's own
- * transaction and given again to a repeat. A twin that runs at the same time waits for the first; when it waited as
- * long as the lock timeout, it gets 409. The same key with another body is a `conflict`.
+ * Runs a command that creates something at most once for each identity. The first answer is stored in the command's own
+ * transaction and returned to each repeat. A repeat that runs at the same time waits for the first one; after the lock
+ * timeout it gets 409. The same key with another body is a `conflict`.
  *
- * Without a key, a retry gets the latest answer to the same body that can be that of an earlier try: recorded since the
- * first one can have begun, and given to none but earlier tries so far. (The tries of a call are counted up, so what was
- * given to a second try is not what another second try means.) A call whose first try never came, right after one with
- * the same body that was answered, cannot be told from a lost answer; `replayed` says that it was taken for that.
+ * Without a key, a retry gets the latest answer to the same body that an earlier try of it may have received: one that
+ * was recorded after its first try can have begun, and that was so far returned to lower-numbered tries only. (Clients
+ * number their tries, so an answer that was returned to a second try belongs to another call than this second try.) If
+ * the first try of a call never arrived, shortly after another call with the same body was answered, this cannot be
+ * told from a lost answer; `replayed` says that an answer was returned again.
  */
 export async function transactOnce<Body extends object>(
   eventLog: EventLog,
@@ -55,9 +56,10 @@ export async function transactOnce<Body extends object>(
 ): Promise<CallResult<Body>> {
   const { workspaceId, keyId, route, fingerprint } = identity;
   const key = identity.idempotencyKey ?? identity.requestId;
-  // Locks, not streams: twins meet on the key they share, or without one on the body.
+  // These are locks, not streams. Repeats wait for each other on their common key, or without a key on the body.
   const lock = [workspaceId, keyId, route, identity.idempotencyKey ?? fingerprint].join('\u001f');
-  // No event tells that a retry was given an answer: when the reply to that COMMIT is lost, the transaction runs again.
+  // No event records that an answer was returned to a retry. If the reply to that COMMIT is lost, the transaction runs
+  // again.
   let given: string | null = null;
   try {
     return await eventLog.transact({ ...command, streams: [...command.streams, `call:${lock}`] }, async (unit) => {
@@ -92,7 +94,7 @@ export async function transactOnce<Body extends object>(
   }
 }
 
-/** `given`: the key of the answer that this very call had found before its transaction had to run again. */
+/** `given`: the key of the answer that this call had already found before its transaction was retried. */
 async function recall(
   unit: UnitOfWork,
   identity: CallIdentity,

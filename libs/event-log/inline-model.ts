@@ -2,47 +2,47 @@ import type { Database } from '#libs/database/schema.ts';
 import type { NewEvent, RecordedEvent } from './event.ts';
 import { upcast, type Upcasts } from './upcast.ts';
 
-/** What the framework keeps in every inline row; a model's own columns come beside it. */
+/** The columns that every inline row has. A model adds its own. */
 export type StreamRow = { id: string; workspace_id: string; version: number; updated_at: Date };
 
 /**
- * A read model written in the append's own transaction: one row folds exactly one stream, so the row is also the
- * state that commands are decided on.
+ * A read model written in the append's own transaction. One row folds exactly one stream, so commands are decided on
+ * the row.
  */
 export type InlineModel<Row extends StreamRow, Event extends NewEvent> = {
-  /** Table name, and (without `nouns`) the noun before the dot of every event type of its streams. */
+  /** The name of the table. Without `nouns`, it is also the noun before the dot of every event type of its streams. */
   name: keyof Database;
-  /** The nouns of its streams' events, where one table holds the rows of several. */
+  /** The nouns of the event types, when one table holds the rows of several kinds. */
   nouns?: readonly string[];
-  /** jsonb columns, which are written as JSON text. */
+  /** The jsonb columns, which are written as JSON text. */
   jsonColumns: readonly (keyof Row & string)[];
-  /** For event types whose shape has changed since they were first written; `evolve` gets current shapes only. */
+  /** For event types whose shape has changed since they were first written. `evolve` gets current shapes only. */
   upcasts?: Upcasts;
-  /** Pure and total: no clock, no randomness; accepts every event ever written, in order. */
+  /** Pure and total: uses no clock and no randomness, and accepts every event ever written, in order. */
   evolve(row: Row | undefined, event: RecordedEvent<Event>): Omit<Row, keyof StreamRow>;
   /**
-   * Absent: one row a stream. Present: a row for each event of another model's streams that it gives an id; the command
-   * that appends such an event inserts the row, and `evolve` gets no row.
+   * Absent: one row per stream. Present: one row for each event of another model's streams for which this returns an
+   * id. The command that appends such an event inserts the row, and `evolve` is called without a row.
    */
   perEvent?: {
-    /** Of the events; without `nouns` of the model itself. */
+    /** The noun of these events; without `nouns` that of the model itself. */
     noun?: string;
     rowId: (event: RecordedEvent<Event>) => string | null;
-    /** The stream whose event made the row of this id. */
+    /** The stream whose event created the row with this id. */
     streamOf: (rowId: string) => string;
   };
 };
 
-// `evolve` is contravariant in Event, so a collection of models of different events needs the widest form.
+// `evolve` is contravariant in Event, so collections of models with different events need the widest form.
 export type AnyInlineModel = InlineModel<StreamRow & Record<string, unknown>, never>;
 
-/** The upcasts of all these models, for readers of events of any type. */
+/** The upcasts of all these models, for code that reads events of any type. */
 export const upcastsOf = (models: readonly Pick<AnyInlineModel, 'upcasts'>[]): Upcasts =>
   Object.assign({}, ...models.map(({ upcasts }) => upcasts)) as Upcasts;
 
 /**
- * Folds one more event, of whatever schema version, into a row. Throws when the event is not the stream's next: a gap or a repeat means that the
- * order of the log was broken, and no row may hide that.
+ * Folds one more event, of any schema version, into a row. Throws when the event is not the next one of its stream: a
+ * gap or a repeat means that the order of the log is broken, and the row would be wrong.
  */
 export function foldEvent<Row extends StreamRow, Event extends NewEvent>(
   model: InlineModel<Row, Event>,
@@ -73,11 +73,11 @@ function rowOf<Row extends StreamRow, Event extends NewEvent>(
   } as Row;
 }
 
-/** The nouns of the events that a model folds. */
+/** Returns the nouns of the events that a model folds. */
 export const nounsOf = (model: Pick<AnyInlineModel, 'name' | 'nouns' | 'perEvent'>): readonly string[] =>
   model.nouns ?? [model.perEvent?.noun ?? model.name];
 
-/** A row's values in the order of `columns`, ready for a driver: jsonb as text, the rest as it is. */
+/** Returns a row's values in the order of `columns`, ready for a driver: jsonb as text, everything else unchanged. */
 export function rowValues(
   model: Pick<AnyInlineModel, 'jsonColumns'>,
   row: object,

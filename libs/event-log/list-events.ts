@@ -18,21 +18,21 @@ type EventQuery = {
   workspaceId: string;
   stream: string | null;
   type: string | null;
-  /** The id of the event to read on from; null: from the beginning. */
+  /** The id of the event after which the page begins; null for the first page. */
   after: string | null;
   limit: number;
 };
 
 export type ListedEvent = PositionedEvent & { sha256: string | null };
 
-/** A page of one type looks at so many events at most: a type may be rare in a log that is large. */
+/** At most this many events are read for a page of one type, because a type may be rare in a large log. */
 const typeScannedMax = 20_000;
 
 /**
- * A workspace's events in the order of the log, oldest first, in the current shape of their types. Only closed ones: none
- * can appear before the last one of a page later. `nextAfter` is the event to read on from; a page that is not full, or
- * empty, can still have more after it, when many events of other types came first. Throws invalid_request when `after` is
- * no event.
+ * Returns a page of a workspace's events in the order of the log, oldest first, in the current shape of their types.
+ * Only closed transactions are read, so no event can appear later before one that was returned. `nextAfter` is the
+ * event after which the next page begins. A page that is empty or not full may have a next page, when many events of
+ * other types came first. Throws invalid_request when `after` is not an event.
  */
 export async function listEvents(
   db: Kysely<Database>,

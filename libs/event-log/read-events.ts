@@ -3,10 +3,10 @@ import type { Database } from '#libs/database/schema.ts';
 import { currentEpoch } from './epoch.ts';
 import type { EventMetadata, RecordedEvent } from './event.ts';
 
-/** A place in the log as subscribers see it. */
+/** A position in the log, in the order in which subscribers read it. */
 export type Checkpoint = { epoch: number; transactionId: string; position: number };
 
-/** Before the first event. */
+/** The position before the first event. */
 export const logStart: Checkpoint = { epoch: 0, transactionId: '0', position: 0 };
 
 /** An event as it is stored, in the schema version that it was written in. */
@@ -27,27 +27,30 @@ export type EventRow = {
   recorded_at: Date;
 };
 
-/** The columns that `toEvent` takes. */
+/** The columns that `toEvent` needs. */
 export const eventColumnNames =
   'epoch, position, transaction_id, event_id, workspace_id, stream_id, stream_version, type, schema_version, data, ' +
   'metadata, recorded_at';
 const eventColumns = sql.raw(eventColumnNames);
 
-/** In SQL: how many bytes the events before this one have, in that order, so that a page can be bounded by them. */
+/** SQL for how many bytes the events before this one have, in that order, so that a page can be limited in bytes. */
 export const bytesBefore = (order: string): string =>
   `coalesce(sum(coalesce(octet_length(canonical), pg_column_size(data))) over (
      order by ${order} rows between unbounded preceding and 1 preceding), 0)`;
 
-/** What is committed and can get no earlier neighbour any more: transactions older than every running one. */
+/**
+ * SQL for events that are committed and before which no other event can appear: those of transactions older than every
+ * running one.
+ */
 export const isClosed = sql`(epoch < ${currentEpoch} or transaction_id < pg_snapshot_xmin(pg_current_snapshot()))`;
 
 export const isAfter = ({ epoch, transactionId, position }: Checkpoint) =>
   sql`(epoch, transaction_id, position) > (${epoch}::int, ${transactionId}::xid8, ${position}::bigint)`;
 
 /**
- * The next events after a checkpoint that can never change any more: only transactions older than every running one
- * are read, in (epoch, transaction id, position) order, so that one which commits late is never skipped. At most `limit`,
- * and no further event once they have `bytesMax`.
+ * Returns the next events after a checkpoint. Only transactions older than every running one are read, in the order
+ * (epoch, transaction id, position), so an event whose transaction commits late is never skipped. Returns at most
+ * `limit` events, and stops once they have `bytesMax`.
  */
 export async function readClosed(
   db: Kysely<Database>,
@@ -67,7 +70,7 @@ export async function readClosed(
   return rows.map(toEvent);
 }
 
-/** One stream's events in order, `limit` at most, after a version. */
+/** Returns at most `limit` events of one stream, in order, after a version. */
 export async function readStream(
   db: Kysely<Database>,
   streamId: string,
@@ -81,8 +84,8 @@ export async function readStream(
 }
 
 /**
- * How far the guarded read is behind, in seconds: the age of the oldest event that is committed but not yet readable
- * by subscribers. More than a few seconds means that a writing transaction was forgotten somewhere in the cluster.
+ * Returns how far subscribers must be behind, in seconds: the age of the oldest event that is committed but not yet
+ * readable by them. More than a few seconds means that a writing transaction was left open somewhere in the cluster.
  */
 export async function closedLagSeconds(db: Kysely<Database>): Promise<number> {
   const { rows } = await sql<{ lag: number | null }>`
@@ -91,7 +94,7 @@ export async function closedLagSeconds(db: Kysely<Database>): Promise<number> {
   return Math.max(0, rows[0]?.lag ?? 0);
 }
 
-/** A row of `eventColumns` as an event. */
+/** Returns a row of `eventColumns` as an event. */
 export function toEvent(row: EventRow): PositionedEvent {
   return {
     type: row.type,

@@ -13,10 +13,10 @@ export type CheckReport = {
 };
 
 /**
- * Folds the whole log and compares what it says with the live rows, inside one READ ONLY REPEATABLE READ transaction, so
- * that both sides are seen at the same moment while writers go on. The transaction writes nothing, not even a temporary
- * table: it has no transaction id, and subscribers of the log are not held back by it, however long it takes.
- * Reports the first difference by model and id; `onProgress` hears the number of events folded so far.
+ * Folds the whole log and compares the result with the live rows, inside one READ ONLY REPEATABLE READ transaction, so
+ * that both are read from the same snapshot while writers go on. The transaction writes nothing, not even a temporary
+ * table. So it has no transaction id and does not delay subscribers, however long it takes. Returns the first
+ * difference by model and id. `onProgress` gets the number of events folded so far.
  */
 export async function checkInlineModels(
   pool: Pool,
@@ -58,8 +58,8 @@ export async function checkInlineModels(
 }
 
 /**
- * Replaces the live rows of the inline models by a fold of the log, in one transaction that keeps writers out.
- * Returns what it replaced in the form of a check: `difference` is the first one that was repaired, if any.
+ * Replaces the live rows of the inline models with a fold of the log, in one transaction that blocks writers. The
+ * result has the form of a check: `difference` is the first row that was repaired, if any.
  */
 export async function rebuildInlineModels(
   pool: Pool,
@@ -69,7 +69,7 @@ export async function rebuildInlineModels(
   const startedAt = performance.now();
   return await withClients(pool, async (client, folders) => {
     await client.query('begin');
-    // Readers go on; whoever wants to write waits, because every append upserts one of these rows.
+    // Readers go on. Writers wait, because every append upserts one of these rows.
     await client.query(`lock table ${models.map((model) => model.name).join(', ')} in exclusive mode`);
     await shareSnapshot(client, folders);
     for (const model of models) {
@@ -96,16 +96,18 @@ export async function rebuildInlineModels(
 
 const foldTable = (model: AnyInlineModel): string => `fold_${model.name}`;
 
-/** Rows given as JSON, with the types of the model's table. */
+/** SQL for rows given as JSON, with the column types of the model's table. */
 const recordset = (model: AnyInlineModel): string => `jsonb_populate_recordset(null::${model.name}, $1::jsonb)`;
 
-/** Connections that fold, beside the one that compares or writes: with more, they wait for this process's own processor. */
+/**
+ * Connections for folding, besides the one that compares or writes. With more, this process's CPU is the bottleneck.
+ */
 const foldersMax = 3;
 
 /**
- * Runs work with sessions of its own: one to compare or write with, and as many to fold as the pool has besides, up to
- * `foldersMax` (that one, if there is no other). They are closed afterwards, because their settings and temporary tables
- * must not reach the next user.
+ * Runs work with sessions of its own: one to compare or write with, and the rest of the pool, up to `foldersMax`, to
+ * fold with. (If the pool has only one, it does both.) The sessions are closed afterwards, because their settings and
+ * temporary tables must not reach the next user.
  */
 async function withClients<Result>(
   pool: Pool,
@@ -116,10 +118,10 @@ async function withClients<Result>(
   const clients = connecting.filter((each) => each.status === 'fulfilled').map(({ value }) => value);
   try {
     const [client, ...folders] = clients;
-    // More sessions only make it quicker.
+    // More sessions only make it faster.
     if (!client) throw (connecting[0] as PromiseRejectedResult).reason;
     for (const each of clients) {
-      // A big log takes longer than the limits that protect the live path.
+      // A large log takes longer than the timeouts that protect the live path.
       await each.query('set statement_timeout = 0');
       await each.query('set idle_in_transaction_session_timeout = 0');
       await each.query(
@@ -132,7 +134,7 @@ async function withClients<Result>(
   }
 }
 
-/** Has the folders see what the client's transaction sees now. Costs no transaction id. */
+/** Gives the folding sessions the snapshot of the client's transaction. This does not assign a transaction id. */
 async function shareSnapshot(client: PoolClient, folders: readonly PoolClient[]): Promise<void> {
   const { rows } = await client.query('select pg_export_snapshot() as id');
   for (const folder of folders) {
@@ -164,7 +166,7 @@ async function compareRows(
 
 const idsAtOnce = 1_000;
 
-/** The first live row that no event of the log stands for. */
+/** The first live row for which the log has no events. */
 async function findInvented(client: PoolClient, model: AnyInlineModel): Promise<Difference | null> {
   let after = '';
   for (;;) {
@@ -187,7 +189,7 @@ async function findInvented(client: PoolClient, model: AnyInlineModel): Promise<
   }
 }
 
-/** The ids that rows of the model have by the log, at least those among `ids`. */
+/** The ids of the model's rows according to the log, at least of those among `ids`. */
 async function foldedIds(
   client: PoolClient,
   { perEvent, upcasts }: AnyInlineModel,

@@ -15,7 +15,7 @@ import {
 import type { Upcasts } from './upcast.ts';
 
 export type SubscriberRunner = Part & {
-  /** Looks for new events now instead of at the next poll, because a notification came. */
+  /** Looks for new events now instead of at the next poll. Called for each notification. */
   wake(): void;
 };
 
@@ -24,14 +24,14 @@ type Deps = {
   subscribers: readonly Subscriber[];
   upcasts: Upcasts;
   logger: Logger;
-  /** Between two looks for new events, and so between two pages that are not full. Default 1 s. */
+  /** The time between two polls, and so between two pages that are not full. Default 1 s. */
   pollMs?: number;
 };
 
 /**
- * Runs every subscriber in a loop of its own. All worker processes do: each page is applied by the one that gets the
- * lease, and when it is killed another goes on from the checkpoint. An event that cannot be applied is tried again with
- * growing delays, and holds up only its own subscriber.
+ * Runs every subscriber in a loop of its own. All worker processes do this. Each page is applied by the process that
+ * gets the lease, and if that process is killed, another one continues from the checkpoint. An event that cannot be
+ * applied is retried with growing delays, and blocks only its own subscriber.
  */
 export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollMs = 1_000 }: Deps): SubscriberRunner {
   const stopping = new AbortController();
@@ -54,7 +54,7 @@ export function createSubscriberRunner({ db, subscribers, upcasts, logger, pollM
         return isFull;
       } catch (error) {
         if (isTransient(error)) throw error;
-        // The events before the one that fails are applied, in smaller pages, until it is alone in its own.
+        // The pages become smaller until the failing event is alone in one, so that the events before it are applied.
         const isAlone = limit === 1;
         limit = Math.max(1, Math.floor(limit / 8));
         if (!isAlone) return true;

@@ -5,30 +5,31 @@ import { sleep } from '#libs/kernel/sleep.ts';
 import { isClosed, logStart, readClosed, type Checkpoint, type PositionedEvent } from './read-events.ts';
 import { upcast, type Upcasts } from './upcast.ts';
 
-/** A read model of many streams, written from the events of the whole log in the order of their commits. */
+/** A read model of many streams, written from the events of the whole log in commit order. */
 export type Subscriber = {
-  /** Names the checkpoint and the metrics. Never changed. */
+  /** The name of its checkpoint and in metrics. It never changes. */
   name: string;
-  /** The tables that it writes, and nothing else does: a rebuild empties them. */
+  /** The tables that only this subscriber writes. A rebuild empties them. */
   tables: readonly (keyof Database)[];
   /**
-   * Writes what these events mean to its tables, in the transaction that also moves the checkpoint: each event is applied
-   * once, whatever crashes. It must do nothing outside of the transaction; for that it enqueues a job in it.
+   * Writes the effect of these events to its tables, in the transaction that also moves the checkpoint, so that each
+   * event is applied exactly once even after a crash. It must have no effect outside the transaction; for that, it
+   * enqueues a job in the transaction.
    */
   apply(tx: Transaction<Database>, events: readonly PositionedEvent[]): Promise<void>;
 };
 
-// Some ms of work and of the transaction, and more in one transaction are hardly quicker.
+// Some milliseconds of work for one transaction. Larger pages are hardly faster.
 export const pageEventsMax = 500;
 const pageBytesMax = 4 * 1_048_576;
 
-/** No events: there are none, another process holds the lease (`busy`), or the next try is not due (`waiting`). */
+/** Without events: there are none, another process holds the lease (`busy`), or the next try is not due (`waiting`). */
 type PageResult = { events: number; state: 'applied' | 'busy' | 'waiting' };
 
 /**
- * Applies the next page of events, with at most `limit` of them, in one transaction with the checkpoint. The lease is the
- * lock on the row of the checkpoint: it lasts as long as the page and ends with the session of a killed process. Throws
- * what `apply` throws; the page is then not applied.
+ * Applies the next page of at most `limit` events, in one transaction with the checkpoint. The lease is the lock on the
+ * checkpoint's row: it is held for one page and ends with the session when the process is killed. Throws what `apply`
+ * throws; the page is then not applied.
  */
 export async function applyNextPage(
   db: Kysely<Database>,
@@ -62,7 +63,7 @@ export async function applyNextPage(
   });
 }
 
-/** Whether there is anything to apply; costs no transaction id, so that it may be asked all the time. */
+/** Whether there is anything to apply. Assigns no transaction id, so it can be called all the time. */
 export async function hasNextEvent(db: Kysely<Database>, name: string): Promise<boolean> {
   const { rows } = await sql<{ waits: boolean }>`
     select exists (select from event where ${isClosed} and (event.epoch, event.transaction_id, event.position) >
@@ -71,7 +72,7 @@ export async function hasNextEvent(db: Kysely<Database>, name: string): Promise<
   return rows[0]?.waits === true;
 }
 
-/** Makes the checkpoint of a subscriber that is new, at the beginning of the log. */
+/** Creates the checkpoint of a new subscriber, at the beginning of the log. */
 export async function ensureCheckpoint(db: Kysely<Database>, { name }: Pick<Subscriber, 'name'>): Promise<void> {
   await db
     .insertInto('subscription_checkpoint')
@@ -80,7 +81,7 @@ export async function ensureCheckpoint(db: Kysely<Database>, { name }: Pick<Subs
     .execute();
 }
 
-/** Has a subscriber that failed try again at once. Returns false when there is none of this name. */
+/** Lets a subscriber that failed try again at once. Returns false when there is none of this name. */
 export async function retryNow(db: Kysely<Database>, name: string): Promise<boolean> {
   const { numUpdatedRows } = await db
     .updateTable('subscription_checkpoint')
@@ -93,7 +94,10 @@ export async function retryNow(db: Kysely<Database>, name: string): Promise<bool
 const firstRetryMs = 1_000;
 const lastRetryMs = 60_000;
 
-/** Writes down a failure of the event after the checkpoint, and when the next try is due. Returns how many there were. */
+/**
+ * Records a failure of the event after the checkpoint, and when the next try is due. Returns the number of failures so
+ * far.
+ */
 export async function recordFailure(db: Kysely<Database>, name: string, message: string): Promise<number> {
   const { rows } = await sql<{ failures: number }>`
     update subscription_checkpoint set failures = failures + 1, last_error = ${message.slice(0, 1_000)},
@@ -103,7 +107,10 @@ export async function recordFailure(db: Kysely<Database>, name: string, message:
   return rows[0]?.failures ?? 0;
 }
 
-/** Empties the tables of a subscriber and puts it back to the beginning of the log, when no process is applying a page. */
+/**
+ * Empties the tables of a subscriber and resets its checkpoint to the beginning of the log, while no process is
+ * applying a page.
+ */
 async function resetSubscriber(db: Kysely<Database>, { name, tables }: Subscriber): Promise<void> {
   await ensureCheckpoint(db, { name });
   await db.transaction().execute(async (tx) => {
@@ -114,9 +121,9 @@ async function resetSubscriber(db: Kysely<Database>, { name, tables }: Subscribe
 }
 
 /**
- * Empties a subscriber's tables and applies the whole log again, up to where it ended when this was called or later. Its
- * tables are incomplete meanwhile. `onProgress` gets the number of events applied so far. Throws when an event cannot be
- * applied.
+ * Empties a subscriber's tables and applies the log again, at least up to the event that was the last one when this was
+ * called. The tables are incomplete meanwhile. `onProgress` gets the number of events applied so far. Throws when an
+ * event cannot be applied.
  */
 export async function rebuildSubscriber(
   db: Kysely<Database>,
@@ -131,7 +138,7 @@ export async function rebuildSubscriber(
     applied += events;
     onProgress(applied);
     if (state === 'waiting') throw new Error(`the subscriber ${subscriber.name} fails in a worker: see its last error`);
-    if (state === 'busy') await sleep(20); // a worker applies a page
+    if (state === 'busy') await sleep(20); // a worker is applying a page
     else if (!(await hasNextEvent(db, subscriber.name))) return applied;
   }
 }
@@ -146,11 +153,11 @@ async function moveTo(tx: Transaction<Database>, name: string, to: Checkpoint): 
 export type SubscriberState = {
   name: string;
   checkpoint: Checkpoint;
-  /** Events after the checkpoint; counted up to `eventsBehindMax`. */
+  /** The number of events after the checkpoint, counted up to `eventsBehindMax`. */
   eventsBehind: number;
-  /** The age of the oldest of them. */
+  /** The age of the oldest of these events. */
   secondsBehind: number;
-  /** Tries in a row that failed, and what the last one said. */
+  /** The number of failed tries in a row, and the error of the last one. */
   failures: number;
   lastError: string | null;
   retryAt: Date | null;
@@ -159,7 +166,7 @@ export type SubscriberState = {
 
 export const eventsBehindMax = 10_000;
 
-/** How far subscribers are. Those of other releases are in the database too. */
+/** Returns the progress of every subscriber, including those of other releases that are in the database. */
 export async function listSubscribers(db: Kysely<Database>): Promise<SubscriberState[]> {
   const { rows } = await sql<{
     name: string;

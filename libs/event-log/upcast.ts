@@ -1,19 +1,19 @@
 import type { RecordedEvent } from './event.ts';
 
 /**
- * How the data of older schema versions become those of the current one, by event type: the first function takes
- * version 1 to 2, the second 2 to 3, and so on. The current version of a type is therefore one more than it has
- * functions, and 1 for a type that is not named. They are pure and stay for good, because the log keeps every version.
+ * For each event type, the functions that convert older schema versions: the first converts version 1 to 2, the second
+ * 2 to 3, and so on. So the current version of a type is the number of its functions plus one, and 1 for a type without
+ * functions. The functions are pure and are never removed, because the log keeps every version.
  */
 export type Upcasts = Readonly<Record<string, readonly ((data: never) => object)[]>>;
 
-/** The schema version that events of a type are written with. */
+/** Returns the schema version in which events of a type are written. */
 export const currentVersion = (upcasts: Upcasts | undefined, type: string): number =>
   1 + (upcasts?.[type]?.length ?? 0);
 
 /**
- * The event with its data in the current schema version. Throws when a newer release wrote it: its data may mean
- * something that this release does not know.
+ * Returns the event with its data in the current schema version. Throws when a newer release wrote it, because this
+ * release does not know what its data means.
  */
 export function upcast<Event extends RecordedEvent>(upcasts: Upcasts | undefined, event: Event): Event {
   const current = currentVersion(upcasts, event.type);

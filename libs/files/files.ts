@@ -26,7 +26,10 @@ export type FileListQuery = {
 };
 
 export type Files = {
-  /** Makes an uploaded blob a file. A repeated call gets the answer of the first one, and its own blob is removed. */
+  /**
+   * Makes an uploaded blob a file. A repeated call returns the answer of the first one, and the blob of the repeat is
+   * removed.
+   */
   upload(
     identity: Omit<CallIdentity, 'fingerprint'>,
     metadata: EventMetadata,
@@ -162,7 +165,7 @@ function isVisible(file: FileRow, now: Date): boolean {
   return file.deleted_at === null && (file.expires_at === null || file.expires_at > now);
 }
 
-/** OpenAI's text (FILE-6). Another workspace's file is answered in the same way. */
+/** OpenAI's text (FILE-6). A file of another workspace gets the same answer. */
 function noSuchFile(id: string): GatewayError {
   return new GatewayError('not_found', null, `No such File object: ${id}`, { param: 'id' });
 }

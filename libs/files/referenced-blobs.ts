@@ -2,8 +2,8 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 
 /**
- * Returns those of the blobs that are still needed: by a file that is neither deleted nor expired, or by a batch or
- * fine-tuning job that has not ended and reads its input from it.
+ * Returns those of the blobs that are still needed: by a file that is neither deleted nor expired, by a batch or
+ * fine-tuning job that has not ended and reads its input from it, or by an export of the request log.
  */
 export async function findReferencedBlobs(
   db: Kysely<Database>,
@@ -18,6 +18,7 @@ export async function findReferencedBlobs(
       )
       or exists (select from fine_tuning_job where training_file_id = file.id and finished_at is null)
       or exists (select from fine_tuning_job where validation_file_id = file.id and finished_at is null)
-    )`.execute(db);
+    )
+    union all select blob from log_export_part where blob = any(${blobs}::text[])`.execute(db);
   return new Set(rows.map((row) => row.blob));
 }

@@ -13,7 +13,7 @@ export type OpenAiFile = {
   status_details: null;
 };
 
-/** The public file object. `status` is deprecated, but SDKs need it: their `waitForProcessing` polls it. */
+/** Returns the public file object. `status` is deprecated, but SDKs need it: their `waitForProcessing` polls it. */
 export function toOpenAiFile(file: FileRow): OpenAiFile {
   return {
     id: file.id,

@@ -92,7 +92,7 @@ test('until the provider shows its own values, the requested ones are shown, wit
   expect([after.hyperparameters, after.method]).toEqual([own, row.method]);
 });
 
-test('an upload and an acceptance count once, whichever worker records them', () => {
+test('an upload and an acceptance count once, whichever worker records them first', () => {
   const upload = { type: 'record_upload', trainingFileId: 'file-there', validationFileId: null } as const;
   const accept = { type: 'accept', providerJobId: 'ftjob-there' } as const;
   expect(decide([], upload)).toEqual([uploaded]);
@@ -132,7 +132,7 @@ describe('cancel', () => {
     }
   });
 
-  test('is the end of a job whose create call the provider refused meanwhile', () => {
+  test('a job whose create call the provider refused meanwhile ends as cancelled', () => {
     const error = { code: 'x', message: 'no', param: null };
     const [event] = decide([uploaded, wish('cancel')], { type: 'fail', error });
     expect(event).toMatchObject({ data: { status: 'cancelled', error: null } });

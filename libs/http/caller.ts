@@ -10,8 +10,8 @@ export type CallerDefaults = {
 };
 
 /**
- * Who acts with a key: a user, a service (such as a program of a workspace), or the organisation itself, which alone
- * makes workspaces and keys for other workspaces than its own.
+ * Who acts with a key: a user, a service (such as a program of a workspace), or the organisation itself. Who administers
+ * the organisation: libs/identity/roles.ts.
  */
 export type Principal = {
   readonly type: 'user' | 'service_key' | 'organisation_key';
@@ -19,6 +19,8 @@ export type Principal = {
   readonly id: string;
   /** A user's in the workspace; null for keys, which may do what their scopes say. */
   readonly role: string | null;
+  /** A user's in the organisation: owner, admin or member. */
+  readonly organisationRole?: string;
 };
 
 /** The owner of what belongs to no workspace. There is one organisation in an installation. */
@@ -27,6 +29,7 @@ export const organisationId = 'org_default';
 /** The authenticated party of a request. The workspace comes from the key and from nothing else. */
 export type Caller = {
   readonly workspaceId: string;
+  /** Of a user who signed in with a token instead of a key: the user's. */
   readonly keyId: string;
   readonly principal: Principal;
   readonly scopes: ReadonlySet<string> | 'all';

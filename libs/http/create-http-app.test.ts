@@ -49,6 +49,13 @@ const routes: Route[] = [
   }),
   testRoute({
     method: 'POST',
+    path: '/v1/batches/:batchId/pause',
+    ...withInput({ body: z.strictObject({ seconds: z.int() }).optional() }, ({ body }, _request, response) => {
+      response.json({ body: body ?? null });
+    }),
+  }),
+  testRoute({
+    method: 'POST',
     path: '/v1/chat/completions',
     scope: 'chat.write',
     request: { body: 'json-bytes' },
@@ -112,6 +119,20 @@ routes.push(
       { query: z.looseObject({ metadata: z.string().optional() }).transform((all) => ({ ...all })) },
       ({ query }, _request, response) => void response.json(query),
     ),
+  }),
+  testRoute({
+    method: 'PUT',
+    path: '/v1/teams/:teamId/people/:userId',
+    ...withInput(
+      { params: z.object({ teamId: z.string() }), body: z.strictObject({ role: z.string() }) },
+      ({ body }, _request, response) => void response.json(body),
+    ),
+  }),
+  testRoute({
+    method: 'GET',
+    path: '/v1/teams/:teamId/people',
+    scope: 'batches.read',
+    ...withInput({ query: ListQuery }, ({ query }, _request, response) => void response.json(query)),
   }),
   testRoute({
     method: 'GET',
@@ -392,6 +413,19 @@ test("the parameters of a route pass, Azure's api-version on every one, and all 
   expect((await call('/v1/context?now=1')).status).toBe(200);
 });
 
+test('path parameters that a client sends again are ignored, and refused when they differ', async () => {
+  const put = (body: object) =>
+    call('/v1/teams/t_1/people/u_1', {
+      method: 'PUT',
+      body: JSON.stringify(body),
+      headers: { 'content-type': 'application/json' },
+    });
+  expect((await put({ role: 'chef', team_id: 't_1', userId: 'u_1' })).body).toEqual({ role: 'chef' });
+  expect(await put({ role: 'chef', userId: 'u_2' })).toMatchObject({ status: 400, error: { param: 'userId' } });
+  expect((await call('/v1/teams/t_1/people?limit=3&teamId=t_1')).body).toEqual({ limit: 3 });
+  expect(await call('/v1/teams/t_1/people?teamId=t_2')).toMatchObject({ status: 400, error: { param: 'teamId' } });
+});
+
 test('a parameter is judged after the key, and before the body is read', async () => {
   expect((await call('/v1/batches?x=1', { headers: { authorization: 'Bearer wrong' } })).status).toBe(401);
   const before = bodyReads;
@@ -402,6 +436,13 @@ test('a parameter is judged after the key, and before the body is read', async (
 
 test('a POST without a body works where none is declared', async () => {
   expect((await call('/v1/batches/batch_1/cancel', { method: 'POST' })).status).toBe(200);
+});
+
+test('a route whose body is optional takes none, and checks one', async () => {
+  const pause = '/v1/batches/batch_1/pause';
+  expect((await call(pause, { method: 'POST' })).body).toEqual({ body: null });
+  expect((await post(pause, '{"seconds":1}')).body).toEqual({ body: { seconds: 1 } });
+  expect((await post(pause, '{"seconds":"x"}')).status).toBe(400);
 });
 
 test('a body that no route asked for is dropped, and a large one costs the connection', async () => {
@@ -457,7 +498,7 @@ test.each([
   ['x-gateway-span-name', 'caf\u00e9'],
   ['x-gateway-metadata', 'no'],
   ['x-gateway-metadata', '[]'],
-  ['x-gateway-metadata', '{"a":1}'],
+  ['x-gateway-metadata', `{"a":["${'x'.repeat(125)}"]}`],
   ['x-gateway-metadata', '{"__proto__":"x"}'],
   ['x-gateway-metadata', '{"a":"\\u0000"}'],
   ['x-gateway-metadata', '{"a":"\\ud800"}'],

@@ -16,7 +16,7 @@ import { sendError } from './error-response.ts';
 import { defaultJsonBodyLimits, readJsonBody, type JsonBodyLimits } from './json-body.ts';
 import { contextOf, openContext, readMetadata } from './request-context.ts';
 import { requireScope } from './require-scope.ts';
-import { checkRoutes, createQueryCheck, type Route } from './route.ts';
+import { checkRoutes, createQueryCheck, isOptional, type Route } from './route.ts';
 
 export type HttpAppDeps = {
   routes: readonly Route[];
@@ -160,6 +160,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
     limits.membersMax = Math.min(limits.membersMax, settingsLimits.membersMax);
   }
   const readsMetadata = route.request?.headers?.includes('metadata') === true;
+  const isBodyOptional = isOptional(body);
   const readsJson = body !== undefined && body !== 'multipart' && body !== 'relayed';
 
   const checkQuery = createQueryCheck(route);
@@ -169,7 +170,7 @@ function serve(route: Route, deps: HttpAppDeps): RequestHandler {
     if (checkQuery !== null && request.url.includes('?')) checkQuery(request.query);
     if (readsMetadata) readMetadata(request);
     if (body === undefined && hasBody(request)) discardBody(request);
-    if (!readsJson) return handler(request, response, next);
+    if (!readsJson || (isBodyOptional && !hasBody(request))) return handler(request, response, next);
     return readJsonBody(request, response, limits, contract).then(() => handler(request, response, next));
   };
   return (request, response, next) => {

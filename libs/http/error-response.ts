@@ -24,6 +24,7 @@ const answers: Record<ErrorKind, ErrorAnswer> = {
   unsupported_media_type: { status: 415, type: 'invalid_request_error' },
   rate_limited: { status: 429, type: 'rate_limit_error' },
   quota_exceeded: { status: 429, type: 'insufficient_quota' },
+  budget_exceeded: { status: 412, type: 'insufficient_quota' },
   provider_failed: { status: 502, type: 'server_error' },
   unavailable: { status: 503, type: 'service_unavailable_error' },
   provider_timeout: { status: 504, type: 'server_error' },
@@ -67,7 +68,8 @@ export function errorHeaders(error: unknown): Record<string, string> {
   const refusal = toGatewayError(error);
   if (refusal === null) return {};
   const { kind, retryAfterMs } = refusal;
-  if (kind === 'quota_exceeded' || kind === 'storage_full') return { 'x-should-retry': 'false' };
+  if (kind === 'quota_exceeded' || kind === 'budget_exceeded' || kind === 'storage_full')
+    return { 'x-should-retry': 'false' };
   if (retryAfterMs === undefined) {
     if (kind === 'conflict') return { 'x-should-retry': 'false' };
     if (kind !== 'rate_limited' && kind !== 'unavailable') return {};

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z, type ZodType } from 'zod';
-import type { HttpMethod, Route } from './route.ts';
+import { isOptional, type HttpMethod, type Route } from './route.ts';
 
 type Json = Record<string, unknown>;
 export type OpenApiDocument = {
@@ -24,7 +24,7 @@ const tracingHeaders: Record<string, string> = {
 };
 
 const headerTexts: Record<string, string> = {
-  metadata: 'JSON object whose values are strings of at most 128 characters.',
+  metadata: 'JSON object whose values have at most 128 characters; others than strings count as their JSON text.',
 };
 
 /** The values of headers that accept no others. */
@@ -42,11 +42,12 @@ const errorStatuses = {
 
 /**
  * The OpenAPI 3.1 document of a route table, made from the schemas that also check the requests. Schemas with an id
- * (`.meta({ id })`) become components. `baseUrl` is the server's address without `/v1`.
+ * (`.meta({ id })`) become components. `baseUrl` is the server's address without `/v1`; `tagTexts`
+ * describe the tags that they have.
  */
 export function toOpenApi(
   routes: readonly Route[],
-  options: { title: string; description: string; baseUrl: string },
+  options: { title: string; description: string; baseUrl: string; tagTexts?: Readonly<Record<string, string>> },
 ): OpenApiDocument {
   const schemas: Json = { Error: errorSchema };
   const paths: OpenApiDocument['paths'] = {};
@@ -60,7 +61,10 @@ export function toOpenApi(
     info: { title: options.title, description: options.description, version: interfaceVersion },
     servers: [{ url: options.baseUrl }],
     security: [{ gatewayKey: [] }, { bearer: [] }],
-    tags: [...new Set(routes.map((route) => route.tag))].map((name) => ({ name })),
+    tags: [...new Set(routes.map((route) => route.tag))].map((name) => {
+      const text = options.tagTexts?.[name];
+      return text === undefined ? { name } : { name, description: text };
+    }),
     paths,
     components: {
       schemas,
@@ -108,6 +112,7 @@ function toOperation(route: Route, schemas: Json): Json {
     operationId: route.operationId,
     summary: route.summary,
     tags: [route.tag],
+    ...(route.deprecated === true ? { deprecated: true } : {}),
     ...(scope === 'public' ? { security: [] } : { 'x-scope': scope }),
     parameters,
     ...(body === null ? {} : { requestBody: body }),
@@ -121,17 +126,18 @@ function toRequestBody({ request }: Route, schemas: Json): Json | null {
   const contentType = request.body === 'multipart' || request.isForm ? 'multipart/form-data' : 'application/json';
   return {
     // The provider decides whether a relayed body is valid.
-    required: request.body !== 'relayed',
+    required: request.body !== 'relayed' && !isOptional(request.body),
     content: { [contentType]: { schema: schema === undefined ? openObject : toSchema(schema, 'input', schemas) } },
   };
 }
 
 function toResponses(route: Route, schemas: Json): Json {
   const responses: Json = {};
-  for (const [status, { description, schema, contentType }] of Object.entries(route.responses)) {
+  for (const [status, { description, schema, contentType, streams }] of Object.entries(route.responses)) {
     const type = contentType ?? (schema === undefined ? 'application/octet-stream' : 'application/json');
     const content = {
       [type]: { schema: schema === undefined ? schemaOfType(type) : toSchema(schema, 'output', schemas) },
+      ...(streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
     };
     responses[status] = { description, headers: commonHeaders, content };
   }

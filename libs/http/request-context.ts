@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import { metadataText } from '#libs/contracts/scalars.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BytePace } from '#libs/kernel/byte-pace.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
@@ -13,7 +14,7 @@ export type RequestContext = {
   readonly spanId: string | null;
   readonly parentSpanId: string | null;
   readonly spanName: string | null;
-  /** `x-gateway-metadata`, for routes that read it; null if the header is absent. Has no prototype. */
+  /** `x-gateway-metadata`, its values as texts, for routes that read it; null if the header is absent. Has no prototype. */
   metadata: Readonly<Record<string, string>> | null;
   readonly startedMs: number;
   /** Template of the matched route, like `/v1/batches/:batchId`; null before or without a match. */
@@ -185,7 +186,7 @@ function parseTraceparent(header: string | string[]): { traceId: string; spanId:
 
 function parseMetadata(header: string): Readonly<Record<string, string>> {
   const refuse = (what: string): GatewayError => {
-    const message = `The header x-gateway-metadata must be a JSON object of strings of at most ${metadataTextMax} characters: ${what}.`;
+    const message = `The header x-gateway-metadata must be a JSON object, each of whose values has at most ${metadataTextMax} characters: ${what}.`;
     return new GatewayError('invalid_request', 'invalid_value', message, { param: 'x-gateway-metadata' });
   };
   let value: unknown;
@@ -199,10 +200,10 @@ function parseMetadata(header: string): Readonly<Record<string, string>> {
   const entries = Object.entries(value);
   if (entries.length > metadataPairsMax) throw refuse(`it has more than ${metadataPairsMax} members`);
   const metadata: Record<string, string> = Object.create(null) as Record<string, string>;
-  for (const [key, text] of entries) {
+  for (const [key, entry] of entries) {
+    const text = metadataText(entry);
     const shown = JSON.stringify(key.slice(0, metadataTextMax));
     if (!isMetadataText(key) || key === '' || key === '__proto__') throw refuse(`the name ${shown} is not allowed`);
-    if (typeof text !== 'string') throw refuse(`the value of ${shown} is not a string`);
     if (!isMetadataText(text)) throw refuse(`the value of ${shown} is too long or holds U+0000 or half a character`);
     metadata[key] = text;
   }

@@ -3,6 +3,7 @@ import { z, type ZodType } from 'zod';
 import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Scope } from './caller.ts';
+import { hasBody } from './drain-request.ts';
 import { jsonBodyOf } from './json-body.ts';
 
 export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -10,7 +11,7 @@ export type HttpMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 /**
  * What a route accepts. `query`: parameters that the schema does not have are rejected, all of them if there is no schema; a
  * loose schema also accepts `name[key]` for its own names; `relayed` leaves the query to the handler. `body`: with a zod
- * schema or `json-bytes` the application reads a JSON body (`jsonBodyOf`); `multipart` leaves the stream to
+ * schema or `json-bytes` the application reads a JSON body (`jsonBodyOf`), which only an optional schema may lack; `multipart` leaves the stream to
  * `receiveUpload`; `relayed` leaves it to the handler, whatever its content type. `bodySchema` documents a body that the
  * route table does not check.
  */
@@ -32,8 +33,11 @@ export type RouteRequest = {
   bodySizeBytesMax?: number;
 };
 
-/** `contentType` is application/json if absent. A response without a schema is arbitrary bytes. */
-export type RouteResponse = { description: string; schema?: ZodType; contentType?: string };
+/**
+ * `contentType` is application/json if absent. A response without a schema is arbitrary bytes. `streams`: it comes as
+ * server-sent events if the request asks for a stream.
+ */
+export type RouteResponse = { description: string; schema?: ZodType; contentType?: string; streams?: boolean };
 
 /**
  * One operation of the API. Requests that match no route get 404, and a route that does not say who may call it (`scope`)
@@ -47,13 +51,15 @@ export type Route = {
   summary: string;
   tag: string;
   scope: Scope | 'public';
+  /** Kept for clients that have it: there is a better way. */
+  deprecated?: boolean;
   request?: RouteRequest;
   responses: Readonly<Record<number, RouteResponse>>;
   handler: RequestHandler;
 };
 
 type Input<Schema> = Schema extends ZodType ? z.output<Schema> : undefined;
-type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType };
+type InputSchemas = { params?: ZodType; query?: ZodType; body?: ZodType; headers?: readonly string[] };
 type InputOf<Schemas extends InputSchemas> = {
   params: Input<Schemas['params']>;
   query: Input<Schemas['query']>;
@@ -71,16 +77,53 @@ export function withInput<const Schemas extends InputSchemas>(
 ): { request: Schemas; handler: RequestHandler } {
   const handler: RequestHandler = (request, response) => {
     if (schemas.params !== undefined) refuseImpossibleIds(request);
-    if (schemas.body !== undefined) refuseLostNames(jsonBodyOf(request).value);
+    const readsBody = schemas.body !== undefined && !(isOptional(schemas.body) && !hasBody(request));
+    if (readsBody) refuseLostNames(jsonBodyOf(request).value);
+    const own = (value: unknown, schema: ZodType): unknown => withoutPathParameters(value, schema, request.params);
     const input = {
       params: schemas.params === undefined ? undefined : parseWith(schemas.params, request.params),
-      query: schemas.query === undefined ? undefined : parseWith(schemas.query, { ...request.query }),
-      body: schemas.body === undefined ? undefined : parseWith(schemas.body, jsonBodyOf(request).value),
+      query:
+        schemas.query === undefined ? undefined : parseWith(schemas.query, own({ ...request.query }, schemas.query)),
+      body:
+        schemas.body && readsBody ? parseWith(schemas.body, own(jsonBodyOf(request).value, schemas.body)) : undefined,
     };
     return handle(input as InputOf<Schemas>, request, response);
   };
   return { request: schemas, handler };
 }
+
+/** How a path parameter is spelled in queries and bodies: `userId` or `user_id`. */
+const spellings = (parameter: string): string[] => [
+  ...new Set([parameter, parameter.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)]),
+];
+
+/**
+ * Portkey's clients send path parameters again in the query or the body. Returns the value without those that the schema
+ * does not have. Throws invalid_request for one that differs from the path.
+ */
+function withoutPathParameters(value: unknown, schema: ZodType, params: Request['params']): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  const whole = schema instanceof z.ZodOptional ? schema.unwrap() : schema;
+  const known = whole instanceof z.ZodObject ? whole.shape : {};
+  const repeated = Object.keys(params).flatMap((parameter) =>
+    spellings(parameter)
+      .filter((name) => Object.hasOwn(value, name) && !Object.hasOwn(known, name))
+      .map((name) => ({ name, parameter })),
+  );
+  if (repeated.length === 0) return value;
+  const rest: Record<string, unknown> = { ...value };
+  for (const { name, parameter } of repeated) {
+    if (String(rest[name]) !== params[parameter]) {
+      const message = `Invalid '${name}': the path of this request has another one. Leave it out, or send the same.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: name });
+    }
+    delete rest[name];
+  }
+  return rest;
+}
+
+/** Whether a body of this schema may be absent. */
+export const isOptional = (schema: unknown): boolean => schema instanceof z.ZodOptional;
 
 /** No id contains U+0000, and Postgres accepts no text that does: looking it up would fail as a database error. */
 function refuseImpossibleIds({ params }: Request): void {
@@ -98,7 +141,7 @@ const ignoredParameter = 'api-version';
  * Creates the check of a route's query, which throws invalid_request for an unknown (`unknown_parameter`) or repeated
  * parameter. Null if every query is allowed, as on routes without a key: monitoring tools may add parameters of their own.
  */
-export function createQueryCheck({ scope, request }: Route): ((query: Request['query']) => void) | null {
+export function createQueryCheck({ scope, path, request }: Route): ((query: Request['query']) => void) | null {
   const schema = request?.query;
   if (scope === 'public' || schema === 'relayed') return null;
   const { properties = {}, additionalProperties } =
@@ -108,8 +151,10 @@ export function createQueryCheck({ scope, request }: Route): ((query: Request['q
   const known = [...names, ...(isLoose ? [...names].map((name) => `${name}[…]`) : [])];
   const takes =
     known.length === 0 ? 'no query parameters' : `the query parameters ${known.map((name) => `'${name}'`).join(', ')}`;
+  // Of a query without a schema they are ignored; else `withInput` compares them with the path.
+  const inPath = new Set(path.matchAll(/:(\w+)/g).flatMap(([, name = '']) => spellings(name)));
   const isKnown = (name: string): boolean => {
-    if (names.has(name) || name === ignoredParameter) return true;
+    if (names.has(name) || inPath.has(name) || name === ignoredParameter) return true;
     const [, base = ''] = /^([^[]+)\[.*\]$/s.exec(name) ?? [];
     return isLoose && names.has(base);
   };

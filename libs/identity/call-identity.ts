@@ -1,19 +1,18 @@
 import type { Request } from 'express';
-import type { EventMetadata } from '#libs/event-log/event.ts';
-import type { RequestCredentials } from '#libs/access/request-credentials.ts';
-import { defaultTryMs, fingerprintOf, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { EventActor, EventMetadata } from '#libs/event-log/event.ts';
+import { defaultTryMs, type CallIdentity } from '#libs/event-log/idempotency.ts';
+import type { Caller, Principal } from '#libs/http/caller.ts';
 import { clientAddressOf } from '#libs/http/client-address.ts';
-import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 const idempotencyKeyLengthMax = 255;
-/** Of a path in an event: longer than any that names a record of ours. */
+/** The most that an event stores of a path; longer than any path with a record's id. */
 const pathLengthMax = 500;
 
 /**
- * How a repeat of this call would be recognised: by its Idempotency-Key, or, as the SDKs send none, by their retry
- * count and the same body. Throws invalid_request for a key that is too long.
+ * Returns what identifies repeats of this call: its Idempotency-Key or, because the SDKs send none, their retry count
+ * and the same body. Throws invalid_request for a key that is too long.
  */
 export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprint'> {
   const { workspaceId, keyId } = callerOf(request);
@@ -36,27 +35,29 @@ export function callIdentityOf(request: Request): Omit<CallIdentity, 'fingerprin
 
 const countOf = (text: string | undefined): number => (text !== undefined && /^\d{1,4}$/.test(text) ? Number(text) : 0);
 
-/** The SDKs tell their time limit in seconds: that of a try (JavaScript), or that of a silence (Python). */
+/** The SDKs send their time limit in seconds: for one try (JavaScript) or for the wait for data (Python). */
 function tryMsMaxOf(request: Request): number {
   const seconds = Number(request.get('x-stainless-timeout') ?? request.get('x-stainless-read-timeout'));
   return seconds > 0 ? Math.min(seconds, 86_400) * 1_000 : defaultTryMs;
 }
 
-/** What a repeat of a call has in common with it whose target is named outside of its body too: another is another call. */
-export function fingerprintOfCall(request: Request, credentials: RequestCredentials): string {
-  const { virtualKey, provider, customHost, config } = credentials;
-  const place = JSON.stringify([virtualKey?.slug, provider, customHost, config?.value]);
-  return fingerprintOf(Buffer.concat([jsonBodyOf(request).bytes, Buffer.from(place)]));
+/** Returns a principal in the form that events have. */
+export function asActor({ organisationRole, ...principal }: Principal): NonNullable<EventActor['principal']> {
+  return organisationRole === undefined ? principal : { ...principal, organisation_role: organisationRole };
 }
 
-/** Who caused the events of this request, with which rights, and from where. */
+/** Whether a key acts, or a user who signed in with a token. */
+export const actorType = ({ keyId, principal }: Pick<Caller, 'keyId' | 'principal'>): 'api_key' | 'user' =>
+  keyId === principal.id && principal.type === 'user' ? 'user' : 'api_key';
+
+/** Returns who caused the events of this request, with which rights, and from where. */
 export function eventMetadataOf(request: Request): EventMetadata {
   const { requestId, traceId } = contextOf(request);
   const { keyId, principal, workspaceId, scopes } = callerOf(request);
   const rights = { workspace_id: workspaceId, scopes: scopes === 'all' ? null : [...scopes] };
   const address = clientAddressOf(request);
   return {
-    actor: { type: 'api_key', id: keyId, principal, ...rights },
+    actor: { type: actorType({ keyId, principal }), id: keyId, principal: asActor(principal), ...rights },
     request_id: requestId,
     trace_id: traceId,
     ...(address === null ? {} : { address }),

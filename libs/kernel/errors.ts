@@ -13,6 +13,8 @@ export type ErrorKind =
   | 'unsupported_media_type'
   | 'rate_limited'
   | 'quota_exceeded'
+  /** A budget has not enough left for a call. */
+  | 'budget_exceeded'
   | 'unsupported_operation'
   | 'provider_failed'
   | 'provider_timeout'

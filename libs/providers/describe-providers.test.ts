@@ -47,6 +47,7 @@ test('pass-through areas and fine-tuning are described from the adapters', () =>
     assistants: 'pass-through',
     threads: 'pass-through',
     vector_stores: 'pass-through',
+    stored_objects: 'pass-through',
     fine_tuning: 'transformed',
   });
   expect(areas['groq']).toMatchObject({ audio: 'pass-through', images: 'not supported', fine_tuning: 'not supported' });

@@ -1,4 +1,4 @@
-import { relayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
+import { allRelayAreas, type Operation, type Provider, type RelayArea } from './provider.ts';
 
 export type OperationForm = 'pass-through' | 'transformed' | 'not supported';
 /** Operations with a route of their own; pass-through operations are described by their area. */
@@ -21,7 +21,7 @@ export type ProviderDescription = {
 };
 
 const operationNames: readonly OwnOperation[] = ['chat', 'completions', 'embeddings', 'models'];
-const areaNames: readonly AreaName[] = [...relayAreas, 'fine_tuning'];
+const areaNames: readonly AreaName[] = [...allRelayAreas, 'fine_tuning'];
 
 /** What a provider supports and where it is reached, read from its adapter. */
 export function describeProvider(provider: Provider): ProviderDescription {
@@ -103,6 +103,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
       'creates and polls the jobs at the provider, and stores events, checkpoints and result files. Files and batches are',
       'managed by Sluice too, and a batch runs on every provider that supports its endpoint. Batch lines for `/v1/responses`,',
       '`/v1/moderations` and `/v1/images/generations` need the area, and have retries and all targets of a config.',
+      '`stored_objects`: files, batches and fine-tuning jobs that live at the provider are read, cancelled and deleted there by',
+      'their ids, if the request names the provider in its headers; so are its models deleted. Objects of Sluice always win.',
     ].join('\n'),
     areas,
     '## JSON answers',
@@ -125,7 +127,8 @@ export function providersToMarkdown(providers: readonly ProviderDescription[]): 
     ].join('\n'),
     '## Addresses and settings',
     'A `custom_host` replaces the whole base address, including its path. Settings are members of a virtual key, next to its\n' +
-      '`key`; those with a question mark are optional. A setting of another provider is rejected.',
+      "`key`; those with a question mark are optional. A setting of another provider is rejected. Virtual keys also accept Portkey's\n" +
+      '`resourceName`, `deploymentName` and `apiVersion`, and a `deploymentConfig` whose default deployment is used.',
     places,
     '## Differences from the OpenAI API',
     'Calls to these providers are pass-through. Only requests and chunks that contain one of these members are changed.',

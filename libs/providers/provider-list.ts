@@ -7,7 +7,7 @@ import { groq } from './groq/index.ts';
 import { mistral } from './mistral/index.ts';
 import { openai } from './openai/index.ts';
 import { openAiCompatible } from './openai-compatible.ts';
-import { relayAreas, unused, type Provider } from './provider.ts';
+import { allRelayAreas, unused, type Provider } from './provider.ts';
 import { vertex } from './vertex/index.ts';
 
 /**
@@ -36,7 +36,7 @@ export const providers: readonly Provider[] = [
       snowflake_account: { destination: true, unused: true },
       workers_ai_account_id: { unused: true },
     },
-    relays: relayAreas,
+    relays: allRelayAreas,
   }),
   openAiCompatible({ id: 'vllm', settings: unused(openai.settings), relays: ['audio', 'responses', 'rerank'] }),
   openAiCompatible({
@@ -48,7 +48,7 @@ export const providers: readonly Provider[] = [
     id: 'simulator',
     settings: unused(openai.settings),
     clientHeaders: ['openai-beta'],
-    relays: relayAreas,
+    relays: allRelayAreas,
     dialect: null,
     fineTuning: true,
   }),

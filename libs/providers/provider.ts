@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
+import type { UsageDetails } from '#libs/prices/usage.ts';
 
 /** The path of each operation in OpenAI's API, below `/v1`. The last three belong to pass-through areas. */
 export const operationPaths = {
@@ -35,11 +36,13 @@ export type SettingField = {
   destination?: true;
   /** A shorter name that Portkey's configs use. */
   alias?: string;
+  /** The name that Portkey's virtual keys use. */
+  portkeyName?: string;
   /** Accepted because clients of Portkey's API store it. Nothing reads it. */
   unused?: true;
 };
 /** The part that request schemas depend on. libs/providers/setting-fields.ts is made from it. */
-export type SettingForm = Pick<SettingField, 'secret' | 'json' | 'authenticates' | 'alias'>;
+export type SettingForm = Pick<SettingField, 'secret' | 'json' | 'authenticates' | 'alias' | 'portkeyName'>;
 export type SettingFields = Readonly<Record<string, SettingField>>;
 
 /** The settings of another provider, for one that serves the same models: clients may store them, and nothing reads them. */
@@ -113,6 +116,8 @@ export interface Framing {
 /** The state of one stream: takes events, returns payloads in OpenAI's chunk format. `done` ends the stream like `[DONE]`. */
 export interface StreamDecoder {
   push(event: StreamEvent): { payloads: readonly string[]; done?: boolean; error?: ProviderError };
+  /** As `detailsOf` of a translation, of what has come so far. */
+  details?(): UsageDetails | null;
 }
 
 /**
@@ -140,6 +145,11 @@ export interface Translation {
    * (`upstream_error`: may be retried) for an answer that reports a failure. Need not scrub.
    */
   decode?(body: unknown, call: Call): unknown;
+  /**
+   * What a successful JSON body says of its usage that has a price of its own and no place in OpenAI's format. It is read
+   * for the cost of the call and not sent to the client. Null or absent: nothing.
+   */
+  detailsOf?(body: unknown): UsageDetails | null;
   /** Creates the decoder of one stream. Absent: each payload passes unchanged and `[DONE]` ends the stream. */
   openStream?(call: Call): StreamDecoder;
   /** Absent: server-sent events. `eventBytesMax` limits how much of an unfinished event may be buffered. */
@@ -160,7 +170,15 @@ export const relayAreas = [
   'threads',
   'vector_stores',
 ] as const;
-export type RelayArea = (typeof relayAreas)[number];
+/** An area with routes and scopes of its own. */
+export type ScopedRelayArea = (typeof relayAreas)[number];
+
+/**
+ * What a provider may have forwarded. `stored_objects`: files, batches, fine-tuning jobs and models that live there, by
+ * their ids, on the routes of ours.
+ */
+export type RelayArea = ScopedRelayArea | 'stored_objects';
+export const allRelayAreas: readonly RelayArea[] = [...relayAreas, 'stored_objects'];
 
 /** One call of such an area. `path` is the one of OpenAI's API below `/v1`, with its query: `/audio/speech`. */
 export type RelayCall = {

@@ -2,6 +2,7 @@ import type pg from 'pg';
 import { isConnectionLost } from '#libs/database/database-error.ts';
 import { acquireClient } from '#libs/database/pool.ts';
 import { logColumns } from './insert-rows.ts';
+import { changeOf } from './log-change.ts';
 import { copyDataOf, type SealedRows } from './sealed-rows.ts';
 
 /** Writes a group of rows, all or none. With `isBehind` it writes without pauses, because more rows are waiting. */
@@ -13,17 +14,19 @@ export type CopyRows = (group: readonly SealedRows[], isBehind: boolean) => Prom
 const pauseMs = 3;
 
 /**
- * Writes rows with COPY, all or none, at half the cost of an INSERT. It cannot skip rows that already exist (23505), so it
+ * Writes rows with COPY, all or none, and with them the change that rollups go by: both statements are one message, and so
+ * one transaction and one round trip. COPY costs half as much as an INSERT. It cannot skip rows that already exist (23505), so it
  * is only for a first attempt. Throws NotEncodableError, Postgres's error, or the pool's `unavailable`.
  */
 export function createCopyRows(pool: pg.Pool): CopyRows {
   const statement = `copy request_log (process_id, ${logColumns.join(', ')}) from stdin`;
   return async (group, isBehind) => {
     const pieces = [...copyDataOf(group), copyDone];
+    const change = changeOf(group.map(({ ids }) => ids));
     const client = await acquireClient(pool);
     let isLost = false;
     try {
-      await copy(client, statement, pieces, isBehind);
+      await copy(client, change === null ? statement : `${statement}; ${change}`, pieces, isBehind);
     } catch (error) {
       isLost = isConnectionLost(error); // a session that is being ended says so before its socket does
       throw error;

@@ -1,6 +1,7 @@
 import { sql, type Kysely } from 'kysely';
 import { sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { changeOf, idRangeOf } from './log-change.ts';
 import type { LogRow } from './log-entry.ts';
 
 /** Writes rows, all or none. */
@@ -15,7 +16,10 @@ export type WriteRows = (rows: readonly LogRow[]) => Promise<void>;
 export function createInsertRows(db: Kysely<Database>, processId: string): WriteRows {
   const list = sql.join(logColumns.map((column) => sql.ref(column)));
   return async (rows) => {
+    const change = changeOf(rows.length === 0 ? [] : [idRangeOf(rows)]);
+    if (change === null) return;
     await sql`
+      with change as (${sql.raw(change)})
       insert into request_log (process_id, ${list})
       select ${processId}::uuid, ${list} from json_populate_recordset(null::request_log, ${encode(rows)}::json)
       on conflict do nothing`.execute(db);
@@ -69,6 +73,30 @@ export const logColumns = Object.keys({
   batch_line: true,
   last_used_option: true,
   sequence: true,
+  // Below: new ones. Rows that a process of an earlier release left on disk have the columns above, in this order.
+  user_id: true,
+  method: true,
+  path: true,
+  mode: true,
+  config_id: true,
+  config: true,
+  config_version: true,
+  integration: true,
+  prompt_slug: true,
+  prompt_version: true,
+  cache_status: true,
+  retries: true,
+  fallbacks: true,
+  upstream_ms: true,
+  cache_write_tokens: true,
+  audio_input_tokens: true,
+  audio_output_tokens: true,
+  usage_details: true,
+  cost: true,
+  saved_cost: true,
+  is_estimate: true,
+  price_version: true,
+  bodies_blob: true,
 } satisfies Record<keyof LogRow, true>) as (keyof LogRow)[];
 
 /** `no_partition`: create it and retry. `bad_row`: one of the rows is never accepted. `away`: wait, the rows are fine. */

@@ -10,6 +10,7 @@ const said = (given: Partial<KnownProcess> = {}): KnownProcess => ({
   written_sequence: 100,
   lost_rows: 0,
   stopped_at: null,
+  reports_changes: true,
   is_silent: false,
   first_kept: 1,
   ...given,

@@ -32,6 +32,10 @@ const textColumns = [
   'error_code',
   'finish_reason',
   'last_used_option',
+  'path',
+  'config',
+  'integration',
+  'prompt_slug',
 ] as const satisfies (keyof RequestLogEntry)[];
 
 const integerColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>([
@@ -42,7 +46,14 @@ const integerColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>([
   'output_tokens',
   'reasoning_tokens',
   'batch_line',
+  'retries',
+  'fallbacks',
+  'cache_write_tokens',
+  'audio_input_tokens',
+  'audio_output_tokens',
 ]);
+
+const objectColumns: ReadonlySet<string> = new Set<keyof RequestLogEntry>(['metadata', 'usage_details']);
 
 /**
  * Cuts texts longer than `logTextMax`: some come from a provider or caller, and thousands of entries wait in memory while the
@@ -87,9 +98,12 @@ export function cleanRow(row: LogRow): LogRow {
 function cleanValue(column: string, value: unknown): unknown {
   if (typeof value === 'string') return toStorableText(value);
   if (typeof value === 'number') return cleanNumber(column, value);
-  if (column !== 'metadata' || typeof value !== 'object' || value === null) return value;
+  if (!objectColumns.has(column) || typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(
-    Object.entries(value).map(([name, text]) => [toStorableText(name), toStorableText(String(text))]),
+    Object.entries(value).map(([name, each]) => [
+      toStorableText(name),
+      typeof each === 'number' ? each : toStorableText(typeof each === 'string' ? each : JSON.stringify(each)),
+    ]),
   );
 }
 

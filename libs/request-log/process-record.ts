@@ -131,9 +131,9 @@ export function createWriteProcess(
         on conflict do nothing
       )
       insert into request_log_process as known
-        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at)
+        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at, reports_changes)
       values (${process.id}, ${process.app}, ${new Date(process.startedAtMs)}, now(), ${lastSequence},
-        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end)
+        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end, true)
       on conflict (process_id) do update set
         heard_at = greatest(known.heard_at, excluded.heard_at),
         last_sequence = greatest(known.last_sequence, excluded.last_sequence),

@@ -3,6 +3,7 @@ import { sqlStateOf } from '#libs/database/database-error.ts';
 import type { Database, RequestLogTable } from '#libs/database/schema.ts';
 import type { LogListQuery } from '#libs/contracts/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { logConditions, rollupConditions } from './call-conditions.ts';
 import { fromLogId, lowestLogUuid, timeOfLogUuid, utcDay } from './log-id.ts';
 
 export type LogListRow = Selectable<RequestLogTable>;
@@ -31,7 +32,11 @@ export async function selectLogs(
   return isSearch(query) ? await selectInTime(db, searchTimeoutMs, select) : await select(db);
 }
 
-async function selectPage(db: Kysely<Database>, workspaceId: string, query: PageQuery): Promise<LogListRow[]> {
+export async function selectPage(
+  db: Kysely<Database>,
+  workspaceId: string,
+  query: PageQuery & { limit: number },
+): Promise<LogListRow[]> {
   const rows: LogListRow[] = [];
   for (const part of pageStatements(db, workspaceId, query)) {
     rows.push(...(await part.limit(query.limit + 1 - rows.length).execute()));
@@ -53,7 +58,8 @@ export async function findLog(db: Kysely<Database>, workspaceId: string, id: str
     .executeTakeFirst();
 }
 
-type PageQuery = Omit<LogListQuery, 'batch_id'> & { batch_id?: string | undefined; fromMs?: number; toMs?: number };
+/** What a page is chosen by; `limit` is up to whoever runs the statements. */
+export type PageQuery = Partial<Omit<LogListQuery, 'limit'>> & { fromMs?: number; toMs?: number };
 
 /**
  * The statements of a page, newest rows first; the next one only matters when those before gave too few. The plain list
@@ -66,10 +72,12 @@ type PageQuery = Omit<LogListQuery, 'batch_id'> & { batch_id?: string | undefine
  */
 export function pageStatements(db: Kysely<Database>, workspaceId: string, query: PageQuery): Query[] {
   let page = db.selectFrom('request_log').selectAll().where('workspace_id', '=', workspaceId);
-  for (const column of ['trace_id', 'kind', 'model', 'provider', 'virtual_key', 'batch_id'] as const) {
+  for (const column of ['kind', 'model', 'provider', 'virtual_key', 'batch_id'] as const) {
     const value = query[column];
     if (value !== undefined) page = page.where(column, '=', value);
   }
+  for (const condition of [...rollupConditions(query), ...logConditions(query, workspaceId)])
+    page = page.where(sql<boolean>`${condition}`);
   if (query.status !== undefined) page = withStatus(page, query.status);
   page = withinTime(page, query).orderBy('recorded_on', 'desc').orderBy('id', 'desc');
   if (query.after === undefined) return [page];
@@ -79,11 +87,13 @@ export function pageStatements(db: Kysely<Database>, workspaceId: string, query:
 }
 
 /** The bounds on id carry those on the day with them, but only the day tells Postgres which partitions to leave out. */
-function withinTime(page: Query, { created_after, created_before, fromMs = 0, toMs = Infinity }: PageQuery): Query {
+function withinTime(page: Query, query: PageQuery): Query {
+  const { fromMs = 0, toMs = Infinity, created_after: after = 0, created_before: before = Infinity } = query;
+  const { time_of_generation_min: min, time_of_generation_max: max } = query;
   let within = page;
-  const from = Math.max(fromMs, (created_after ?? 0) * 1_000);
+  const from = Math.max(fromMs, after * 1_000, min?.getTime() ?? 0);
   if (from > 0) within = within.where('recorded_on', '>=', utcDay(from)).where('id', '>=', lowestLogUuid(from));
-  const to = Math.min(toMs, (created_before ?? Infinity) * 1_000);
+  const to = Math.min(toMs, before * 1_000, (max?.getTime() ?? Infinity) + 1);
   if (to < Infinity) within = within.where('recorded_on', '<=', utcDay(to)).where('id', '<', lowestLogUuid(to));
   return within;
 }
@@ -107,11 +117,24 @@ function withStatus(page: Query, status: string): Query {
   return page.where('status', '>=', lowest).where('status', '<', lowest + 100);
 }
 
-/** Whether a page may have to pass over many rows; the trace id has an index. */
+/** Whether a page may have to pass over many rows; a trace id has an index. */
 function isSearch(query: LogListQuery): boolean {
-  const { status, kind, model, provider, virtual_key, batch_id } = query;
-  return [status, kind, model, provider, virtual_key, batch_id].some((filter) => filter !== undefined);
+  return Object.entries(query).some(([name, value]) => value !== undefined && !unsearched.has(name));
 }
+
+/** What a page goes by without passing over rows that it does not show. */
+const unsearched: ReadonlySet<string> = new Set<keyof LogListQuery>([
+  'after',
+  'limit',
+  'trace_id',
+  'created_after',
+  'created_before',
+  'time_of_generation_min',
+  'time_of_generation_max',
+  'workspace_id',
+  'workspace_slug',
+  'organisation_id',
+]);
 
 async function selectInTime(
   db: Kysely<Database>,
@@ -128,7 +151,7 @@ async function selectInTime(
     throw new GatewayError(
       'invalid_request',
       'search_too_broad',
-      `The search took longer than ${searchTimeoutMs / 1_000} s because few records match. Narrow it with 'created_after' and 'created_before'.`,
+      `The search took longer than ${searchTimeoutMs / 1_000} s because few records match. Narrow it with 'time_of_generation_min' and 'time_of_generation_max'.`,
       { cause: error },
     );
   }

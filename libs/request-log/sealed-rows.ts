@@ -1,4 +1,5 @@
 import { logColumns, NotEncodableError } from './insert-rows.ts';
+import { idRangeOf, type IdRange } from './log-change.ts';
 import type { LogRow } from './log-entry.ts';
 
 /**
@@ -12,6 +13,8 @@ export type SealedRows = {
   readonly sizeBytes: number;
   /** `YYYY-MM-DD` of each partition that they belong to. */
   readonly days: readonly string[];
+  /** The ids of the rows that were recorded first and last. */
+  readonly ids: IdRange;
   readonly copyData: Buffer | null;
   /** The rows as objects, for everything that is not a COPY. */
   readonly rows: () => LogRow[];
@@ -25,6 +28,7 @@ export function sealRows(rows: readonly LogRow[], processId: string, openBytes: 
     count: rows.length,
     sizeBytes: copyData?.length ?? openBytes,
     days: [...new Set(rows.map((row) => row.recorded_on))],
+    ids: idRangeOf(rows),
     copyData,
     rows: () => kept ?? decodeRows(copyData?.toString('utf8', headBytes) ?? ''),
   };
@@ -36,8 +40,9 @@ export function unsealRows(copyData: Buffer): SealedRows {
   return {
     count: lines.length,
     sizeBytes: copyData.length,
-    // The first column after the process.
+    // The first columns after the process.
     days: [...new Set(lines.map((line) => line.split('\t', 2)[1] ?? ''))],
+    ids: idRangeOf(lines.map((line) => ({ id: line.split('\t', 3)[2] ?? '' }))),
     copyData,
     rows: () => decodeRows(copyData.toString('utf8', headBytes)),
   };
@@ -114,16 +119,24 @@ const numberColumns: ReadonlySet<keyof LogRow> = new Set<keyof LogRow>([
   'reasoning_tokens',
   'batch_line',
   'sequence',
+  'config_version',
+  'prompt_version',
+  'retries',
+  'fallbacks',
+  'upstream_ms',
+  'cache_write_tokens',
+  'audio_input_tokens',
+  'audio_output_tokens',
 ]);
 
 function decodeField(column: keyof LogRow, field: string): unknown {
   // These are never null: it was no number, and what is made of that is for the one who cleans the row.
   if (field === '\\N') return column === 'attempts' || column === 'duration_ms' ? Number.NaN : null;
   if (numberColumns.has(column)) return Number(field);
-  if (column === 'stream') return field === 't';
+  if (column === 'stream' || column === 'is_estimate') return field === 't';
   if (column === 'started_at') return new Date(field);
   const text = unescapeText(field);
-  return column === 'metadata' ? JSON.parse(text) : text;
+  return column === 'metadata' || column === 'usage_details' ? JSON.parse(text) : text;
 }
 
 /** The CopyData messages of a group. Throws NotEncodableError. */

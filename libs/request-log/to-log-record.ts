@@ -4,12 +4,14 @@ import type { LogListRow } from './read-log.ts';
 
 /** A row of the log as the API shows it. */
 export function toLogRecord(row: LogListRow): LogRecord {
-  const { input_tokens, cached_tokens, output_tokens, reasoning_tokens } = row;
-  const usage = { input_tokens, cached_tokens, output_tokens, reasoning_tokens };
+  const { input_tokens, cached_tokens, cache_write_tokens, audio_input_tokens } = row;
+  const { output_tokens, reasoning_tokens, audio_output_tokens, duration_ms, upstream_ms, config_id } = row;
+  const tokens = { input_tokens, cached_tokens, cache_write_tokens, audio_input_tokens };
+  const usage = { ...tokens, output_tokens, reasoning_tokens, audio_output_tokens, details: row.usage_details };
   return {
     id: toLogId(row.id),
     object: 'log',
-    created_at: Math.floor(timeOfLogUuid(row.id) / 1_000),
+    created_at: new Date(timeOfLogUuid(row.id)).toISOString(),
     started_at: row.started_at.toISOString(),
     kind: row.kind,
     operation: row.operation,
@@ -20,7 +22,15 @@ export function toLogRecord(row: LogListRow): LogRecord {
     span_name: row.span_name,
     metadata: row.metadata,
     api_key_id: row.key_id,
+    user_id: row.user_id,
     virtual_key: row.virtual_key,
+    integration: row.integration,
+    config: config_id === null ? null : { id: config_id, slug: row.config, version: row.config_version },
+    mode: row.mode,
+    prompt_slug: row.prompt_slug,
+    prompt_version: row.prompt_version,
+    method: row.method,
+    path: row.path,
     provider: row.provider,
     model: row.model,
     response_model: row.response_model,
@@ -30,9 +40,19 @@ export function toLogRecord(row: LogListRow): LogRecord {
     error_code: row.error_code,
     finish_reason: row.finish_reason,
     attempts: row.attempts,
-    duration_ms: row.duration_ms,
+    retries: row.retries,
+    fallbacks: row.fallbacks,
+    cache_status: row.cache_status,
+    duration_ms,
+    upstream_ms,
+    gateway_ms: upstream_ms === null ? null : Math.max(0, duration_ms - upstream_ms),
     first_event_ms: row.first_event_ms,
     usage: Object.values(usage).every((tokens) => tokens === null) ? null : usage,
+    cost: toNumber(row.cost),
+    saved_cost: toNumber(row.saved_cost),
+    cost_currency: 'USD',
+    is_estimate: row.is_estimate ?? false,
+    price_version: row.price_version,
     batch_id: row.batch_id,
     batch_line: row.batch_line,
     last_used_option: row.last_used_option,
@@ -40,3 +60,6 @@ export function toLogRecord(row: LogListRow): LogRecord {
     sequence: row.sequence,
   };
 }
+
+/** Exact in the database and in events; an answer is JSON, which has floats only. */
+const toNumber = (decimal: string | null): number | null => (decimal === null ? null : Number(decimal));

@@ -1,32 +1,18 @@
-import { sql } from 'kysely';
-import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
-import { refuseMoreRights, refuseRevokeOfStronger } from '#libs/access/key-rights.ts';
-import { noSuchConfig } from '#libs/access/no-such-config.ts';
-import { refusePastExpiry } from '#libs/access/refuse-past-expiry.ts';
-import { ApiKeyObject, apiKeyFields, type ApiKeyType, type Scope } from '#libs/contracts/api-keys.ts';
-import type { ApiKeyDefaults } from '#libs/database/schema.ts';
-import type { Caller, Principal } from '#libs/http/caller.ts';
-import { toUnixSeconds } from '#libs/kernel/clock.ts';
+import { z } from 'zod';
+import { ApiKeyObject, ApiKeyPath, apiKeyFields, apiKeyUpdateFields } from '#libs/contracts/api-keys.ts';
+import { organisationId, type Caller, type Principal } from '#libs/http/caller.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import type { LiveApiKey } from '#libs/identity/authenticate.ts';
+import { refuseStronger } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { defineResource, type CheckContext } from './define-resource.ts';
+import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
+import { expiryMs, type ApiKeyData } from './api-key-data.ts';
+import { keyTransitionEnd, rotateRoute } from './api-key-rotation.ts';
+import { checkApiKey } from './check-api-key.ts';
+import { defineResource, type RouteKit } from './define-resource.ts';
+import { exhaustedRecords } from './exhausted-records.ts';
 import { resourceModel } from './resource-model.ts';
-
-/** Enough to recognise a key and to tell it apart, not to use it. */
-export type ApiKeyData = {
-  name: string;
-  /** SHA-256 of the key, hex. */
-  digest: string;
-  last_four: string;
-  /** `<area>.<read|write>`; null for all, also those of later versions. */
-  scopes: string[] | null;
-  defaults: ApiKeyDefaults;
-  /** ISO 8601 with milliseconds, null for never. */
-  expires_at: string | null;
-  /** Whose key it is. Absent: a service's of the workspace, as all keys were before there were others. */
-  type?: ApiKeyType;
-  /** Of a key of a user. */
-  user_id?: string;
-};
+import type { ResourceRow } from './resource-row.ts';
 
 /** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
 export type RequestRefused = {
@@ -40,16 +26,9 @@ export type RequestRefused = {
   last_at: string;
 };
 
-export type LiveApiKey = {
-  /** One object for all requests of the key. */
-  readonly caller: Caller;
-  /** Infinity for never. */
-  readonly expiresAtMs: number;
-};
-
 /**
- * What clients of the gateway send. A key has at most the rights of the one that makes it, is shown once and never
- * changed; deleting revokes it, and its record stays.
+ * What clients of the gateway send. A key has at most the rights of the one that makes it, and its value is shown once;
+ * deleting revokes it.
  */
 export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveApiKey>({
   noun: 'api_key',
@@ -58,37 +37,12 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
   path: '/v1/api-keys',
   names: { one: 'API key', many: 'API keys', tag: 'API keys' },
   fields: apiKeyFields,
-  hasUpdate: false,
-  removal: { verb: 'revoked', isShown: true },
+  immutable: ['type', 'organisation_id', 'user_id'],
+  updateFields: apiKeyUpdateFields,
+  removal: { verb: 'revoked' },
   lookup: (data) => data.digest,
 
-  async check({ name = '', scopes, expires_at: expiresAt, defaults, type }, context) {
-    const request = { scopes, expires_at: expiresAt, defaults, type };
-    const configId = await defaultConfig(defaults?.config_id, context);
-    refuseMoreRights(context.caller, request, configId);
-    refusePastExpiry(expiresAt, context.unit.now);
-    // A key that is made for another workspace says so, as one does whose type was given.
-    const isForeign = context.workspaceId !== context.caller.workspaceId;
-    const keyType = type ?? (isForeign ? 'workspace-service' : undefined);
-    const key = createGatewayKey();
-    return {
-      data: {
-        name,
-        digest: digestOf(key.reveal()),
-        last_four: key.lastFour(),
-        scopes: scopes ? [...new Set(scopes)] : null,
-        defaults: {
-          // By its id: its slug may name another one some day.
-          ...(configId === null ? {} : { config_id: configId }),
-          ...(defaults?.metadata ? { metadata: defaults.metadata } : {}),
-          ...(defaults?.allow_config_override === false ? { allow_config_override: false } : {}),
-        },
-        expires_at: expiresAt?.toISOString() ?? null,
-        ...(keyType === undefined ? {} : { type: keyType }),
-      },
-      shownOnce: { key: key.reveal() },
-    };
-  },
+  check: checkApiKey,
 
   refuseReplay(record) {
     throw new GatewayError(
@@ -99,30 +53,52 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
     );
   },
 
-  checkRemoval: ({ id, data }, caller) => refuseRevokeOfStronger(caller, { id, ...data }),
+  checkRemoval: ({ id, data }, caller) => refuseStronger(caller, { id, ...data }, 'revoke'),
 
   events: {
     rotated: (data, { data: fingerprint }) => ({ ...data, ...(fingerprint as Partial<ApiKeyData>) }),
+    rotation_due: (data, { recordedAt }) => ({ ...data, rotation_due_at: recordedAt.toISOString() }),
     request_refused: (data) => data,
   },
 
-  view: ({ id, workspace_id, data, created_at, deleted_at }, nowMs) => ({
+  view: ({ id, workspace_id, data, created_at, updated_at }, nowMs) => ({
     id,
     object: 'api-key',
+    key: `********${data.last_four}`,
     name: data.name,
-    ...(data.type === undefined ? {} : { type: data.type, workspace_id }),
-    scopes: data.scopes as Scope[] | null,
+    description: data.description ?? null,
+    type: data.type ?? 'workspace-service',
+    organisation_id: organisationId,
+    workspace_id,
+    user_id: data.user_id ?? null,
+    creation_mode: data.creation_mode ?? 'api',
+    scopes: data.scopes,
     last_four: data.last_four,
-    status: deleted_at ? 'revoked' : expiryMs(data) <= nowMs ? 'expired' : 'active',
+    status: expiryMs(data) <= nowMs ? 'expired' : 'active',
     defaults: {
       config_id: data.defaults.config_id ?? null,
       metadata: data.defaults.metadata ?? null,
       allow_config_override: data.defaults.allow_config_override ?? true,
     },
-    created_at: toUnixSeconds(created_at),
-    expires_at: data.expires_at === null ? null : toUnixSeconds(new Date(data.expires_at)),
+    usage_limits: data.usage_limits ?? null,
+    rate_limits: data.rate_limits ?? null,
+    usage_reset_at: data.usage_reset_at ?? null,
+    alert_emails: data.alert_emails ?? null,
+    rotation_policy: data.rotation_policy ?? null,
+    rotation_due_at: data.rotation_due_at ?? null,
+    key_transition_expires_at: keyTransitionEnd(data, nowMs),
+    created_at: created_at.toISOString(),
+    last_updated_at: updated_at.toISOString(),
+    expires_at: data.expires_at,
   }),
   viewSchema: ApiKeyObject,
+
+  limits: rulesOf,
+
+  async related(rows, { db, clock }) {
+    const exhausted = await exhaustedRecords(db, rows.flatMap(rulesOf), clock.now());
+    return ({ id, data }) => (exhausted.has(id) && expiryMs(data) > clock.now() ? { status: 'exhausted' } : {});
+  },
 
   cached: {
     leavesOutExpired: true,
@@ -143,29 +119,69 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
       });
       return { caller, expiresAtMs };
     },
+    // A key that was replaced has its own end, and can make no key that works for longer.
+    moreLookups: ({ data }, entry) =>
+      (data.previous ?? []).map(({ digest, expires_at: end }) => {
+        const expiresAtMs = Math.min(Date.parse(end), entry.expiresAtMs);
+        return [digest, { ...entry, caller: Object.freeze({ ...entry.caller, expiresAtMs }), expiresAtMs }] as const;
+      }),
   },
+
+  // The first that fits is taken, and {id}/rotate would fit {type}/{sub-type}.
+  routes: (store, _deps, kit) => [rotateRoute(store, kit), createTypedRoute(kit)],
 });
 
 /** For the commands that make keys or record what they did, beside the routes. */
 export const apiKeyModel = resourceModel([apiKeyKind]);
+
+/** The budget and the rates of a key. */
+function rulesOf({ id, workspace_id: workspaceId, data, created_at: createdAt }: ResourceRow<ApiKeyData>): LimitRule[] {
+  const record = {
+    id,
+    noun: 'api_key',
+    workspaceId,
+    label: `the API key '${data.name}'`,
+    createdAtMs: createdAt.getTime(),
+    scope: { of: 'api_key' as const, id },
+    usageResetAtMs: data.usage_reset_at === undefined ? 0 : Date.parse(data.usage_reset_at),
+  };
+  return rulesOfRecord(record, data);
+}
 
 function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Principal {
   if (type === 'workspace-user' && userId !== undefined) return { type: 'user', id: userId, role: null };
   return { type: type === 'organisation-service' ? 'organisation_key' : 'service_key', id, role: null };
 }
 
-const expiryMs = ({ expires_at: expiresAt }: ApiKeyData): number =>
-  expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);
+const { type: _ofPath, ...fieldsOfBody } = apiKeyFields;
 
-/** A default config must exist, so that the key does not refuse every request later. Returns its id. */
-async function defaultConfig(
-  name: string | undefined,
-  { unit, workspaceId }: CheckContext<ApiKeyData>,
-): Promise<string | null> {
-  if (name === undefined) return null;
-  const { rows } = await sql<{ id: string }>`
-    select id from resource where kind = 'config' and workspace_id = ${workspaceId} and deleted_at is null
-      and (slug = ${name} or id = ${name})`.execute(unit.tx);
-  if (rows[0]) return rows[0].id;
-  throw noSuchConfig(name, 'defaults.config_id');
-}
+/** `sub-type`: clients send it again in this spelling. */
+const TypedBody = z.strictObject({
+  ...fieldsOfBody,
+  workspace_id: z.string().min(1).max(200).optional(),
+  'sub-type': z.string().optional(),
+});
+
+/** POST /v1/api-keys/{type}/{sub-type}: as POST /v1/api-keys, with the type in the path. */
+const createTypedRoute = (kit: RouteKit): Route => ({
+  method: 'POST',
+  path: '/v1/api-keys/:type/:sub_type',
+  operationId: 'createApiKeyOfType',
+  summary: 'Create an API key of the organisation, of a service, or of a user',
+  tag: 'API keys',
+  scope: 'api_keys.write',
+  responses: { 200: { description: 'The API key. `key` is shown once.', schema: ApiKeyObject } },
+  ...withInput({ params: ApiKeyPath, body: TypedBody }, async ({ params, body }, request, response) => {
+    const { 'sub-type': repeated = params.sub_type, ...fields } = body;
+    const type = `${params.type}-${params.sub_type}`;
+    if (repeated !== params.sub_type) {
+      const message = `Invalid 'sub-type': the path of this request has '${params.sub_type}'. Leave it out, or send the same.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'sub-type' });
+    }
+    if (type === 'organisation-user') {
+      const message = 'A user has keys in workspaces: use /api-keys/workspace/user.';
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'sub_type' });
+    }
+    await kit.create({ ...fields, type }, request, response);
+  }),
+});

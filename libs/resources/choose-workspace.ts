@@ -1,11 +1,12 @@
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
  * The workspace of a request whose `workspace_id` (id or slug) is `wanted`: absent, the caller's own. A key of the
- * organisation can choose any; another key can only name its own. Throws not_found, for those that exist as well.
+ * organisation can choose any, and the request is then bound to it; another key can only name its own. Throws not_found, for those that exist as well.
  */
 export async function chosenWorkspace(
   db: Kysely<Database>,
@@ -13,11 +14,24 @@ export async function chosenWorkspace(
   wanted: string | undefined,
 ): Promise<string> {
   if (wanted === undefined || wanted === caller.workspaceId) return caller.workspaceId;
+  const isOfOrganisation = caller.principal.type === 'organisation_key';
+  const id = await (isOfOrganisation ? asSystem(() => findWorkspace(db, wanted)) : findWorkspace(db, wanted));
+  if (id !== null && (isOfOrganisation || id === caller.workspaceId)) {
+    rebind(id);
+    return id;
+  }
+  throw noSuchWorkspace(wanted, 'workspace_id');
+}
+
+/** The id of the workspace that has this id or slug; null for none. */
+export async function findWorkspace(db: Kysely<Database>, wanted: string): Promise<string | null> {
   const { rows } = await sql<{ id: string }>`
     select id from resource where kind = 'workspace' and deleted_at is null and (id = ${wanted} or slug = ${wanted})
     limit 1`.execute(db);
-  const id = rows[0]?.id;
-  if (id !== undefined && (caller.principal.type === 'organisation_key' || id === caller.workspaceId)) return id;
+  return rows[0]?.id ?? null;
+}
+
+export function noSuchWorkspace(wanted: string, param: string): GatewayError {
   const message = `There is no workspace '${wanted.slice(0, 100)}'.`;
-  throw new GatewayError('not_found', 'workspace_not_found', message, { param: 'workspace_id' });
+  return new GatewayError('not_found', 'workspace_not_found', message, { param });
 }

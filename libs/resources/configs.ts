@@ -1,24 +1,34 @@
 import { isDeepStrictEqual } from 'node:util';
-import { readDocument } from '#libs/access/config-document.ts';
-import { joinSecrets, redactSecrets, splitSecrets } from '#libs/access/config-secrets.ts';
-import { planOfStored } from '#libs/access/read-config.ts';
-import { SecretUnreadableError, type SecretMembers } from '#libs/access/secrets.ts';
+import { z } from 'zod';
+import { readDocument } from '#libs/targets/config-document.ts';
+import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-secrets.ts';
+import { planOfStored } from '#libs/targets/read-config.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
 import { ConfigObject, configFields } from '#libs/contracts/configs.ts';
-import { toUnixSeconds } from '#libs/kernel/clock.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { defineResource, type CheckContext } from './define-resource.ts';
+import { requireGuardrails } from './guardrails.ts';
+import { versionId } from './resource-model.ts';
+import { authorsOf, timesOf } from './resource-view.ts';
 
 type Document = Record<string, unknown>;
 
 /** As its author wrote it, without its secrets, which are encrypted under the id of the version. */
-type ConfigData = { name: string; config: Document; config_version: number };
+type ConfigData = {
+  name: string;
+  config: Document;
+  config_version: number;
+  /** Kept for clients of Portkey; calls do not depend on it. */
+  is_default?: boolean;
+};
 
 export type LiveConfig = {
   readonly id: string;
   readonly workspaceId: string;
   readonly slug: string;
   readonly configVersion: number;
-  /** Decrypted, for what goes by this version for long; by their places (libs/access/config-secrets.ts). */
+  /** Decrypted, for what goes by this version for long; by their places (libs/targets/config-secrets.ts). */
   readonly secrets: SecretMembers;
   /** Compiled when first asked for; null when this process cannot read it (a newer release stored it). */
   readonly plan: () => Plan | null;
@@ -39,27 +49,42 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
     shown: ({ config = {} }) => ({ config: redactSecrets(config) }),
   },
 
-  async check({ name, config }, context) {
-    const data = name === undefined ? {} : { name };
+  async check({ name, config, isDefault, is_default: isDefaultToo = isDefault }, context) {
+    const data = {
+      ...(name === undefined ? {} : { name }),
+      ...(isDefaultToo === undefined ? {} : { is_default: Boolean(isDefaultToo) }),
+    };
     if (config === undefined) return { data };
     const document = readDocument(config, 'config', context.checkDestination);
     if (isDeepStrictEqual(document, await wholeOf(context))) return { data };
+    await requireGuardrails(context.unit, context.workspaceId, document, 'config');
     const { document: open, secrets } = splitSecrets(document);
     return { data: { ...data, config: open }, secrets };
   },
 
-  view: ({ id, slug, data, created_at, updated_at, deleted_at }) => ({
-    id,
-    object: 'config',
-    slug,
-    name: data.name,
-    version: data.config_version,
-    status: deleted_at ? 'deleted' : 'active',
-    config: redactSecrets(data.config),
-    created_at: toUnixSeconds(created_at),
-    updated_at: toUnixSeconds(updated_at),
-  }),
+  updateFields: { status: z.literal('active').optional() },
+  view(row) {
+    const { id, slug, workspace_id, data, updated_at, deleted_at } = row;
+    return {
+      id,
+      object: 'config',
+      slug,
+      name: data.name,
+      organisation_id: organisationId,
+      workspace_id,
+      is_default: data.is_default ? 1 : 0,
+      version: data.config_version,
+      version_id: versionId(id, data.config_version),
+      status: deleted_at ? 'deleted' : 'active',
+      config: redactSecrets(data.config),
+      format: 'json',
+      ...authorsOf(row),
+      ...timesOf(row),
+      updated_at: updated_at.toISOString(),
+    };
+  },
   viewSchema: ConfigObject,
+  answerData: ({ id, slug, version_id, config }) => ({ id, slug, version_id, config }),
 
   cached: {
     toEntry({ id, workspace_id: workspaceId, slug, data }, secrets, logger) {
@@ -81,11 +106,6 @@ export const configKind = defineResource<typeof configFields, ConfigData, LiveCo
 
 /** null for none yet, and when its secrets cannot be read: then no document is the one that is stored. */
 async function wholeOf({ row, readSecrets }: CheckContext<ConfigData>): Promise<Document | null> {
-  if (row === null) return null;
-  try {
-    return joinSecrets(row.data.config, await readSecrets());
-  } catch (error) {
-    if (error instanceof SecretUnreadableError) return null;
-    throw error;
-  }
+  const secrets = row && (await readSecrets());
+  return row && secrets && joinSecrets(row.data.config, secrets);
 }

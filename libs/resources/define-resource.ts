@@ -1,6 +1,7 @@
+import type { Request, Response } from 'express';
 import type { z } from 'zod';
-import type { SecretMembers, Secrets } from '#libs/access/secrets.ts';
-import type { Kysely } from 'kysely';
+import type { SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
+import type { Kysely, RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata, RecordedEvent } from '#libs/event-log/event.ts';
 import type { CallIdentity } from '#libs/event-log/idempotency.ts';
@@ -10,6 +11,8 @@ import type { Caller } from '#libs/http/caller.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { PromptLimits } from './prompt-limits.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import type { PageRequest, ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** What a request was judged to be: the fields to store, and what is not stored with them. */
@@ -28,16 +31,18 @@ export type CheckContext<Data> = StoreDeps & {
   workspaceId: string;
   caller: Caller;
   row: ResourceRow<Data> | null;
-  /** The stored secrets. Throws SecretUnreadableError. */
-  readSecrets: () => Promise<SecretMembers>;
+  /** The stored secrets; null when they cannot be decrypted. */
+  readSecrets: () => Promise<SecretMembers | null>;
 };
 
 /** How a kind is held in memory by every process, so that calls need no database. */
 export type CachedKind<Data, Entry> = {
   /** Must not throw. `secrets` is null when they cannot be decrypted. */
   toEntry(row: ResourceRow<Data>, secrets: SecretMembers | null, logger: Logger): Entry;
-  /** Whether those with an `expires_at` in the past are left out. Otherwise they are kept, so that a call can be told. */
+  /** Whether those with an `expires_at` in the past are left out. Otherwise they are kept, so that a call gets an error that says so. */
   leavesOutExpired?: boolean;
+  /** What else it is found by, beside its `lookup`, and as which entry: a key that was replaced works for a while. */
+  moreLookups?(row: ResourceRow<Data>, entry: Entry): readonly (readonly [lookup: string, entry: Entry])[];
 };
 
 /**
@@ -59,15 +64,36 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
    * them. `itself`: the records are workspaces; keys of the organisation change them, and each workspace sees itself.
    */
   owner?: 'workspace' | 'organisation' | 'itself';
+  /**
+   * Of a workspace's kind: whether there are also records of the organisation, which every workspace sees. A key of the
+   * organisation makes one by a body with `organisation_id` and without `workspace_id`.
+   */
+  hasShared?: boolean;
+  /** Which of the organisation's records a workspace sees, as a condition on rows of `resource`. Default: all. */
+  sharedWith?(workspaceId: string): RawBuilder<unknown>;
+  /** Who acts for the organisation and names no workspace sees all of the records, and makes one of the organisation. */
+  isOrganisationFirst?: boolean;
+  /** The `object` member of its records. Default: the noun with hyphens. */
+  object?: string;
   /** The members of POST. PUT takes each of them alone, without those of `immutable`. */
   fields: Shape;
   immutable?: readonly (keyof Shape & string)[];
   /** Members that PUT takes in another form than POST. */
   updateFields?: z.ZodRawShape;
+  /** false: records come about in another way than by POST. */
+  hasCreate?: boolean;
   /** false: a record cannot be changed, only deleted. */
   hasUpdate?: boolean;
+  /** false: a record is never deleted. */
+  hasRemove?: boolean;
   /** Whether a record is addressed by a slug, given or made of `name`; its id does as well. Otherwise by id alone. */
   slug?: boolean;
+  /** Kinds that share their slugs, this one among them; the first one names the lock. Default: this one alone. */
+  slugKinds?: readonly string[];
+  /** Whether slugs are unique in the whole installation, and not in one workspace alone. */
+  hasGlobalSlugs?: boolean;
+  /** Slugs that no record gets, because its path would be another's. */
+  reservedSlugs?: readonly string[];
   /** Members that are encrypted and never come back. `check` may also return other secrets itself. */
   secrets?: readonly (keyof Shape & string)[];
   /** Fields whose every change is a new, numbered version, kept for good. */
@@ -75,9 +101,24 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
     fields: readonly (keyof Data & string)[];
     /** `at_once`: the newest version is the one in use. `on_request`: a `version_published` event puts one into use. */
     publish: 'at_once' | 'on_request';
+    /** The list of versions is a bare array. */
+    listsBare?: boolean;
     /** What of a version's fields may be shown; default: all. */
     shown?(data: Partial<Data>): object;
+    /**
+     * The public form of a record with one of its versions, instead of the kit's; `list`: among its versions. A change is
+     * then answered with the version that it made.
+     */
+    view?(row: ResourceRow<Data>, version: ResourceVersionRow<Data>, place: 'list' | 'alone'): object;
+    /** The number that a name stands for, beside numbers and `latest`: `GET /prompts/support@production`. */
+    numberOf?(row: ResourceRow<Data>, name: string, deps: StoreDeps): Promise<number | null>;
   };
+  /** Its list is a bare array, as Portkey's clients expect it of this kind. */
+  listsBare?: boolean;
+  /** Runs before each request about a workspace's records, and makes those that every workspace has. */
+  prepare?(workspaceId: string, deps: StoreDeps): Promise<void>;
+  /** What the answers about these records have beyond their rows, read for all of them at once. */
+  related?(rows: readonly ResourceRow<Data>[], deps: StoreDeps): Promise<(row: ResourceRow<Data>) => object>;
   /** Judges a request and makes of it what is stored. Default: stores it as it is. Throws GatewayError. */
   check?(
     input: Partial<z.output<z.ZodObject<Shape>>>,
@@ -86,9 +127,20 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   /** Throws for a repeated creation whose answer cannot be given again, because part of it was shown only once. */
   refuseReplay?(record: object): void;
   /** Runs in the transaction that deletes a record. Throws GatewayError to refuse. */
-  checkRemoval?(row: ResourceRow<Data>, caller: Caller): void;
-  /** The deleting event, when it is not `deleted`. `isShown`: such records are still listed and retrieved. */
-  removal?: { verb: string; isShown: boolean };
+  checkRemoval?(row: ResourceRow<Data>, caller: Caller, unit: UnitOfWork): void | Promise<void>;
+  /**
+   * What every creation, change and deletion locks too, for rules about several records; names like those of streams. A
+   * function: those of one workspace.
+   */
+  locks?: readonly string[] | ((workspaceId: string) => readonly string[]);
+  /** What the creation of a record, whose body `input` is, changes of other records, in its transaction. */
+  onCreate?: FollowUp<Data, Record<string, unknown>>;
+  /** The same of a deletion. */
+  onRemove?: FollowUp<Data, ResourceRow<Data>>;
+  /** The deleting event, when it is not `deleted`. */
+  removal?: { verb: string };
+  /** Deleted records are archived: lists and GET show them, and them alone, with `status=archived`. */
+  isArchived?: boolean;
   /** Further events, by the verb of their type, and what each makes of the fields. Pure. */
   events?: Record<string, (data: Data, event: RecordedEvent<{ type: string; data: never }>) => Data>;
   /** For events whose shape has changed since they were first written. */
@@ -99,11 +151,55 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   view?(row: ResourceRow<Data>, nowMs: number): object;
   /** Documents `view`. */
   viewSchema?: z.ZodObject;
-  /** Members of the query of the list, beside those of paging, and the fields that they are compared with as text. */
-  filters?: Record<string, { schema: z.ZodType; field: string; match: 'equal' | 'contains' }>;
+  /**
+   * For clients of Portkey that read `{success, data}` from the answer about one record: what `data` has of its public form.
+   * It stands beside the members of the record.
+   */
+  answerData?: (view: Record<string, unknown>) => object;
+  /** Members of the answer to GET of one record that are stored elsewhere. `viewSchema` has them as optional. */
+  details?(row: ResourceRow<Data>, deps: StoreDeps, query: Record<string, unknown>): Promise<object>;
+  /** Members of the query of GET of one record, for `details`. */
+  detailsQuery?: z.ZodRawShape;
+  /**
+   * Members of the query of the list, beside those of paging: the fields that they are compared with as text, or a
+   * condition on the rows of `resource`.
+   */
+  filters?: Record<string, ListFilter>;
+  /** The budgets and rates that follow from a record; only of a kind that is cached. */
+  limits?(row: ResourceRow<Data>): readonly LimitRule[];
   cached?: CachedKind<Data, Entry>;
   /** Routes beside the usual ones. */
-  routes?(store: ResourceStore<Data>, deps: StoreDeps): Route[];
+  routes?(store: ResourceStore<Data>, deps: StoreDeps, kit: RouteKit): Route[];
+};
+
+export type ListFilter = { schema: z.ZodType } & (
+  | { field: string; match: 'equal' | 'contains' }
+  | { where: (value: never) => RawBuilder<unknown> }
+);
+
+/** Changes of other records in the transaction of one. */
+export type FollowUp<Data, Subject> = {
+  /** The streams that `run` loads or appends to. They are not locked yet: `run` has to look again. */
+  streams(subject: Subject, deps: StoreDeps, workspaceId: string): Promise<readonly string[]> | readonly string[];
+  /** Throws GatewayError to refuse. `locked` is what `streams` returned. */
+  run(
+    unit: UnitOfWork,
+    subject: Subject,
+    context: StoreDeps & { caller: Caller; row: ResourceRow<Data>; locked: readonly string[] },
+  ): Promise<void>;
+};
+
+/** What a kind's own routes share with the usual ones. */
+export type RouteKit = {
+  /** Answers with a new record, as POST does: `body` is that of POST, checked. */
+  create(body: Record<string, unknown>, request: Request, response: Response): Promise<void>;
+  /** The record that the path names, in the workspace that a key of the organisation may choose by `query`. */
+  recordOf(request: Request, query: { workspace_id?: unknown }): Promise<RecordName>;
+  /** Throws not_found for a record that the caller cannot see, and forbidden for one that it may only see. */
+  requireWrite(request: Request, record: RecordName): Promise<void>;
+  actorOf(request: Request): Actor;
+  /** The public forms of records, as lists and single answers have them. */
+  viewsOf(rows: readonly ResourceRow[]): Promise<{ id: string }[]>;
 };
 
 // What the kit knows of any kind. `Data` stands in both directions, so a list of kinds needs the widest form.
@@ -128,13 +224,38 @@ export type StoreDeps = {
   clock: Clock;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
+  /** Those of all routes, which a key can be given. */
+  scopes: () => ReadonlySet<string>;
+  /** Default: those of libs/resources/prompt-limits.ts. */
+  promptLimits?: PromptLimits | undefined;
+  people: PeopleOptions;
+  /** Policies of each kind that a workspace may have. Default 100. */
+  policiesMax?: number;
+};
+
+export type PeopleOptions = {
+  usersMax: number;
+  /** Those that are pending. */
+  invitesMax: number;
+  /** Of one workspace. */
+  membersMax: number;
+  inviteTtlMs: number;
+  /** What an invite links to; the token is added to its query. */
+  inviteUrl: () => string;
+  /** Called before the token of an invite is looked up. Throws to refuse; what it returns is called for a right token. */
+  slowGuesses: (request: Request) => () => void;
 };
 
 /** Who changes something: what the request authenticated as, and what its events say of it. */
 export type Actor = { caller: Caller; metadata: EventMetadata };
 
 /** A record is named by its slug (where the kind has them) or its id; `workspaceId` null means all workspaces. */
-export type RecordName = { workspaceId: string | null; name: string };
+export type RecordName = {
+  workspaceId: string | null;
+  name: string;
+  /** Looks among the deleted records; only for reading. */
+  isDeleted?: boolean;
+};
 
 export type ResourceStore<Data> = {
   /**
@@ -162,7 +283,7 @@ export type ResourceStore<Data> = {
   /** Throws not_found. */
   getVersion(row: ResourceRow<Data>, number: number): Promise<ResourceVersionRow<Data>>;
   /**
-   * Runs `decide` on the locked row of a living record and appends what it returns, for the kind's own events.
+   * Runs `decide` on the locked row of an active record and appends what it returns, for the kind's own events.
    * Throws not_found.
    */
   change(

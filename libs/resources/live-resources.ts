@@ -1,11 +1,12 @@
 import { sql, type Kysely } from 'kysely';
-import type { SealedSecret, SecretMembers, Secrets } from '#libs/access/secrets.ts';
+import type { SealedSecret, SecretMembers, Secrets } from '#libs/secrets/secrets.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import type { AnyResource } from './define-resource.ts';
 import type { ResourceRow } from './resource-row.ts';
 
-/** The living records of one kind in memory, as what its `cached.toEntry` makes of them. */
+/** The active records of one kind in memory, as what its `cached.toEntry` makes of them. */
 export type LiveKind<Entry> = {
   readonly byId: ReadonlyMap<string, Entry>;
   /** By workspace, then slug. */
@@ -19,8 +20,10 @@ type LiveRecord<Entry> = {
   readonly version: number;
   readonly workspaceId: string;
   readonly slug: string | null;
-  readonly lookup: string | null;
+  readonly lookups: readonly (readonly [lookup: string, entry: Entry])[];
   readonly entry: Entry;
+  /** The budgets and rates that the record brings. */
+  readonly limits: readonly LimitRule[];
 };
 
 export type LiveKinds = ReadonlyMap<string, LiveKind<unknown>>;
@@ -28,6 +31,8 @@ export type LiveKinds = ReadonlyMap<string, LiveKind<unknown>>;
 const empty: LiveKind<unknown> = { byId: new Map(), bySlug: new Map(), byLookup: new Map(), records: new Map() };
 
 type Deps = { db: Kysely<Database>; secrets: Pick<Secrets, 'open'>; logger: Logger };
+
+const noLimits: readonly LimitRule[] = [];
 
 // Rows a query: decrypting them (about 20 µs each) then never holds the event loop for long.
 const sliceRows = 500;
@@ -37,7 +42,7 @@ export const liveKind = <Entry>(kinds: LiveKinds, { noun }: { noun: string }): L
   (kinds.get(noun) ?? empty) as LiveKind<Entry>;
 
 /**
- * Loads the living records of the cached ones of these kinds. Only what differs from `previous` by its version is fetched
+ * Loads the active records of the cached ones of these kinds. Only what differs from `previous` by its version is fetched
  * and decrypted: one change among 10,000 keys costs a list of ids, not 10,000 rows. A kind without a change keeps its maps.
  */
 export async function loadLiveKinds(
@@ -80,13 +85,15 @@ async function renew(
     for (const row of await fetchRows(deps, stale.slice(from, from + sliceRows))) {
       const { version, workspace_id: workspaceId, slug, lookup } = row;
       const entry = kind.cached?.toEntry(row, openSecrets(row, deps), deps.logger);
-      records.set(row.id, { version, workspaceId, slug, lookup, entry });
+      const own = lookup === null ? [] : [[lookup, entry] as const];
+      const lookups = [...own, ...(kind.cached?.moreLookups?.(row, entry) ?? [])];
+      records.set(row.id, { version, workspaceId, slug, lookups, entry, limits: kind.limits?.(row) ?? noLimits });
     }
   }
   const bySlug = new Map<string, Map<string, unknown>>();
   const byLookup = new Map<string, unknown>();
-  for (const { workspaceId, slug, lookup, entry } of records.values()) {
-    if (lookup !== null) byLookup.set(lookup, entry);
+  for (const { workspaceId, slug, lookups, entry } of records.values()) {
+    for (const [lookup, found] of lookups) byLookup.set(lookup, found);
     if (slug === null) continue;
     const slugs = bySlug.get(workspaceId);
     if (slugs) slugs.set(slug, entry);

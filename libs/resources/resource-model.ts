@@ -10,10 +10,18 @@ export const versionId = (id: string, number: number): string => `${id}@${number
 
 const versionedOnRequest = ({ versioned }: AnyResource): boolean => versioned?.publish === 'on_request';
 
+/** A budget of the record has reached its alert threshold. */
+const alertVerb = 'alert_reached';
+
 /** The types of all events that a kind can have. */
 export function eventTypesOf(kind: AnyResource): string[] {
-  const verbs = ['created', ...(kind.hasUpdate === false ? [] : ['updated']), kind.removal?.verb ?? 'deleted'];
+  const verbs = [
+    'created',
+    ...(kind.hasUpdate === false ? [] : ['updated']),
+    ...(kind.hasRemove === false ? [] : [kind.removal?.verb ?? 'deleted']),
+  ];
   if (versionedOnRequest(kind)) verbs.push('version_published');
+  if (kind.limits) verbs.push(alertVerb);
   return [...verbs, ...Object.keys(kind.events ?? {})].map((verb) => `${kind.noun}.${verb}`);
 }
 
@@ -64,6 +72,7 @@ function evolve(kind: AnyResource, row: Head | undefined, verb: string, event: R
     const rest = 'secret_id' in data ? { ...data, secret_id: null } : data;
     return { ...head, data: rest, deleted_at: event.recordedAt };
   }
+  if (verb === alertVerb && kind.limits) return head;
   const own = kind.events?.[verb];
   if (!own) throw new Error(`the kind ${noun} has no event ${event.type}`);
   return { ...head, data: own(data, event as never) as Record<string, unknown> };

@@ -1,18 +1,22 @@
 import { z } from 'zod';
 import type { Request } from 'express';
-import { listOf, ResourceListQuery } from '#libs/contracts/lists.ts';
+import { ResourceListQuery } from '#libs/contracts/lists.ts';
+import { anyObject } from '#libs/contracts/scalars.ts';
+import { rebind } from '#libs/database/workspace-binding.ts';
 import { fingerprintOf } from '#libs/event-log/idempotency.ts';
 import { jsonBodyOf } from '#libs/http/json-body.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { toListResponse } from '#libs/http/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { actsForOrganisation } from '#libs/identity/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { Actor, AnyResource, RecordName, StoreDeps } from './define-resource.ts';
-import { createBodySchema, updateBodySchema, versionParams } from './resource-schemas.ts';
+import type { Actor, AnyResource, RecordName, RouteKit, StoreDeps } from './define-resource.ts';
+import { listSchemaOf, pageOf, sendList } from './list-page.ts';
+import { createBodySchema, updateBodySchema } from './resource-schemas.ts';
 import { createResourceStore } from './resource-store.ts';
-import { objectOf, versionSchemaOf, versionViewOf, viewOf, viewSchemaOf } from './resource-view.ts';
+import { article, objectOf, viewOf, viewSchemaOf } from './resource-view.ts';
+import { versionRoutes } from './version-routes.ts';
 import { chosenWorkspace } from './choose-workspace.ts';
 
 /**
@@ -25,31 +29,77 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const { one, many, tag } = kind.names;
   const name = kind.slug ? 'slug' : 'id';
   const onePath = `${kind.path}/:${name}`;
-  const operation = kind.noun.replaceAll(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase());
+  const operation = inPascalCase(one);
   const read = { tag, scope: `${kind.area}.read` as const };
   const write = { tag, scope: `${kind.area}.write` as const };
   const schema = viewSchemaOf(kind);
+  const { answerData } = kind;
+  const answerSchema = answerData ? schema.extend({ success: z.literal(true), data: anyObject() }) : schema;
+  const answerOf = (view: object): object =>
+    answerData ? { ...view, success: true, data: answerData(view as Record<string, unknown>) } : view;
   const params = z.object({ [name]: z.string() });
-  const place = z.object({ workspace_id: z.string().max(200).optional() });
+  const place = z.object({
+    workspace_id: z.string().max(200).optional(),
+    ...(kind.hasShared ? { organisation_id: z.string().max(200).optional() } : {}),
+  });
+  const status = kind.isArchived ? { status: z.enum(['active', 'archived']).optional() } : {};
   const actorOf = (request: Request): Actor => ({ caller: callerOf(request), metadata: eventMetadataOf(request) });
 
   /** The workspace whose records a request is about; null for those of the whole organisation. */
   const workspaceOf = async (request: Request, wanted: unknown): Promise<string | null> => {
     const caller = callerOf(request);
     const isOfOrganisation = (kind.owner ?? 'workspace') !== 'workspace';
-    if (isOfOrganisation) return caller.principal.type === 'organisation_key' ? null : caller.workspaceId;
-    return await chosenWorkspace(db, caller, wanted as string | undefined);
+    const isOfAll = isOfOrganisation || (kind.isOrganisationFirst && wanted === undefined);
+    if (isOfAll && actsForOrganisation(caller.principal)) {
+      rebind(null);
+      return null;
+    }
+    if (isOfOrganisation) return caller.workspaceId;
+    const workspaceId = await chosenWorkspace(db, caller, wanted as string | undefined);
+    await kind.prepare?.(workspaceId, deps);
+    return workspaceId;
   };
   const recordOf = async (request: Request, query: { workspace_id?: unknown }): Promise<RecordName> => ({
     workspaceId: await workspaceOf(request, query.workspace_id),
     name: String(request.params[name]),
   });
-  /** What the organisation owns, only its keys change. */
+  /** What the organisation owns is changed by those who act for it. */
   const refuseWorkspaceKey = (request: Request): void => {
-    if ((kind.owner ?? 'workspace') === 'workspace' || callerOf(request).principal.type === 'organisation_key') return;
-    const message = `Only a key of the organisation can do this to ${many}: use one, such as the first admin key.`;
+    if ((kind.owner ?? 'workspace') !== 'workspace') requireOrganisationKey(request);
+  };
+  const requireOrganisationKey = (request: Request): void => {
+    if (actsForOrganisation(callerOf(request).principal)) return;
+    const message =
+      `Only a key of the organisation, or of one of its owners and admins, can do this to ${many}: ` +
+      'use one, such as the first admin key.';
     throw new GatewayError('forbidden', 'organisation_key_required', message);
   };
+
+  const viewsOf: RouteKit['viewsOf'] = async (rows) => {
+    const related = await kind.related?.(rows, deps);
+    const nowMs = clock.now();
+    return rows.map((row) => ({ ...viewOf(kind, row, nowMs), ...related?.(row) }) as { id: string });
+  };
+
+  const createRecord: RouteKit['create'] = async (body, request, response) => {
+    refuseWorkspaceKey(request);
+    const { workspace_id: wanted, organisation_id: organisation, ...input } = body;
+    const isOfOrganisation =
+      organisation !== undefined ||
+      (kind.isOrganisationFirst === true && actsForOrganisation(callerOf(request).principal));
+    const isShared = kind.hasShared === true && wanted === undefined && isOfOrganisation;
+    if (organisation !== undefined) refuseForeignOrganisation(organisation);
+    if (isShared) requireOrganisationKey(request);
+    const workspaceId = isShared ? organisationId : ((await workspaceOf(request, wanted)) ?? organisationId);
+    const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+    const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
+    if (replayed) response.setHeader('idempotent-replayed', 'true');
+    if (Object.keys(shownOnce).length > 0) response.setHeader('cache-control', 'no-store');
+    response.json({ ...answerOf(record), ...shownOnce });
+  };
+
+  const kit: RouteKit = { create: createRecord, recordOf, requireWrite: refuseForeignWrite, actorOf, viewsOf };
+  const versions = versionRoutes(kind, store, deps, kit);
 
   const create: Route = {
     method: 'POST',
@@ -57,34 +107,29 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     operationId: `create${operation}`,
     summary: `Create ${article(one)}`,
     ...write,
-    responses: { 200: { description: `The ${one}.`, schema: schema.loose() } },
-    ...withInput({ body: createBodySchema(kind) }, async ({ body }, request, response) => {
-      refuseWorkspaceKey(request);
-      const { workspace_id: wanted, ...input } = body;
-      const workspaceId = (await workspaceOf(request, wanted)) ?? organisationId;
-      const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
-      const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
-      if (replayed) response.setHeader('idempotent-replayed', 'true');
-      if (Object.keys(shownOnce).length > 0) response.setHeader('cache-control', 'no-store');
-      response.json({ ...record, ...shownOnce });
-    }),
+    responses: { 200: { description: `The ${one}.`, schema: answerSchema.loose() } },
+    ...withInput({ body: createBodySchema(kind) }, ({ body }, request, response) =>
+      createRecord(body, request, response),
+    ),
   };
 
   const list: Route = {
     method: 'GET',
     path: kind.path,
-    operationId: `list${operation}s`,
+    operationId: `list${inPascalCase(many)}`,
     summary: `List ${many}, newest first`,
     ...read,
-    responses: { 200: { description: 'A page of records.', schema: listOf(schema).extend({ total: z.int() }) } },
+    responses: { 200: { description: 'A page of records.', schema: listSchemaOf(kind, schema) } },
     ...withInput(
-      { query: ResourceListQuery.extend({ ...place.shape, ...filterShape(kind) }) },
+      { query: ResourceListQuery.extend({ ...place.shape, ...status, ...filterShape(kind) }) },
       async ({ query }, request, response) => {
-        const page = { ...pageOf(query), workspaceId: await workspaceOf(request, query.workspace_id), filters: query };
+        const page = {
+          ...pageOf(query, kind.listsBare),
+          workspaceId: await workspaceOf(request, query.workspace_id),
+          filters: query,
+        };
         const { rows, total } = await store.list(page);
-        const nowMs = clock.now();
-        const views = rows.map((row) => viewOf(kind, row, nowMs) as { id: string });
-        response.json({ ...toListResponse(views, page.limit), total });
+        sendList(kind, response, await viewsOf(rows), { ...page, total });
       },
     ),
   };
@@ -95,10 +140,20 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     operationId: `retrieve${operation}`,
     summary: `Retrieve ${article(one)}`,
     ...read,
-    responses: { 200: { description: `The ${one}.`, schema } },
-    ...withInput({ params, query: place }, async ({ query }, request, response) => {
-      response.json(viewOf(kind, await store.get(await recordOf(request, query)), clock.now()));
-    }),
+    responses: { 200: { description: `The ${one}.`, schema: answerSchema } },
+    ...withInput(
+      { params, query: place.extend({ ...status, ...kind.detailsQuery }) },
+      async ({ query }, request, response) => {
+        const { workspaceId, name: wanted } = await recordOf(request, query);
+        // `slug@version`, of kinds whose versions are put into use on request.
+        const at = kind.versioned?.publish === 'on_request' ? wanted.indexOf('@') : -1;
+        const isDeleted = (query as { status?: unknown }).status === 'archived';
+        const row = await store.get({ workspaceId, name: at < 0 ? wanted : wanted.slice(0, at), isDeleted });
+        if (at < 0)
+          response.json(answerOf({ ...(await viewsOf([row]))[0], ...(await kind.details?.(row, deps, query)) }));
+        else response.json(await versions.viewOf(row, await versions.numberOf(row, wanted.slice(at + 1)), 'alone'));
+      },
+    ),
   };
 
   const update: Route = {
@@ -107,11 +162,15 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
     operationId: `update${operation}`,
     summary: `Change ${article(one)}: what is left out stays`,
     ...write,
-    responses: { 200: { description: `The ${one}.`, schema } },
+    responses: { 200: { description: `The ${one}.`, schema: answerSchema } },
     ...withInput({ params, query: place, body: updateBodySchema(kind) }, async ({ query, body }, request, response) => {
-      const record = await recordOf(request, query);
+      const { workspace_id: wanted = query.workspace_id, ...input } = body;
+      const record = await recordOf(request, { workspace_id: wanted });
       await refuseForeignWrite(request, record);
-      response.json(viewOf(kind, await store.update(record, actorOf(request), body), clock.now()));
+      const row = await store.update(record, actorOf(request), input);
+      const answersVersion = kind.versioned?.view !== undefined && row.last_version !== null;
+      if (answersVersion) response.json(await versions.viewOf(row, row.last_version ?? 1, 'alone'));
+      else response.json(answerOf({ ...(await viewsOf([row]))[0] }));
     }),
   };
 
@@ -142,67 +201,34 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
 
   /** A record that the caller cannot see is not found; one that it sees but may not change is forbidden. */
   async function refuseForeignWrite(request: Request, record: RecordName): Promise<void> {
-    if ((kind.owner ?? 'workspace') === 'workspace') return;
-    await store.get(record);
-    refuseWorkspaceKey(request);
+    if ((kind.owner ?? 'workspace') === 'workspace' && kind.hasShared !== true) return;
+    const { workspace_id: owner } = await store.get(record);
+    if (kind.hasShared !== true || owner === organisationId) requireOrganisationKey(request);
   }
 
-  const listVersions: Route = {
-    method: 'GET',
-    path: `${onePath}/versions`,
-    operationId: `list${operation}Versions`,
-    summary: `List the versions of ${article(one)}, newest first`,
-    ...read,
-    responses: {
-      200: { description: 'A page of versions.', schema: listOf(versionSchemaOf(kind)).extend({ total: z.int() }) },
-    },
-    ...withInput({ params, query: ResourceListQuery.extend(place.shape) }, async ({ query }, request, response) => {
-      const row = await store.get(await recordOf(request, query));
-      const page = { ...pageOf(query), workspaceId: row.workspace_id };
-      const { rows, total } = await store.listVersions(row, page);
-      const views = rows.map((version) => versionViewOf(kind, row, version) as { id: string });
-      response.json({ ...toListResponse(views, page.limit), total });
-    }),
-  };
-
-  const retrieveVersion: Route = {
-    method: 'GET',
-    path: `${onePath}/versions/:version`,
-    operationId: `retrieve${operation}Version`,
-    summary: `Retrieve a version of ${article(one)}`,
-    ...read,
-    responses: { 200: { description: 'The version.', schema: versionSchemaOf(kind) } },
-    ...withInput({ params: versionParams(name), query: place }, async ({ params, query }, request, response) => {
-      const row = await store.get(await recordOf(request, query));
-      response.json(versionViewOf(kind, row, await store.getVersion(row, params.version)));
-    }),
-  };
-
   return [
-    create,
+    ...(kind.hasCreate === false ? [] : [create]),
     list,
     retrieve,
     ...(kind.hasUpdate === false ? [] : [update]),
-    remove,
-    ...(kind.versioned ? [listVersions, retrieveVersion] : []),
-    ...(kind.routes?.(store, deps) ?? []),
+    ...(kind.hasRemove === false ? [] : [remove]),
+    ...(kind.versioned ? versions.routes : []),
+    ...(kind.routes?.(store, deps, kit) ?? []),
   ];
 }
 
-const article = (noun: string): string => `${/^[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;
+/** `ApiKeys` for `API keys`: what operation ids have of a kind's names. */
+const inPascalCase = (name: string): string =>
+  name
+    .split(/[^A-Za-z]+/)
+    .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())
+    .join('');
+
+function refuseForeignOrganisation(wanted: unknown): void {
+  if (wanted === organisationId) return;
+  const message = `There is no organisation '${String(wanted).slice(0, 100)}': this installation is '${organisationId}'.`;
+  throw new GatewayError('not_found', 'organisation_not_found', message, { param: 'organisation_id' });
+}
 
 const filterShape = ({ filters = {} }: AnyResource): z.ZodRawShape =>
   Object.fromEntries(Object.entries(filters).map(([name, { schema }]) => [name, schema.optional()]));
-
-type PageQuery = { after?: unknown; limit?: unknown; current_page?: unknown; page_size?: unknown };
-
-/** Both habits of paging: `after` and `limit`, or `current_page` (from 0) and `page_size`. Throws for a mix of them. */
-export function pageOf(query: PageQuery): { after: string | null; skip: number; limit: number } {
-  const { after, limit, current_page: page, page_size: size } = query as Record<string, string & number>;
-  if (after !== undefined && page !== undefined) {
-    const message = "Invalid 'current_page': a page is chosen by 'after' or by 'current_page', not by both.";
-    throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'current_page' });
-  }
-  const count = size ?? limit ?? 20;
-  return { after: after ?? null, skip: (page ?? 0) * count, limit: count };
-}

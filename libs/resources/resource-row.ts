@@ -1,6 +1,11 @@
 import type { StreamRow } from '#libs/event-log/inline-model.ts';
 
-/** The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. */
+/** Who made a record and who changed it last: ids of principals. Absent in records from before this was kept. */
+export type Authors = { created_by?: string; updated_by?: string };
+
+/**
+ * The newest state of a record. `Data` is as JSON has it: times are ISO 8601 texts. Beside its members, `data` has `Authors`.
+ */
 export type ResourceRow<Data = Record<string, unknown>> = StreamRow & {
   kind: string;
   slug: string | null;
@@ -37,3 +42,6 @@ export type PageRequest = {
   /** By the names of the kind's `filters`. */
   filters?: Readonly<Record<string, unknown>>;
 };
+
+/** As an event gives it back: no undefined members, times as text. */
+export const asJson = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value)) as Value;

@@ -10,27 +10,34 @@ export function createBodySchema(kind: AnyResource): z.ZodObject {
     ...kind.fields,
     ...(kind.slug ? { slug: slug().optional() } : {}),
     ...(hasWorkspace ? { workspace_id: z.string().min(1).max(200).optional() } : {}),
+    ...(kind.hasShared ? { organisation_id: z.string().min(1).max(200).optional() } : {}),
   });
 }
 
 /** Body of PUT: what is absent stays, so no member has a default. */
-export function updateBodySchema({ fields, immutable = [], updateFields = {} }: AnyResource): z.ZodObject {
+export function updateBodySchema(kind: AnyResource): z.ZodObject {
+  const { fields, immutable = [], updateFields = {}, owner = 'workspace' } = kind;
   const changeable = Object.entries(fields as z.ZodRawShape).filter(([name]) => !immutable.includes(name));
   const optional = changeable.map(([name, field]) => [name, withoutDefault(field as z.ZodType).optional()] as const);
-  return z.strictObject({ ...Object.fromEntries(optional), ...updateFields });
+  // Portkey's clients choose the workspace of a change here.
+  const place = owner === 'workspace' ? { workspace_id: z.string().min(1).max(200).optional() } : {};
+  return z.strictObject({ ...place, ...Object.fromEntries(optional), ...updateFields });
 }
 
 /** zod fills in a default inside of `.optional()`, too: a PUT of one member would reset the others. */
 const withoutDefault = (field: z.ZodType): z.ZodType =>
   field instanceof z.ZodDefault ? (field.unwrap() as z.ZodType) : field;
 
-/** Path parameters of a version, whose record is named by `name`. */
+/** Path parameters of a version, whose record is named by `name`. A version goes by its number or by its id, `<record>@3`. */
 export const versionParams = (name: 'slug' | 'id') =>
   z.object({
     [name]: z.string(),
     version: z.preprocess(
-      // However large: there is none, which is another answer than that it is no number.
-      (value) => (typeof value === 'string' && /^\d+$/.test(value) ? Math.min(Number(value), 2 ** 53 - 1) : value),
+      (value) => {
+        const digits = typeof value === 'string' ? value.replace(/^[\w-]+@(?=\d+$)/, '') : '';
+        // However large: there is none, which is another answer than that it is no number.
+        return /^\d+$/.test(digits) ? Math.min(Number(digits), 2 ** 53 - 1) : value;
+      },
       integer({ min: 1 }),
     ),
   }) as unknown as z.ZodObject<{ version: z.ZodType<number> }>;

@@ -7,25 +7,34 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 export const slugLock = (workspaceId: string, kind: string): string => `${kind}_slugs:${workspaceId}`;
 
 /**
- * The wanted slug, or one made of the name, that no living record has; the caller holds `slugLock`. `ofAll`: slugs are
+ * The wanted slug, or one made of the name, that no active record of these kinds has; the caller holds `slugLock`. `ofAll`: slugs are
  * unique in the whole installation. Throws conflict (`slug_taken`) for a wanted one that is taken.
  */
 export async function freeSlug(
   { tx }: Pick<UnitOfWork, 'tx'>,
-  { kind, one, workspaceId, ofAll }: { kind: string; one: string; workspaceId: string; ofAll: boolean },
+  place: {
+    kinds: readonly string[];
+    kind: string;
+    one: string;
+    workspaceId: string;
+    ofAll: boolean;
+    reserved?: readonly string[] | undefined;
+  },
   wanted: { slug: string | undefined; name: string },
 ): Promise<string> {
-  const candidates = wanted.slug === undefined ? slugCandidates(wanted.name, kind) : [wanted.slug];
+  const { kinds, kind, one, workspaceId, ofAll, reserved = [] } = place;
+  const candidates =
+    wanted.slug === undefined ? slugCandidates(wanted.name, kind.slice(kind.lastIndexOf('_') + 1)) : [wanted.slug];
   const { rows } = await sql<{ slug: string }>`
-    select slug from resource where kind = ${kind} and deleted_at is null and slug = any(${candidates}::text[])
+    select slug from resource where kind = any(${kinds}::text[]) and deleted_at is null and slug = any(${candidates}::text[])
       and (${ofAll} or workspace_id = ${workspaceId})`.execute(tx);
-  const taken = new Set(rows.map(({ slug }) => slug));
+  const taken = new Set([...reserved, ...rows.map(({ slug }) => slug)]);
   const free = candidates.find((candidate) => !taken.has(candidate));
   if (free !== undefined) return free;
   throw new GatewayError(
     'conflict',
     'slug_taken',
-    `A ${one} '${candidates[0] ?? ''}' already exists. Choose another slug, or update that one with PUT.`,
+    `The slug '${candidates[0] ?? ''}' is taken by another ${one}. Choose another slug, or update that one with PUT.`,
     { param: 'slug' },
   );
 }

@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { sql, type Kysely } from 'kysely';
-import { announceAccessChange } from '#libs/access/access-change.ts';
-import { SecretUnreadableError, type SecretMembers, type SecretOwner } from '#libs/access/secrets.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
+import { SecretUnreadableError, type SecretMembers, type SecretOwner } from '#libs/secrets/secrets.ts';
 import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { transactOnce } from '#libs/event-log/idempotency.ts';
 import type { Caller } from '#libs/http/caller.ts';
@@ -10,9 +11,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import type { AnyResource, Checked, CheckContext, RecordName, ResourceStore, StoreDeps } from './define-resource.ts';
-import { listResources, listVersions } from './list-resources.ts';
+import { listResources, listVersions, ownedBy } from './list-resources.ts';
 import { resourceModel, resourceVersionModel, versionId, versionMember } from './resource-model.ts';
-import type { ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
+import { asJson, type ResourceEvent, type ResourceRow, type ResourceVersionRow } from './resource-row.ts';
 import { freeSlug, slugLock } from './resource-slug.ts';
 import { viewOf } from './resource-view.ts';
 
@@ -24,7 +25,6 @@ export function createResourceStore<Data extends object>(
   const { db, eventLog, secrets, snapshot } = deps;
   const { noun, versioned } = definition;
   const model = resourceModel([definition]);
-  const isShownDeleted = definition.removal?.isShown === true;
   const versionEvents = resourceVersionModel([definition]);
 
   const missing = (name: string): GatewayError => {
@@ -33,12 +33,11 @@ export function createResourceStore<Data extends object>(
     return new GatewayError('not_found', `${noun}_not_found`, message, { param });
   };
 
-  const find = async ({ workspaceId, name }: RecordName): Promise<ResourceRow<Data> | undefined> => {
+  const find = async ({ workspaceId, name, isDeleted = false }: RecordName): Promise<ResourceRow<Data> | undefined> => {
     const { rows } = await sql<ResourceRow<Data>>`
-      select * from resource where kind = ${noun} and (${workspaceId}::text is null or workspace_id = ${workspaceId})
+      select * from resource where kind = ${noun} and ${ownedBy(definition, workspaceId)}
         and (id = ${name} ${definition.slug ? sql`or slug = ${name}` : sql``})
-        and (deleted_at is null or ${isShownDeleted})
-      order by deleted_at nulls first limit 1`.execute(db);
+        and (deleted_at is not null) = ${isDeleted} limit 1`.execute(db);
     return rows[0];
   };
 
@@ -81,7 +80,12 @@ export function createResourceStore<Data extends object>(
     row,
     async readSecrets() {
       if (row === null) return {};
-      return (await secrets.readOwned(unit.tx, ownerOf(row, versioned ? row.last_version : null))) ?? {};
+      try {
+        return (await secrets.readOwned(unit.tx, ownerOf(row, versioned ? row.last_version : null))) ?? {};
+      } catch (error) {
+        if (error instanceof SecretUnreadableError) return null;
+        throw error;
+      }
     },
   });
 
@@ -91,7 +95,8 @@ export function createResourceStore<Data extends object>(
       ? await definition.check(open, context)
       : { data: asJson(open) as Partial<Data> };
     if (Object.keys(given).length === 0) return checked;
-    return { ...checked, secrets: { ...(await readKept(context)), ...given } };
+    // To store secrets again is how an operator replaces those that cannot be decrypted any more.
+    return { ...checked, secrets: { ...(await context.readSecrets()), ...given } };
   };
 
   /** Encrypts the secrets of a new state in place of the old ones; what of it belongs into the event. */
@@ -107,16 +112,28 @@ export function createResourceStore<Data extends object>(
     return versioned ? {} : { secret_id: secretId };
   };
 
-  const change: ResourceStore<Data>['change'] = async ({ workspaceId, name }, metadata, decide) => {
-    const { id, workspace_id } = await get({ workspaceId, name });
-    const changed = await eventLog.transact({ workspaceId: workspace_id, streams: [id], metadata }, async (unit) => {
+  const locksOf = (workspaceId: string): readonly string[] =>
+    (typeof definition.locks === 'function' ? definition.locks(workspaceId) : definition.locks) ?? [];
+
+  const changeWith = async (
+    { workspaceId, name }: RecordName,
+    metadata: EventMetadata,
+    decide: Parameters<ResourceStore<Data>['change']>[2],
+    moreStreams?: (row: ResourceRow<Data>) => Promise<readonly string[]>,
+  ): Promise<ResourceRow<Data>> => {
+    const found = await get({ workspaceId, name });
+    const { id, workspace_id } = found;
+    const streams = [...locksOf(workspace_id), id, ...((await moreStreams?.(found)) ?? [])];
+    const changed = await eventLog.transact({ workspaceId: workspace_id, streams, metadata }, async (unit) => {
       const row = (await unit.load(model, id)) as ResourceRow<Data> | undefined;
-      if (!row || (row.deleted_at && !isShownDeleted)) throw missing(name);
+      if (!row || row.deleted_at) throw missing(name);
       return await append(unit, id, await decide(unit, row));
     });
     if (definition.cached) await snapshot.catchUp();
     return changed;
   };
+
+  const change: ResourceStore<Data>['change'] = (name, metadata, decide) => changeWith(name, metadata, decide);
 
   return {
     get,
@@ -125,14 +142,25 @@ export function createResourceStore<Data extends object>(
     async create(call, workspaceId, { caller, metadata }, input) {
       const id = newId(definition.idPrefix);
       const owner = definition.owner === 'itself' ? id : workspaceId;
-      const isUniqueInAll = definition.owner === 'itself';
-      const locks = definition.slug ? [slugLock(isUniqueInAll ? '*' : owner, noun)] : [];
+      const isUniqueInAll = definition.owner === 'itself' || definition.hasGlobalSlugs === true;
+      const kinds = definition.slugKinds ?? [noun];
+      const slugLocks = definition.slug ? [slugLock(isUniqueInAll ? '*' : owner, kinds[0] ?? noun)] : [];
+      const locks = [...locksOf(owner), ...slugLocks];
       let shownOnce: Record<string, string> = {};
-      const command = { workspaceId: owner, streams: [...locks, id], metadata };
+      const others = (await definition.onCreate?.streams(input, deps, owner)) ?? [];
+      const command = { workspaceId: owner, streams: [...locks, id, ...others], metadata };
       const result = await transactOnce<object>(eventLog, call, command, async (unit) => {
         const { slug: wanted, ...fields } = input;
         const checked = await check(fields, contextOf(unit, owner, caller, null));
-        const place = { kind: noun, one: definition.names.one, workspaceId: owner, ofAll: isUniqueInAll };
+        const reserved = definition.reservedSlugs;
+        const place = {
+          kinds,
+          kind: noun,
+          one: definition.names.one,
+          workspaceId: owner,
+          ofAll: isUniqueInAll,
+          reserved,
+        };
         const names = { slug: wanted as string | undefined, name: (fields['name'] as string | undefined) ?? '' };
         const slug = definition.slug ? { slug: await freeSlug(unit, place, names) } : {};
         const number = versioned ? { [versionMember(definition)]: 1 } : {};
@@ -141,8 +169,9 @@ export function createResourceStore<Data extends object>(
           checked.secrets || definition.secrets
             ? await storeSecrets(unit, { id, workspace_id: owner }, checked.secrets ?? {}, numbers)
             : {};
-        const data = { ...slug, ...checked.data, ...sealed, ...number };
+        const data = { ...slug, ...checked.data, ...sealed, ...number, created_by: caller.principal.id };
         const row = await append(unit, id, [{ type: `${noun}.created`, data }]);
+        await definition.onCreate?.run(unit, input, { ...deps, caller, row, locked: others });
         shownOnce = checked.shownOnce ?? {};
         return { status: 200, body: viewOf(definition, row, unit.now.getTime()) };
       });
@@ -154,8 +183,10 @@ export function createResourceStore<Data extends object>(
     update: (name, { caller, metadata }, input) =>
       change(name, metadata, async (unit, row) => {
         const checked = await check(input, contextOf(unit, row.workspace_id, caller, row));
-        const isNewer = ([member, value]: [string, unknown]): boolean =>
-          !isDeepStrictEqual(value, (row.data as Record<string, unknown>)[member]);
+        const last =
+          versioned?.publish === 'on_request' ? (await readVersion(unit.tx, row, row.last_version ?? 1)).data : {};
+        const newest = { ...row.data, ...last } as Record<string, unknown>;
+        const isNewer = ([member, value]: [string, unknown]): boolean => !isDeepStrictEqual(value, newest[member]);
         const data: Record<string, unknown> = Object.fromEntries(Object.entries(checked.data).filter(isNewer));
         const fields = versioned?.fields ?? [];
         const isVersion = fields.some((field: string) => field in data) || (versioned && checked.secrets) !== undefined;
@@ -163,20 +194,25 @@ export function createResourceStore<Data extends object>(
         const now = isVersion ? (before ?? 0) + 1 : before;
         if (checked.secrets) Object.assign(data, await storeSecrets(unit, row, checked.secrets, { before, now }));
         if (versioned && isVersion) {
-          const last = versioned.publish === 'at_once' ? row.data : (await readVersion(unit.tx, row, before ?? 1)).data;
-          const whole = Object.entries({ ...last, ...checked.data }).filter(([field]) => fields.includes(field));
+          const whole = Object.entries({ ...newest, ...checked.data }).filter(([field]) => fields.includes(field));
           Object.assign(data, Object.fromEntries(whole), { [versionMember(definition)]: now });
         }
-        return Object.keys(data).length === 0 ? [] : [{ type: `${noun}.updated`, data }];
+        if (Object.keys(data).length === 0) return [];
+        return [{ type: `${noun}.updated`, data: { ...data, updated_by: caller.principal.id } }];
       }),
 
-    remove: (name, { caller, metadata }) =>
-      change(name, metadata, async (unit, row) => {
-        definition.checkRemoval?.(row, caller);
-        if (row.deleted_at) return [];
+    remove(name, { caller, metadata }) {
+      let locked: readonly string[] = [];
+      const end = async (unit: UnitOfWork, row: ResourceRow<Data>): Promise<ResourceEvent[]> => {
+        await definition.checkRemoval?.(row, caller, unit);
+        await definition.onRemove?.run(unit, row, { ...deps, caller, row, locked });
         await secrets.removeOwned(unit, ownerOf(row, versioned ? row.last_version : null));
         return [{ type: `${noun}.${definition.removal?.verb ?? 'deleted'}`, data: {} }];
-      }),
+      };
+      const lock = async (row: ResourceRow<Data>): Promise<readonly string[]> =>
+        (locked = (await definition.onRemove?.streams(row, deps, row.workspace_id)) ?? []);
+      return changeWith(name, metadata, end, lock);
+    },
 
     publish: (name, metadata, number) =>
       change(name, metadata, async (unit, row) => {
@@ -207,16 +243,6 @@ export function createResourceStore<Data extends object>(
   }
 }
 
-/** To store secrets again is how an operator replaces those that cannot be decrypted any more. */
-async function readKept(context: { readSecrets(): Promise<SecretMembers> }): Promise<SecretMembers> {
-  try {
-    return await context.readSecrets();
-  } catch (error) {
-    if (error instanceof SecretUnreadableError) return {};
-    throw error;
-  }
-}
-
 function splitSecrets(
   definition: AnyResource,
   input: Record<string, unknown>,
@@ -230,6 +256,3 @@ function splitSecrets(
   }
   return { open, given };
 }
-
-/** As an event gives it back: no undefined members, times as text. */
-export const asJson = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value)) as Value;

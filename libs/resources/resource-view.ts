@@ -1,15 +1,28 @@
 import { z } from 'zod';
-import { toUnixSeconds } from '#libs/kernel/clock.ts';
 import type { AnyResource } from './define-resource.ts';
 import { versionMember } from './resource-model.ts';
-import type { ResourceRow, ResourceVersionRow } from './resource-row.ts';
+import type { Authors, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
 /** The `object` member of a kind's records: `api-key` for the noun `api_key`. */
-export const objectOf = ({ noun }: AnyResource): string => noun.replaceAll('_', '-');
+export const objectOf = ({ noun, object }: AnyResource): string => object ?? noun.replaceAll('_', '-');
 
 /** The names of a kind's fields that may be shown. */
 const shownFields = ({ fields, secrets = [] }: AnyResource): string[] =>
   Object.keys(fields).filter((name) => name !== 'slug' && !secrets.includes(name));
+
+/** The times of a record as answers have them: ISO 8601 (REC-1). */
+export const timesOf = ({ created_at, updated_at }: Pick<ResourceRow, 'created_at' | 'updated_at'>) => ({
+  created_at: created_at.toISOString(),
+  last_updated_at: updated_at.toISOString(),
+});
+
+/** Who owns a record and changed it last, as answers have them. */
+export const authorsOf = ({ data }: { data: object }) => {
+  const { created_by: owner, updated_by: changer } = data as Authors;
+  return { owner_id: owner ?? null, updated_by: changer ?? null };
+};
+
+const timeSchemas = { created_at: z.iso.datetime(), last_updated_at: z.iso.datetime() };
 
 /** The public form of a record. `nowMs` is the database's clock. */
 export function viewOf(kind: AnyResource, row: ResourceRow<object>, nowMs: number): object {
@@ -23,8 +36,7 @@ export function viewOf(kind: AnyResource, row: ResourceRow<object>, nowMs: numbe
     ...(kind.versioned ? { version: data[versionMember(kind)], last_version: row.last_version } : {}),
     ...(Object.fromEntries(fields) as object),
     status: row.deleted_at ? 'deleted' : 'active',
-    created_at: toUnixSeconds(row.created_at),
-    updated_at: toUnixSeconds(row.updated_at),
+    ...timesOf(row),
   };
 }
 
@@ -38,13 +50,18 @@ export function viewSchemaOf(kind: AnyResource): z.ZodObject {
     ...(kind.versioned ? { version: z.int(), last_version: z.int() } : {}),
     ...anyOf(shownFields(kind)),
     status: z.enum(['active', 'deleted']),
-    created_at: z.int(),
-    updated_at: z.int(),
+    ...timeSchemas,
   });
 }
 
-/** The public form of a version of a record. */
-export function versionViewOf(kind: AnyResource, head: Pick<ResourceRow, 'slug'>, row: ResourceVersionRow): object {
+/** The public form of a version of a record, among others (`list`) or alone. */
+export function versionViewOf(
+  kind: AnyResource,
+  head: ResourceRow<object>,
+  row: ResourceVersionRow,
+  place: 'list' | 'alone',
+): object {
+  if (kind.versioned?.view) return kind.versioned.view(head, row, place);
   return {
     id: row.id,
     object: `${objectOf(kind)}.version`,
@@ -52,12 +69,13 @@ export function versionViewOf(kind: AnyResource, head: Pick<ResourceRow, 'slug'>
     ...(kind.slug ? { slug: head.slug } : {}),
     version: row.number,
     ...(kind.versioned?.shown ? kind.versioned.shown(row.data) : row.data),
-    created_at: toUnixSeconds(row.created_at),
+    created_at: row.created_at.toISOString(),
   };
 }
 
 /** The schema of `versionViewOf`. */
 export function versionSchemaOf(kind: AnyResource): z.ZodObject {
+  if (kind.versioned?.view) return viewSchemaOf(kind).loose();
   return z.object({
     id: z.string(),
     object: z.literal(`${objectOf(kind)}.version`),
@@ -65,9 +83,11 @@ export function versionSchemaOf(kind: AnyResource): z.ZodObject {
     ...(kind.slug ? { slug: z.string() } : {}),
     version: z.int(),
     ...anyOf(kind.versioned?.fields ?? []),
-    created_at: z.int(),
+    created_at: z.iso.datetime(),
   });
 }
 
 // Stored fields may be another form of what the request has, so the document leaves their types open.
 const anyOf = (names: readonly string[]): z.ZodRawShape => Object.fromEntries(names.map((name) => [name, z.unknown()]));
+
+export const article = (noun: string): string => `${/^[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;

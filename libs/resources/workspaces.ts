@@ -1,6 +1,9 @@
-import { readDocument, storeDocumentSecrets } from '#libs/access/config-document.ts';
-import { joinSecrets, redactSecrets } from '#libs/access/config-secrets.ts';
-import { planOfStored } from '#libs/access/read-config.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+import { readDocument, storeDocumentSecrets } from '#libs/targets/config-document.ts';
+import { joinSecrets, redactSecrets } from '#libs/targets/config-secrets.ts';
+import { planOfStored } from '#libs/targets/read-config.ts';
+import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
+import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
 import type { AddedGuardrails } from '#libs/calls/plan/add-guardrails.ts';
 import {
   GuardrailsObject,
@@ -8,30 +11,58 @@ import {
   WorkspaceObject,
   workspaceFields,
 } from '#libs/contracts/workspaces.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput } from '#libs/http/route.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { eventMetadataOf } from '#libs/identity/call-identity.ts';
+import type { KeyDefaults } from '#libs/identity/live-callers.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { compileAdjustments, type CompiledAdjustments, type PricingAdjustments } from '#libs/prices/adjustments.ts';
+import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
+import { noSuchConfig } from '#libs/targets/no-such-config.ts';
+import { sql } from 'kysely';
 import { z } from 'zod';
+import type { firstMembers } from '#libs/contracts/people.ts';
 import { defineResource } from './define-resource.ts';
+import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './members.ts';
+import { requireGuardrails } from './guardrails.ts';
 import { resourceModel } from './resource-model.ts';
+import { asJson } from './resource-row.ts';
+import { peopleLock } from './users.ts';
 
-/** As their author wrote them, without their secrets (libs/access/config-secrets.ts). */
-type GuardrailDocument = { input_guardrails: object[]; output_guardrails: object[] };
+/** As their author wrote them, without their secrets (libs/targets/config-secrets.ts). */
+type GuardrailLists = { input_guardrails: unknown[]; output_guardrails: unknown[] };
+
+/** Config and guardrails by their ids. */
+type WorkspaceDefaults = {
+  metadata?: Record<string, string> | null;
+  input_guardrails?: string[];
+  output_guardrails?: string[];
+  user_api_key_config?: string | null;
+};
 
 export type WorkspaceData = {
   name: string;
   description?: string | null;
+  defaults?: WorkspaceDefaults | null;
+  usage_limits?: UsageLimit[] | null;
+  rate_limits?: RateLimit[] | null;
+  pricing_adjustments?: PricingAdjustments | null;
   /** Absent for none. */
-  guardrails?: GuardrailDocument;
+  guardrails?: GuardrailLists;
 };
 
 export type LiveWorkspace = {
   /** Of every call; undefined for none, null when this process cannot read them (a newer release stored them). */
   readonly guardrails: AddedGuardrails | null | undefined;
+  /** What its keys add to their calls; null for nothing. */
+  readonly defaults: KeyDefaults | null;
+  /** How what its calls cost differs from the price table; null: not at all. */
+  readonly prices: CompiledAdjustments | null;
 };
 
-const noGuardrails: GuardrailDocument = { input_guardrails: [], output_guardrails: [] };
+const noGuardrails: GuardrailLists = { input_guardrails: [], output_guardrails: [] };
 const guardrailsObject = 'workspace.guardrails';
 
 /**
@@ -46,11 +77,37 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   names: { one: 'workspace', many: 'workspaces', tag: 'Workspaces' },
   owner: 'itself',
   fields: workspaceFields,
+  immutable: ['users'],
   slug: true,
+  locks: [peopleLock],
   filters: {
+    status: {
+      schema: z.enum(['active', 'archived']),
+      // An archived workspace is a deleted one, which no list has.
+      where: (status: string) => (status === 'active' ? sql`true` : sql`false`),
+    },
     name: { schema: z.string().max(200), field: 'name', match: 'contains' },
     exact_name: { schema: z.string().max(200), field: 'name', match: 'equal' },
   },
+
+  async check({ users: _users, defaults, ...fields }, { unit, workspaceId, row }) {
+    const given = asJson(fields) as Partial<WorkspaceData>;
+    // When a period ends is computed; clients send back what they were answered.
+    for (const limit of given.usage_limits ?? []) delete limit.next_usage_reset_at;
+    if (defaults === undefined) return { data: given };
+    if (defaults === null) return { data: { ...given, defaults } };
+    const before = row?.data.defaults ?? {};
+    return {
+      data: asJson({ ...given, defaults: { ...before, ...(await checkDefaults(unit, workspaceId, defaults)) } }),
+    };
+  },
+
+  onCreate: {
+    streams: ({ users = [] }) => (users as FirstMember[]).map(({ id }) => id),
+    run: (unit, { users = [] }, { row, caller, people }) =>
+      addMembers(unit, row.id, users as FirstMember[], { caller, people }),
+  },
+  onRemove: endOfMemberships,
 
   checkRemoval({ id }, caller) {
     if (id !== caller.workspaceId) return;
@@ -61,7 +118,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   events: {
     // The whole new lists; empty ones for none.
     guardrails_set({ guardrails: _before, ...rest }, { data }) {
-      const document: GuardrailDocument = data;
+      const document: GuardrailLists = data;
       const isNone = document.input_guardrails.length === 0 && document.output_guardrails.length === 0;
       return isNone ? rest : { ...rest, guardrails: document };
     },
@@ -74,22 +131,48 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
     name: data.name,
     description: data.description ?? null,
     status: deleted_at ? 'archived' : 'active',
+    defaults: data.defaults
+      ? {
+          object: 'workspace',
+          is_default: slug === firstWorkspaceSlug ? 1 : 0,
+          metadata: data.defaults.metadata ?? null,
+          input_guardrails: data.defaults.input_guardrails ?? [],
+          output_guardrails: data.defaults.output_guardrails ?? [],
+          user_api_key_config: data.defaults.user_api_key_config ?? null,
+        }
+      : null,
+    usage_limits: data.usage_limits ?? [],
+    rate_limits: data.rate_limits ?? [],
+    pricing_adjustments: data.pricing_adjustments ?? null,
     created_at: created_at.toISOString(),
     last_updated_at: updated_at.toISOString(),
   }),
   viewSchema: WorkspaceObject,
+  limits: ({ id, data, created_at: createdAt }) =>
+    rulesOfRecord(
+      {
+        id,
+        noun: 'workspace',
+        workspaceId: id,
+        label: 'the workspace',
+        createdAtMs: createdAt.getTime(),
+        scope: { of: 'workspace' },
+      },
+      data,
+    ),
+  details: async ({ id }, { db }) => ({ users: await newestMembers(db, id) }),
 
   cached: {
-    toEntry({ id, data: { guardrails } }, secrets, logger) {
-      if (guardrails === undefined) return { guardrails };
-      const whole = secrets && joinSecrets(guardrails, secrets);
-      const plan = whole && planOfStored(whole);
-      if (plan === null) logger.error({ workspace_id: id }, 'the guardrails of a workspace cannot be read');
-      return { guardrails: plan && (plan.leaves[0] ?? null) };
+    toEntry({ id, data }, secrets, logger) {
+      const guardrails = guardrailsOf(data, secrets);
+      if (guardrails === null) logger.error({ workspace_id: id }, 'the guardrails of a workspace cannot be read');
+      const prices = data.pricing_adjustments ? compileAdjustments(data.pricing_adjustments) : null;
+      return { guardrails, defaults: keyDefaultsOf(data), prices };
     },
   },
 
-  routes: (store, { secrets, checkDestination }) => [
+  routes: (store, { secrets, checkDestination, ...deps }) => [
+    ...memberRoutes({ ...deps, secrets, checkDestination }),
     {
       method: 'GET',
       path: '/v1/admin/guardrails',
@@ -119,6 +202,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
         const owner = { workspaceId, ownerId: workspaceId };
         let open: object = noGuardrails;
         await store.change({ workspaceId, name: workspaceId }, eventMetadataOf(request), async (unit) => {
+          await requireGuardrails(unit, workspaceId, judged, 'guardrails');
           await secrets.removeOwned(unit, owner);
           const data = await storeDocumentSecrets(secrets, unit, owner, judged);
           open = data;
@@ -129,6 +213,68 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
     },
   ],
 });
+
+type FirstMember = z.output<ReturnType<typeof firstMembers>>[number];
+
+/** Of the workspace that the first start makes. */
+export const firstWorkspaceSlug = 'default';
+
+function keyDefaultsOf({ defaults }: WorkspaceData): KeyDefaults | null {
+  const metadata = defaults?.metadata ?? null;
+  const userConfigId = defaults?.user_api_key_config ?? null;
+  return metadata === null && userConfigId === null ? null : { metadata, userConfigId };
+}
+
+/** Names become ids, because a slug may name another record some day. Throws for what the workspace does not have. */
+/** Those that were set for every call, and those that the defaults name. */
+function guardrailsOf(
+  { guardrails = noGuardrails, defaults }: WorkspaceData,
+  secrets: SecretMembers | null,
+): AddedGuardrails | null | undefined {
+  const named = (ids: readonly string[] = []) => ids.map((stored) => ({ stored }));
+  const [input, output] = [named(defaults?.input_guardrails), named(defaults?.output_guardrails)];
+  if (guardrails === noGuardrails && input.length + output.length === 0) return undefined;
+  const whole = secrets && joinSecrets(guardrails, secrets);
+  const plan = whole && planOfStored(whole);
+  if (plan === null) return null;
+  const [{ inputGuardrails, outputGuardrails }] = plan.leaves;
+  return { inputGuardrails: [...inputGuardrails, ...input], outputGuardrails: [...outputGuardrails, ...output] };
+}
+
+async function checkDefaults(
+  { tx }: Pick<UnitOfWork, 'tx'>,
+  workspaceId: string,
+  wanted: NonNullable<z.output<typeof workspaceFields.defaults>>,
+): Promise<WorkspaceDefaults> {
+  /** The workspace's own before those of the organisation. */
+  const idOf = async (kind: string, name: string): Promise<string | undefined> => {
+    const { rows } = await sql<{ id: string }>`
+      select id from resource
+      where kind = ${kind} and workspace_id in (${workspaceId}, ${organisationId}) and deleted_at is null
+        and (slug = ${name} or id = ${name}) order by workspace_id = ${organisationId} limit 1`.execute(tx);
+    return rows[0]?.id;
+  };
+  const { metadata, user_api_key_config: config } = wanted;
+  const checked: WorkspaceDefaults = metadata === undefined ? {} : { metadata };
+  for (const member of ['input_guardrails', 'output_guardrails'] as const) {
+    const names = wanted[member];
+    if (names === undefined) continue;
+    checked[member] = await Promise.all(
+      names.map(async (name) => (await idOf('guardrail', name)) ?? refuseGuardrail(name, `defaults.${member}`)),
+    );
+  }
+  if (config === null) checked.user_api_key_config = null;
+  if (typeof config === 'string') {
+    const id = await idOf('config', config);
+    if (id === undefined) throw noSuchConfig(config, 'defaults.user_api_key_config');
+    checked.user_api_key_config = id;
+  }
+  return checked;
+}
+
+function refuseGuardrail(name: string, param: string): never {
+  throw noSuchGuardrail(name, param);
+}
 
 /** For the commands that make workspaces beside the routes. */
 export const workspaceModel = resourceModel([workspaceKind]);

@@ -47,6 +47,7 @@ test('a good file is valid, with its chunks, count and model', async () => {
     valid: true,
     lineCount: 3,
     model: 'm',
+    prompts: [],
     chunks: [
       { offset: 0, length: first.length + 1 + second.length, firstLine: 1, lines: 2 },
       { offset: first.length + second.length + 2, length: third.length, firstLine: 3, lines: 1 },

@@ -5,6 +5,7 @@ import { isStorable } from '#libs/contracts/scalars.ts';
 import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
 import { checkBody } from './check-body.ts';
+import { checkPromptLine, namesPrompt, type KnownPrompt } from './check-prompt-line.ts';
 import { checkResponseSchema, type SchemaLimits } from './check-response-schema.ts';
 
 // In the order of LINE-2: the first problem of a line is the one that is reported.
@@ -17,12 +18,21 @@ export type LineRules = SchemaLimits & {
   virtualKeys: ReadonlySet<string> | null;
   /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
+  /** Prompts that a line may be made of, by slug and id. Absent: lines name none. */
+  prompts?: ReadonlyMap<string, KnownPrompt> | undefined;
   customIdLengthMax: number;
   /** Nesting of arrays and objects. */
   depthMax: number;
 };
 
-export type LineVerdict = { customId: string | null; model: string | null; problem: Problem | null; timedOut: boolean };
+export type LineVerdict = {
+  customId: string | null;
+  model: string | null;
+  /** The name of the prompt that the line is made of. */
+  prompt?: string | undefined;
+  problem: Problem | null;
+  timedOut: boolean;
+};
 
 const notJson = 'This line is not parseable as valid JSON.';
 
@@ -99,6 +109,11 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   });
   const envelope = checkEnvelope(line as Record<string, unknown>, rules);
   if (envelope !== null || !isObject(body)) return verdict(envelope ?? wrongType('body', 'an object', body));
+  const { endpoint, prompts } = rules;
+  if (prompts !== undefined && namesPrompt(body, endpoint)) {
+    const problem = checkStream(body, endpoint) ?? checkPromptLine(body, { endpoint, prompts });
+    return { ...verdict(problem), prompt: problem === null ? (body['prompt_id'] as string) : undefined };
+  }
   const problem = checkRequired(body, rules.endpoint) ?? checkBody(rules.endpoint, body) ?? checkTarget(model, rules);
   if (problem !== null) return verdict(problem);
   const schema = checkResponseSchema(body, rules);
@@ -153,11 +168,15 @@ function checkCustomId(customId: string, lengthMax: number): Problem | null {
   return { code: 'invalid_value', message, param };
 }
 
+function checkStream(body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null {
+  if (body['stream'] !== true) return null;
+  const message = `${routeNames[endpoint]}: Streaming is not supported in the Batch API.`;
+  return { code: 'streaming_unsupported', message, param: 'body.stream' };
+}
+
 function checkRequired(body: Record<string, unknown>, endpoint: BatchEndpoint): Problem | null {
-  if (body['stream'] === true) {
-    const message = `${routeNames[endpoint]}: Streaming is not supported in the Batch API.`;
-    return { code: 'streaming_unsupported', message, param: 'body.stream' };
-  }
+  const streamed = checkStream(body, endpoint);
+  if (streamed !== null) return streamed;
   if (body['model'] === undefined)
     return { code: 'invalid_request', message: 'Model parameter is required.', param: 'body.model' };
   if (endpoint === '/v1/chat/completions' && body['messages'] === undefined)

@@ -74,6 +74,7 @@ function oneLine(lengthBytes: number, error: { code: string; message: string; pa
     errors: [{ line: 0, ...error }],
     errorCount: 1,
     model: null,
+    prompts: [],
     timeouts: 0,
     customIds: [],
   };
@@ -108,6 +109,7 @@ function joined(results: SliceResult[], lineCount: number): SliceResult {
     errors: results.flatMap((result) => result.errors),
     errorCount: results.reduce((sum, result) => sum + result.errorCount, 0),
     model,
+    prompts: [...new Set(results.flatMap((result) => result.prompts))],
     timeouts: results.reduce((sum, result) => sum + result.timeouts, 0),
     customIds: [],
   };

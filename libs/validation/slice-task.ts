@@ -29,6 +29,8 @@ export type SliceResult = {
   errorCount: number;
   /** The model of all lines. Null when they have none or differ. */
   model: string | null;
+  /** Names of the prompts that lines are made of, each once. */
+  prompts: string[];
   /** JSON Schemas whose compilation was stopped. */
   timeouts: number;
   customIds: (string | null)[];

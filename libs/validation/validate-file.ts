@@ -22,8 +22,8 @@ type Deps = { pool: SlicePool; limits: ValidationLimits; temporaryDirectory: str
 /** See BatchFileValidator.validate. */
 export async function validateFile(input: ValidationInput, deps: Deps): Promise<ValidationResult> {
   const { pool, limits } = deps;
-  const { endpoint, hasDefaultTarget, virtualKeys, unable } = input;
-  const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable };
+  const { endpoint, hasDefaultTarget, virtualKeys, unable, prompts } = input;
+  const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable, prompts };
   const ended = new AbortController(); // stops slices still in flight when the check ends early
   const signal = input.signal === undefined ? ended.signal : AbortSignal.any([input.signal, ended.signal]);
   const { sliceTimeoutMs, lineTimeoutMs, costlyLinesMax, lineBytesMax, sliceBytes } = limits;
@@ -64,6 +64,16 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
 const endOf = (slice: FileSlice): number =>
   slice.offset + (slice.kind === 'lines' ? slice.bytes.length : slice.lengthBytes);
 
+/** Different prompts that the lines of a file may name: their versions are kept with the batch. */
+const promptsMax = 100;
+
+const tooManyPrompts: BatchError = {
+  code: 'too_many_prompts',
+  message: `The lines name more than ${promptsMax} different prompts. Split the file into several batches.`,
+  param: null,
+  line: null,
+};
+
 /** Collects the results of the slices, which are added in order. */
 function createFindings(input: ValidationInput, { limits, temporaryDirectory }: Deps) {
   const table = createChunkTable(input);
@@ -76,6 +86,7 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
   let fileError: BatchError | null = null;
   let linesBefore = 0;
   let timeouts = 0;
+  const prompts = new Set<string>();
   let model: string | null | undefined;
 
   const addLines = ({ slice, result }: CheckedSlice): boolean => {
@@ -105,6 +116,8 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
       if (result.ranges.length > 0) model = model === undefined || model === result.model ? result.model : null;
       linesBefore += result.lineCount;
       timeouts += result.timeouts;
+      for (const name of result.prompts) prompts.add(name);
+      if (prompts.size > promptsMax) fileError = tooManyPrompts;
       if (!withinMax) fileError = tooManyTasks(input.linesMax ?? 0);
       else if (!checked.complete || timeouts > limits.costlyLinesMax) fileError = tooCostly(linesBefore);
       return fileError === null;
@@ -122,7 +135,7 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
       if (lineCount === 0 && fileError === null) fileError = emptyFile;
       const all = [...(fileError === null ? [] : [fileError]), ...errors.take()];
       if (all.length > 0) return { valid: false, lineCount, errors: all };
-      return { valid: true, lineCount, chunks: table.chunks(), model: model ?? null };
+      return { valid: true, lineCount, chunks: table.chunks(), model: model ?? null, prompts: [...prompts] };
     },
   };
 }

@@ -17,6 +17,7 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
   const errors: SliceError[] = [];
   const models = new Set<string | null>();
   const customIds: (string | null)[] = [];
+  const prompts = new Set<string>();
   let errorCount = 0;
   let timeouts = 0;
   let line = -1;
@@ -35,13 +36,14 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
     numbers.add(start, end, line, verdict.customId);
     if (withCustomIds) customIds.push(verdict.customId);
     if (models.size < 2) models.add(verdict.model);
+    if (verdict.prompt !== undefined) prompts.add(verdict.prompt);
     if (verdict.timedOut) timeouts += 1;
     if (verdict.problem === null) return;
     errorCount += 1;
     if (errors.length < rules.errorsMax) errors.push({ line, ...verdict.problem });
   });
   const [model = null] = models.size === 1 ? models : [];
-  return { lineCount, ...numbers.take(), errors, errorCount, model, timeouts, customIds };
+  return { lineCount, ...numbers.take(), errors, errorCount, model, prompts: [...prompts], timeouts, customIds };
 }
 
 function createNumbers() {

@@ -1,4 +1,5 @@
 import type { BatchEndpoint, BatchError } from '#libs/contracts/batches.ts';
+import type { KnownPrompt } from './check-prompt-line.ts';
 import type { Chunk } from './chunk-table.ts';
 
 export type ValidationLimits = {
@@ -50,6 +51,8 @@ export type ValidationInput = {
   virtualKeys: ReadonlySet<string> | null;
   /** Providers without the endpoint: by the slug of their virtual key, and by `null` for the batch's own target. */
   unable: ReadonlyMap<string | null, string>;
+  /** Prompts that a line may be made of, by slug and id. Absent: lines name none. */
+  prompts?: ReadonlyMap<string, KnownPrompt>;
   /** Requests in the file; null for no limit. */
   linesMax: number | null;
   linesPerChunk: number;
@@ -61,10 +64,10 @@ export type ValidationInput = {
 
 /**
  * `lineCount` counts requests (lines that are not blank), in an invalid file those counted until the check ended. `model` is
- * the model of all lines, null when they differ.
+ * the model of all lines, null when they differ; `prompts` are the names of those that lines are made of.
  * Errors have the 1-based line of the file (blank lines count), or null for the file as a whole. They are sorted by line. If
  * there are more than are reported, the last item says how many.
  */
 export type ValidationResult =
-  | { valid: true; lineCount: number; chunks: Chunk[]; model: string | null }
+  | { valid: true; lineCount: number; chunks: Chunk[]; model: string | null; prompts: string[] }
   | { valid: false; lineCount: number; errors: BatchError[] };

@@ -1,58 +1,60 @@
 import type pg from 'pg';
 
-/** Something that one caller, one provider or one batch may do to a gateway that others use, too. */
+/** Something that one caller, one provider or one batch may do to a gateway that others use as well. */
 export type Attack = {
-  /** For `--only` and the table. */
+  /** Its name for `--only` and the table. */
   name: string;
-  /** For `--list`: who does what. */
+  /** One sentence for `--list`: who does what. */
   what: string;
-  /** Of API and worker, beside the defaults of the product. */
+  /** Variables of API and worker that differ from the product's defaults. */
   environment?: Record<string, string>;
-  /** The victim is measured beside it for at least so long. */
+  /** The victim is measured beside the attack for at least this long. */
   secondsMin?: number;
-  /** The victim's own key is for the provider that the attack uses, not for one of its own. */
+  /** The victim's virtual key is for the provider that the attack uses, instead of a provider of its own. */
   sharesProvider?: boolean;
-  /** What has to be done before the victim is measured beside it; it may take minutes. */
+  /** What has to be done before the victim is measured. It may take minutes. */
   prepare?: (scene: Scene) => Promise<void>;
-  /** Goes on until `scene.signal` aborts. What it meets on its way is told by `scene.tally`, never thrown. */
+  /** Continues until `scene.signal` aborts. Its errors are counted by `scene.tally` and never thrown. */
   run: (scene: Scene) => Promise<void>;
-  /** What has to be there beyond processes: undone when the attack is over, or the reason why it cannot be had here. */
+  /**
+   * What the attack needs besides processes. Returns how to undo it after the attack, or why it is not possible here.
+   */
   setUp?: (folder: string) => Promise<SetUp | { missing: string }>;
 };
 
 export type SetUp = {
   environment?: Record<string, string>;
-  /** Runs the API in its own place (startRigProcess), within its limit of memory. */
+  /** Runs the API in an environment of its own (startRigProcess), within its memory limit. */
   apiLauncher?: readonly string[];
   undo: () => Promise<void>;
 };
 
-/** How a call of the attacker's is made. */
+/** How the attacker makes a call. */
 export type AttackCall = {
   method?: 'GET' | 'POST';
   /** Default: chat completions. */
   path?: string;
   headers?: Record<string, string>;
   body?: Buffer | string | AsyncIterable<Buffer> | null;
-  /** Reads no byte of an answer, and keeps the connection. */
+  /** Reads no byte of an answer, and keeps the connection open. */
   readsNothing?: boolean;
-  /** Leaves after so long, wherever the call stands. */
+  /** Disconnects after this long, whatever the state of the call. */
   patienceMs?: number;
 };
 
-/** Where an attack takes place. */
+/** The processes and clients of an attack. */
 export type Scene = {
-  /** Of the API, without `/v1`. */
+  /** The API's base URL, without `/v1`. */
   url: string;
-  /** The attacker's key: that of the first workspace. */
+  /** The attacker's key, which belongs to the first workspace. */
   key: string;
-  /** Without a path; what it does is the first part of one (hostile-provider-process.ts). */
+  /** Without a path; the first part of the path decides what it does (hostile-provider-process.ts). */
   providerUrl: string;
   /** The victim's own provider; ends in `/v1`. */
   simulatorUrl: string;
-  /** Makes the provider listen at more addresses of the loopback network. */
+  /** Makes the provider listen on more addresses of the loopback network. */
   listenOn(addresses: readonly string[]): Promise<void>;
-  /** The victim's calls go to this provider from now on; ends in `/v1`. */
+  /** From now on the victim's calls go to this provider; ends in `/v1`. */
   moveVictim(customHost: string): Promise<void>;
   pool: pg.Pool;
   folder: string;
@@ -60,17 +62,20 @@ export type Scene = {
   isShort: boolean;
   signal: AbortSignal;
   tally(outcome: string): void;
-  /** Makes a call; tallies and returns what it brought: a status with the code of the error, or how it ended without one. */
+  /**
+   * Makes a call. Counts and returns its result: a status with the code of the error, or how it ended without an
+   * answer.
+   */
   call(call: AttackCall): Promise<string>;
-  /** A model at the provider's behaviour, such as `@hang/any`, through a virtual key of the attacker's. */
+  /** A model with this behaviour of the provider, such as `@hang/any`, through a virtual key of the attacker's. */
   model(behaviour: string): Promise<string>;
-  /** Uploads an input file; null where that is refused, which is tallied. Rejects when it is not valid. */
+  /** Uploads an input file. Returns null if it is refused, which is counted. Rejects when it is invalid. */
   upload(lines: Iterable<string>): Promise<string | null>;
-  /** Creates a batch of an input file; what became of it is tallied at the end. Rejects when it is not valid. */
+  /** Creates a batch of an input file. How it ended is counted at the end. Rejects when it is invalid. */
   createBatch(inputFileId: string | null, endpoint?: string): Promise<void>;
 };
 
-/** So many callers, each of whom does it again as soon as it is done and `pauseMs` have passed, until the end. */
+/** Runs this many callers until the end. Each repeats the work when it is done and `pauseMs` have passed. */
 export async function repeat(
   scene: Scene,
   callers: number,
@@ -86,7 +91,7 @@ export async function repeat(
   await Promise.all(Array.from({ length: callers }, run));
 }
 
-/** So many calls a second, spread evenly; each may take its time, up to `openMax` at once. */
+/** Makes this many calls per second, evenly spread, with up to `openMax` at once. */
 export async function atRate(
   scene: Scene,
   { perSecond, openMax }: { perSecond: number; openMax: number },
@@ -106,7 +111,7 @@ export async function atRate(
   }
 }
 
-/** Waits, or less where the attack is over. */
+/** Waits, but not beyond the end of the attack. */
 export function pause({ signal }: Pick<Scene, 'signal'>, ms: number): Promise<void> {
   if (signal.aborted) return Promise.resolve();
   return new Promise((resolve) => {
@@ -120,14 +125,14 @@ export function pause({ signal }: Pick<Scene, 'signal'>, ms: number): Promise<vo
   });
 }
 
-/** Until the end. */
+/** Resolves at the end of the attack. */
 export const untilOver = (scene: Pick<Scene, 'signal'>): Promise<void> => pause(scene, 2_147_483_647);
 
-/** A chat call's body. */
+/** The body of a chat call. */
 export const chatBody = (model: string, more: object = {}): string =>
   JSON.stringify({ model, messages: [{ role: 'user', content: 'Say hello.' }], ...more });
 
-/** Lines of a batch of chat calls. */
+/** The lines of a batch of chat calls. */
 export function* chatLines(model: string, count: number): Generator<string> {
   for (let line = 1; line <= count; line += 1) {
     yield `{"custom_id":"line-${line}","method":"POST","url":"/v1/chat/completions","body":${chatBody(model)}}\n`;

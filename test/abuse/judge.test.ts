@@ -14,11 +14,11 @@ const peaks = { api: 300 * 1_048_576, worker: 300 * 1_048_576 };
 const judged = (changes: Partial<Parameters<typeof judge>[0]>, withTimes = true) =>
   judge({ alone, beside: alone, after: alone, crashes: [], peaks, ...changes }, { withTimes });
 
-test('a victim that fares as it does alone breaks nothing', () => {
+test('a victim with the same figures as alone breaks no limit', () => {
   expect(judged({})).toEqual([]);
 });
 
-test('twice the time alone is within the measure, or what the machine itself may add, and a little more is not', () => {
+test('twice the time alone is within the limits, and so is what the machine itself may add, but not much more', () => {
   expect(judged({ beside: { live: figures(8, 25), batches: figures(1_200, 5_000) } })).toEqual([]);
   expect(judged({ beside: { live: figures(8.5, 25.5), batches: figures(1_201, 5_001) } })).toEqual([
     'live p50: 8.5 ms beside it, 4.0 ms alone',
@@ -28,7 +28,7 @@ test('twice the time alone is within the measure, or what the machine itself may
   ]);
 });
 
-test('a victim that is still slow when the attack is over breaks the measure', () => {
+test('a victim that is still slow after the attack breaks a limit', () => {
   const after = { live: figures(4, 26, 1), batches: alone.batches };
   expect(judged({ after })).toEqual([
     "1 of 100 of the victim's live failed after it: a call was cut off (1)",
@@ -36,7 +36,7 @@ test('a victim that is still slow when the attack is over breaks the measure', (
   ]);
 });
 
-test('a victim without one answer is worse than any time', () => {
+test('a victim without an answer is worse than any time', () => {
   const beside = { live: figures(4, 10), batches: figures(null, null) };
   expect(judged({ beside })).toEqual([
     'batch p50: nothing beside it, 600.0 ms alone',
@@ -44,7 +44,7 @@ test('a victim without one answer is worse than any time', () => {
   ]);
 });
 
-test('failed calls, restarts and a gibibyte of memory break the measure whatever the times are', () => {
+test('failed calls, restarts and a gibibyte of memory break a limit whatever the times are', () => {
   const beside = { live: figures(500, 900, 3), batches: alone.batches };
   const crashes = ['api ended: SIGABRT'];
   expect(judged({ beside, crashes, peaks: { api: 1_073_741_824, worker: 1 } }, false)).toEqual([

@@ -3,21 +3,24 @@ import type { VictimFigures } from './rig/victim.ts';
 import type { AttackFigures } from './run-attack.ts';
 
 /**
- * How much worse the victim may fare beside an attack than alone: twice as long, or as long as this, where twice is less.
- * Two cores that run clients, providers and database as well differ by about that from one minute to the next.
+ * How much worse the victim's figures may be during an attack than alone: twice as high, or higher by this, whichever
+ * is more. On two cores that also run clients, providers and the database, figures differ by about that from one minute
+ * to the next.
  */
 export const allowed = {
   ratio: 2,
   liveP50Ms: 8,
   liveP99Ms: 25,
   batchP50Ms: 500,
-  /** Of some twenty batches: a queue that stands still for a while is seen by one of them only, as they come one by one. */
+  /**
+   * Of about twenty batches. They run one after the other, so only one of them notices a queue that stops for a while.
+   */
   batchWorstMs: 5_000,
 } as const;
 
 /**
- * What of the measure is broken, in words; nothing when it holds. `withTimes: false` leaves out what only a quiet machine
- * can tell.
+ * Returns descriptions of the limits that are broken; none when all hold. `withTimes: false` leaves out the limits that
+ * only a quiet machine can meet.
  */
 export function judge(
   { alone, beside, after, crashes, peaks }: Omit<AttackFigures, 'load' | 'outcome'>,
@@ -40,16 +43,16 @@ export function judge(
 function failuresOf(victim: VictimFigures, when: string): string[] {
   return Object.entries(victim).flatMap(([what, { failed, sent, reasons }]) => {
     if (failed === 0) return [];
-    const told = Object.entries(reasons).map(([reason, count]) => `${reason} (${count})`);
-    return [`${failed} of ${sent} of the victim's ${what} failed ${when}: ${told.slice(0, 3).join(', ')}`];
+    const counted = Object.entries(reasons).map(([reason, count]) => `${reason} (${count})`);
+    return [`${failed} of ${sent} of the victim's ${what} failed ${when}: ${counted.slice(0, 3).join(', ')}`];
   });
 }
 
 function delaysOf(alone: VictimFigures, victim: VictimFigures, when: string): string[] {
-  const told = (ms: number | null): string => (ms === null ? 'nothing' : `${ms.toFixed(1)} ms`);
+  const inMs = (ms: number | null): string => (ms === null ? 'nothing' : `${ms.toFixed(1)} ms`);
   const compare = (what: string, aloneMs: number | null, ms: number | null, floorMs: number): string[] => {
     const isWithin = aloneMs !== null && ms !== null && ms <= Math.max(allowed.ratio * aloneMs, floorMs);
-    return isWithin ? [] : [`${what}: ${told(ms)} ${when}, ${told(aloneMs)} alone`];
+    return isWithin ? [] : [`${what}: ${inMs(ms)} ${when}, ${inMs(aloneMs)} alone`];
   };
   return [
     ...compare('live p50', alone.live.p50Ms, victim.live.p50Ms, allowed.liveP50Ms),

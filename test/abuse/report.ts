@@ -1,20 +1,20 @@
 import type { VictimFigures } from './rig/victim.ts';
 import type { AttackFigures } from './run-attack.ts';
 
-/** What one attack came to. */
+/** The result of one attack. */
 export type AttackReport = {
   name: string;
-  /** Why it could not be done here. */
+  /** Why it was not possible here. */
   missing?: string;
   figures?: AttackFigures;
-  /** Of the last try; nothing when the measure held. */
+  /** The broken limits of the last try; empty when all held. */
   broken: readonly string[];
   tries: number;
 };
 
 const mebibyte = 1_048_576;
 
-/** The table: attack × what became of the victim, of the processes, and of the attack itself. */
+/** The table: for each attack, the results of the victim, of the processes, and of the attack itself. */
 export function formatReports(reports: readonly AttackReport[]): string {
   const header = [
     'attack',
@@ -86,7 +86,7 @@ function change(alone: VictimFigures, beside: VictimFigures, of: (figures: Victi
 
 const milliseconds = (value: number): string => (value < 100 ? value.toFixed(1) : value.toFixed(0));
 
-/** For scripts: the same figures, a line of JSON for each attack. */
+/** The same figures for scripts: one line of JSON for each attack. */
 export function toJson({ figures, ...report }: AttackReport): string {
   const ratio = (of: (figures: VictimFigures) => number | null): number | null => {
     const [alone, beside] = figures === undefined ? [null, null] : [of(figures.alone), of(figures.beside)];

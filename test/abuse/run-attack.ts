@@ -8,10 +8,10 @@ import type { findMemoryGroups } from './rig/memory-group.ts';
 import { startProduct } from './rig/start-product.ts';
 import type { Victim, VictimFigures } from './rig/victim.ts';
 
-/** The hostile provider; its URL is without a path. */
+/** The hostile provider's URL, without a path. */
 export type Provider = { process: BenchProcess; url: string };
 
-/** What all attacks of a run have in common. */
+/** What all attacks of a run share. */
 export type Arena = {
   folder: string;
   memory: ReturnType<typeof findMemoryGroups>;
@@ -19,16 +19,16 @@ export type Arena = {
   /** Ends in `/v1`. */
   simulatorUrl: string;
   victim: Victim;
-  /** A new and empty one, for one attack. */
+  /** A new, empty database for one attack. */
   createDatabase(): Promise<{ connectionString: string; drop(): Promise<unknown> }>;
-  /** Of the whole run. */
+  /** The folder of the whole run. */
   cleanup: Cleanup;
 };
 
 export type Sizes = {
   aloneSeconds: number;
   besideSeconds: number;
-  /** Live calls of the victim, and how long it waits for each. */
+  /** The victim's live calls per second, and how long it waits for each. */
   perSecond: number;
   patienceMs: number;
   isShort: boolean;
@@ -37,9 +37,12 @@ export type Sizes = {
 export type AttackFigures = {
   alone: VictimFigures;
   beside: VictimFigures;
-  /** Alone again: tells whether it was the attack that the victim met, or something that stayed. */
+  /** Alone again, to see whether the effect ends with the attack. */
   after: VictimFigures;
-  /** Processors that each kept busy beside the attack (1: one of them, all the time), and the p99 of the API's event loop. */
+  /**
+   * How many processors each process kept busy during the attack (1: one of them all the time), and the p99 of the
+   * API's event loop.
+   */
   load: { api: number; worker: number; loopP99Ms: number };
   crashes: readonly string[];
   peaks: { api: number; worker: number };
@@ -47,13 +50,13 @@ export type AttackFigures = {
 };
 
 const endMs = 15_000;
-/** What was under way when the attacker went may end. */
+/** How long calls that are running when the attacker stops may take to end. */
 const recoveryMs = 3_000;
 let attacks = 0;
 
 /**
- * One attack on a product of its own: the victim is measured alone, then beside it. Returns why it cannot be done here, or
- * what was measured.
+ * Runs one attack on a product of its own: the victim is measured alone, then during the attack. Returns why the attack
+ * is not possible here, or the figures.
  */
 export async function runAttack(
   attack: Attack,
@@ -65,7 +68,7 @@ export async function runAttack(
   attacks += 1;
   const folder = path.join(arena.folder, `${attacks}-${attack.name}`);
   const cleanup = createCleanup();
-  // Ctrl-C in the middle of it cleans up, too.
+  // Ctrl-C also cleans up.
   arena.cleanup.add(() => cleanup.run());
   try {
     const setUp = (await attack.setUp?.(arena.folder)) ?? { undo: async () => {} };
@@ -109,7 +112,7 @@ export async function runAttack(
     }
     say('victim beside it');
     const attacking = attack.run(scene);
-    // A mistake of the attack's own is told when the victim is done.
+    // A mistake in the attack is reported when the victim has finished.
     attacking.catch(() => {});
     const readLoad = await product.startLoad();
     const beside = await victim.measure({ ...order, seconds: Math.max(sizes.besideSeconds, attack.secondsMin ?? 0) });

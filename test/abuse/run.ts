@@ -9,7 +9,7 @@ import { formatReports, toJson, type AttackReport } from './report.ts';
 import { runAttack, type Arena, type Sizes } from './run-attack.ts';
 import { attackerPriority, startArena } from './start-arena.ts';
 
-// npm run test:abuse: attacks on an API and a worker of 1 GiB each, and what becomes of another workspace meanwhile.
+// npm run test:abuse: attacks on an API and a worker of 1 GiB each, and their effect on another workspace.
 
 const { ratio, liveP50Ms, liveP99Ms, batchP50Ms, batchWorstMs } = allowed;
 const mark =
@@ -79,7 +79,7 @@ function readCount(name: string, text: string, max: number): number {
 async function runAll({ attacks, sizes, triesMax, json }: typeof options): Promise<AttackReport[]> {
   const folder = await makeScratchDirectory(cleanup);
   const arena = await startArena(folder, await openServer(folder), cleanup);
-  // The attacker's calls are made from here.
+  // The attacker's calls are made from this process.
   setPriority(attackerPriority);
   const memory =
     arena.memory.kind === null
@@ -101,7 +101,7 @@ async function runAll({ attacks, sizes, triesMax, json }: typeof options): Promi
   return reports;
 }
 
-/** A failing attack is tried again, because anything else on the machine may have been what slowed the victim down. */
+/** A failing attack is repeated, because something else on the machine may have slowed the victim down. */
 async function tryAttack(attack: Attack, arena: Arena, sizes: Sizes, triesMax: number): Promise<AttackReport> {
   for (let tries = 1; ; tries += 1) {
     const tell = (text: string): void => say(`${attack.name}: ${text}`);
@@ -121,7 +121,7 @@ async function tryAttack(attack: Attack, arena: Arena, sizes: Sizes, triesMax: n
   }
 }
 
-/** Databases of DATABASE_URL's server, whose role must be allowed to make some, or of an embedded one. */
+/** Databases on the server of DATABASE_URL, whose role must be allowed to create them, or on an embedded one. */
 async function openServer(folder: string): Promise<Arena['createDatabase']> {
   const { DATABASE_URL: given } = process.env;
   const server =

@@ -7,14 +7,14 @@ import { startVictim } from './rig/victim.ts';
 import type { Arena } from './run-attack.ts';
 
 /**
- * Of all that attacks. Elsewhere the attacker and his provider have processors of their own: here they get what the product,
- * the victim and the victim's provider leave, so that what these lose to an attack is what the product loses.
+ * The priority of everything that attacks. In reality the attacker and its provider have their own processors. Here
+ * they get what the product, the victim and the victim's provider leave, so that what those lose is due to the product.
  */
 export const attackerPriority = 10;
 
 const hostileProvider = 'test/abuse/rig/hostile-provider-process.ts';
 
-/** Starts what all attacks of a run share, outside of the limits of memory: hostile provider, simulator and victim. */
+/** Starts what all attacks of a run share, outside the memory limits: hostile provider, simulator and victim. */
 export async function startArena(
   folder: string,
   createDatabase: Arena['createDatabase'],

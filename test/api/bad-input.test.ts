@@ -182,7 +182,7 @@ test.each<[string, Record<string, unknown>, string, string]>([
 });
 
 test.each(['trace-id', 'metadata'])('an unusable x-gateway-%s is named', async (name) => {
-  const values = name === 'metadata' ? ['{', '[]', '{"a":1}'] : ['x'.repeat(257)];
+  const values = name === 'metadata' ? ['{', '[]', JSON.stringify({ a: [1, 'x'.repeat(128)] })] : ['x'.repeat(257)];
   for (const value of values) {
     const headers = { [`x-gateway-${name}`]: value };
     expect(await post('/chat/completions', { model: '@scripted/x', messages }, headers)).toMatchObject({
@@ -215,7 +215,7 @@ test.each(['/batches', '/api-keys', '/virtual-keys', '/logs'])(
 );
 
 test.each(['strict-open-ai-compliance', 'cache-force-refresh', 'debug'])(
-  'a call whose header %s is neither true nor false is told so, with and without a cache',
+  'a call whose header %s is neither true nor false is refused, with and without a cache',
   async (name) => {
     for (const header of [`x-gateway-${name}`, `x-portkey-${name}`]) {
       for (const more of [{}, { 'x-gateway-cache': 'simple' }]) {

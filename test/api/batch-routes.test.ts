@@ -95,18 +95,9 @@ describe.each(sdks)('$name', (sdk) => {
       { param: 'metadata.k', code: 'string_above_max_length', says: 'a string with length 513 instead.' },
     ],
     [
-      'a list as a value',
-      { tags: ['a'] },
-      {
-        param: 'metadata.tags',
-        code: 'invalid_type',
-        says: "Invalid type for 'metadata.tags': expected a string, but got an array instead.",
-      },
-    ],
-    [
-      'a number as a value',
-      { n: 1 },
-      { param: 'metadata.n', code: 'invalid_type', says: 'expected a string, but got an integer instead.' },
+      'a list of 513 characters as a value',
+      { tags: ['a'.repeat(509)] },
+      { param: 'metadata.tags', code: 'string_above_max_length', says: 'a string with length 513 instead.' },
     ],
     [
       'a list',
@@ -125,6 +116,17 @@ describe.each(sdks)('$name', (sdk) => {
     expect(error).toBeInstanceOf(sdk.OpenAI.BadRequestError);
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param, code });
     expect(error.message).toContain(says);
+  });
+
+  test('metadata with values that are no texts is kept as it is given', async () => {
+    const metadata = { n: 1.5, yes: true, nothing: null, nested: { list: ['x', 2] }, text: '7' };
+    const batch = await client.batches.create({
+      input_file_id: 'file-x',
+      endpoint: '/v1/chat/completions',
+      completion_window: '24h',
+      metadata: metadata as never,
+    });
+    expect((await client.batches.retrieve(batch.id)).metadata).toEqual(metadata);
   });
 
   test('metadata with 16 keys of 64 characters and values of 512 is taken', async () => {
@@ -160,6 +162,25 @@ describe.each(sdks)('$name', (sdk) => {
       expect(error).toBeInstanceOf(sdk.OpenAI.NotFoundError);
       expect(error).toMatchObject({ status: 404, type: 'invalid_request_error' });
       expect(error.message).toContain("No batch found with id 'batch_unknown'.");
+    }
+  });
+
+  test('the output of a batch is also read by the id of the batch, once there is one', async () => {
+    const [done, failed] = [
+      await runBatch(sdk, client, chatLines(1)),
+      await runBatch(sdk, client, [], { input_file_id: 'file-doesnotexist' }),
+    ];
+    const output = await (await client.files.content(done.output_file_id ?? '')).text();
+    const read = async (id: string) =>
+      await fetch(`${platform.baseUrl}/batches/${id}/output`, { headers: { 'x-gateway-api-key': platform.adminKey } });
+    const answer = await read(done.id);
+    expect([answer.headers.get('content-type'), await answer.text()]).toEqual(['application/octet-stream', output]);
+    for (const [id, code] of [
+      [failed.id, 'no_output_file'],
+      ['batch_unknown', null],
+    ] as const) {
+      const refused = await read(id);
+      expect([refused.status, await refused.json()]).toMatchObject([404, { error: { code, param: 'batch_id' } }]);
     }
   });
 

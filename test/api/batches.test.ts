@@ -84,6 +84,10 @@ describe.each(sdks)('$name', (sdk) => {
         output_tokens_details: { reasoning_tokens: 0 },
         total_tokens: 0,
       },
+      cost: null,
+      cost_currency: 'USD',
+      unpriced_lines: 0,
+      waiting: null,
       metadata,
     });
     expect(Number.isInteger(batch.created_at)).toBe(true);
@@ -294,6 +298,9 @@ describe.each(sdks)('$name', (sdk) => {
       output_tokens_details: { reasoning_tokens: 0 },
       total_tokens: sum.input + sum.output,
     });
+    // As the price list charges the simulator: one dollar for a million tokens of input, two of output.
+    const cents = Number(((sum.input + 2 * sum.output) / 10_000).toFixed(4));
+    expect(batch).toMatchObject({ cost: cents, cost_currency: 'USD', unpriced_lines: 0 });
     expect(batch.model).toBe('@simulator/sim-small');
   });
 });

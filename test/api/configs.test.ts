@@ -60,9 +60,19 @@ test('a config is stored, changed in versions that stay, and deleted', async () 
     object: 'config',
     slug: 'life',
     name: 'life',
+    organisation_id: 'org_default',
+    workspace_id: expect.stringMatching(/^ws_/),
+    is_default: 0,
     version: 1,
+    version_id: `${String(created['id'])}@1`,
     status: 'active',
     config: { virtual_key: 'first' },
+    owner_id: expect.stringMatching(/^key_/),
+    updated_by: null,
+    created_at: expect.stringMatching(/^20.*Z$/),
+    last_updated_at: created['created_at'],
+    success: true,
+    data: { slug: 'life', version_id: `${String(created['id'])}@1`, config: { virtual_key: 'first' } },
   });
   expect((await call('POST', '/configs', { name: 'x', slug: 'life', config: {} })).body).toMatchObject({
     error: { code: 'slug_taken', param: 'slug' },
@@ -72,6 +82,7 @@ test('a config is stored, changed in versions that stay, and deleted', async () 
   expect((await call('PUT', '/configs/life', { config: fallback, name: 'Life' })).body).toMatchObject({
     version: 2,
     name: 'Life',
+    updated_by: created['owner_id'],
   });
   expect((await call('GET', `/configs/${String(created['id'])}`)).body).toMatchObject({ slug: 'life', version: 2 });
   const page = (await call('GET', '/configs/life/versions?limit=1')).body;
@@ -167,7 +178,7 @@ test('a change of a stored config counts from the next call on', async () => {
   expect((await byConfig('moving')).status).toBe(200);
 });
 
-test("a key's default config is used, a config of the call wins, and a deleted one is told", async () => {
+test("a key's default config is used, a config of the call wins, and a deleted one is reported", async () => {
   const { id } = await store('default', { virtual_key: 'second' });
   const created = await call('POST', '/api-keys', { name: 'k', defaults: { config_id: 'default' } });
   expect(created.body).toMatchObject({ defaults: { config_id: id } });

@@ -123,13 +123,13 @@ test('a fault of our own is a 500 that tells nothing of the inside', async () =>
 test.each([
   ['3600', 'false'],
   ['7', null],
-])('Retry-After: %s of a provider is passed on, and SDKs sleep a minute at most', async (told, shouldRetry) => {
+])('Retry-After: %s of a provider is passed on, and SDKs sleep a minute at most', async (retryAfter, shouldRetry) => {
   const response = await postJson(platform, '/chat/completions', {
-    model: `@simulator/sim-fault-429-after-${told}`,
+    model: `@simulator/sim-fault-429-after-${retryAfter}`,
     messages,
   });
   expect(response.status).toBe(429);
-  expect(response.headers.get('retry-after')).toBe(told);
+  expect(response.headers.get('retry-after')).toBe(retryAfter);
   expect(response.headers.get('x-should-retry')).toBe(shouldRetry);
 });
 

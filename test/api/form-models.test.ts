@@ -90,7 +90,7 @@ describe.each(sdks)('$name', (sdk) => {
     expect((await formSeen())['model']).toBe('whisper-1');
   });
 
-  test('a virtual key that does not exist is told, before anything is sent', async () => {
+  test('a virtual key that does not exist is reported before anything is sent', async () => {
     const error = await errorOf(
       client.audio.transcriptions.create({ file: await speech(), model: '@nobody/whisper-1' }),
     );

@@ -61,8 +61,8 @@ test('a response whose output is denied is 446 without what it said', async () =
 test('a stream whose input only fails is 246', async () => {
   upstream.script(streamOf(['{"type":"response.completed"}']));
   const config = { virtual_key: 'scripted', input_guardrails: [noApples] };
-  const told = await ask(config, '/responses', { model: 'm', input: 'Apple', stream: true });
-  expect([told.status, told.text.includes('response.completed')]).toEqual([246, true]);
+  const annotated = await ask(config, '/responses', { model: 'm', input: 'Apple', stream: true });
+  expect([annotated.status, annotated.text.includes('response.completed')]).toEqual([246, true]);
 });
 
 test('the prompt of an image and the input of a moderation are judged', async () => {

@@ -1,10 +1,14 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { eventually } from '#test/eventually.ts';
 import { completion, payloads } from '#test/forwarding-rig.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { startUpstream, streamOf, type Upstream, type UpstreamScript } from '#test/upstream.ts';
 import { chatLine, resultsOf, runBatch } from './batch-kit.ts';
 import { postJson, storeVirtualKey } from './scripted-provider.ts';
 import { errorOf, sdks } from './sdk.ts';
+
+const [sdk] = sdks;
+if (!sdk) throw new Error('no SDK');
 
 let platform: TestPlatform;
 let upstream: Upstream;
@@ -33,6 +37,9 @@ const body = (content: string, more: object = {}) => ({
   messages: [{ role: 'user', content }],
   ...more,
 });
+
+const getJson = (route: string) =>
+  fetch(`${platform.baseUrl}${route}`, { headers: { authorization: `Bearer ${platform.adminKey}` } });
 
 async function ask(
   config: object,
@@ -64,9 +71,9 @@ test('a denied stream is 446 before it begins', async () => {
   expect(upstream.requests).toHaveLength(0);
   const passed = await ask(config, body('pear', { stream: true }));
   expect([passed.status, String(passed.json['text']).includes('[DONE]')]).toEqual([200, true]);
-  const told = await ask({ input_guardrails: [noApples] }, body('Apple', { stream: true }));
-  expect(told.response.statusText).toBe('Guardrail Failed');
-  expect([told.status, String(told.json['text']).includes('[DONE]')]).toEqual([246, true]);
+  const annotated = await ask({ input_guardrails: [noApples] }, body('Apple', { stream: true }));
+  expect(annotated.response.statusText).toBe('Guardrail Failed');
+  expect([annotated.status, String(annotated.json['text']).includes('[DONE]')]).toEqual([246, true]);
 });
 
 test('a denied output is 446, and one that only fails is 246 with the answer', async () => {
@@ -74,15 +81,58 @@ test('a denied output is 446, and one that only fails is 246 with the answer', a
   const denied = await ask({ output_guardrails: [{ ...noApples, deny: true }] }, body('x'));
   expect(denied.status).toBe(446);
   expect(JSON.stringify(denied.json)).not.toContain('stock');
-  const told = await ask(
+  const annotated = await ask(
     { after_request_hooks: [{ checks: [{ id: 'default.contains', parameters: noApples['default.contains'] }] }] },
     body('x'),
   );
-  expect([told.status, told.response.statusText]).toEqual([246, 'Guardrail Failed']);
-  expect(told.json).toMatchObject({
+  expect([annotated.status, annotated.response.statusText]).toEqual([246, 'Guardrail Failed']);
+  expect(annotated.json).toMatchObject({
     choices: [{ message: { content: 'Buy Apple stock.' } }],
     hook_results: { after_request_hooks: [{ verdict: false, deny: false }] },
   });
+});
+
+test('a stream whose answer is denied is 446 and no word of it is sent; one that is annotated ends with the results', async () => {
+  const chunk = JSON.stringify({
+    id: 'c',
+    choices: [{ index: 0, delta: { content: 'Apple' }, finish_reason: 'stop' }],
+  });
+  upstream.script(streamOf([chunk]));
+  const denied = await ask({ output_guardrails: [{ ...noApples, deny: true }] }, body('x', { stream: true }));
+  expect([denied.status, JSON.stringify(denied.json).includes('"delta"')]).toEqual([446, false]);
+  const metadata = { team: 'a', n: 5, yes: true, nothing: null, nested: { list: ['x'] } };
+  const response = await postJson(platform, '/chat/completions', body('x', { stream: true }), {
+    'x-gateway-config': JSON.stringify({ output_guardrails: [{ ...noApples, id: 'fruit' }] }),
+    'x-gateway-trace-id': 'annotated-stream',
+    'x-gateway-metadata': JSON.stringify(metadata),
+  });
+  const events = (await response.text()).split('\n\n').map((event) => event.replace('data: ', ''));
+  expect([response.status, events[0], events[2]]).toEqual([200, chunk, '[DONE]']);
+  expect(JSON.parse(events[1] ?? '')).toMatchObject({
+    choices: [],
+    hook_results: { after_request_hooks: [{ id: 'fruit', verdict: false }] },
+  });
+  const logged = await eventually(
+    async () =>
+      (await (await getJson('/logs?trace_id=annotated-stream')).json()) as {
+        data: { status: number; metadata: object }[];
+      },
+    ({ data }) => data.length > 0,
+  );
+  // Values that are no texts count as their JSON text.
+  const texts = { team: 'a', n: '5', yes: 'true', nothing: 'null', nested: '{"list":["x"]}' };
+  expect(logged.data).toMatchObject([{ status: 246, metadata: texts }]);
+});
+
+test('the official SDK reads an annotated stream to its end', async () => {
+  upstream.script(streamOf(payloads));
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  const headers = { 'x-gateway-config': JSON.stringify({ output_guardrails: [noApples] }) };
+  const sent = { model: '@scripted/m', messages: [{ role: 'user' as const, content: 'x' }], stream: true as const };
+  const stream = await client.chat.completions.create(sent, { headers });
+  const chunks: unknown[] = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  expect(chunks.at(-1)).toMatchObject({ hook_results: { after_request_hooks: [{ verdict: true }] } });
 });
 
 test('a fallback that lists 446 asks the next target', async () => {
@@ -124,9 +174,6 @@ test('a guardrail that could never be evaluated is an error of the config', asyn
   });
   expect(stored.status).toBe(400);
 });
-
-const [sdk] = sdks;
-if (!sdk) throw new Error('no SDK');
 
 test('the official SDK sees 446 as an error and 246 as an answer', async () => {
   const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl, maxRetries: 2 });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
-import { createGatewayKey } from '#libs/access/gateway-key.ts';
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import { eventually } from '#test/eventually.ts';
 import { startApiProcess } from './api-process.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
@@ -79,6 +79,19 @@ const options: Header[] = [
 const fixedWith = (headers: Record<string, string>) => ({
   key: fixedKey,
   headers: { 'x-gateway-virtual-key': 'scripted', ...headers },
+});
+
+test('a key can be given the scopes that routes have, and no others', async () => {
+  const answer = await fetch(`${scripted.platform.baseUrl.replace(/\/v1$/, '')}/openapi.json`);
+  const { paths } = (await answer.json()) as { paths: Record<string, Record<string, { 'x-scope'?: string }>> };
+  const operations = Object.values(paths).flatMap((path) => Object.values(path));
+  const known = [...new Set(operations.flatMap((operation) => operation['x-scope'] ?? []))].toSorted();
+  expect(await makeKey({ scopes: known })).toMatchObject({ status: 200, body: { scopes: known } });
+  for (const scope of ['chat.read', 'chat.execute', 'everything']) {
+    const made = await makeKey({ scopes: ['chat.write', scope] });
+    expect(made).toMatchObject({ status: 400, body: { error: { code: 'invalid_value', param: 'scopes[1]' } } });
+    expect(made.body['error']).toMatchObject({ message: expect.stringContaining(`There are: ${known.join(', ')}.`) });
+  }
 });
 
 test('a key says that its config is fixed', async () => {
@@ -184,7 +197,10 @@ test('a key makes none that lives longer than itself', async () => {
       body: { error: { code: 'outlives_its_maker', param: 'expires_at' } },
     });
   }
-  expect(await makeKey({ expires_at: end }, key)).toMatchObject({ status: 200, body: { expires_at: end } });
+  expect(await makeKey({ expires_at: end }, key)).toMatchObject({
+    status: 200,
+    body: { expires_at: new Date(end * 1_000).toISOString() },
+  });
 });
 
 test('what a key was refused is in the log: who, from where, which route and why, and how often', async () => {

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
-import { checkMasterKeys, countSecrets, parseMasterKeys } from '#libs/access/master-key.ts';
-import { rewrapSecrets } from '#libs/access/rewrap-secrets.ts';
-import { createSecrets, type Secrets } from '#libs/access/secrets.ts';
+import { checkMasterKeys, countSecrets, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { rewrapSecrets } from '#libs/secrets/rewrap-secrets.ts';
+import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { eventually } from '#test/eventually.ts';
@@ -90,7 +90,7 @@ test('the master key is replaced while calls are served, and none of them fails'
       statuses.push((await send(platform.baseUrl, 'PUT', `/virtual-keys/${slug}`, { note: `${made}` })).status);
     }
   })();
-  const told = await command(`${next},${old}`, 'rewrap');
+  const rewrapped = await command(`${next},${old}`, 'rewrap');
   await eventually(
     async () => statuses.length,
     (made) => made > 100,
@@ -98,8 +98,8 @@ test('the master key is replaced while calls are served, and none of them fails'
   load.isOver = true;
   await Promise.all([...callers, writer]);
   expect(statuses.filter((status) => status !== 200)).toEqual([]);
-  expect([told.code, told.stderr]).toEqual([0, '']);
-  expect(told.stdout).toMatch(/^\d+ secrets encrypted with the newest master key\ndone: /);
+  expect([rewrapped.code, rewrapped.stderr]).toEqual([0, '']);
+  expect(rewrapped.stdout).toMatch(/^\d+ secrets encrypted with the newest master key\ndone: /);
 
   const again = await command(next, 'rewrap', '--json');
   expect(JSON.parse(again.stdout)).toEqual({ rewrapped: 0, left: {} });
@@ -117,7 +117,7 @@ test('the master key is replaced while calls are served, and none of them fails'
   const refused = await command(old, 'rewrap');
   expect([refused.code, refused.stdout]).toEqual([1, '']);
   expect(refused.stderr).toMatch(new RegExp(`Here: ${idOf(old)}\\. .*need the key with the id ${idOf(next)}`));
-  for (const text of [told, again, refused].map(({ stdout, stderr }) => stdout + stderr)) {
+  for (const text of [rewrapped, again, refused].map(({ stdout, stderr }) => stdout + stderr)) {
     for (const key of [old, next]) expect(text).not.toContain(key);
   }
 });

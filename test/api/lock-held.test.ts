@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => platform.stop());
 
 test(
-  'a cancel and a deletion that meet a stream locked by a hung process are told to come back, not 500',
+  'a cancel and a deletion that meet a stream locked by a hung process are answered with a time to come back, not 500',
   { timeout: 60_000 },
   async () => {
     const [sdk] = sdks;

@@ -61,7 +61,7 @@ describe.each(sdks)('$name', (sdk) => {
       {
         id: expect.stringMatching(/^log_/),
         object: 'log',
-        created_at: expect.any(Number),
+        created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
         started_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
         kind: 'live',
         operation: 'chat',
@@ -72,7 +72,15 @@ describe.each(sdks)('$name', (sdk) => {
         span_name: 'a step',
         metadata: { team: 'blue' },
         api_key_id: expect.stringMatching(/^key_/),
+        user_id: null,
         virtual_key: 'simulator',
+        integration: null,
+        config: null,
+        mode: 'single',
+        prompt_slug: null,
+        prompt_version: null,
+        method: 'POST',
+        path: '/v1/chat/completions',
         provider: 'simulator',
         model: 'sim-small',
         response_model: 'sim-small',
@@ -82,14 +90,29 @@ describe.each(sdks)('$name', (sdk) => {
         error_code: null,
         finish_reason: 'stop',
         attempts: 1,
+        retries: 0,
+        fallbacks: 0,
+        cache_status: null,
         duration_ms: expect.any(Number),
+        upstream_ms: expect.any(Number),
+        gateway_ms: expect.any(Number),
         first_event_ms: null,
         usage: {
           input_tokens: completion.usage?.prompt_tokens,
           cached_tokens: 0,
+          cache_write_tokens: null,
+          audio_input_tokens: null,
           output_tokens: completion.usage?.completion_tokens,
           reasoning_tokens: 0,
+          audio_output_tokens: null,
+          details: null,
         },
+        // The price list charges the simulator one dollar for a million tokens of input, two of output.
+        cost: ((completion.usage?.prompt_tokens ?? 0) + 2 * (completion.usage?.completion_tokens ?? 0)) / 10_000,
+        saved_cost: null,
+        cost_currency: 'USD',
+        is_estimate: false,
+        price_version: expect.stringMatching(/^20\d\d-\d\d-\d\d\.[0-9a-f]{12}$/),
         batch_id: null,
         batch_line: null,
         last_used_option: null,
@@ -98,7 +121,7 @@ describe.each(sdks)('$name', (sdk) => {
       },
     ]);
     const [row] = rows;
-    expect(await client.get(`/logs/${row?.id}`)).toEqual(row);
+    expect(await client.get(`/logs/${row?.id}`)).toMatchObject({ ...row, _id: row?.id });
     const { rows: stored } = await platform.database.pool.query<{ text: string }>(
       'select log::text as text from request_log as log',
     );
@@ -174,6 +197,8 @@ describe.each(sdks)('$name', (sdk) => {
       provider: 'simulator',
       stream: false,
       metadata: { run: '1' },
+      api_key_id: expect.stringMatching(/^key_/),
+      cost_currency: 'USD',
     };
     expect(rows.toSorted((left, right) => Number(left['batch_line']) - Number(right['batch_line']))).toMatchObject([
       {
@@ -184,9 +209,10 @@ describe.each(sdks)('$name', (sdk) => {
         model: 'sim-small',
         request_id: output[0]?.id,
         usage: { input_tokens: usage.prompt_tokens, output_tokens: usage.completion_tokens },
+        cost: (usage.prompt_tokens + 2 * usage.completion_tokens) / 10_000,
       },
-      { ...common, batch_line: 2, status: 404, attempts: 1, error_code: 'http_404', usage: null },
-      { ...common, batch_line: 3, status: 200, attempts: 2, error_code: null },
+      { ...common, batch_line: 2, status: 404, attempts: 1, error_code: 'http_404', usage: null, cost: 0 },
+      { ...common, batch_line: 3, status: 200, attempts: 2, retries: 1, error_code: null },
     ]);
     const byTrace = await rowsOf({ trace_id: traceId, kind: 'batch' }, 3);
     expect(byTrace.map(({ id }) => id)).toEqual(rows.map(({ id }) => id));

@@ -44,10 +44,10 @@ async function startLimited(app: 'api' | 'worker', heapMiB = 256): Promise<Limit
   };
   const ready = app === 'api' ? 'listening' : 'health and metrics';
   for await (const line of createInterface(child.stdout)) {
-    const told = JSON.parse(line) as { msg: string; url?: string; port?: number };
-    if (told.msg !== ready) continue;
+    const logged = JSON.parse(line) as { msg: string; url?: string; port?: number };
+    if (logged.msg !== ready) continue;
     child.stdout.resume();
-    return { process: child, url: told.url ?? `http://127.0.0.1:${told.port}`, peakBytes };
+    return { process: child, url: logged.url ?? `http://127.0.0.1:${logged.port}`, peakBytes };
   }
   throw new Error(`the ${app} process ended before it was ready`);
 }
@@ -182,7 +182,7 @@ test('a worker calls each line once whose answers of 20 MiB do not tell their le
 
 test('a worker takes answers that no line may hold as errors of their lines, and asks for each once', async () => {
   const piece = '{},'.repeat(mebibyte / 3);
-  // Of a length that nobody told: the pieces and the whole may be there at once.
+  // Of unknown length: the pieces and the whole may be there at once.
   scripted.upstream.script(async (reply) => {
     reply.head(200, json);
     await reply.write(`${completion('x').slice(0, -1)},"x":[`);

@@ -6,7 +6,7 @@ import type { Upstream } from '#test/upstream.ts';
 import { postJson, startScriptedPlatform } from './scripted-provider.ts';
 
 // A provider is its folder and its entry in provider-list.ts. Here one is added as a developer would add it: to the list,
-// with `npm run generate` after it. Nothing else is told of it.
+// with `npm run generate` after it. Nothing else knows of it.
 
 vi.mock('#libs/providers/provider-list.ts', async (importOriginal) => {
   const original = await importOriginal<typeof import('#libs/providers/provider-list.ts')>();

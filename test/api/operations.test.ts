@@ -1,5 +1,7 @@
+import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { scopes } from '#libs/contracts/api-keys.ts';
+import { tagTexts } from '#apps/api/tag-texts.ts';
 import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
 import { createReadinessCheck, type Phase } from '#apps/platform/check-readiness.ts';
 import { operationsOf, type OpenApiDocument } from '#libs/http/openapi.ts';
@@ -142,6 +144,12 @@ const promised = [
   'PUT /v1/virtual-keys/:slug',
 ];
 
+/** Operations that take another secret than a key, in their body or in the link, and their status without it. */
+const withOtherSecrets = new Map([
+  ['/v1/admin/users/invites/accept', 400],
+  ['/v1/logs/exports/{id}/content', 403],
+]);
+
 /** The route table by itself; what its routes do is never asked for. */
 function routeTable(): string[] {
   const anything: unknown = new Proxy(() => anything, { get: () => anything });
@@ -167,7 +175,8 @@ test('what the OpenAPI document names is what answers: no operation is an unknow
       const response = await fetch(url, { method });
       const body = await response.text();
       const isPublic = !path.startsWith('/v1/');
-      const expected = allowed.includes(method) ? (isPublic ? 200 : 401) : 405;
+      const withoutKey = isPublic ? 200 : (withOtherSecrets.get(path) ?? 401);
+      const expected = allowed.includes(method) ? withoutKey : 405;
       expect(`${method} ${path} ${response.status}`).toBe(`${method} ${path} ${expected}`);
       const names = allowed.flatMap((name) => (name === 'GET' ? ['GET', 'HEAD'] : [name]));
       expect(response.headers.get('allow')).toBe(expected === 405 ? names.join(', ') : null);
@@ -185,7 +194,7 @@ test('every operation but the public ones declares its scope and its errors', as
       const scope = operation['x-scope'];
       // A scope that no key can be given would lock its routes away from every key with a list of scopes.
       const isScoped = scopes.some((known) => known === scope);
-      expect({ path, isScoped }).toEqual({ path, isScoped: path.startsWith('/v1/') });
+      expect({ path, isScoped }).toEqual({ path, isScoped: path.startsWith('/v1/') && !withOtherSecrets.has(path) });
       expect(operation['responses']).toMatchObject({
         200: expect.anything(),
         '4XX': { $ref: '#/components/responses/Error' },
@@ -223,4 +232,46 @@ test('after the stop nothing answers any more', async () => {
   expect((await fetch(url)).status).toBe(200);
   await own.stop();
   await expect(fetch(url)).rejects.toThrow('fetch failed');
+});
+
+test('the document breaks no rule that Redocly recommends', async () => {
+  const document = await (await get('/openapi.json')).text();
+  const config = await createConfig({ extends: ['recommended'] });
+  const problems = await lintFromString({ source: document, absoluteRef: '/openapi.json', config });
+  const errors = problems.filter(({ severity }) => severity === 'error');
+  expect(errors.map(({ ruleId, message, location }) => [ruleId, message, location[0]?.pointer])).toEqual([]);
+});
+
+test('the document describes its groups of operations, and has no text for one that does not exist', async () => {
+  const { tags } = (await (await get('/openapi.json')).json()) as { tags: { name: string; description?: string }[] };
+  expect(tags).toContainEqual({ name: 'Files', description: expect.stringContaining('files of batches') });
+  const names = tags.map(({ name }) => name);
+  expect(Object.keys(tagTexts).filter((name) => !names.includes(name))).toEqual([]);
+});
+
+test('the document says which operations take credentials, answer with a stream, or are superseded', async () => {
+  const document = (await (await get('/openapi.json')).json()) as OpenApiDocument;
+  const operation = (method: string, path: string) => document.paths[path]?.[method] as Record<string, unknown>;
+  const atProviders: [string, string][] = [
+    ['post', '/v1/chat/completions'],
+    ['post', '/v1/batches'],
+    ['post', '/v1/fine_tuning/jobs'],
+    ['get', '/v1/models'],
+    ['get', '/v1/models/{model}'],
+    ['get', '/v1/responses/{responseId}'],
+  ];
+  for (const [method, path] of atProviders) {
+    const text = JSON.stringify(operation(method, path)?.['parameters']);
+    for (const name of ['virtual-key', 'provider', 'config', 'custom-host']) {
+      expect([path, text.includes(`"x-gateway-${name}"`)]).toEqual([path, true]);
+    }
+  }
+  const typesOf = (path: string) =>
+    Object.keys((operation('post', path)['responses'] as Record<number, { content: object }>)[200]?.content ?? {});
+  for (const path of ['/v1/chat/completions', '/v1/completions', '/v1/responses']) {
+    expect(typesOf(path)).toEqual(['application/json', 'text/event-stream']);
+  }
+  expect(typesOf('/v1/embeddings')).toEqual(['application/json']);
+  expect(operation('post', '/v1/threads')['deprecated']).toBe(true);
+  expect(operation('post', '/v1/responses')['deprecated']).toBeUndefined();
 });

@@ -240,7 +240,7 @@ test('without a provider the answer says how to name one', async () => {
   expect(await response.json()).toMatchObject({ error: { code: 'missing_credentials' } });
 });
 
-test('a form that names no virtual key is told where it can stand', async () => {
+test('a form that names no virtual key is refused with where it can stand', async () => {
   const form = new FormData();
   form.set('prompt', 'whisper-1');
   form.set('file', new Blob(['sound']), 'sound.wav');

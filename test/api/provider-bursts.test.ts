@@ -75,8 +75,8 @@ test('a burst is waited out by retries where they last, and left to the next tar
       const content = `burst of ${provider}`;
       const used = async () => {
         const { status, headers } = await rig.ask('any', { config, content });
-        const told = ['last-used-option-index', 'retry-attempt-count', 'provider'];
-        return [status, ...told.map((name) => headers.get(`x-gateway-${name}`))];
+        const names = ['last-used-option-index', 'retry-attempt-count', 'provider'];
+        return [status, ...names.map((name) => headers.get(`x-gateway-${name}`))];
       };
       expect(await used()).toEqual([200, 'config.targets[1]', '0', 'openai']);
       expect(await used()).toEqual([200, 'config.targets[0]', '1', provider]);

@@ -80,8 +80,8 @@ test.each([
     for (const _ of [1, 2]) {
       const asked = await rig.ask(modelOf(provider, fault), { config: { cache: 'simple' } });
       // A provider may tell a status inside its 200.
-      const told = fault === 'error-in-stream' ? [503, 529] : fault === 'error-in-stream-429' ? [429] : [];
-      expectError(asked, [502, ...told]);
+      const reported = fault === 'error-in-stream' ? [503, 529] : fault === 'error-in-stream-429' ? [429] : [];
+      expectError(asked, [502, ...reported]);
     }
   });
   expect(kept()).toEqual(nothing);
@@ -91,11 +91,11 @@ test.each(['html', 'empty', 'null', 'reset-early', 'error-in-stream', 'error-in-
   '%s instead of a stream is an error before anything is sent',
   async (fault) => {
     await inEachFormat(async (provider) => {
-      // Where JSON can be told from a stream it is made one.
+      // Where JSON can be distinguished from a stream, it is made one.
       if (fault === 'json-to-stream' && provider !== 'bedrock') return;
       const asked = await rig.ask(modelOf(provider, fault), { stream: true, config: { cache: 'simple' } });
-      const told = fault === 'error-in-stream' ? [503, 529] : fault === 'error-in-stream-429' ? [429] : [];
-      expectError(asked, [502, ...told]);
+      const reported = fault === 'error-in-stream' ? [503, 529] : fault === 'error-in-stream-429' ? [429] : [];
+      expectError(asked, [502, ...reported]);
     });
     expect(kept()).toEqual(nothing);
   },

@@ -19,32 +19,35 @@ beforeAll(async () => {
 afterAll(() => rig.stop());
 
 /** How the front says it, and how long that is from now; null: it says nothing that could be understood. */
-type Told = { headers?: Record<string, string>; details?: object[]; ms: number | null };
+type AskedWait = { headers?: Record<string, string>; details?: object[]; ms: number | null };
 
 const info = (retryDelay: string) => [{ '@type': 'type.googleapis.com/google.rpc.RetryInfo', retryDelay }];
-// Beyond what is waited when nothing is told: a second, without jitter.
+// Beyond what is waited when nothing is said: a second, without jitter.
 const ms = 1_100;
 /** A moment in whole seconds. */
 const soon = (): Date => new Date(Math.ceil((Date.now() + ms) / 1_000) * 1_000);
 const weekdays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
-const toldAs = (at: Date, text: string): Told => ({ headers: { 'retry-after': text }, ms: at.getTime() - Date.now() });
+const waitUntil = (at: Date, text: string): AskedWait => ({
+  headers: { 'retry-after': text },
+  ms: at.getTime() - Date.now(),
+});
 
-const told: Record<string, () => Told> = {
+const askedWaits: Record<string, () => AskedWait> = {
   'in seconds': () => ({ headers: { 'retry-after': '1' }, ms: 1_000 }),
   'in parts of a second': () => ({ headers: { 'retry-after': '1.1' }, ms }),
   'as a date': () => {
     const at = soon();
-    return toldAs(at, at.toUTCString());
+    return waitUntil(at, at.toUTCString());
   },
   'as a date of RFC 850': () => {
     const at = soon();
     const [, day, month, year = '', time] = at.toUTCString().split(' ');
-    return toldAs(at, `${weekdays[at.getUTCDay()]}, ${day}-${month}-${year.slice(2)} ${time} GMT`);
+    return waitUntil(at, `${weekdays[at.getUTCDay()]}, ${day}-${month}-${year.slice(2)} ${time} GMT`);
   },
   'as a date of asctime': () => {
     const at = soon();
     const [, day, month, year, time] = at.toUTCString().split(' ');
-    return toldAs(at, `${weekdays[at.getUTCDay()]?.slice(0, 3)} ${month} ${day} ${time} ${year}`);
+    return waitUntil(at, `${weekdays[at.getUTCDay()]?.slice(0, 3)} ${month} ${day} ${time} ${year}`);
   },
   'in milliseconds': () => ({ headers: { 'retry-after-ms': '1100' }, ms }),
   'in milliseconds, beside rounded seconds': () => ({ headers: { 'retry-after-ms': '1100', 'retry-after': '1' }, ms }),
@@ -59,14 +62,14 @@ const told: Record<string, () => Told> = {
   'as less than nothing': () => ({ headers: { 'retry-after': '-5', 'retry-after-ms': '-1' }, ms: null }),
   'as a date of the past': () => ({ headers: { 'retry-after': new Date(0).toUTCString() }, ms: null }),
 };
-const absurd: Record<string, Told> = {
+const absurd: Record<string, AskedWait> = {
   'a year': { headers: { 'retry-after': '31536000' }, ms: 31_536_000_000 },
   'more than a timer takes': { headers: { 'retry-after-ms': '2147483648' }, ms: 2_147_483_648 },
   'more than the age of the world': { headers: { 'retry-after': '99999999999999999999' }, ms: 1e15 },
   'the year 9999': { headers: { 'retry-after': 'Fri, 31 Dec 9999 23:59:59 GMT' }, ms: 1e14 },
 };
 
-function refuse(reply: UpstreamReply, { headers = {}, details }: Told): void {
+function refuse(reply: UpstreamReply, { headers = {}, details }: AskedWait): void {
   const error = { code: 429, status: 'RESOURCE_EXHAUSTED', message: 'Slow down.', ...(details ? { details } : {}) };
   reply.json(429, { error }, headers);
 }
@@ -83,39 +86,42 @@ describe.concurrent('a live call', () => {
   const answers = new Map<string, (reply: UpstreamReply, text: string) => boolean>();
   beforeAll(() => rig.intercept((reply, text) => answers.get(modelIn(text))?.(reply, text) === true));
 
-  test.each(Object.entries(told))('told %s, it comes back not sooner, and then has its answer', async (how, make) => {
-    const formats = wireKeys.filter(({ provider }) => !how.includes('body') || isGoogle(provider));
-    const model = freshModel();
-    const waits = new Map<string, { toldAt: number; ms: number }>();
-    answers.set(model, (reply, text) => {
-      const provider = /provider-(\w+)/.exec(text)?.[1] ?? '';
-      if (waits.has(provider)) return false;
-      const said = make();
-      waits.set(provider, { toldAt: performance.now(), ms: said.ms ?? 0 });
-      refuse(reply, said);
-      return true;
-    });
-    await Promise.all(
-      formats.map(async ({ provider, prefix }) => {
-        const asked = await rig.ask(`@front-${provider}/${prefix}${model}`, {
-          config: retry,
-          content: `provider-${provider}`,
-        });
-        expect([provider, asked.status]).toEqual([provider, 200]);
-        expect(asked.headers.get('x-gateway-retry-attempt-count')).toBe('1');
-        const [first, second, ...more] = rig.arrivals.filter(
-          ({ text }) => modelIn(text) === model && text.includes(`provider-${provider}`),
-        );
-        const wait = waits.get(provider);
-        expect([first, wait, more]).toEqual([expect.anything(), expect.anything(), []]);
-        expect((second?.at ?? 0) - (wait?.toldAt ?? 0)).toBeGreaterThanOrEqual(wait?.ms ?? Number.NaN);
-      }),
-    );
-  });
+  test.each(Object.entries(askedWaits))(
+    'asked to wait %s, it comes back not sooner, and then has its answer',
+    async (how, make) => {
+      const formats = wireKeys.filter(({ provider }) => !how.includes('body') || isGoogle(provider));
+      const model = freshModel();
+      const waits = new Map<string, { refusedAt: number; ms: number }>();
+      answers.set(model, (reply, text) => {
+        const provider = /provider-(\w+)/.exec(text)?.[1] ?? '';
+        if (waits.has(provider)) return false;
+        const said = make();
+        waits.set(provider, { refusedAt: performance.now(), ms: said.ms ?? 0 });
+        refuse(reply, said);
+        return true;
+      });
+      await Promise.all(
+        formats.map(async ({ provider, prefix }) => {
+          const asked = await rig.ask(`@front-${provider}/${prefix}${model}`, {
+            config: retry,
+            content: `provider-${provider}`,
+          });
+          expect([provider, asked.status]).toEqual([provider, 200]);
+          expect(asked.headers.get('x-gateway-retry-attempt-count')).toBe('1');
+          const [first, second, ...more] = rig.arrivals.filter(
+            ({ text }) => modelIn(text) === model && text.includes(`provider-${provider}`),
+          );
+          const wait = waits.get(provider);
+          expect([first, wait, more]).toEqual([expect.anything(), expect.anything(), []]);
+          expect((second?.at ?? 0) - (wait?.refusedAt ?? 0)).toBeGreaterThanOrEqual(wait?.ms ?? Number.NaN);
+        }),
+      );
+    },
+  );
 });
 
 test.each(Object.entries(absurd))(
-  'told to wait for %s, a call is answered at once, as the provider said it, and SDKs do not sleep through it',
+  'asked to wait for %s, a call is answered at once, as the provider said it, and SDKs do not sleep through it',
   async (_what, said) => {
     const model = freshModel();
     rig.intercept((reply) => {
@@ -144,7 +150,7 @@ test.each(Object.entries(absurd))(
   },
 );
 
-test.each([['-5'], ['1e9'], ['soon'], ['Infinity']])('no client is told to come back after %j', async (text) => {
+test.each([['-5'], ['1e9'], ['soon'], ['Infinity']])('no client is asked to come back after %j', async (text) => {
   const model = freshModel();
   rig.intercept((reply) => {
     refuse(reply, { headers: { 'retry-after': text, 'retry-after-ms': text }, ms: null });
@@ -220,7 +226,7 @@ describe('in a batch', () => {
       '',
     ],
   ] as const)(
-    'lines wait as long as they were told, every model by itself, and end well (%s)',
+    'lines wait as long as they were asked, every model by itself, and end well (%s)',
     async (_how, options, slug) => {
       const name = `${freshModel()}-`;
       const models = wireKeys.flatMap(({ provider, prefix }) =>
@@ -234,12 +240,12 @@ describe('in a batch', () => {
       const early: string[] = [];
       const modelOfFormat = (text: string): string => /text-\d+-(\w+)/.exec(text)?.[0] ?? '';
       rig.intercept((reply, text) => {
-        const toldUntil = until.get(modelOfFormat(text));
-        if (toldUntil !== undefined) {
-          if (performance.now() < toldUntil) early.push(text);
+        const waitsUntil = until.get(modelOfFormat(text));
+        if (waitsUntil !== undefined) {
+          if (performance.now() < waitsUntil) early.push(text);
           return false;
         }
-        // Told all at one moment, so that none is on its way when another is told to wait.
+        // All are refused at one moment, so that none is on its way when another has to wait.
         held.push({ reply, text });
         if (held.length < models.length) return true;
         for (const [index, one] of held.entries()) {
@@ -262,7 +268,7 @@ describe('in a batch', () => {
     },
   );
 
-  test('a line that is told to wait beyond its batch ends with its 429, and is asked once', async () => {
+  test('a line that has to wait beyond its batch ends with its 429, and is asked once', async () => {
     const model = freshModel();
     rig.intercept((reply) => {
       refuse(reply, { headers: { 'retry-after': '99999999999999999999' }, ms: 1e15 });

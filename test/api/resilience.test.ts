@@ -90,9 +90,9 @@ test('a 429 that says how long stops its model here, and no other', async () => 
 test('calls beyond the places of a credential wait, those beyond the queue are refused', async () => {
   scripted = await startScriptedPlatform({ SLUICE_CALLS_PER_CREDENTIAL: '1', SLUICE_PROVIDER_QUEUE: '1' });
   const { upstream, platform } = scripted;
-  const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+  const { promise: answered, resolve: tell } = Promise.withResolvers<void>();
   upstream.script(async (reply) => {
-    await told;
+    await answered;
     reply.json(200, completion);
   });
   const first = ask();
@@ -110,9 +110,9 @@ test('a workspace whose calls hang, over any number of keys, leaves others their
   const { upstream, platform } = scripted;
   const other = { ...platform, adminKey: await createWorkspace(platform) };
   await storeVirtualKey(other, 'scripted', upstream.url.href);
-  const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+  const { promise: answered, resolve: tell } = Promise.withResolvers<void>();
   upstream.script(async (reply, request) => {
-    if (request.body.includes('hang')) await told;
+    if (request.body.includes('hang')) await answered;
     reply.json(200, completion);
   });
   for (const slug of ['k1', 'k2', 'k3', 'k4']) await storeVirtualKey(platform, slug, upstream.url.href);

@@ -173,9 +173,9 @@ test('a key that a provider repeats, in a body, a header, a stream or a name, is
     for (const { provider } of wireKeys) {
       if (provider === 'vertex') continue; // its key never leaves; it is a token that does
       for (const stream of [false, true]) {
-        const { text, headers: told } = await rig.ask(`@front-${provider}/${bare(provider)}`, { stream });
+        const { text, headers: shown } = await rig.ask(`@front-${provider}/${bare(provider)}`, { stream });
         expect([provider, text.includes(canary)]).toEqual([provider, false]);
-        expect([provider, JSON.stringify([...told])]).toEqual([provider, expect.not.stringContaining(canary)]);
+        expect([provider, JSON.stringify([...shown])]).toEqual([provider, expect.not.stringContaining(canary)]);
       }
     }
   }

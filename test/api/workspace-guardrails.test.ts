@@ -1,7 +1,8 @@
+import { streamOf } from '#test/upstream.ts';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { sql } from 'kysely';
 import { inlineModels } from '#apps/platform/models.ts';
-import { announceAccessChange } from '#libs/access/access-change.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ended, resultsOf, toJsonl, uploadInput } from './batch-kit.ts';
 import { startScriptedPlatform, type ScriptedPlatform } from './scripted-provider.ts';
@@ -111,17 +112,19 @@ test('answers are judged as well, also those that were kept before', async () =>
   }
 });
 
-test('a stream does not get around those of answers: it is judged whole, and then streamed', async () => {
+test('a stream does not get around those of answers: it is held until it is judged', async () => {
   await set(guardrails);
-  answer('A Pear');
-  expect((await ask('x', {}, { stream: true })).status).toBe(446);
-  answer('A Plum');
-  const more = { stream: true, stream_options: { include_usage: true } };
-  const { status, body } = await ask('x', {}, more);
+  const chunks = (text: string): string[] => [
+    JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: 'A ' } }] }),
+    JSON.stringify({ id: 'c', choices: [{ index: 0, delta: { content: text }, finish_reason: 'stop' }] }),
+  ];
+  scripted.upstream.script(streamOf(chunks('Pear')));
+  const denied = await ask('x', {}, { stream: true });
+  expect(denied).toMatchObject({ status: 446, body: { hook_results: { after_request_hooks: [{ id: 'ours-too' }] } } });
+  scripted.upstream.script(streamOf(chunks('Plum')));
+  const { status, body } = await ask('x', {}, { stream: true });
   const text = String(body['text']);
-  expect([status, text.includes('"delta":{"role":"assistant","content":"A Plum"}')]).toEqual([200, true]);
-  expect(text).toMatch(/data: \[DONE\]\n\n$/);
-  for (const request of scripted.upstream.requests) expect(request.body.toString()).not.toContain('stream');
+  expect([status, text]).toEqual([200, [...chunks('Plum'), '[DONE]'].map((data) => `data: ${data}\n\n`).join('')]);
 });
 
 test('they come before those of a config, which stay', async () => {

@@ -2,9 +2,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { Agent, Pool, request, setGlobalDispatcher } from 'undici';
 
-// What a proxy costs in Node that looks at nothing: the measure for the live path. node bare-proxy.ts ORIGIN MODE
-//   request   as anybody would write it: undici's request, with the bodies piped
-//   dispatch  as fast as we can make it: undici's dispatch, with the request's body gathered
+// The cost of a proxy in Node that reads nothing, to compare the live path with. node bare-proxy.ts ORIGIN MODE:
+// `request` is undici's request with the bodies piped, the usual way to write it; `dispatch` is undici's dispatch with
+// the request's body collected, the fastest that we know.
 
 const [origin = '', mode = ''] = process.argv.slice(2);
 const connections = 256;

@@ -14,19 +14,21 @@ export type BatchFigures = {
   /** From the first byte of the upload to the answer that says `completed`. */
   totalSeconds: number;
   uploadSeconds: number;
-  /** From the create call's answer until a look finds the batch validated. */
+  /** From the answer of the create call until a poll finds the batch validated. */
   validationSeconds: number;
   /** Peak resident memory of each Node process, and processor seconds of each part. */
   peakBytes: Record<'api' | 'worker' | 'simulator', number>;
   cpuSeconds: Record<'api' | 'worker' | 'simulator' | 'postgres', number>;
-  /** Whether the peak is of this batch alone. */
+  /** Whether the peak belongs to this batch alone. */
   peakIsOwn: boolean;
   apiLoopP99Ms: number;
-  /** GET /health/live beside it, twenty times a second. */
+  /** GET /health/live during the batch, twenty times a second. */
   probeP99Ms: number;
 };
 
-/** Uploads a file, runs it as a batch and measures all of Sluice meanwhile. Throws when a line is missing at the end. */
+/**
+ * Uploads a file, runs it as a batch and measures all of Sluice meanwhile. Throws when a line is missing at the end.
+ */
 export async function measureBatch(
   stack: Stack,
   size: { lines: number; lineBytes: number },
@@ -90,7 +92,7 @@ async function readAll({ api, worker, simulator, postgres }: Stack) {
   };
 }
 
-/** A figure of a batch that lost a line would be worth nothing. */
+/** The figures of a batch that lost a line would mean nothing. */
 async function assertComplete(client: SluiceClient, batch: BatchView, lines: number): Promise<void> {
   const { completed } = batch.request_counts;
   const written = batch.output_file_id === null ? 0 : await client.countLines(batch.output_file_id);
@@ -98,7 +100,7 @@ async function assertComplete(client: SluiceClient, batch: BatchView, lines: num
   throw new Error(`the batch is ${batch.status} with ${completed} completed and ${written} written of ${lines} lines`);
 }
 
-/** Asks the API for a sign of life at a steady pace; `stop` gives the p99 of its answers in milliseconds. */
+/** Probes the API at a steady rate. `stop` returns the p99 of its answers in milliseconds. */
 function startProbe(client: SluiceClient): { stop(): Promise<number> } {
   const latencies: number[] = [];
   const stopped = new AbortController();

@@ -1,17 +1,17 @@
 import { connect, type Socket } from 'node:net';
 
-/** Called once per request: with the status of an answer that came whole, or null. */
+/** Called once per request: with the status of an answer that arrived whole, or null. */
 type OnEnd = (status: number | null) => void;
 
 type Connection = { socket: Socket; reader: AnswerReader; onEnd: OnEnd | null; idleSinceMs: number };
 
-// Node's servers close a connection that was idle for 5 s, and a request that meets the close is lost.
+// Node's servers close a connection that was idle for 5 s, and a request that is sent at that moment is lost.
 const idleMsMax = 2_000;
 
 /**
- * Sends one and the same request over kept-alive connections, and reads no more of an answer than its status and where
- * it ends. The generator shares two cores with what it measures: with undici a request cost it 34 µs, a fifth of all
- * that is spent on a request to Sluice, and no client of a gateway runs on the gateway's machine.
+ * Sends the same request again and again over kept-alive connections, and reads only the status and the end of each
+ * answer. The load generator shares two cores with what it measures. With undici a request cost it 34 µs, a fifth of
+ * the total cost of a request to Sluice, while real clients run on other machines.
  */
 export function createBenchClient(request: { origin: string; path: string; headers: object; body: string }) {
   const { hostname, port, host } = new URL(request.origin);
@@ -66,7 +66,7 @@ type AnswerReader = { status: number; read: (chunk: Buffer) => boolean };
 /** Finds the end of one answer with a Content-Length or in chunks (RFC 9112 section 7.1, without trailers). */
 export function createAnswerReader(): AnswerReader {
   let head = '';
-  /** Bytes of the body, or of the chunk with its line end, that are still to come; null: a chunk's size is next. */
+  /** Bytes of the body, or of the chunk with its line end, that have not arrived yet; null: a chunk's size is next. */
   let left: number | null = 0;
   let isChunked = false;
   let sizeLine = '';

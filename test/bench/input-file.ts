@@ -6,12 +6,15 @@ const words =
   'a shop sells twelve apples for three coins each and gives every fifth customer half of the price back how many ' +
   'coins does it take on a day with forty customers who buy two apples if nobody comes twice ';
 
-/** A user's text of exactly so many characters, different for each line. */
+/** A user's text of exactly this many characters, different for each line. */
 export function promptOf(line: number, length: number): string {
   return `Question ${line}: ${words.repeat(Math.ceil(length / words.length))}`.slice(0, length);
 }
 
-/** Writes a batch input of so many chat requests, each `lineBytes` long with its line feed. Returns its size in bytes. */
+/**
+ * Writes a batch input with this many chat requests, each `lineBytes` long with its line feed. Returns its size in
+ * bytes.
+ */
 export async function writeInputFile(
   file: string,
   { lines, lineBytes }: { lines: number; lineBytes: number },

@@ -3,13 +3,13 @@ import { createBenchClient } from './bench-client.ts';
 import type { LoadFigures, LoadOrder } from './load.ts';
 import { percentile } from './statistics.ts';
 
-// The load generator, a process of its own: takes orders from its parent one at a time and answers with figures.
+// The load generator, a separate process. It takes orders from its parent one at a time and answers with figures.
 
 type Client = ReturnType<typeof createBenchClient>;
 
 const clients = new Map<string, Client>();
 
-/** One client for each target and request, kept over all rounds, as the connections of a client would be. */
+/** One client for each target and request, used in all rounds, so that connections are kept as by real clients. */
 function clientFor(order: LoadOrder): Client {
   const key = JSON.stringify([order.origin, order.path, order.headers, order.body]);
   let client = clients.get(key);
@@ -28,7 +28,7 @@ function send(client: Client, result: Result, onEnd: () => void): void {
   });
 }
 
-/** A new request as soon as one has ended, `concurrency` at a time. */
+/** Starts a new request as soon as one has ended, with `concurrency` at a time. */
 function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
   const client = clientFor(order);
   const result: Result = { latencies: [], failures: 0 };
@@ -43,7 +43,7 @@ function runClosed(order: LoadOrder, seconds: number): Promise<Result> {
   });
 }
 
-/** Requests at a fixed rate, whether the earlier ones have been answered or not. */
+/** Sends requests at a fixed rate, whether or not the earlier ones have been answered. */
 function runOpen(order: LoadOrder, seconds: number, perSecond: number): Promise<Result> {
   const client = clientFor(order);
   const result: Result = { latencies: [], failures: 0 };

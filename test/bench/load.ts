@@ -6,9 +6,9 @@ export type LoadOrder = {
   path: string;
   headers: Record<string, string>;
   body: string;
-  /** Connections; without a rate, also requests under way. */
+  /** Connections; without a rate, also running requests. */
   concurrency: number;
-  /** null: as fast as it goes. */
+  /** null: as fast as possible. */
   perSecond: number | null;
   warmUpSeconds: number;
   seconds: number;
@@ -16,7 +16,9 @@ export type LoadOrder = {
 
 export type LoadFigures = { perSecond: number; requests: number; failures: number; p50Ms: number; p99Ms: number };
 
-/** Has the load generator run one round; `atWarm` is what `onWarm` read between its warm-up and what is measured. */
+/**
+ * Lets the load generator run one round. `atWarm` is what `onWarm` returned between the warm-up and the measurement.
+ */
 export async function runLoad<Reading>(
   generator: BenchProcess,
   order: LoadOrder,
@@ -24,7 +26,7 @@ export async function runLoad<Reading>(
 ): Promise<{ figures: LoadFigures; atWarm: Reading }> {
   generator.child.send(order);
   await nextMessage(generator);
-  // The round goes on meanwhile: its figures are listened for before the reading is waited for.
+  // The round goes on meanwhile, so its figures are awaited before the result of `onWarm`.
   const [atWarm, message] = await Promise.all([onWarm(), nextMessage(generator)]);
   const figures = message as LoadFigures;
   if (figures.failures > 0) {

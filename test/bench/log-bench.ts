@@ -12,7 +12,7 @@ import { median } from './statistics.ts';
 
 export type LogFigures = {
   writers: number;
-  /** Events a second through `transact`, with one and with 64 events a transaction. */
+  /** Events per second through `transact`, with one and with 64 events per transaction. */
   appendedSinglyPerSecond: number;
   appendedBy64PerSecond: number;
   replayedEvents: number;
@@ -24,8 +24,8 @@ const writers = 8;
 const metadata = { actor: { type: 'system' as const, id: 'bench' } };
 
 /**
- * Appends to a log, each writer to streams of its own, and then has `sluice rebuild --check` fold and compare the whole
- * of it. Throws when the replay differs from the live rows.
+ * Appends to a log, with streams of its own for each writer, and then lets `sluice rebuild --check` fold and compare
+ * all of it. Throws when the replay differs from the live rows.
  */
 export async function measureLog(
   { connectionString, directory }: { connectionString: string; directory: string },
@@ -37,7 +37,7 @@ export async function measureLog(
   const db = createDatabase(pool);
   try {
     const eventLog = createEventLog(db);
-    /** Every writer goes on while `goOn` says so. Returns events a second. */
+    /** Every writer continues while `goOn` returns true. Returns events per second. */
     const append = async (eventsPerTransaction: number, goOn: (appended: number, ms: number) => boolean) => {
       const startedMs = performance.now();
       let appended = 0;
@@ -120,7 +120,7 @@ async function runReplay(
   }
 }
 
-/** The life of a batch: created, validated, and then settled group by group. */
+/** The events of a batch: created, validated, and then settled group by group. */
 function eventOf(version: number): BatchEvent {
   if (version === 0) {
     return {

@@ -6,21 +6,21 @@ import { median } from './statistics.ts';
 
 export type TargetFigures = {
   perSecond: number;
-  /** The same of each round, in their order. */
+  /** The same figure of each round, in order. */
   perSecondByRound: readonly number[];
   p50Ms: number;
   p99Ms: number;
-  /** At the modest rate. */
+  /** At the moderate rate. */
   modestP50Ms: number;
   modestP99Ms: number;
-  /** Processor time of the gateway's process for one request, in microseconds. */
+  /** Processor time of the gateway's process per request, in microseconds. */
   cpuMicroseconds: number;
   peakBytes: number;
 };
 
 export type LiveSize = { rounds: number; seconds: number; warmUpSeconds: number; modestSeconds: number };
 
-/** Something that answers chat completions, and the process whose cost is told. */
+/** Something that answers chat completions, and the process whose cost is measured. */
 export type Target<Name extends string> = {
   name: Name;
   process: BenchProcess;
@@ -31,7 +31,7 @@ export const concurrency = 32;
 export const modestPerSecond = 200;
 const requestBytes = 1_024;
 
-/** The same chat request to each target, in interleaved rounds; figures are medians. */
+/** Sends the same chat request to each target, in interleaved rounds. The figures are medians. */
 export async function measureTargets<Name extends string>(
   targets: readonly Target<Name>[],
   generator: BenchProcess,
@@ -47,7 +47,7 @@ export async function measureTargets<Name extends string>(
   for (let round = 0; round < size.rounds; round += 1) {
     for (const target of targets) {
       onProgress(`live round ${round + 1} of ${size.rounds}: ${target.name}`);
-      // The first round of each also compiles its code.
+      // The first round of each target also compiles its code.
       const warmUpSeconds = round === 0 ? size.warmUpSeconds * 3 : size.warmUpSeconds;
       const order = { ...orderFor(target), perSecond: null, warmUpSeconds, seconds: size.seconds };
       const { figures, atWarm } = await runLoad(generator, order, () => readUsage(target.process.pid));

@@ -1,16 +1,16 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 
-/** What the system says of one process; memory in bytes, processor time of all its threads in seconds. */
+/** What the system reports about one process: memory in bytes, processor time of all its threads in seconds. */
 export type Usage = { residentPeakBytes: number; cpuSeconds: number };
 
 // USER_HZ is 100 on every Linux that Node runs on (getconf CLK_TCK).
 const ticksPerSecond = 100;
 
-/** Peak since the last `resetPeak`, and processor time since the process began. */
+/** The peak since the last `resetPeak`, and the processor time since the process began. */
 export async function readUsage(pid: number): Promise<Usage> {
   const [status, stat] = await Promise.all([readProc(pid, 'status'), readProc(pid, 'stat')]);
   const peak = /^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1];
-  // The name of the command, in parentheses, may itself hold spaces and parentheses.
+  // The name of the command, in parentheses, may itself contain spaces and parentheses.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   return {
     residentPeakBytes: peak === undefined ? Number.NaN : Number(peak) * 1_024,
@@ -18,7 +18,7 @@ export async function readUsage(pid: number): Promise<Usage> {
   };
 }
 
-/** Lets the peak of resident memory begin anew (proc(5), clear_refs); false where the system does not allow it. */
+/** Resets the peak of resident memory (proc(5), clear_refs). Returns false where the system does not allow it. */
 export async function resetPeak(pid: number): Promise<boolean> {
   try {
     await writeFile(`/proc/${pid}/clear_refs`, '5');
@@ -28,7 +28,9 @@ export async function resetPeak(pid: number): Promise<boolean> {
   }
 }
 
-/** Processor seconds of a process and of all its children, dead ones too: the server of Postgres and its backends. */
+/**
+ * Processor seconds of a process and of all its children, including ended ones: the Postgres server and its backends.
+ */
 export async function readFamilyCpuSeconds(pid: number): Promise<number> {
   const parents = await Promise.all((await pids()).map(async (each) => ({ pid: each, stat: await readStat(each) })));
   const ticks = (stat: string[]): number => Number(stat[11]) + Number(stat[12]);
@@ -44,7 +46,7 @@ async function pids(): Promise<number[]> {
   return (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number);
 }
 
-/** The fields of /proc/PID/stat after the command's name; none of a process that has gone meanwhile. */
+/** The fields of /proc/PID/stat after the command's name; none for a process that has ended meanwhile. */
 async function readStat(pid: number): Promise<string[]> {
   try {
     const stat = await readProc(pid, 'stat');

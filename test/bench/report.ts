@@ -1,10 +1,11 @@
+import type { AnalyticsFigures } from './analytics-bench.ts';
 import type { BatchFigures } from './batch-bench.ts';
 import type { FeatureFigures, LiveFigures } from './live-bench.ts';
 import type { LogFigures } from './log-bench.ts';
 import type { TargetFigures } from './measure-targets.ts';
 import { median } from './statistics.ts';
 
-/** One line of the table. `mark` is what has to be reached, absent for figures that are only told. */
+/** One line of the table. `mark` is the target; absent for figures without one. */
 export type Row = { section: string; figure: string; value: string; mark?: string; reached?: boolean };
 
 const mebibyte = 1_048_576;
@@ -46,6 +47,25 @@ export function batchRows(figures: BatchFigures): Row[] {
       figure: 'API meanwhile: event loop p99 (idle: 10 ms), GET /health/live p99',
       value: `${fixed(figures.apiLoopP99Ms, 1)} ms, ${fixed(figures.probeP99Ms, 1)} ms`,
     },
+  ];
+}
+
+const analyticsMarkMs = 200;
+
+/** The rows of analytics queries. */
+export function analyticsRows(figures: AnalyticsFigures): Row[] {
+  const { calls, rollupRows, queries, p50Ms, p95Ms, maxMs, slowest, slowestMs } = figures;
+  const section = `analytics over 30 days of ${whole(calls)} calls`;
+  return [
+    {
+      section,
+      figure: `p95 of ${whole(queries)} queries (p50, slowest one)`,
+      value: `${whole(p95Ms)} ms (${whole(p50Ms)} ms, ${whole(maxMs)} ms)`,
+      mark: `< ${analyticsMarkMs} ms`,
+      reached: p95Ms < analyticsMarkMs,
+    },
+    { section, figure: `slowest operation: ${slowest}`, value: `${whole(slowestMs)} ms` },
+    { section, figure: 'rows of its rollups', value: whole(rollupRows) },
   ];
 }
 
@@ -112,19 +132,22 @@ export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures)
   ];
 }
 
-/** Requests/s of one in those of the other: median of the rounds' ratios, because between rounds a machine changes its speed. */
+/**
+ * The throughput of one as a multiple of the other's: the median of the rounds' ratios, because a machine changes its
+ * speed between rounds.
+ */
 function throughputRatio(one: TargetFigures, other: TargetFigures): number {
   const ofRounds = one.perSecondByRound.map((perSecond, round) => perSecond / (other.perSecondByRound[round] ?? 0));
   return median(ofRounds);
 }
 
-/** The rows of what Sluice does beside passing calls through. */
+/** The rows of Sluice's features besides passing calls through. */
 export function featureRows(figures: FeatureFigures): Row[] {
   const section = 'live, beside pass-through';
-  const { passThrough, fallback, transform, cacheHit } = figures;
-  const names = 'fallback of two targets, Anthropic, cache hit';
+  const { passThrough, fallback, transform, cacheHit, limited } = figures;
+  const names = 'fallback of two targets, Anthropic, cache hit, three policies';
   const compared = (of: (figures: typeof fallback) => string): string =>
-    [fallback, transform, cacheHit].map(of).join(', ');
+    [fallback, transform, cacheHit, limited].map(of).join(', ');
   return [
     {
       section,

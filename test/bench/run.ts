@@ -3,18 +3,20 @@ import { parseArgs } from 'node:util';
 import pg from 'pg';
 import { migrate } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { measureAnalytics } from './analytics-bench.ts';
 import { measureBatch } from './batch-bench.ts';
 import { measureFeatures, measureLive } from './live-bench.ts';
 import { measureLog } from './log-bench.ts';
-import { batchRows, featureRows, formatTable, liveRows, logRows, type Row } from './report.ts';
+import { analyticsRows, batchRows, featureRows, formatTable, liveRows, logRows, type Row } from './report.ts';
 import { createCleanup, createDatabaseBeside, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
 
-// npm run bench [-- --quick] [-- --only batch|live|features|log]: measures Sluice beside its marks and its peers on this machine.
+// npm run bench [-- --quick] [-- --only batch|live|features|log|analytics]: measures Sluice on this machine, against
+// its targets and against other gateways.
 
-const sections = ['batch', 'live', 'features', 'log'] as const;
+const sections = ['batch', 'live', 'features', 'log', 'analytics'] as const;
 type Section = (typeof sections)[number];
 
-const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|log]';
+const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|log|analytics]';
 
 const full = {
   batches: [
@@ -24,6 +26,7 @@ const full = {
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
   live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
+  analytics: { rounds: 20 },
 };
 const quick: typeof full = {
   batches: [
@@ -33,6 +36,7 @@ const quick: typeof full = {
   features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
+  analytics: { rounds: 5 },
 };
 
 const options = readOptions();
@@ -74,12 +78,20 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
     }
     for (const each of [stack.worker, stack.api, stack.simulator]) await each.stop();
   }
-  if (wanted.has('log')) {
-    // A second one, so that the replay has nothing but the bench's own events.
+  /** A separate database, so that a section has only what it writes itself. */
+  const createOwnDatabase = async (name: string): Promise<string> => {
     const { adminConnectionString, connectionString: ownerUrl } = postgres;
-    const connectionString = await createDatabaseBeside(adminConnectionString, ownerUrl, 'sluice_bench');
+    const connectionString = await createDatabaseBeside(adminConnectionString, ownerUrl, name);
     await migrate({ connectionString, logger: createLogger({ name: 'bench', level: 'error' }) });
+    return connectionString;
+  };
+  if (wanted.has('log')) {
+    const connectionString = await createOwnDatabase('sluice_bench');
     rows.push(...logRows(await measureLog({ connectionString, directory }, sizes.log, progress)));
+  }
+  if (wanted.has('analytics')) {
+    const connectionString = await createOwnDatabase('sluice_analytics_bench');
+    rows.push(...analyticsRows(await measureAnalytics(connectionString, sizes.analytics, progress)));
   }
   progress('');
   return rows;
@@ -97,7 +109,7 @@ async function describeMachine(connectionString: string): Promise<string> {
   );
 }
 
-/** One line that is written over; nothing where the output is not a terminal. */
+/** Progress on one line that is overwritten; nothing where the output is not a terminal. */
 function progress(text: string): void {
   if (process.stdout.isTTY) process.stdout.write(`\r\u001b[2K${text}`);
 }

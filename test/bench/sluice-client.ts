@@ -13,26 +13,28 @@ export type BatchView = {
 };
 
 export type SluiceClient = {
-  /** Streams the file; resolves with its id. */
+  /** Streams the file. Resolves with its id. */
   upload(file: string, sizeBytes: number): Promise<string>;
-  /** `endpoint`: chat completions unless said otherwise. */
+  /** `endpoint`: chat completions by default. */
   createBatch(inputFileId: string, endpoint?: string): Promise<BatchView>;
   retrieveBatch(id: string): Promise<BatchView>;
   cancelBatch(id: string): Promise<BatchView>;
-  /** Looks ten times a second until the batch is in a final state; `onLook` sees each answer. */
+  /** Polls ten times a second until the batch is in a final state. `onLook` gets each answer. */
   waitForEnd(id: string, onLook: (batch: BatchView) => void): Promise<BatchView>;
   /** Reads the file and counts its lines. */
   countLines(fileId: string): Promise<number>;
-  /** The p99 of the API's event loop turns since the last call, in ms; an idle loop has about 10 (its timer's own). */
+  /**
+   * The p99 of the API's event loop turns since the last call, in ms. An idle loop has about 10 (that of its timer).
+   */
   takeLoopP99Ms(): Promise<number>;
-  /** Answers GET /health/live; for a probe. */
+  /** Calls GET /health/live; for a probe. */
   ping(): Promise<void>;
 };
 
 const finalStates = new Set(['completed', 'failed', 'cancelled', 'expired']);
 const boundary = 'sluice-bench-boundary';
 
-/** The few calls of the API that the bench makes. Each rejects with the answer when it is not 200. */
+/** The few calls of the API that the bench needs. Each rejects with the answer when it is not 200. */
 export function createSluiceClient(url: string, adminKey: string): SluiceClient {
   const authorization = `Bearer ${adminKey}`;
   const json = async <Answer>(method: 'GET' | 'POST', path: string, body?: object): Promise<Answer> => {

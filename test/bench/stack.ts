@@ -10,7 +10,7 @@ import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/emb
 import { createLogger } from '#libs/kernel/logger.ts';
 import { startProcess, type BenchProcess } from './start-process.ts';
 
-/** Sluice as it is in production (but for its addresses), on a scratch directory. */
+/** Sluice as in production (except for its addresses), in a scratch directory. */
 export type Stack = {
   directory: string;
   postgres: EmbeddedPostgres;
@@ -21,11 +21,11 @@ export type Stack = {
   apiUrl: string;
   simulatorUrl: string;
   adminKey: string;
-  /** What API and worker were started with. */
+  /** The environment that API and worker were started with. */
   environment: Record<string, string>;
 };
 
-/** Undoes what was begun, last first, whatever failed; used by the end of the bench and by Ctrl-C alike. */
+/** Undoes all that was started, last first, whatever fails. Used by the end of the bench and by Ctrl-C alike. */
 export type Cleanup = { add(undo: () => Promise<unknown>): void; run(): Promise<void> };
 
 export function createCleanup(): Cleanup {
@@ -54,7 +54,7 @@ export async function startPostgres(directory: string, cleanup: Cleanup): Promis
   return postgres;
 }
 
-/** Makes an empty database of that name beside the owner's, and returns how the owner reaches it. */
+/** Creates an empty database with this name beside the owner's, and returns the owner's URL of it. */
 export async function createDatabaseBeside(adminUrl: string, ownerUrl: string, name: string): Promise<string> {
   const url = new URL(ownerUrl);
   const owner = pg.escapeIdentifier(decodeURIComponent(url.username));
@@ -65,7 +65,7 @@ export async function createDatabaseBeside(adminUrl: string, ownerUrl: string, n
   return url.href;
 }
 
-/** Starts simulator, API and worker as processes of their own, ready to take requests and batches. */
+/** Starts simulator, API and worker as separate processes, ready for requests and batches. */
 export async function startStack(directory: string, postgres: EmbeddedPostgres, cleanup: Cleanup): Promise<Stack> {
   const start = async (
     name: 'api' | 'worker' | 'simulator',

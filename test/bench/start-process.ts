@@ -10,7 +10,7 @@ export type BenchProcess = {
   child: ChildProcess;
   /** Waits until the log matches and returns the match. Rejects when the process ends first or takes too long. */
   waitForLog(pattern: RegExp): Promise<RegExpExecArray>;
-  /** SIGTERM, and SIGKILL to what is still there after ten seconds. Idempotent. */
+  /** Sends SIGTERM, and SIGKILL to what is still running after ten seconds. Idempotent. */
   stop(): Promise<void>;
 };
 
@@ -19,15 +19,15 @@ const stopMs = 10_000;
 const root = path.resolve(import.meta.dirname, '../..');
 
 /**
- * Starts a Node process of this project with an environment of its own. What it writes goes straight into a file, so
- * that logging costs it what it costs in production and the bench nothing.
+ * Starts a Node process of this project with its own environment. Its output goes directly into a file, so that logging
+ * costs it as much as in production, and costs the bench nothing.
  */
 export async function startProcess(options: {
   name: string;
   /** Relative to the project. */
   script: string;
   args?: readonly string[];
-  /** Of Node. */
+  /** Flags for Node. */
   flags?: readonly string[];
   environment: Record<string, string>;
   logFile: string;

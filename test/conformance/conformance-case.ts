@@ -1,3 +1,4 @@
+import type { UsageDetails } from '#libs/prices/usage.ts';
 import type { PayloadSet } from '#test/fixtures/provider-payloads.ts';
 import type { UpstreamRequest } from '#test/upstream.ts';
 
@@ -26,6 +27,8 @@ export type Says = {
   toolCalls?: readonly { id?: string; name: string; arguments: unknown }[];
   finishReason: 'stop' | 'length' | 'tool_calls' | 'content_filter' | 'function_call';
   usage: { prompt: number; completion: number; cached?: number; reasoning?: number };
+  /** What else has a price, and is not in the answer. */
+  billed?: UsageDetails;
   /** `message.refusal`, where the provider says so. */
   refusal?: string | RegExp;
   /** With strict compliance off; what a strict answer never holds. Each block as a whole answer has it. */

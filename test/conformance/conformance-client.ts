@@ -1,3 +1,4 @@
+import type { Usage } from '#libs/prices/usage.ts';
 import type { Answer, ForwardRequest, JsonAnswer, StreamAnswer } from '#libs/calls/call.ts';
 import type { GatewayError } from '#libs/kernel/errors.ts';
 import { Secret } from '#libs/kernel/secret.ts';
@@ -16,7 +17,7 @@ type CallOptions = {
   unsupportedParams?: 'drop' | 'refuse';
 };
 
-export type StreamRead = { payloads: string[]; chunks: Chunk[]; error: unknown };
+export type StreamRead = { payloads: string[]; chunks: Chunk[]; error: unknown; usage: Usage | null };
 
 /** One provider in front of a scripted server, called as the routes call it: through the real core, over HTTP. */
 export type ConformanceClient = {
@@ -106,7 +107,8 @@ export async function startConformanceClient(conformanceCase: ConformanceCase): 
 
 async function readChunksOf(answer: StreamAnswer): Promise<StreamRead> {
   const { payloads, error } = await readStream(answer);
-  return { payloads, error, chunks: payloads.map((payload) => JSON.parse(payload) as Chunk) };
+  const { usage } = await answer.done;
+  return { payloads, error, usage, chunks: payloads.map((payload) => JSON.parse(payload) as Chunk) };
 }
 
 /** The provider answers with this body. */

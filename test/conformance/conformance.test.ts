@@ -101,6 +101,7 @@ describe.each(named)('%s', (_name, conformanceCase) => {
           cachedTokens: cached,
           outputTokens: output,
           reasoningTokens: reasoning,
+          ...says.billed,
         });
         return readCompletion(completion);
       };
@@ -111,8 +112,9 @@ describe.each(named)('%s', (_name, conformanceCase) => {
       ): Promise<Read> => {
         const { strict = true, includeUsage = true } = options;
         client.play(streaming(conformanceCase, source));
-        const { chunks, payloads, error } = await client.stream(request, { strict, includeUsage });
+        const { chunks, payloads, error, usage } = await client.stream(request, { strict, includeUsage });
         expect(error).toBeNull();
+        expect(usage).toMatchObject({ outputTokens: says.usage.completion, ...says.billed });
         checkChunks(chunks, { strict, includeUsage, deviations });
         const read = readChunks(chunks);
         checkSays(read, says, strict);

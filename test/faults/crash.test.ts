@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { faultKinds, planRound } from './plan-round.ts';
+import { planBudgetRound, runBudgetRound } from './run-budget-round.ts';
 import { startRig, type Rig } from './rig/start-rig.ts';
 import { describeFault, runRound } from './run-round.ts';
 import { planOptions, rigEnvironment } from './settings.ts';
@@ -34,6 +35,13 @@ test.each(plans)(
     expect(violations, `${story}\nlogs: ${rig.folder}/logs`).toEqual([]);
   },
 );
+
+// A worker and Postgres are killed in this one.
+test('a budget is never exceeded and never stuck, although processes are killed', { timeout: 120_000 }, async () => {
+  const { violations, story } = await runBudgetRound(rig, planBudgetRound(16, 200));
+  violated ||= violations.length > 0;
+  expect(violations, `${story}\nlogs: ${rig.folder}/logs`).toEqual([]);
+});
 
 test('every kind of fault struck', () => {
   expect([...struck].toSorted()).toEqual(faultKinds.toSorted());

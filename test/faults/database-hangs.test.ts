@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from 'vitest';
-import { createGatewayKey } from '#libs/access/gateway-key.ts';
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 import { eventually } from '#test/eventually.ts';
 import { startRig } from './rig/start-rig.ts';
 

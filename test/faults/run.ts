@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util';
 import { planRound } from './plan-round.ts';
 import { startRig } from './rig/start-rig.ts';
 import { rigEnvironment, planOptions } from './settings.ts';
+import { planBudgetRound, runBudgetRound } from './run-budget-round.ts';
 import { runPoisonRound } from './run-poison-round.ts';
 import { describeFault, runRound } from './run-round.ts';
 
@@ -21,6 +22,8 @@ const { values } = parseArgs({
     keep: { type: 'boolean', default: false },
     /** Skip the round with the poison line, which takes a minute. */
     'no-poison': { type: 'boolean', default: false },
+    /** Rounds under a budget, before the others. */
+    budgets: { type: 'string', default: '20' },
   },
 });
 const firstSeed = Number(values.seed);
@@ -38,6 +41,13 @@ for (const violation of poison.violations) console.log(`  violated: ${violation}
 const worst = { stallMs: 0, seed: 0, hurriedMs: 0 };
 let violated = poison.violations.length === 0 ? 0 : 1;
 let done = 0;
+for (let seed = firstSeed; seed < firstSeed + Number(values.budgets); seed += 1) {
+  const { violations, story } = await runBudgetRound(rig, planBudgetRound(seed, 600));
+  console.log(`${violations.length === 0 ? 'ok  ' : 'FAIL'} ${seed}  budget of ${story}`);
+  for (const violation of violations) console.log(`  violated: ${violation}`);
+  if (violations.length > 0) violated += 1;
+  if (violated > 0 && !values.continue) break;
+}
 for (let seed = firstSeed; seed < firstSeed + rounds; seed += 1) {
   const plan = planRound(seed, options);
   const report = await runRound(rig, plan);

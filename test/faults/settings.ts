@@ -1,6 +1,7 @@
 import type { PlanOptions } from './plan-round.ts';
 
-const callsMax = 24;
+/** Calls under way in one worker. */
+export const callsMax = 24;
 
 /** Small chunks and few calls at once, so that even a short batch has many moments at which it can crash. */
 export const rigEnvironment: Record<string, string> = {

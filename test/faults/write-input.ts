@@ -1,6 +1,6 @@
 /** A batch file: `lines` requests, each with a custom_id and a `user` of its own, so that calls can be counted by line. */
-export function writeInput(options: { name: string; lines: number; model: string }): Buffer {
-  const { name, lines, model } = options;
+export function writeInput(options: { name: string; lines: number; model: string; maxTokens?: number }): Buffer {
+  const { name, lines, model, maxTokens: max_tokens } = options;
   const requests: string[] = [];
   for (let line = 1; line <= lines; line += 1) {
     requests.push(
@@ -8,7 +8,12 @@ export function writeInput(options: { name: string; lines: number; model: string
         custom_id: customId(name, line),
         method: 'POST',
         url: '/v1/chat/completions',
-        body: { model, user: `${name}/${line}`, messages: [{ role: 'user', content: `Say the number ${line}.` }] },
+        body: {
+          model,
+          max_tokens,
+          user: `${name}/${line}`,
+          messages: [{ role: 'user', content: `Say the number ${line}.` }],
+        },
       }),
     );
   }

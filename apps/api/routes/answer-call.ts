@@ -10,7 +10,7 @@ import { sendEventStream } from '#libs/http/sse.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { LiveCall } from '../live-call.ts';
-import { paidFor, recordCall, type RecordDeps } from './record-call.ts';
+import { endOf, recordCall, type RecordDeps } from './record-call.ts';
 
 export type AnswerDeps = RecordDeps & {
   /** A client that takes nothing of its answer for so long is cut off. */
@@ -51,8 +51,8 @@ function lost(deps: RecordDeps, { request, call, outcome, controller }: Answered
     recordCall(deps, request, call, {
       status: left ? 499 : statusOf(error),
       errorCode: left ? 'client_closed_request' : asGatewayError(error).code,
-      attempts: outcome.attempts.length,
-      ...paidFor(outcome.kind === 'failed' ? outcome.lostAnswer : outcome),
+      attempts: outcome.attempts,
+      ...endOf(outcome.kind === 'failed' ? outcome.lostAnswer : outcome),
     });
   }
   if (outcome.kind === 'relayed') outcome.body.destroy();
@@ -105,8 +105,8 @@ function fail(deps: AnswerDeps, { request, call, outcome, controller }: Answered
   recordCall(deps, request, call, {
     status: left ? 499 : statusOf(error),
     errorCode: left ? 'client_closed_request' : error.code,
-    attempts: attempts.length,
-    ...paidFor(lostAnswer),
+    attempts,
+    ...endOf(lostAnswer),
   });
   throw error;
 }
@@ -122,15 +122,12 @@ function sendJson(
   head.push('content-type', outcome.contentType, 'content-length', String(outcome.body.length));
   response.writeHead(outcome.status, head);
   sendTogether(response, outcome.body, deps.stallTimeoutMs);
-  const { status, usage, model, finishReason, providerRequestId, attempts } = outcome;
+  const { status, attempts } = outcome;
   recordCall(deps, request, call, {
     status,
     errorCode: status >= 400 ? `http_${status}` : null,
-    attempts: attempts.length,
-    usage,
-    responseModel: model,
-    finishReason,
-    providerRequestId,
+    attempts,
+    ...endOf(outcome),
   });
 }
 
@@ -147,14 +144,16 @@ async function sendStream(
   const summary: StreamSummary = await outcome.done;
   const gone = ended === 'disconnected' || ended === 'stalled';
   recordCall(deps, request, call, {
-    status: gone ? 499 : outcome.status,
+    status: gone ? 499 : (summary.status ?? outcome.status),
     errorCode: gone ? `client_${ended}` : (summary.error?.code ?? (summary.complete ? null : 'upstream_truncated')),
-    attempts: outcome.attempts.length,
+    attempts: outcome.attempts,
+    ...endOf(outcome),
     usage: summary.usage,
+    isEstimate: summary.isEstimate === true,
     responseModel: summary.model,
     finishReason: summary.finishReason,
-    providerRequestId: outcome.providerRequestId,
     firstEventMs: summary.firstEventMs,
+    streamedMs: sinceBegun(outcome),
   });
 }
 
@@ -178,15 +177,23 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
       response.destroy();
     }
   }
-  const { usage, model, error } = await outcome.done;
+  const { usage, model, units = null, error } = await outcome.done;
   const isWhole = response.writableEnded;
   const isBroken = error !== null && error.code !== 'call_aborted';
   recordCall(deps, request, call, {
     status: isWhole ? status : isBroken ? 502 : 499,
     errorCode: isWhole ? (status >= 400 ? `http_${status}` : null) : (error?.code ?? 'client_disconnected'),
-    attempts: outcome.attempts.length,
+    attempts: outcome.attempts,
+    ...endOf(outcome),
     usage,
+    units,
     responseModel: model,
-    providerRequestId: outcome.providerRequestId,
+    streamedMs: sinceBegun(outcome),
   });
+}
+
+/** How long ago the answer had begun to come, in milliseconds. */
+function sinceBegun({ attempts }: Outcome): number {
+  const last = attempts.at(-1);
+  return last === undefined ? 0 : Math.max(0, Date.now() - last.startedAt - last.durationMs);
 }

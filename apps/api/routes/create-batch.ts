@@ -1,5 +1,11 @@
 import type { Request } from 'express';
-import { credentialsOf, namedProvider, type RequestCredentials } from '#libs/access/request-credentials.ts';
+import {
+  credentialHeaders,
+  credentialsOf,
+  namedProvider,
+  type RequestCredentials,
+  fingerprintOfCall,
+} from '#libs/access/request-credentials.ts';
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import type { Batches } from '#libs/batches/batches.ts';
 import { BatchObject, CreateBatchRequest, type BatchEndpoint, type GatewayOptions } from '#libs/contracts/batches.ts';
@@ -9,10 +15,10 @@ import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import { requireScope } from '#libs/http/require-scope.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '#libs/identity/call-identity.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 import { metadataOf } from '../call-metadata.ts';
 
-const headers = ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'];
+const headers = ['metadata', ...credentialHeaders];
 
 /**
  * POST /v1/batches, in time that does not depend on the size of the input. Parameters are checked here (400). Errors of the
@@ -55,7 +61,7 @@ export function createBatch({
         metadata: body.metadata ?? null,
         outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
         gatewayOptions: recordable(body.gateway_options, metadataOf(request)),
-        headers: tracingOf(request),
+        headers: inheritedFrom(request),
         target: (unit, batchId) => batchTargets.store(unit, { workspaceId, batchId }, credential),
       });
       if (replayed) response.setHeader('idempotent-replayed', 'true');
@@ -69,11 +75,12 @@ export function createBatch({
  * `metadata` is that of the call, which the lines inherit; entries of the option take precedence.
  */
 function recordable(options: GatewayOptions, metadata: Readonly<Record<string, string>> | null) {
-  const { virtual_key, provider_model } = options;
+  const { virtual_key, provider_model, on_budget_exceeded } = options;
   const tags = { ...metadata, ...options.metadata };
   return {
     ...(virtual_key === undefined ? {} : { virtual_key }),
     ...(provider_model === undefined ? {} : { provider_model }),
+    ...(on_budget_exceeded === undefined ? {} : { on_budget_exceeded }),
     ...(Object.keys(tags).length === 0 ? {} : { metadata: tags }),
   };
 }
@@ -96,11 +103,14 @@ function refuseOtherPurposes(file: FileRow | undefined): void {
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'input_file_id' });
 }
 
-/** The tracing headers that the lines inherit from the call that created the batch. */
-function tracingOf(request: Request): Record<string, string> {
+/** What the lines inherit from the call that created the batch: its tracing headers, its key and its user. */
+function inheritedFrom(request: Request): Record<string, string> {
   const { traceId, spanId, spanName } = contextOf(request);
+  const { keyId, principal } = callerOf(request);
   return {
     trace_id: traceId,
+    api_key_id: keyId,
+    ...(principal.type === 'user' ? { user_id: principal.id } : {}),
     ...(spanId === null ? {} : { span_id: spanId }),
     ...(spanName === null ? {} : { span_name: spanName }),
   };

@@ -16,6 +16,7 @@ export function createChatCompletion(deps: LiveDeps): Route {
       200: {
         description: 'The completion, or server-sent events when `stream` is true.',
         schema: ChatCompletionResponse,
+        streams: true,
       },
     },
   });

@@ -13,7 +13,11 @@ export function createCompletion(deps: LiveDeps): Route {
     tag: 'Completions',
     scope: 'completions.write',
     responses: {
-      200: { description: 'The completion, or server-sent events when `stream` is true.', schema: CompletionResponse },
+      200: {
+        description: 'The completion, or server-sent events when `stream` is true.',
+        schema: CompletionResponse,
+        streams: true,
+      },
     },
   });
 }

@@ -2,7 +2,8 @@ import { randomInt } from 'node:crypto';
 import type { BatchTargets } from '#libs/access/batch-target.ts';
 import { missingCredentials, type Credential } from '#libs/access/choose-credential.ts';
 import { noDefaults, refuseConfigOverride } from '#libs/access/config-override.ts';
-import { credentialsOf, slugOfModel } from '#libs/access/request-credentials.ts';
+import { credentialHeaders, credentialsOf, slugOfModel, fingerprintOfCall } from '#libs/access/request-credentials.ts';
+import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
 import { CreateFineTuningJobRequest, FineTuningJobObject } from '#libs/contracts/fine-tuning.ts';
 import type { FineTuningRequest } from '#libs/database/schema.ts';
 import type { Files } from '#libs/files/files.ts';
@@ -11,7 +12,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findProvider } from '#libs/providers/registry.ts';
-import { callIdentityOf, eventMetadataOf, fingerprintOfCall } from '#libs/identity/call-identity.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
 
 /**
  * POST /v1/fine_tuning/jobs. The job is recorded here, and a worker creates it at the provider. Unusable files (unknown, or
@@ -34,36 +35,46 @@ export function createFineTuningJob({
     tag: 'Fine-tuning',
     scope: 'fine_tuning.write',
     responses: { 200: { description: 'The job, with status `validating_files`.', schema: FineTuningJobObject } },
-    ...withInput({ body: CreateFineTuningJobRequest }, async ({ body }, request, response) => {
-      const { workspaceId, defaults } = callerOf(request);
-      const named = slugOfModel(body.model);
-      const sent = credentialsOf(request.headers);
-      const credentials = named ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null } : sent;
-      refuseConfigOverride(defaults, sent, false);
-      // A config routes calls to several targets, but a job is trained at one, so the config is not used here.
-      const choice = await targets.choose({
-        workspaceId,
-        credentials: { ...credentials, config: null },
-        defaults: noDefaults,
-      });
-      requireFineTuning(choice.caller);
-      await requireFile(files, workspaceId, body.training_file, 'training_file');
-      if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
-      const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
-      const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), {
-        request: {
-          ...toRequest(body, named?.model ?? body.model),
-          ...(named ? { sent_model: body.model } : {}),
-          ...(choice.caller.type === 'virtual_key' ? { virtual_key: choice.caller.key.slug } : {}),
-        },
-        trainingFileId: body.training_file,
-        validationFileId: body.validation_file ?? null,
-        metadata: body.metadata ?? null,
-        target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, choice),
-      });
-      if (replayed) response.setHeader('idempotent-replayed', 'true');
-      response.json(job);
-    }),
+    ...withInput(
+      { headers: credentialHeaders, body: CreateFineTuningJobRequest },
+      async ({ body }, request, response) => {
+        const { workspaceId, defaults } = callerOf(request);
+        const named = slugOfModel(body.model);
+        const sent = credentialsOf(request.headers);
+        const credentials = named
+          ? { ...sent, virtualKey: { slug: named.slug, param: 'model' }, provider: null }
+          : sent;
+        refuseConfigOverride(defaults, sent, false);
+        // A config routes calls to several targets, but a job is trained at one, so the config is not used here.
+        const choice = await targets.choose({
+          workspaceId,
+          credentials: { ...credentials, config: null },
+          defaults: noDefaults,
+        });
+        requireFineTuning(choice.caller);
+        const model = named?.model ?? body.model;
+        if (choice.caller.type === 'virtual_key' && choice.caller.key.models !== undefined) {
+          const { models, slug } = choice.caller.key;
+          assertModelAllowed(models, slug, model, { operation: 'chat' });
+        }
+        await requireFile(files, workspaceId, body.training_file, 'training_file');
+        if (body.validation_file) await requireFile(files, workspaceId, body.validation_file, 'validation_file');
+        const identity = { ...callIdentityOf(request), fingerprint: fingerprintOfCall(request, credentials) };
+        const { job, replayed } = await fineTuningJobs.create(identity, eventMetadataOf(request), {
+          request: {
+            ...toRequest(body, model),
+            ...(named ? { sent_model: body.model } : {}),
+            ...(choice.caller.type === 'virtual_key' ? { virtual_key: choice.caller.key.slug } : {}),
+          },
+          trainingFileId: body.training_file,
+          validationFileId: body.validation_file ?? null,
+          metadata: body.metadata ?? null,
+          target: (unit, batchId) => targets.store(unit, { workspaceId, batchId }, choice),
+        });
+        if (replayed) response.setHeader('idempotent-replayed', 'true');
+        response.json(job);
+      },
+    ),
   };
 }
 

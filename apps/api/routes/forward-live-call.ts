@@ -1,7 +1,7 @@
 import type { Request } from 'express';
 import type { z } from 'zod';
 import { checkCacheFlags } from '#libs/access/call-options.ts';
-import { credentialsOf } from '#libs/access/request-credentials.ts';
+import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
 import { withoutConfig, type Routing } from '#libs/access/routing.ts';
 import type { ForwardRequest } from '#libs/calls/call.ts';
 import type { Calls } from '#libs/calls/calls.ts';
@@ -36,16 +36,13 @@ type LiveOperation = {
 } & Pick<Route, 'operationId' | 'summary' | 'tag' | 'scope' | 'responses'>;
 
 // Tracing, cache, and where the call goes with which credential.
-const headers = [
+export const liveHeaders: readonly string[] = [
   'trace-id',
   'span-id',
   'parent-span-id',
   'span-name',
   'metadata',
-  'virtual-key',
-  'provider',
-  'config',
-  'custom-host',
+  ...credentialHeaders,
   'request-timeout',
   'retry-count',
   'forward-headers',
@@ -67,7 +64,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
   return {
     method: 'POST',
     ...route,
-    request: { body: 'json-bytes', bodySchema: schema, contract: route.path, headers },
+    request: { body: 'json-bytes', bodySchema: schema, contract: route.path, headers: liveHeaders },
     handler: async (request, response) => {
       const json = jsonBodyOf(request);
       if (!json.isChecked) requireGoodBody(json.value);
@@ -108,5 +105,6 @@ function toForward(
     headers: request.headers as Record<string, string>,
     signal,
     memory: contextOf(request).memory ?? undefined,
+    traceId: contextOf(request).traceId,
   };
 }

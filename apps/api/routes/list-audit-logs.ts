@@ -1,12 +1,15 @@
 import type { Kysely } from 'kysely';
-import { redactSecrets } from '#libs/access/config-secrets.ts';
+import { redactSecrets } from '#libs/targets/config-secrets.ts';
 import { listActivity, type ActivityRow } from '#libs/activity/list-activity.ts';
 import { AuditLogList, AuditLogQuery, type AuditLogRecord } from '#libs/contracts/audit-logs.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { rebind } from '#libs/database/workspace-binding.ts';
+import { organisationId } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
+import { actsForOrganisation } from '#libs/identity/roles.ts';
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
-import { pageOf } from '#libs/resources/resource-routes.ts';
+import { pageOf } from '#libs/resources/list-page.ts';
 
 /** GET /v1/audit-logs: who changed what, when, from where. Errors: invalid_request (cursor), not_found (workspace). */
 export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
@@ -18,7 +21,10 @@ export const listAuditLogs = ({ db }: { db: Kysely<Database> }): Route => ({
   scope: 'audit.read',
   responses: { 200: { description: 'A page of records.', schema: AuditLogList } },
   ...withInput({ query: AuditLogQuery }, async ({ query }, request, response) => {
-    const workspaceId = await chosenWorkspace(db, callerOf(request), query.workspace_id);
+    const caller = callerOf(request);
+    const isOfOrganisation = query.workspace_id === organisationId && actsForOrganisation(caller.principal);
+    if (isOfOrganisation) rebind(organisationId);
+    const workspaceId = isOfOrganisation ? organisationId : await chosenWorkspace(db, caller, query.workspace_id);
     const { method, uri, request_id, resource_type, resource_id, action } = query;
     const filters = {
       startTime: query.start_time,

@@ -5,9 +5,10 @@ import { toListResponse } from '#libs/http/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { selectLogs } from '#libs/request-log/read-log.ts';
+import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 import { toLogRecord } from '#libs/request-log/to-log-record.ts';
 
-/** GET /v1/logs: the request log of the caller's workspace. Errors: invalid_request. */
+/** GET /v1/logs: the request log of a workspace. Errors: invalid_request, not_found (workspace). */
 export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
   method: 'GET',
   path: '/v1/logs',
@@ -17,7 +18,8 @@ export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
   scope: 'logs.read',
   responses: { 200: { description: 'A page of the request log.', schema: LogList } },
   ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
-    const rows = await selectLogs(deps.db, callerOf(request).workspaceId, query);
+    const workspaceId = await chosenWorkspace(deps.db, callerOf(request), query.workspace_slug ?? query.workspace_id);
+    const rows = await selectLogs(deps.db, workspaceId, query);
     response.json(toListResponse(rows.map(toLogRecord), query.limit));
   }),
 });

@@ -1,8 +1,9 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
-import { credentialsOf } from '#libs/access/request-credentials.ts';
+import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
 import type { Routing } from '#libs/access/routing.ts';
 import { ModelList, ModelObject } from '#libs/contracts/models.ts';
+import { allows } from '#libs/calls/allowed-models.ts';
 import type { Calls } from '#libs/calls/calls.ts';
 import type { Target } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
@@ -13,7 +14,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 
 type Deps = {
   routing: Pick<Routing, 'targetOf'>;
-  /** Slugs of the workspace's virtual keys that are currently usable. */
+  /** Slugs of the workspace's virtual keys and providers. */
   virtualKeySlugs: (workspaceId: string) => Promise<string[]>;
   calls: Pick<Calls, 'listModels'>;
   logger: Logger;
@@ -38,7 +39,7 @@ export function listModels(deps: Deps): Route {
     summary: 'List the models of all providers that the key can use',
     tag: 'Models',
     scope: 'models.read',
-    request: { query: ModelQuery, headers: ['virtual-key', 'provider', 'config', 'custom-host'] },
+    request: { query: ModelQuery, headers: credentialHeaders },
     responses: { 200: { description: 'The models.', schema: ModelList } },
     handler: async (request, response) => {
       response.json({ object: 'list', data: await modelsOf(deps, request, response) });
@@ -56,14 +57,17 @@ export function retrieveModel(deps: Deps): Route {
     tag: 'Models',
     scope: 'models.read',
     responses: { 200: { description: 'The model.', schema: ModelObject } },
-    ...withInput({ params: z.object({ model: z.string() }) }, async ({ params }, request, response) => {
-      const model = (await modelsOf(deps, request, response)).find(({ id }) => id === params.model);
-      if (!model) {
-        const message = `The model '${params.model}' does not exist or you do not have access to it.`;
-        throw new GatewayError('not_found', 'model_not_found', message, { param: 'model' });
-      }
-      response.json(model);
-    }),
+    ...withInput(
+      { params: z.object({ model: z.string() }), headers: credentialHeaders },
+      async ({ params }, request, response) => {
+        const model = (await modelsOf(deps, request, response)).find(({ id }) => id === params.model);
+        if (!model) {
+          const message = `The model '${params.model}' does not exist or you do not have access to it.`;
+          throw new GatewayError('not_found', 'model_not_found', message, { param: 'model' });
+        }
+        response.json(model);
+      },
+    ),
   };
 }
 
@@ -108,12 +112,23 @@ async function targetsOf(deps: Pick<Deps, 'routing' | 'virtualKeySlugs'>, reques
   return usable.flatMap((entry) => (entry.status === 'fulfilled' ? [entry.value] : []));
 }
 
+/** Of the models that a provider lists those that the credential is for, and those that the provider does not list. */
+function allowedOf(models: Model[], { models: allowed, provider }: Target): Model[] {
+  if (allowed === undefined) return models;
+  const listed = new Set(models.map(({ id }) => id));
+  const custom = allowed.custom.filter((id) => !listed.has(id));
+  return [
+    ...models.filter(({ id }) => allows(allowed, id)),
+    ...custom.map((id) => ({ id, object: 'model' as const, created: 0, owned_by: provider })),
+  ];
+}
+
 async function listOf(calls: Deps['calls'], target: Target, signal: AbortSignal): Promise<Model[]> {
   const answer = await calls.listModels(target, signal);
   if (answer.kind === 'failed') throw answer.error;
   const body: unknown = answer.kind === 'json' && answer.status < 400 ? JSON.parse(answer.body.toString('utf8')) : null;
   const list = ModelList.safeParse(body);
-  if (list.success) return list.data.data;
+  if (list.success) return allowedOf(list.data.data, target);
   const message = `${target.label} did not answer with a list of models (status ${answer.status}).`;
   throw new GatewayError('provider_failed', 'upstream_invalid_response', message);
 }

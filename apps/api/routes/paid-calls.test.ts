@@ -9,6 +9,9 @@ import type { Guardrails, GuardrailVerdict } from '#libs/calls/protect/guardrail
 import { serveForTest } from '#libs/http/http-test-kit.ts';
 import { defaultJsonBodyLimits } from '#libs/http/json-body.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { builtInPrices } from '#libs/prices/built-in-prices.ts';
+import { createPricing } from '#libs/prices/pricing.ts';
+import { createCallCosts } from '#libs/request-log/call-costs.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
 import type { ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
 import { compileConfig } from '#libs/calls/plan/compile-config.ts';
@@ -91,6 +94,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
       resolveLeaf: () => ({ target, model: 'gpt-test' }),
     },
     requestLog,
+    costs: createCallCosts(createPricing({ table: () => builtInPrices })),
   } as unknown as LiveDeps;
   const routes = [
     createChatCompletion(deps),

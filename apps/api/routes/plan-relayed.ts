@@ -1,5 +1,6 @@
 import { firstTargetOf } from '#libs/calls/plan/plain-plan.ts';
 import type { Plan } from '#libs/calls/plan/plan.ts';
+import { holdsStreams } from '#libs/calls/protect/guardrails/guard-stream.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { operationPaths, type Operation, type RelayArea } from '#libs/providers/provider.ts';
 import type { RelayBody } from './relay-body.ts';
@@ -20,7 +21,7 @@ const judgedOperations: ReadonlyMap<string, Operation> = new Map(
  */
 export function planRelayed(plan: Plan, { method, path, area, body }: Relay): RelayPlan {
   const { guarded, unguarded } = firstTargetOf(plan);
-  const { inputGuardrails: input, outputGuardrails: output, answersWhole } = guarded.leaves[0];
+  const { inputGuardrails: input, outputGuardrails: output } = guarded.leaves[0];
   const relayed = { plan: unguarded, operation: area, isWhole: false };
   if (input.length === 0 && output.length === 0) return relayed;
   const operation = method === 'POST' ? judgedOperations.get(path) : undefined;
@@ -31,7 +32,7 @@ export function planRelayed(plan: Plan, { method, path, area, body }: Relay): Re
     return relayed;
   }
   const { asksForStream } = body;
-  if (asksForStream && answersWhole) throw streamNotApplicable(path);
+  if (asksForStream && holdsStreams(output)) throw streamNotApplicable(path);
   return { plan: guarded, operation, isWhole: !asksForStream };
 }
 
@@ -44,7 +45,7 @@ function notApplicable(method: string, path: string): GatewayError {
 
 function streamNotApplicable(path: string): GatewayError {
   const message =
-    `The guardrails of your workspace judge the answer of ${path} before it is sent, which they cannot do with a stream: ` +
+    `Guardrails judge the answer of ${path} before it is sent, which they cannot do with a stream: ` +
     'send the request without "stream": true.';
   return new GatewayError('unsupported_operation', 'guardrails_not_applicable', message, { param: 'stream' });
 }

@@ -1,23 +1,14 @@
 import type { Request } from 'express';
-import type { Answer, StreamSummary } from '#libs/calls/call.ts';
+import type { Answer } from '#libs/calls/call.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { CallCosts } from '#libs/request-log/call-costs.ts';
+import { toLogEntry } from '#libs/request-log/call-entry.ts';
+import type { CallEnd } from '#libs/request-log/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import type { LiveCall } from '../live-call.ts';
 
-export type RecordDeps = { requestLog: RequestLog };
-
-type Recorded = {
-  status: number;
-  errorCode: string | null;
-  /** Of the last target. */
-  attempts: number;
-  usage?: StreamSummary['usage'];
-  responseModel?: string | null;
-  finishReason?: string | null;
-  providerRequestId?: string | null;
-  firstEventMs?: number;
-};
+export type RecordDeps = { requestLog: RequestLog; costs: CallCosts };
 
 /** A call whose record could not be kept is refused before it costs anything. */
 export function refuseWhenUnlogged(requestLog: RequestLog): void {
@@ -27,62 +18,46 @@ export function refuseWhenUnlogged(requestLog: RequestLog): void {
 }
 
 /** What is known of an answer, for its row. */
-export const paidFor = (answered: Answer | null | undefined): Partial<Recorded> =>
+export const endOf = (answered: Answer | null | undefined): Partial<CallEnd> =>
   answered
     ? {
         usage: answered.usage,
         responseModel: answered.model,
         finishReason: answered.finishReason,
         providerRequestId: answered.providerRequestId,
+        cacheStatus: answered.headers['x-gateway-cache-status'],
       }
     : {};
 
 /** After the answer: the row of the request log, and the fields of the request's one log line. */
-export function recordCall(deps: RecordDeps, request: Request, call: LiveCall, ended: Recorded): void {
+export function recordCall({ requestLog, costs }: RecordDeps, request: Request, call: LiveCall, end: CallEnd): void {
   call.isRecorded = true;
-  const { request: sent } = call;
+  const { request: sent, target, model } = call;
   const context = contextOf(request);
-  const { workspaceId, keyId } = callerOf(request);
-  const provider = call.target?.provider ?? null;
-  const usage = ended.usage ?? null;
-  deps.requestLog.record({
-    workspace_id: workspaceId,
-    key_id: keyId,
+  const { principal } = callerOf(request);
+  const entry = toLogEntry(costs, {
     kind: 'live',
     operation: sent.operation,
-    request_id: context.requestId,
-    trace_id: context.traceId,
-    span_id: context.spanId,
-    parent_span_id: context.parentSpanId,
-    span_name: context.spanName,
-    metadata: call.metadata,
-    provider,
-    virtual_key: call.target?.label ?? null,
-    model: call.model,
-    response_model: ended.responseModel ?? null,
-    provider_request_id: ended.providerRequestId ?? null,
+    method: sent.relayed?.method ?? 'POST',
+    requestId: context.requestId,
+    userId: principal.type === 'user' ? principal.id : null,
+    trace: context,
+    call,
     stream: sent.relayed === undefined && sent.stream,
-    status: ended.status,
-    error_code: ended.errorCode,
-    finish_reason: ended.finishReason ?? null,
-    attempts: call.earlierAttempts.length + ended.attempts,
-    started_at: new Date(call.startedAt),
-    duration_ms: performance.now() - context.startedMs,
-    first_event_ms: ended.firstEventMs ?? null,
-    input_tokens: usage?.inputTokens ?? null,
-    cached_tokens: usage?.cachedTokens ?? null,
-    output_tokens: usage?.outputTokens ?? null,
-    reasoning_tokens: usage?.reasoningTokens ?? null,
-    batch_id: null,
-    batch_line: null,
-    last_used_option: call.isRouted ? call.leaf.path : null,
+    option: call.isRouted ? call.leaf.path : null,
+    batch: null,
+    startedAtMs: call.startedAt,
+    durationMs: performance.now() - context.startedMs,
+    end,
   });
+  requestLog.record(entry);
   addLogFields(request, {
-    provider,
-    model: call.model,
-    provider_status: ended.status,
-    error_code: ended.errorCode ?? undefined,
-    input_tokens: usage?.inputTokens,
-    output_tokens: usage?.outputTokens,
+    provider: target?.provider ?? null,
+    model,
+    provider_status: end.status,
+    error_code: end.errorCode ?? undefined,
+    input_tokens: end.usage?.inputTokens,
+    output_tokens: end.usage?.outputTokens,
+    cost: entry.cost ?? undefined,
   });
 }

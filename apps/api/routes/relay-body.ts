@@ -33,6 +33,15 @@ export type RelayBody = {
   send: (model: string | null) => SentBody;
 };
 
+/** Of a request that has none, or whose body does not go to the provider. */
+export const noBody: RelayBody = {
+  model: null,
+  json: null,
+  asksForStream: false,
+  isStreamed: false,
+  send: () => ({ body: null, contentType: null, contentLength: null }),
+};
+
 /**
  * Reads a JSON body completely, a form up to its model, and other bodies not at all. With `needsModel` only the model can
  * say where the call goes, so a form is read for it even if a file comes first.
@@ -44,10 +53,7 @@ export async function readRelayBody(
   limits: RelayBodyLimits,
   needsModel: boolean,
 ): Promise<RelayBody> {
-  if (request.method !== 'POST' || !hasBody(request)) {
-    const send = (): SentBody => ({ body: null, contentType: null, contentLength: null });
-    return { model: null, json: null, asksForStream: false, isStreamed: false, send };
-  }
+  if (request.method !== 'POST' || !hasBody(request)) return noBody;
   if (/^application\/json\b/i.test(request.headers['content-type'] ?? '')) {
     await readJsonBody(request, response, limits.jsonBody);
     const body = jsonBodyOf(request);

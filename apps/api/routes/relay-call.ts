@@ -1,26 +1,27 @@
 import { PassThrough } from 'node:stream';
-import type { Request } from 'express';
-import { credentialsOf } from '#libs/access/request-credentials.ts';
+import type { Request, Response } from 'express';
+import { credentialHeaders, credentialsOf, slugOfModel } from '#libs/access/request-credentials.ts';
 import type { ForwardRequest, Relayed } from '#libs/calls/call.ts';
 import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
 import { callerOf, contextOf } from '#libs/http/request-context.ts';
 import type { HttpMethod, Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { RelayArea } from '#libs/providers/provider.ts';
+import type { RelayArea, ScopedRelayArea } from '#libs/providers/provider.ts';
 import { liveCallOf, liveCourse } from '../live-call.ts';
 import { answerCall } from './answer-call.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { planRelayed } from './plan-relayed.ts';
 import { refuseWhenUnlogged } from './record-call.ts';
-import { readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
+import { noBody, readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
 
 export type RelayDeps = LiveDeps & RelayBodyLimits;
 
-/** One operation of a pass-through area; `path` is the route's, in Express form. */
-export type RelayOperation = {
-  area: RelayArea;
-  method: Exclude<HttpMethod, 'PUT'>;
-  path: string;
+/** What is forwarded; `path` is the route's, in Express form. */
+type Forwarded = { area: RelayArea; method: Exclude<HttpMethod, 'PUT'>; path: string };
+
+/** One operation of a pass-through area. */
+export type RelayOperation = Forwarded & {
+  area: ScopedRelayArea;
   operationId: string;
   summary: string;
   /** Its body is a form. */
@@ -29,72 +30,101 @@ export type RelayOperation = {
   answers: string;
 };
 
-/**
- * A route that forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as
- * its model, are read. The credential comes from the headers, or from the `@virtual-key/model` of the body. A JSON call
- * that guardrails judge before and after is made as an ordinary call is.
- */
+/** A route of a pass-through area, which forwards its calls by `relayHandler`. */
 export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
   const { area, method, path, operationId, summary } = operation;
-  const course = liveCourse(deps.routing);
+  const streamed =
+    method === 'POST' && operation.answers === 'application/json' && streamedPaths.has(path) ? { streams: true } : {};
   return {
     method,
     path,
     operationId,
     summary,
     tag: area,
+    ...(deprecatedAreas.has(area) ? { deprecated: true } : {}),
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
     request: {
       query: 'relayed' as const,
       ...(method === 'POST' ? { body: 'relayed' as const } : {}),
       isForm: operation.isForm,
-      headers: ['metadata', 'virtual-key', 'provider', 'config', 'custom-host'],
+      headers: ['metadata', ...credentialHeaders],
     },
-    responses: { 200: { description: "The provider's answer, unchanged.", contentType: operation.answers } },
-    handler: async (request, response) => {
-      refuseWhenUnlogged(deps.requestLog);
-      const providerPath = pathAtProvider(path, request);
-      const controller = abortWhenClientLeaves(response);
-      const { workspaceId, defaults } = callerOf(request);
-      const credentials = credentialsOf(request.headers);
-      const { virtualKey, provider, config } = credentials;
-      const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
-      const body = await readRelayBody(request, response, deps, needsModel);
-      const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
-      const { plan, isWhole, ...judged } = planRelayed(found.plan, { method, path, area, body });
-      const context = contextOf(request);
-      // Of a request without a body, or with one that only passes.
-      context.memory ??= deps.jsonBody.memory?.open(workspaceId) ?? null;
-      const { relayed, drop } = relayedOf(request, operation, providerPath, body);
-      const sent: ForwardRequest = {
-        ...judged,
-        body: body.json ?? noBytes,
-        model: body.model,
-        stream: body.asksForStream,
-        includeUsage: false,
-        headers: request.headers as Record<string, string>,
-        signal: controller.signal,
-        memory: context.memory ?? undefined,
-        ...(isWhole ? {} : { relayed }),
-      };
-      const own = { credentials, pathname: path, sent, isRouted: false };
-      const call = liveCallOf(request, { ...found, plan }, own);
-      const outcome = await deps.calls.run(call, course);
-      if (outcome.kind === 'failed') {
-        drop();
-        if (body.isStreamed && body.model === null) requireReadModel(outcome.error, deps.formModel.readBytesMax);
-      }
-      return answerCall(deps, { request, response, controller, call, outcome });
+    responses: {
+      200: { description: "The provider's answer, unchanged.", contentType: operation.answers, ...streamed },
     },
+    handler: relayHandler(deps, operation),
   };
 }
+
+/**
+ * Forwards a call whole, in both directions, without holding bodies: only a JSON body, and a form as far as its model, are
+ * read. The credential comes from the headers, or from the `@virtual-key/model` of the body or of the path. A JSON call
+ * that guardrails judge before and after is made as an ordinary call is.
+ */
+export function relayHandler(
+  deps: RelayDeps,
+  { area, method, path }: Forwarded,
+): (request: Request, response: Response) => Promise<void> {
+  const course = liveCourse(deps.routing);
+  const hasBodies = area !== 'stored_objects';
+  return async (request, response) => {
+    refuseWhenUnlogged(deps.requestLog);
+    const providerPath = pathAtProvider(path, request);
+    const controller = abortWhenClientLeaves(response);
+    const { workspaceId, defaults } = callerOf(request);
+    const credentials = credentialsOf(request.headers);
+    const { virtualKey, provider, config } = credentials;
+    const needsModel = virtualKey === null && provider === null && config === null && defaults.configId === null;
+    const body = hasBodies ? await readRelayBody(request, response, deps, needsModel) : noBody;
+    const found = await deps.routing.planOf({ workspaceId, credentials, headers: null, defaults });
+    const { plan, isWhole, ...judged } = planRelayed(found.plan, { method, path, area, body });
+    const context = contextOf(request);
+    // Of a request without a body, or with one that only passes.
+    context.memory ??= deps.jsonBody.memory?.open(workspaceId) ?? null;
+    const { relayed, drop } = relayedOf(request, method, providerPath, body);
+    const sent: ForwardRequest = {
+      ...judged,
+      body: body.json ?? noBytes,
+      model: modelOfPath(request) ?? body.model,
+      stream: body.asksForStream,
+      includeUsage: false,
+      headers: request.headers as Record<string, string>,
+      signal: controller.signal,
+      memory: context.memory ?? undefined,
+      traceId: context.traceId,
+      ...(isWhole ? {} : { relayed }),
+    };
+    const own = { credentials, pathname: path, sent, isRouted: false };
+    const call = liveCallOf(request, { ...found, plan }, own);
+    const outcome = await deps.calls.run(call, course);
+    if (outcome.kind === 'failed') {
+      drop();
+      if (body.isStreamed && body.model === null) requireReadModel(outcome.error, deps.formModel.readBytesMax);
+    }
+    return answerCall(deps, { request, response, controller, call, outcome });
+  };
+}
+
+/** OpenAI has replaced them by the Responses API. */
+const deprecatedAreas: ReadonlySet<RelayArea> = new Set<RelayArea>(['assistants', 'threads']);
+
+/** Those that take `stream`. */
+const streamedPaths: ReadonlySet<string> = new Set([
+  '/v1/responses',
+  '/v1/images/generations',
+  '/v1/images/edits',
+  '/v1/audio/transcriptions',
+  '/v1/threads/runs',
+  '/v1/threads/:threadId/runs',
+  '/v1/threads/:threadId/runs/:runId/submit_tool_outputs',
+]);
 
 const noBytes = Buffer.alloc(0);
 
 /** What goes out of a request; `drop`: a body that is on its way and that nothing reads any more is not to be held. */
 function relayedOf(
   request: Request,
-  { method }: RelayOperation,
+  method: Forwarded['method'],
   path: string,
   { send }: RelayBody,
 ): { relayed: Relayed; drop: () => void } {
@@ -129,6 +159,10 @@ function requireReadModel(error: GatewayError, readBytesMax: number): void {
 // Ids of resources as providers make them; nothing that could lead to another path of the provider than the route's.
 const idShape = /^(?!\.{1,2}$)[\w.:-]{1,200}$/;
 
+/** The model that a path names, as the request has it: `ft:gpt-5-mini:…` or `@virtual-key/ft:…`. */
+const modelOfPath = ({ params }: Request): string | null =>
+  params['model'] === undefined ? null : String(params['model']);
+
 /** The path below the provider's base address: the route's own words, with the ids of the request, and its query. */
 function pathAtProvider(path: string, request: Request): string {
   const segments = path.split('/').slice(2);
@@ -136,7 +170,11 @@ function pathAtProvider(path: string, request: Request): string {
     if (!segment.startsWith(':')) return segment;
     const name = segment.slice(1);
     const value = String(request.params[name] ?? '');
-    if (idShape.test(value)) return value;
+    if (name === 'model') {
+      const model = slugOfModel(value)?.model ?? value;
+      // Servers of open models have slashes in their names.
+      if (model.split('/').every((part) => idShape.test(part))) return model.replaceAll('/', '%2F');
+    } else if (idShape.test(value)) return value;
     const message = `Nothing has an id like the '${name}' of this request.`;
     throw new GatewayError('not_found', null, message, { param: name });
   });

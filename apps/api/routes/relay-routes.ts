@@ -1,5 +1,5 @@
 import type { Route } from '#libs/http/route.ts';
-import type { RelayArea } from '#libs/providers/provider.ts';
+import type { ScopedRelayArea } from '#libs/providers/provider.ts';
 import { relayRoute, type RelayDeps, type RelayOperation } from './relay-call.ts';
 
 /** Operations whose request is a form; all others take JSON. */
@@ -14,7 +14,7 @@ const speech = '/audio/speech';
 type Row = [method: RelayOperation['method'], path: string, operationId: string, summary: string];
 
 // All operations of the OpenAI API in these areas.
-const areas: Readonly<Record<RelayArea, readonly Row[]>> = {
+const areas: Readonly<Record<ScopedRelayArea, readonly Row[]>> = {
   moderations: [['POST', '/moderations', 'createModeration', 'Classify text or images']],
   images: [
     ['POST', '/images/generations', 'createImage', 'Create images'],
@@ -128,7 +128,7 @@ export function relayRoutes(deps: RelayDeps): Route[] {
   return Object.entries(areas).flatMap(([area, rows]) =>
     rows.map(([method, path, operationId, summary]) =>
       relayRoute(deps, {
-        area: area as RelayArea,
+        area: area as ScopedRelayArea,
         method,
         path: `/v1${path}`,
         operationId,

@@ -1,30 +1,35 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import { LogRecord } from '#libs/contracts/logs.ts';
+import { LogDetails } from '#libs/contracts/logs.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findLog } from '#libs/request-log/read-log.ts';
-import { toLogRecord } from '#libs/request-log/to-log-record.ts';
+import { toLogDetails } from '#libs/request-log/to-log-details.ts';
 
 const Params = z.object({ log_id: z.string() });
 
 /** GET /v1/logs/{log_id}: one record of the request log. Errors: not_found. */
-export const retrieveLog = (deps: { db: Kysely<Database> }): Route => ({
+export const retrieveLog = (deps: { db: Kysely<Database>; baseUrl: () => string }): Route => ({
   method: 'GET',
   path: '/v1/logs/:log_id',
   operationId: 'retrieveLog',
   summary: 'Retrieve one record of the request log',
   tag: 'Logs',
   scope: 'logs.read',
-  responses: { 200: { description: 'The record.', schema: LogRecord } },
+  responses: { 200: { description: 'The record.', schema: LogDetails } },
   ...withInput({ params: Params }, async ({ params }, request, response) => {
     const row = await findLog(deps.db, callerOf(request).workspaceId, params.log_id);
     if (!row) {
       const message = `No log record found with id '${params.log_id.slice(0, 100)}'.`;
       throw new GatewayError('not_found', null, message, { param: 'log_id' });
     }
-    response.json(toLogRecord(row));
+    const workspace = await deps.db
+      .selectFrom('resource')
+      .select('slug')
+      .where('id', '=', row.workspace_id)
+      .executeTakeFirst();
+    response.json(toLogDetails(row, { baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null }));
   }),
 });

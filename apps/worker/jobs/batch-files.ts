@@ -1,4 +1,4 @@
-import { listLivingKeys } from '#libs/access/list-living-keys.ts';
+import { listActiveCredentials } from '#libs/resources/virtual-keys.ts';
 import { isTerminal } from '#libs/batches/batch.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
 import { finaliseQueue, smallBatchPriority, validateQueue, type BatchPayload } from '#libs/batches/batch-queues.ts';
@@ -43,7 +43,7 @@ export type BatchFileJobs = {
 /** The jobs that validate a batch's input file and write its output and error files. */
 export function createBatchFileJobs(deps: Deps): BatchFileJobs {
   const { config, validator, watch, inputBlob, releaseTarget, logger } = deps;
-  const { db, eventLog, queue, blobs, files } = deps.platform;
+  const { db, eventLog, queue, blobs, files, access } = deps.platform;
 
   async function validate(batchId: string, signal: AbortSignal): Promise<void> {
     const batch = await validateBatch(
@@ -54,7 +54,9 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
         validator,
         watch,
         releaseTarget,
-        virtualKeys: (workspaceId) => listLivingKeys(db, workspaceId),
+        prompts: (workspaceId) => access.prompts.known(workspaceId),
+        pinPrompts: (workspaceId, names) => access.prompts.pin(workspaceId, names, 'body.prompt_id'),
+        virtualKeys: (workspaceId) => listActiveCredentials(db, workspaceId),
         logger,
         findInput: async (workspaceId, fileId) => {
           try {

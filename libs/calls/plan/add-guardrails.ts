@@ -1,12 +1,13 @@
+import { isReference, type Guardrail, type GuardrailEntry } from '#libs/contracts/guardrails.ts';
 import type { Leaf, Plan, PlanNode } from './plan.ts';
 
-/** Guardrails that come before those of a plan's own targets. */
+/** Guardrails that run before those of a plan's own targets. */
 export type AddedGuardrails = Pick<Leaf, 'inputGuardrails' | 'outputGuardrails'>;
 
-// Plans are kept for as long as their configs are, and one set of guardrails serves all plans of a workspace.
+// Plans are cached as long as their configs are, and all plans of a workspace share one set of guardrails.
 const made = new WeakMap<AddedGuardrails, WeakMap<Plan, Plan>>();
 
-/** The plan with these guardrails at every target, before its own. Made once for each pair. */
+/** Returns the plan with these guardrails at every target, before its own. Made once for each pair. */
 export function addGuardrails(plan: Plan, added: AddedGuardrails): Plan {
   let plans = made.get(added);
   if (plans === undefined) made.set(added, (plans = new WeakMap()));
@@ -15,21 +16,40 @@ export function addGuardrails(plan: Plan, added: AddedGuardrails): Plan {
   return guarded;
 }
 
+/** Whether a target refers to stored guardrails. */
+export const namesGuardrails = ({ inputGuardrails, outputGuardrails }: AddedGuardrails): boolean =>
+  inputGuardrails.some(isReference) || outputGuardrails.some(isReference);
+
+/**
+ * Returns the plan with its references replaced by the guardrails that they name, without those that have no checks.
+ * Throws what `find` throws.
+ */
+export function resolveGuardrails(plan: Plan, find: (name: string) => Guardrail): Plan {
+  const resolve = (entries: readonly GuardrailEntry[]): Guardrail[] =>
+    entries.map((entry) => (isReference(entry) ? find(entry.stored) : entry)).filter(({ checks }) => checks.length > 0);
+  return changeLeaves(plan, (leaf) => ({
+    ...leaf,
+    inputGuardrails: resolve(leaf.inputGuardrails),
+    outputGuardrails: resolve(leaf.outputGuardrails),
+  }));
+}
+
 function guard(plan: Plan, { inputGuardrails, outputGuardrails }: AddedGuardrails): Plan {
-  // Otherwise whoever asks for a stream would leave them out.
-  const answersWhole = outputGuardrails.some(({ deny, async }) => deny && !async);
+  return changeLeaves(plan, (leaf) => ({
+    ...leaf,
+    inputGuardrails: [...inputGuardrails, ...leaf.inputGuardrails],
+    outputGuardrails: [...outputGuardrails, ...leaf.outputGuardrails],
+  }));
+}
+
+function changeLeaves(plan: Plan, change: (leaf: Leaf) => Leaf): Plan {
   const leaves = new Map<Leaf, Leaf>();
   const ofLeaf = (leaf: Leaf): Leaf => {
     const known = leaves.get(leaf);
     if (known) return known;
-    const guarded = Object.freeze<Leaf>({
-      ...leaf,
-      inputGuardrails: [...inputGuardrails, ...leaf.inputGuardrails],
-      outputGuardrails: [...outputGuardrails, ...leaf.outputGuardrails],
-      answersWhole,
-    });
-    leaves.set(leaf, guarded);
-    return guarded;
+    const changed = Object.freeze(change(leaf));
+    leaves.set(leaf, changed);
+    return changed;
   };
   const ofNode = (node: PlanNode): PlanNode => {
     switch (node.kind) {
@@ -48,5 +68,6 @@ function guard(plan: Plan, { inputGuardrails, outputGuardrails }: AddedGuardrail
     }
   };
   const [first, ...rest] = plan.leaves;
-  return { root: ofNode(plan.root), leaves: [ofLeaf(first), ...rest.map(ofLeaf)] };
+  const changed: Plan['leaves'] = [ofLeaf(first), ...rest.map(ofLeaf)];
+  return { root: ofNode(plan.root), leaves: changed, namesGuardrails: changed.some(namesGuardrails) };
 }

@@ -5,7 +5,7 @@ import { editParams } from './edit-params.ts';
 
 const leavesOf = (config: object) => compileConfig(ConfigInput.parse(config)).leaves;
 
-test('leaves have the paths that clients are told', () => {
+test('leaves have the paths that clients see', () => {
   const inner = { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'b' }, { virtual_key: 'c' }] };
   const config = { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'a' }, inner] };
   expect(leavesOf(config).map(({ path }) => path)).toEqual([
@@ -16,7 +16,7 @@ test('leaves have the paths that clients are told', () => {
   expect(leavesOf({ virtual_key: 'a' }).map(({ path }) => path)).toEqual(['config']);
 });
 
-test('parameters are merged from level to level, of everything else the nearest definition counts', () => {
+test('parameters are merged from level to level; of everything else, the nearest definition applies', () => {
   const [first, second] = leavesOf({
     strategy: { mode: 'fallback' },
     retry: { attempts: 3, on_status_codes: [500] },
@@ -63,7 +63,7 @@ test('parameters are merged from level to level, of everything else the nearest 
   expect(second?.credentials.apiKey?.reveal()).toBe('sk-1');
 });
 
-test('settings have the names of virtual keys, and no secret is shown by accident', () => {
+test('settings keep the names of virtual keys, and no secret is shown by accident', () => {
   const [leaf] = leavesOf({
     provider: 'bedrock',
     aws_region: 'eu-1',
@@ -84,7 +84,7 @@ const params = {
 };
 const edit = (config: object) => editParams(leavesOf(config)[0], params);
 
-test('defaults fill gaps, overrides replace, drops come last', () => {
+test('defaults fill gaps, overrides replace, and drops are applied last', () => {
   expect(
     edit({
       default_params: { temperature: 9, seed: 1, top_p: 0.5, n: 2 },
@@ -94,7 +94,7 @@ test('defaults fill gaps, overrides replace, drops come last', () => {
   ).toEqual({ edits: { seed: '2', user: undefined }, model: null });
 });
 
-test('a drop inside a member writes that member again and touches no other', () => {
+test('dropping a path inside a member rewrites that member and no other', () => {
   expect(edit({ drop_params: ['tools[*].function.strict', 'model.x', 'tools[5]'] }).edits).toEqual({
     tools: '[{"function":{"name":"a"}},{"function":{"name":"b"}}]',
   });
@@ -105,7 +105,7 @@ test('a drop inside a member writes that member again and touches no other', () 
   expect(params.tools[0]?.function.strict).toBe(true);
 });
 
-test('a model of the config is told apart, because it also chooses where a call goes', () => {
+test('a model of the config is reported separately, because it also decides where a call goes', () => {
   expect(edit({ override_params: { model: '@k/big' } })).toEqual({ edits: {}, model: '@k/big' });
   expect(edit({ default_params: { model: 'unused' } })).toEqual({ edits: {}, model: null });
 });

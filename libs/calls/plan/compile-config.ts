@@ -3,9 +3,10 @@ import { parseParamPath } from '#libs/contracts/param-path.ts';
 import type { Timeouts } from '#libs/calls/timeouts.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { compileField, compileQuery } from './compile-query.ts';
+import { namesGuardrails } from './add-guardrails.ts';
 import type { Leaf, LeafCredentials, Plan, PlanNode, WeightedOption } from './plan.ts';
 
-/** What the levels above have said. */
+/** What the levels above define. */
 type Inherited = Pick<
   Config,
   | 'retry'
@@ -24,6 +25,8 @@ type Inherited = Pick<
   | 'default_params'
   | 'override_params'
   | 'drop_params'
+  | 'prompt_id'
+  | 'variables'
 >;
 
 const nearest = [
@@ -39,19 +42,20 @@ const nearest = [
   'output_guardrails',
   'before_request_hooks',
   'after_request_hooks',
+  'prompt_id',
 ] as const satisfies (keyof Inherited)[];
 
 /**
- * Makes a parsed config ready to run: every leaf gets what the levels above it say. Parameters are merged, the child's
- * over the parent's, paths to drop are added up; of everything else the nearest definition counts (`cache: null` turns
- * an inherited one off). Pure; a config that `ConfigInput` accepted always compiles.
+ * Compiles a parsed config into a plan, in which every leaf has what the levels above it define. Parameters are merged,
+ * the child's over the parent's, and paths to drop are combined. Of everything else the nearest definition applies
+ * (`cache: null` turns off an inherited one). Pure. Every config that `ConfigInput` accepts can be compiled.
  */
 export function compileConfig(config: Config): Plan {
   const leaves: Leaf[] = [];
   const root = compileNode(config, 'config', {}, leaves);
   const [first, ...rest] = leaves;
   if (first === undefined) throw new Error('a config without a target was not refused');
-  return { root, leaves: [first, ...rest] };
+  return { root, leaves: [first, ...rest], namesGuardrails: leaves.some(namesGuardrails) };
 }
 
 function compileNode(config: Config, path: string, above: Inherited, leaves: Leaf[]): PlanNode {
@@ -107,7 +111,7 @@ function inherit(above: Inherited, config: Config): Inherited {
   for (const member of nearest) if (config[member] !== undefined) here[member] = config[member];
   const breaker = config.cb_config ?? config.strategy?.cb_config;
   if (breaker !== undefined) here['cb_config'] = breaker;
-  for (const member of ['default_params', 'override_params'] as const) {
+  for (const member of ['default_params', 'override_params', 'variables'] as const) {
     if (config[member] !== undefined) here[member] = { ...above[member], ...config[member] };
   }
   if (config.drop_params !== undefined) here['drop_params'] = [...(above.drop_params ?? []), ...config.drop_params];
@@ -123,6 +127,7 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
     defaults: rawMembers(here.default_params),
     overrides: rawMembers(here.override_params),
     drops: (here.drop_params ?? []).map((drop) => parseParamPath(drop) ?? []),
+    prompt: here.prompt_id === undefined ? null : { name: here.prompt_id, variables: here.variables ?? {} },
     retry: retry
       ? {
           attempts: retry.attempts,
@@ -135,7 +140,6 @@ function toLeaf(config: Config, path: string, here: Inherited): Leaf {
     cache: here.cache ?? null,
     inputGuardrails: [...(here.input_guardrails ?? []), ...(here.before_request_hooks ?? [])],
     outputGuardrails: [...(here.output_guardrails ?? []), ...(here.after_request_hooks ?? [])],
-    answersWhole: false,
     breaker: here.cb_config ?? null,
     forwardHeaders: here.forward_headers ?? [],
     strict: here.strict_open_ai_compliance ?? true,

@@ -46,7 +46,7 @@ test.each<[Query, boolean]>([
   [{ 'params.messages.1.content.0.text': 'Bonjour' }, true],
   [{ 'params.messages[9].role': 'user' }, false],
   [{ 'url.pathname': '/v1/chat/completions' }, true],
-  // Portkey ignored what stands beside $or, $and and $regex.
+  // Portkey ignores what stands beside $or, $and and $regex.
   [{ $or: [{ 'metadata.plan': 'free' }, { 'metadata.plan': 'pro' }], 'params.n': 4 }, false],
   [{ $and: [{ 'metadata.plan': 'pro' }, { 'params.n': 3 }], 'params.model': 'other' }, false],
   [{ 'params.model': { $regex: '^gpt', $ne: 'gpt-5-mini' } }, false],
@@ -59,7 +59,7 @@ test('a call without metadata meets no condition on it', () => {
   expect(compileQuery({ 'metadata.plan': 'pro' })({ ...call, metadata: null }, search)).toBe(false);
 });
 
-test('an expression that is looked for elsewhere is waited for, by "and" and by "or"', async () => {
+test('an expression that is searched for elsewhere is awaited, with "and" and with "or"', async () => {
   const later = async (rule: string, text: string) => search(rule, text);
   const ask = (query: Query) => compileQuery(query)(call, later);
   const [hit, miss] = [{ 'params.model': { $regex: '^gpt' } }, { 'params.model': { $regex: 'x' } }];
@@ -70,6 +70,6 @@ test('an expression that is looked for elsewhere is waited for, by "and" and by 
   expect(await ask({ ...hit, 'params.n': 4 })).toBe(false);
 });
 
-test('a query without expressions, and one whose expressions are found at once, waits for nothing', () => {
+test('a query without expressions waits for nothing, and neither does one whose search answers at once', () => {
   expect(matches({ 'params.n': 3, 'params.model': { $regex: 'gpt' } })).toBe(true);
 });

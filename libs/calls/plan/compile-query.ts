@@ -3,8 +3,8 @@ import { parseParamPath, type PathStep } from '#libs/contracts/param-path.ts';
 import type { PatternSearch, PlanCall, Predicate } from './plan.ts';
 
 /**
- * A predicate from a query that `QueryInput` accepted. Fields beside each other all have to hold, `$and` and `$or` among
- * them. Regular expressions are looked for by the `search` that the predicate is given.
+ * Returns the predicate of a query that `QueryInput` accepted. All fields that stand beside each other must match,
+ * including `$and` and `$or`. The predicate is given `search`, which looks for regular expressions.
  */
 export function compileQuery(query: Query): Predicate {
   const parts = Object.entries(query).map(([field, wanted]): Predicate => {
@@ -22,7 +22,10 @@ export function compileQuery(query: Query): Predicate {
   return untilOne(parts, false);
 }
 
-/** Asks one after the other until one of them says `last`, which is the answer then: `false` joins by "and", `true` by "or". */
+/**
+ * Evaluates the conditions in order until one returns `last`, which is then the result: `false` for "and", `true` for
+ * "or".
+ */
 function untilOne(predicates: readonly Predicate[], last: boolean): Predicate {
   const ask = (call: PlanCall, search: PatternSearch, from: number): boolean | Promise<boolean> => {
     for (const [index, predicate] of predicates.entries()) {
@@ -40,7 +43,7 @@ function untilOne(predicates: readonly Predicate[], last: boolean): Predicate {
 const isOperators = (wanted: unknown): wanted is Record<string, unknown> =>
   typeof wanted === 'object' && wanted !== null;
 
-/** What a field names in a call; undefined when the call has no such thing. */
+/** The value of a field in a call; undefined when the call does not have it. */
 export function compileField(field: string): (call: PlanCall) => unknown {
   if (field === 'url.pathname') return (call) => call.pathname;
   if (field.startsWith('metadata.')) {
@@ -51,7 +54,7 @@ export function compileField(field: string): (call: PlanCall) => unknown {
   return (call) => valueAt(call.params, steps);
 }
 
-/** A `*` step finds nothing: a comparison is about one value. A member named by digits is a place of a list, too. */
+/** A `*` step matches nothing, because a comparison needs a single value. A numeric member also indexes a list. */
 function valueAt(value: unknown, steps: readonly PathStep[]): unknown {
   let current = value;
   for (const step of steps) {
@@ -87,7 +90,7 @@ function compileComparison(operator: Comparison, operand: unknown): Compare {
   }
 }
 
-/** Metadata is text only, so a number or boolean of a query also means its text. */
+/** Metadata values are texts, so a number or boolean in a query also matches its text. */
 function equals(value: unknown, operand: Scalar): boolean {
   if (value === operand) return true;
   return typeof value === 'string' && (typeof operand === 'number' || typeof operand === 'boolean')
@@ -95,7 +98,10 @@ function equals(value: unknown, operand: Scalar): boolean {
     : false;
 }
 
-/** Numbers (and text that is one) are ordered as numbers, other text by its characters; anything else has no order. */
+/**
+ * Numbers, and texts that are numbers, are compared as numbers, other texts by their characters. Nothing else has an
+ * order.
+ */
 function ordered(operand: unknown, holds: (order: number) => boolean): (value: unknown) => boolean {
   const wanted = toNumber(operand);
   return (value) => {

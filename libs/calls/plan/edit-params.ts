@@ -3,9 +3,10 @@ import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import type { Leaf } from './plan.ts';
 
 /**
- * What a leaf changes of a body, as edits of its top-level members: defaults where the body says nothing, then overrides,
- * then what is dropped. Members that none of them touches keep their bytes; one that is changed inside is written again.
- * `model` is not among the edits: it is the model that the leaf asks for, null when it leaves the caller's. Pure.
+ * Returns the changes that a leaf makes to a body, as edits of its top-level members: defaults for what the body lacks,
+ * then overrides, then drops. Members that none of them touches keep their bytes, and a member that is changed inside
+ * is written again. `model` is not among the edits: it is the model that the leaf requests, or null if the leaf keeps
+ * the caller's. Pure.
  */
 export function editParams(
   { defaults, overrides, drops }: Pick<Leaf, 'defaults' | 'overrides' | 'drops'>,
@@ -14,7 +15,7 @@ export function editParams(
   const edits = new Map<string, string | undefined>();
   for (const [name, raw] of defaults) if (!Object.hasOwn(params, name)) edits.set(name, raw);
   for (const [name, raw] of overrides) edits.set(name, raw);
-  // Read once, however many paths lead into it: a body is large, and each copy of it holds up every other call.
+  // Parsed once, however many paths lead into it, because a body is large and each copy blocks every other call.
   const opened = new Map<string, { value: unknown; isChanged: boolean }>();
   for (const [top, ...rest] of drops) {
     if (typeof top !== 'string') continue;
@@ -22,7 +23,7 @@ export function editParams(
     const isThere = edits.has(top) ? set !== undefined : Object.hasOwn(params, top);
     if (!isThere) continue;
     if (rest.length === 0) {
-      // What only a default or an override would have added is simply not added.
+      // A member that only a default or an override would add is not added.
       if (Object.hasOwn(params, top)) edits.set(top, undefined);
       else edits.delete(top);
       opened.delete(top);
@@ -42,7 +43,7 @@ export function editParams(
   return { edits: Object.fromEntries(edits), model: typeof model === 'string' ? model : null };
 }
 
-/** Removes what the steps lead to, in place; whether there was any such thing. */
+/** Removes the value at the end of the steps, in place. Returns whether there was one. */
 function removeAt(value: unknown, [step, ...rest]: readonly PathStep[]): boolean {
   if (typeof value !== 'object' || value === null || step === undefined) return false;
   if (step === '*') {

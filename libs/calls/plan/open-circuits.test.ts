@@ -26,7 +26,9 @@ const answer: JsonAnswer = {
   contentType: 'application/json',
 };
 
-/** Runs a strategy over three targets, some of which have an open circuit; the names of those that were tried. */
+/**
+ * Runs a strategy over three targets, some of which have an open circuit. Returns the names of those that were tried.
+ */
 async function tried(strategy: object, closed: readonly string[], draws: number[] = []) {
   const called: (string | null)[] = [];
   const targets = ['a', 'b', 'c'].map((name) => ({ name, virtual_key: name }));
@@ -61,12 +63,12 @@ async function tried(strategy: object, closed: readonly string[], draws: number[
   return { called, isAnswer: outcome.kind === 'json' };
 }
 
-test('a fallback passes over a target whose circuit is open, whatever statuses it lists', async () => {
+test('a fallback skips a target whose circuit is open, whatever statuses it lists', async () => {
   const strategy = { mode: 'fallback', on_status_codes: [429] };
   expect(await tried(strategy, ['c'])).toEqual({ called: ['a', 'b', 'c'], isAnswer: true });
 });
 
-test('a loadbalance draws again among the others, each once', async () => {
+test('a loadbalance chooses again among the other targets, each once', async () => {
   expect(await tried({ mode: 'loadbalance' }, ['c'])).toEqual({ called: ['a', 'b', 'c'], isAnswer: true });
   expect(await tried({ mode: 'loadbalance' }, ['a'], [0.99, 0.99])).toEqual({
     called: ['c', 'b', 'a'],
@@ -75,13 +77,13 @@ test('a loadbalance draws again among the others, each once', async () => {
   expect(await tried({ mode: 'loadbalance' }, [])).toEqual({ called: ['a', 'b', 'c'], isAnswer: false });
 });
 
-test('a sticky caller whose target is open goes elsewhere', async () => {
+test('a sticky caller whose target is open gets another target', async () => {
   const strategy = { mode: 'loadbalance', sticky: { hash_fields: ['metadata.user'] } };
   const { called, isAnswer } = await tried(strategy, ['a', 'b', 'c'].slice(0, 1));
   expect([called.at(-1), isAnswer]).toEqual(['a', true]);
 });
 
-test('who retries a call that was turned away waits as long as told, and counts no attempt', () => {
+test('a retry of a rejected call waits as long as the rejection says, and counts no attempt', () => {
   const budget = createRetryBudget(
     { attemptsMax: 2, baseDelayMs: 1, maxDelayMs: 1, deadlineAt: Number.POSITIVE_INFINITY },
     () => 0,

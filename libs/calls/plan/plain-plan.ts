@@ -1,10 +1,11 @@
+import { namesGuardrails } from './add-guardrails.ts';
 import { compileConfig } from './compile-config.ts';
 import type { Leaf, Plan } from './plan.ts';
 
-/** The plan of a call without a config, with one target: what the call itself says. The same object for all of them. */
+/** The plan of a call without a config: one target, given by the call itself. All such calls share this object. */
 export const plainPlan: Plan = compileConfig({});
 
-/** Its target, which changes nothing of a request. */
+/** The target of that plan, which changes nothing in a request. */
 export const plainLeaf: Leaf = plainPlan.leaves[0];
 
 type FirstTarget = Record<'guarded' | 'unguarded', Plan>;
@@ -12,16 +13,16 @@ type FirstTarget = Record<'guarded' | 'unguarded', Plan>;
 const made = new WeakMap<Leaf, FirstTarget>();
 
 /**
- * The plan of a call that is made once, to the first target of its config, as pass-through calls are: of what the config
- * puts around it only the guardrails count, for calls that they can judge. Made once for each config.
+ * Returns the plan of a call that is made once, to the first target of its config, as pass-through calls are. Of what
+ * the config puts around a call, only the guardrails apply, to calls that they can check. Made once for each config.
  */
 export function firstTargetOf({ leaves: [first] }: Plan): FirstTarget {
   let plans = made.get(first);
   if (plans === undefined) {
-    const { path, name, credentials, strict, inputGuardrails, outputGuardrails, answersWhole } = first;
+    const { path, name, credentials, strict, inputGuardrails, outputGuardrails } = first;
     const unguarded = { ...plainLeaf, path, name, credentials, strict };
     plans = {
-      guarded: planOf({ ...unguarded, inputGuardrails, outputGuardrails, answersWhole }),
+      guarded: planOf({ ...unguarded, inputGuardrails, outputGuardrails }),
       unguarded: planOf(unguarded),
     };
     made.set(first, plans);
@@ -31,5 +32,5 @@ export function firstTargetOf({ leaves: [first] }: Plan): FirstTarget {
 
 function planOf(made: Leaf): Plan {
   const leaf = Object.freeze(made);
-  return { root: { kind: 'leaf', leaf }, leaves: [leaf] };
+  return { root: { kind: 'leaf', leaf }, leaves: [leaf], namesGuardrails: namesGuardrails(leaf) };
 }

@@ -2,7 +2,7 @@ import type { Outcome } from '#libs/calls/call.ts';
 import type { Call } from '#libs/calls/planned-call.ts';
 import { retryAttemptsOf } from './run-plan.ts';
 
-/** What an answer says about the way that it came (HDR-2). */
+/** Returns the headers of an answer that describe which targets the call went to (HDR-2). */
 export function planHeaders(call: Pick<Call, 'leaf' | 'target'>, outcome: Outcome): Record<string, string> {
   const { leaf, target } = call;
   const headers: Record<string, string> = {

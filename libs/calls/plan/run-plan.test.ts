@@ -55,7 +55,7 @@ type Options = {
   now?: number;
 };
 
-/** Runs a config whose leaves are named; each named outcome is what that leaf answers, 200 by default. */
+/** Runs a config whose leaves have names. Each outcome is what the leaf of that name answers; the default is 200. */
 async function run(config: object, outcomes: Record<string, Outcome> = {}, options: Options = {}) {
   const calls: (Pick<Call, 'leaf' | 'target' | 'model'> & {
     request: ForwardRequest;
@@ -133,24 +133,24 @@ test('the last outcome is the answer, and every call is counted', async () => {
   });
 });
 
-test('a target that cannot be resolved ends the call instead of being passed over', async () => {
+test('a target that cannot be resolved ends the call instead of being skipped', async () => {
   const result = await run(fallback(), {}, { refuse: ['a'] });
   expect(result).toMatchObject({ called: [], target: null, outcome: { kind: 'failed', error: { code: 'refused' } } });
   expect(planHeaders(result, result.outcome)).not.toHaveProperty('x-gateway-provider');
 });
 
-test('nobody is asked any more when the caller has left', async () => {
+test('no further target is called when the caller has left', async () => {
   expect((await run(fallback(), { a: answer(500) }, { signal: AbortSignal.abort() })).called).toEqual(['a']);
 });
 
-test('a nested fallback is used up before the outer one goes on', async () => {
+test('a nested fallback tries all of its targets before the outer one continues', async () => {
   const inner = { ...fallback([429]), name: 'inner' };
   const config = { strategy: { mode: 'fallback' }, targets: [inner, { name: 'last', virtual_key: 'z' }] };
   expect((await run(config, { a: answer(429), b: answer(500) })).called).toEqual(['a', 'b', 'last']);
   expect((await run(config, { a: answer(429), b: answer(200) })).called).toEqual(['a', 'b']);
 });
 
-test('load is shared by weight, a target with weight 0 is off, and there is no failover', async () => {
+test('load is shared by weight, a target with weight 0 is never chosen, and there is no failover', async () => {
   const config = three({ mode: 'loadbalance' }, [{ weight: 1 }, { weight: 0 }, { weight: 3 }]);
   const chosen = async (random: number) => (await run(config, { a: answer(500) }, { random: [random] })).called;
   expect(await chosen(0)).toEqual(['a']);
@@ -159,7 +159,7 @@ test('load is shared by weight, a target with weight 0 is off, and there is no f
   expect(await chosen(0.9999)).toEqual(['c']);
 });
 
-test('a sticky caller stays, other callers spread by weight, and a lost target moves only its own', async () => {
+test('a sticky caller keeps its target, other callers are spread by weight, and a removed target moves only its own callers', async () => {
   const config = (names: string[]) => ({
     strategy: { mode: 'loadbalance', sticky: { hash_fields: ['metadata.user'] } },
     targets: names.map((name) => ({ name, virtual_key: name, weight: name === 'c' ? 2 : 1 })),
@@ -177,7 +177,7 @@ test('a sticky caller stays, other callers spread by weight, and a lost target m
   expect(users.filter((_, index) => before[index] !== 'a' && after[index] !== before[index])).toEqual([]);
 });
 
-test('with a ttl a caller is drawn again in each period, and without the fields the draw is by chance', async () => {
+test('with a ttl the choice is made again in each period, and without the fields it is random', async () => {
   const config = {
     strategy: { mode: 'loadbalance', sticky: { hash_fields: ['metadata.user'], ttl: 10 } },
     targets: ['a', 'b'].map((name) => ({ name, virtual_key: name })),
@@ -204,7 +204,7 @@ test('the first condition that a call meets decides, and otherwise the default',
   expect((await run(onlyPro, {}, { metadata: { plan: 'free' } })).called).toEqual(['a']);
 });
 
-test('a leaf brings its edits, model, timeouts and flags to its call', async () => {
+test('a leaf applies its edits, model, timeouts and flags to its call', async () => {
   const { calls } = await run({
     name: 'a',
     virtual_key: 'a',
@@ -270,7 +270,7 @@ const busy =
   (reply: { json: (status: number, body: unknown, headers?: Record<string, string>) => void }) =>
     reply.json(429, { error: { message: 'busy', type: 't', param: null, code: null } }, headers);
 
-test('retries run inside a target, wait as they were told, and are counted', async () => {
+test('retries run inside a target, wait for as long as the provider says, and are counted', async () => {
   const { run, rig } = await over({ retry: { attempts: 2, jitter: false } }, [
     busy({ 'retry-after-ms': '1234' }),
     busy(),
@@ -281,29 +281,29 @@ test('retries run inside a target, wait as they were told, and are counted', asy
   expect(rig.waits).toEqual([1_234, 2_000]);
 });
 
-test('429s count, so that a config of one retry makes two calls, and -1 tells that they were in vain', async () => {
+test('429s count as attempts, so a config with one retry makes two calls, and -1 means that all were used up', async () => {
   const { run, rig } = await over({ retry: { attempts: 1 } }, busy());
   expect(rig.upstream.requests).toHaveLength(2);
   expect(run.retryAttempts).toBe(-1);
 });
 
-test('a provider that asks for more than a minute is not waited for', async () => {
+test('a wait of more than a minute is not waited for', async () => {
   const { run, rig } = await over({ retry: { attempts: 5 } }, busy({ 'retry-after': '61' }));
   expect(rig.waits).toEqual([]);
   expect(run).toMatchObject({ retryAttempts: 0, outcome: { status: 429 } });
 });
 
-test('the waits of one target stay within a minute together', async () => {
+test('the waits of one target last at most a minute together', async () => {
   const { rig } = await over({ retry: { attempts: 5 } }, busy({ 'retry-after': '25' }));
   expect(rig.waits).toEqual([25_000, 25_000]);
 });
 
-test('only listed statuses are tried again', async () => {
+test('only the listed statuses are retried', async () => {
   const { rig } = await over({ retry: { attempts: 3, on_status_codes: [500] } }, busy());
   expect(rig.upstream.requests).toHaveLength(1);
 });
 
-test('a request timeout ends an attempt that drips its answer, and the next target answers', async () => {
+test('a request timeout ends an attempt whose answer arrives too slowly, and the next target answers', async () => {
   const drip = async (reply: {
     head: (status: number) => void;
     write: (text: string) => Promise<void>;
@@ -342,7 +342,7 @@ test('a request timeout does not cut a stream that has begun', async () => {
   expect(payloads).toHaveLength(2);
 });
 
-test('a stream whose first event is an error falls back, and one that dies later does not', async () => {
+test('a stream whose first event is an error falls back, and one that fails later does not', async () => {
   const request = chatRequest({ stream: true, text: '{"model":"gpt-test","messages":[],"stream":true}' });
   const early = sse('data: {"error":{"message":"no","code":"x"}}\n\n');
   const late = sse(
@@ -355,7 +355,7 @@ test('a stream whose first event is an error falls back, and one that dies later
   expect((await readStream(run.outcome)).error).toMatchObject({ kind: 'provider_failed' });
 });
 
-test('forwarded headers reach the provider beside its own, which stay', async () => {
+test('forwarded headers are sent to the provider and do not replace its own', async () => {
   const headers = { 'x-team': 'red', 'openai-beta': 'v2', 'x-other': 'no' };
   const { rig } = await over({ forward_headers: ['x-team', 'openai-beta', 'x-absent'] }, ok, chatRequest({ headers }));
   const sent = rig.upstream.requests[0]?.headers ?? {};
@@ -363,7 +363,7 @@ test('forwarded headers reach the provider beside its own, which stay', async ()
   expect(sent).not.toHaveProperty('x-other');
 });
 
-test('an untouched body goes out byte for byte, an edited one keeps everything else', async () => {
+test('an unchanged body is sent byte for byte, an edited one keeps everything else', async () => {
   const text = '{ "model":"gpt-test", "big": 12345678901234567890, "big":1, "messages":[] }';
   const plain = await over({ retry: { attempts: 1 } }, ok, chatRequest({ text }));
   expect(plain.rig.upstream.requests[0]?.body.toString()).toBe(text);

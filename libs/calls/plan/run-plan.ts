@@ -7,14 +7,15 @@ import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import { chooseSticky } from './sticky.ts';
 import { editParams } from './edit-params.ts';
 import { plainLeaf } from './plain-plan.ts';
+import { editByPrompt, type RenderPrompt } from './render-prompt.ts';
 import type { Leaf, LeafRetry, PlanNode, WeightedOption } from './plan.ts';
 
-/** Where a leaf's calls go; `model` is what its provider is asked for. */
+/** Where the calls of a leaf go. `model` is the one that is requested from the provider. */
 export type Resolved = { target: Target; model: string | null };
 
 /**
- * Resolves a leaf when its turn comes. `model` is the body's with the leaf's edits; `isLeafsModel`: the config chose it.
- * A promise only where something has to be looked up. Throws GatewayError.
+ * Resolves a leaf when it is about to be called. `model` is that of the body with the leaf's edits; `isLeafsModel`: the
+ * config chose it. Returns a promise only if something has to be looked up. Throws GatewayError.
  */
 export type Resolve<Planned extends Call> = (
   call: Planned,
@@ -25,44 +26,48 @@ export type Resolve<Planned extends Call> = (
 
 export type PlanDeps = {
   callTarget: CallTarget['call'];
-  /** Looks for an expression of a condition; one that takes too long counts as not found. */
+  /** Searches for the expression of a condition. An expression that takes too long counts as not found. */
   search: (
     rule: string,
     text: string,
     caller: { workspaceId: string; signal: AbortSignal },
   ) => boolean | Promise<boolean>;
-  /** From 0 to 1. */
+  /** Absent: no leaf has a prompt. */
+  renderPrompt?: RenderPrompt | undefined;
+  /** Returns a number from 0 to 1. */
   random: () => number;
   now: () => number;
-  /** The longest wait before the first repeat of a target's call; doubled each time. Default 1 s. */
+  /** The longest wait before the first retry at a target; doubled each time. Default 1 s. */
   retryBaseMs?: number | undefined;
 };
 
 type Pass<Planned extends Call> = {
   resolve: Resolve<Planned>;
-  /** No attempt starts after this moment. Default: retries are bounded by `retryWaitMsMax` alone. */
+  /** No attempt starts after this time. Default: only `retryWaitMsMax` limits the retries. */
   deadlineAt?: number | undefined;
 };
 
-/** What the waits between the attempts of one target of a live call may come to (CONF-2). */
+/** The maximum sum of the waits between the attempts of a live call at one target (CONF-2). */
 const retryWaitMsMax = 60_000;
 const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
 
 /**
- * Runs a call by its plan, once from the top: decides which target it goes to, calls it, and goes on from there. Where it
- * went is in `call` afterwards. Never rejects.
+ * Runs a call with its plan, once from the top: chooses a target, calls it, and continues with others if the plan says
+ * so. Afterwards, `call` says where it went. Never rejects.
  *
- * Fallback goes on to the next option when an answer's status is listed, or, without a list, when it is no 2xx; a call
- * without an answer counts as 502, 503 (a breaker, a full queue), or 504 and 408 (a timeout). A stream counts until its
- * first event: after that it is the answer. It does not go on when the gateway itself refused the call (a destination
- * that is not allowed, an unknown virtual key, a parameter that the provider does not support): that is a mistake in the
- * request or the config, and would only be hidden. Nor when the caller left. The last outcome is the answer.
+ * Fallback continues with the next option when the status of the answer is listed, or, without a list, when it is not
+ * 2xx. A call without an answer counts as 502, 503 (an open circuit, a full queue), or 504 and 408 (a timeout). A
+ * stream counts until its first event; from then on it is the answer. Fallback does not continue when the gateway
+ * itself refused the call (a forbidden destination, an unknown virtual key, an unsupported parameter), because that is
+ * a mistake in the request or the config, which a fallback would hide. Nor does it continue when the caller has left.
+ * The last outcome is the answer.
  *
- * A target whose circuit breaker is open is passed over: by a fallback always, by a loadbalance for one of the others.
+ * A target whose circuit is open is skipped: a fallback always continues with the next one, and a loadbalance chooses
+ * another one.
  */
 export function runPlan<Planned extends Call>(deps: PlanDeps, call: Planned, pass: Pass<Planned>): Promise<Outcome> {
   const { root } = call.plan;
-  // A plan of one target, as nearly every call has it, costs no promise of its own.
+  // Nearly every call has a plan with one target, which costs no promise of its own.
   return root.kind === 'leaf' ? runLeaf(deps, root.leaf, call, pass) : runNode(deps, root, call, pass);
 }
 
@@ -113,7 +118,7 @@ async function runNode<Planned extends Call>(
   }
 }
 
-/** One leaf's turn. A promise that never rejects; without any waits in between, that of its target. */
+/** Calls one leaf. The promise never rejects; if nothing has to be awaited before, it is that of the target. */
 function runLeaf<Planned extends Call>(
   deps: PlanDeps,
   own: Leaf,
@@ -125,7 +130,9 @@ function runLeaf<Planned extends Call>(
   call.leaf = leaf;
   call.target = null;
   call.model = request.model;
+  call.prompt = call.promptInput === null ? null : call.promptInput.prompt;
   try {
+    if (leaf.prompt !== null) return runPromptLeaf(deps, leaf as PromptLeaf, call, pass).catch(failed);
     const edited = leaf === plainLeaf ? unedited : editParams(leaf, call.params);
     const model = edited.model ?? call.modelOverride ?? request.model;
     const found = pass.resolve(call, leaf, model, edited.model !== null);
@@ -133,18 +140,33 @@ function runLeaf<Planned extends Call>(
       return found.then((resolved) => callLeaf(deps, call, pass, resolved, edited.edits)).catch(failed);
     }
     const outcome = callLeaf(deps, call, pass, found, edited.edits);
-    // A plain call has nothing around it that could reject.
+    // A plain call has no steps that could reject.
     return leaf === plainLeaf ? outcome : outcome.catch(failed);
   } catch (error) {
     return Promise.resolve(failed(error));
   }
 }
 
+type PromptLeaf = Leaf & { prompt: object };
+
+/** Calls a leaf whose requests are rendered from a prompt. */
+async function runPromptLeaf<Planned extends Call>(
+  deps: PlanDeps,
+  leaf: PromptLeaf,
+  call: Planned,
+  pass: Pass<Planned>,
+): Promise<Outcome> {
+  if (deps.renderPrompt === undefined) throw new Error('prompts are not rendered here');
+  const { edits, model: chosen, isLeafsModel } = await editByPrompt(deps.renderPrompt, call, leaf);
+  const model = (isLeafsModel ? chosen : (call.modelOverride ?? chosen)) ?? call.request.model;
+  return await callLeaf(deps, call, pass, await pass.resolve(call, leaf, model, isLeafsModel), edits);
+}
+
 const unedited: ReturnType<typeof editParams> = { edits: {}, model: null };
 
 const failed = (error: unknown): Outcome => ({ kind: 'failed', error: asGatewayError(error), attempts: noAttempts });
 
-/** Calls the leaf of a call at its resolved target, with the leaf's edits and settings. */
+/** Calls the resolved target of a leaf, with the leaf's edits and settings. */
 function callLeaf<Planned extends Call>(
   deps: PlanDeps,
   call: Planned,
@@ -166,12 +188,12 @@ function requestOf({ request, leaf, plan }: Call, edits: MemberEdits): ForwardRe
   if (leaf.timeouts !== null) result.timeouts = { ...request.timeouts, ...leaf.timeouts };
   if (leaf.forwardHeaders.length > 0) result.forwardHeaders = leaf.forwardHeaders;
   if (leaf.breaker !== null) result.breaker = leaf.breaker;
-  // Where another target may take it, a batch line is rejected as a live call is, instead of waiting.
+  // If another target may take it, a batch line is rejected like a live call, instead of waiting.
   if (plan.leaves.length > 1) delete result.backgroundUntil;
   return result;
 }
 
-/** The policy of a leaf's retries. */
+/** The retry policy of a leaf. */
 function toPolicy(retry: LeafRetry, deadlineAt = Number.POSITIVE_INFINITY, baseDelayMs: number): RetryPolicy {
   return {
     attemptsMax: retry.attempts + 1,
@@ -186,7 +208,7 @@ function toPolicy(retry: LeafRetry, deadlineAt = Number.POSITIVE_INFINITY, baseD
   };
 }
 
-/** Repeats of the last target's call: 0 none, -1 when its retries were used up in vain. */
+/** The number of retries at the last target: 0 for none, -1 when all were used up without success. */
 export function retryAttemptsOf({ leaf }: Pick<Call, 'leaf'>, outcome: Outcome): number {
   const repeats = Math.max(0, outcome.attempts.length - 1);
   const inVain = repeats > 0 && leaf.retry !== null && judge(outcome, leaf.retry.statuses ?? retryStatuses) !== 'final';
@@ -204,7 +226,7 @@ function chooseByWeight(options: readonly WeightedOption[], random: number): Wei
   return last;
 }
 
-/** A target whose circuit breaker is open is passed over, whatever statuses are listed: it was not asked. */
+/** A target whose circuit is open is skipped, whatever statuses are listed, because it was not called. */
 const isOpen = (outcome: Outcome): boolean => outcome.kind === 'failed' && outcome.error.code === 'circuit_open';
 
 function leadsOn(outcome: Outcome, statuses: ReadonlySet<number> | null): boolean {
@@ -216,20 +238,24 @@ function leadsOn(outcome: Outcome, statuses: ReadonlySet<number> | null): boolea
   return statuses === null ? outcome.status < 200 || outcome.status > 299 : statuses.has(outcome.status);
 }
 
-// What a call without an answer counts as; kinds that are not here are refusals, which no other target could mend.
+// The status that a call without an answer counts as. Kinds that are not listed are refusals, which would be the same
+// at any target.
 const statusesByKind: Partial<Record<ErrorKind, readonly number[]>> = {
   provider_failed: [502],
   provider_timeout: [504, 408],
   unavailable: [503],
   rate_limited: [429],
+  budget_exceeded: [412],
 };
 
-/** Nor could it help that the caller left or that this process stops. */
+/** Other targets do not help either if the caller has left or this process is stopping. */
 const statusesOf = ({ kind, code }: GatewayError): readonly number[] =>
   code === 'call_aborted' || code === 'shutting_down' ? [] : (statusesByKind[kind] ?? []);
 
-/** The call goes on elsewhere: a stream that is not used is cancelled at its provider. */
+/** The call continues at another target, so a stream that is not used is cancelled at its provider. */
 function leave(call: Call, outcome: Outcome): void {
+  call.fallbacks += 1;
+  call.retries += Math.max(0, outcome.attempts.length - 1);
   call.earlierAttempts = attemptsOf(call, outcome);
   if (outcome.kind === 'stream') void outcome.events[Symbol.asyncIterator]().return?.();
 }

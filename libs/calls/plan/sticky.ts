@@ -2,10 +2,10 @@ import { hash } from 'node:crypto';
 import type { PlanCall, Sticky, WeightedOption } from './plan.ts';
 
 /**
- * The option that a caller stays with: rendezvous hashing by weight, so that every process chooses the same one, and a
- * target that is added or removed moves only its own callers. null when the call has none of the fields.
+ * Returns the option that a caller stays with: rendezvous hashing by weight, so that every process chooses the same
+ * one, and adding or removing a target moves as few callers as possible. null when the call has none of the fields.
  *
- * With a `ttl` the choice is drawn again in each period, which begins at another moment for each caller.
+ * With a `ttl` the choice is made again in each period. The periods of different callers begin at different times.
  */
 export function chooseSticky(
   options: readonly WeightedOption[],
@@ -20,7 +20,8 @@ export function chooseSticky(
   let best: WeightedOption | null = null;
   let bestScore = Number.NEGATIVE_INFINITY;
   for (const option of options) {
-    // -w / ln(u), u uniform in (0, 1): the highest score falls to each option in proportion to its weight.
+    // -w / ln(u), u uniform in (0, 1): each option has the highest score with a probability in proportion to its
+    // weight.
     const score = -option.weight / Math.log(toUnit(hash('sha256', `${caller}:${period}:${option.key}`)));
     if (score > bestScore) {
       best = option;
@@ -32,5 +33,5 @@ export function chooseSticky(
 
 const unitSteps = 2 ** 52;
 
-/** 52 bits of a digest as a number between 0 and 1, neither included. */
+/** 52 bits of a digest as a number between 0 and 1, both excluded. */
 const toUnit = (digest: string): number => (Number.parseInt(digest.slice(0, 13), 16) + 0.5) / unitSteps;

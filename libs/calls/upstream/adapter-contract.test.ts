@@ -6,7 +6,7 @@ import { canary, chatRequest, completion, startForwardingRig, type ForwardingRig
 import { hang, type UpstreamScript } from '#test/upstream.ts';
 import type { JsonAnswer, Target } from '#libs/calls/call.ts';
 
-// What the core does for adapters beyond bytes in and bytes out: signing, tokens, images, dropped parameters.
+// What the core does for adapters besides passing bytes: signing, tokens, images, dropped parameters.
 
 const chat: Translation = {
   encode: (call, { baseUrl }) => ({
@@ -49,7 +49,7 @@ const dropping = (...dropped: string[]): Partial<Translation> => ({
 });
 
 describe('parameters that a provider cannot take', () => {
-  test('are told in a header, and refused where the caller wants that, before any connection', async () => {
+  test('are named in a header, and refused where the caller wants that, before any connection', async () => {
     await start({}, dropping('logit_bias', 'messages[0].name'));
     const answer = await rig.forwarder.forward(chatRequest(), target);
     expect(answer.headers['x-gateway-dropped-params']).toBe('logit_bias, messages[0].name');
@@ -64,7 +64,7 @@ describe('parameters that a provider cannot take', () => {
     expect([rig.upstream.connections().accepted, rig.upstream.requests.length]).toEqual([connections, 1]);
   });
 
-  test('are told with an error and with a stream, too', async () => {
+  test('are named with an error and with a stream, too', async () => {
     await start({}, dropping('seed'), (reply) => reply.json(400, { error: 'no' }));
     expect((await rig.forwarder.forward(chatRequest(), target)).headers).toMatchObject({
       'x-gateway-dropped-params': 'seed',
@@ -82,9 +82,11 @@ describe('parameters that a provider cannot take', () => {
       dropping('ключ', 'a\r\nset-cookie: b', 'c,d', '\ud800', ...Array.from({ length: 500 }, (_, at) => `p${at}`)),
     );
     const { headers } = await rig.forwarder.forward(chatRequest(), target);
-    const told = headers['x-gateway-dropped-params'] ?? '';
-    expect(told).toMatch(/^%D0%BA%D0%BB%D1%8E%D1%87, a%0D%0Aset-cookie:%20b, c%2Cd, %EF%BF%BD, p0, .* and \d+ more$/);
-    expect(told.length).toBeLessThan(1_100);
+    const dropped = headers['x-gateway-dropped-params'] ?? '';
+    expect(dropped).toMatch(
+      /^%D0%BA%D0%BB%D1%8E%D1%87, a%0D%0Aset-cookie:%20b, c%2Cd, %EF%BF%BD, p0, .* and \d+ more$/,
+    );
+    expect(dropped.length).toBeLessThan(1_100);
   });
 });
 
@@ -122,7 +124,7 @@ describe('a provider that signs or needs a token', () => {
     ]);
   });
 
-  test('has neither its token nor any of its credentials repeated in an error', async () => {
+  test('never has its token or credentials repeated in an error', async () => {
     const echo = {
       error: {
         message: `no: ${canary} token-of-the-hour sekret-of-the-bucket`,
@@ -138,7 +140,7 @@ describe('a provider that signs or needs a token', () => {
       error: { message: expect.stringContaining('no: [redacted] [redacted] [redacted]') },
     });
     expect(body.toString()).not.toMatch(/CANARY|token-of|sekret/);
-    // Nor in one that the core makes of a body that is none.
+    // Nor in an error that the core makes of an unreadable body.
     rig.upstream.script((reply, request) =>
       request.path === '/token'
         ? ok(reply, request)
@@ -161,10 +163,10 @@ describe('a provider that signs or needs a token', () => {
       kind: 'failed',
       error: { kind: 'provider_failed', code: 'upstream_error', message: '[redacted] failed' },
     });
-    expect(outcome.attempts).toHaveLength(3); // a failure told in a 200 may pass
+    expect(outcome.attempts).toHaveLength(3); // a failure that a 200 reports may pass
   });
 
-  test('whose token server fails is tried again by policy, and each try is on record', async () => {
+  test('whose token server fails is retried by the policy, and each try is recorded', async () => {
     await start(withToken);
     let tokens = 0;
     rig.upstream.script((reply, request) => {
@@ -201,7 +203,7 @@ describe('a provider that signs or needs a token', () => {
     },
   );
 
-  test('reads no token of a redirect, none of a megabyte, and none that is compressed', async () => {
+  test('reads no token from a redirect, from a megabyte, or from a compressed answer', async () => {
     await start(withToken);
     const scripts: [UpstreamScript, string][] = [
       [(reply) => reply.respond(302, '', { location: 'http://127.0.0.1/' }), 'upstream_redirect'],
@@ -214,7 +216,7 @@ describe('a provider that signs or needs a token', () => {
     }
   });
 
-  test('is cancelled with its caller, also while it waits for a token', async () => {
+  test('is cancelled with its caller, even while it waits for a token', async () => {
     await start(withToken, {}, hang);
     const caller = new AbortController();
     const call = rig.forwarder.settle(chatRequest({ signal: caller.signal }), target, policy);
@@ -242,7 +244,7 @@ describe('images that a provider must get as bytes', () => {
     reply.respond(200, `bytes of ${request.path}`, { 'content-type': 'image/png; charset=binary' });
   };
 
-  test('are fetched once a call, without any credential, and are there at every attempt', async () => {
+  test('are fetched once per call, without any credential, and are used in every attempt', async () => {
     await start({}, wanting('/a.png?x=1', '/b.png', '/b.png'));
     let calls = 0;
     rig.upstream.script((reply, request) => {
@@ -276,7 +278,7 @@ describe('images that a provider must get as bytes', () => {
     expect(rig.upstream.requests).toEqual([]);
   });
 
-  test('that are missing, moved, too large, packed or too many end the call as the caller’s mistake', async () => {
+  test('that are missing, moved, too large, compressed or too many end the call as an error of the caller', async () => {
     await start({}, wanting('/a.png'));
     const scripts: UpstreamScript[] = [
       (reply) => reply.respond(404, 'gone'),
@@ -299,7 +301,7 @@ describe('images that a provider must get as bytes', () => {
     await expect(rig.forwarder.forward(chatRequest(), target)).rejects.toMatchObject({ code: 'too_many_resources' });
   });
 
-  test('are bounded all together, and one that fails ends the others', async () => {
+  test('have a common size limit, and one that fails ends the others', async () => {
     await start({}, wanting('/0', '/1', '/2', '/3', '/4', '/5'), (reply) =>
       reply.respond(200, Buffer.alloc(5_000_000)),
     );

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 
-// What SDKs act on or users look at (HDR-1); everything else of a provider stays here.
+// Headers that SDKs use or users look at (HDR-1). All other headers of a provider are dropped.
 const admitted: ReadonlySet<string> = new Set([
   'retry-after',
   'retry-after-ms',
@@ -10,7 +10,7 @@ const admitted: ReadonlySet<string> = new Set([
   'openai-version',
 ]);
 
-/** The headers of a provider's answer that go on to the client; none that repeats a secret. */
+/** Returns the headers of a provider's answer that are sent to the client, without any that contains a secret. */
 export function admittedHeaders(headers: IncomingHttpHeaders, secrets: readonly string[]): Record<string, string> {
   const result: Record<string, string> = {};
   for (const name of Object.keys(headers)) {
@@ -21,10 +21,10 @@ export function admittedHeaders(headers: IncomingHttpHeaders, secrets: readonly 
   return result;
 }
 
-// A shorter secret is a placeholder, and stands in texts by chance.
+// A shorter secret is a placeholder, which texts contain by chance.
 const secretLengthMin = 8;
 
-/** Names of headers are told in lower case. */
+/** Names of headers are in lower case. */
 function repeats(text: string, secrets: readonly string[]): boolean {
   for (const secret of secrets) {
     if (secret.length < secretLengthMin || text.length < secret.length) continue;
@@ -33,7 +33,7 @@ function repeats(text: string, secrets: readonly string[]): boolean {
   return false;
 }
 
-/** The client's headers that this provider may see. */
+/** Returns the client's headers that this provider may see. */
 export function pickHeaders(
   headers: Readonly<Record<string, string>> | undefined,
   names: readonly string[],
@@ -47,7 +47,7 @@ export function pickHeaders(
   return result;
 }
 
-/** The first of these headers that is there and repeats no secret, as the provider's own id of the call. */
+/** Returns the first of these headers that is present and contains no secret, as the provider's own id of the call. */
 export function requestIdOf(
   headers: IncomingHttpHeaders,
   names: readonly string[],
@@ -63,8 +63,8 @@ export function requestIdOf(
 const namesLengthMax = 1_000;
 
 /**
- * Parameter names as one header value. They are the client's own text: what no header can carry is percent-encoded, and
- * past 1,000 characters the rest is only counted.
+ * Returns parameter names as one header value. They are the client's own text: characters that a header cannot contain
+ * are percent-encoded, and names beyond 1,000 characters are only counted.
  */
 export function namesForHeader(names: readonly string[]): string {
   let text = '';

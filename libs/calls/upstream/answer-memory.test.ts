@@ -37,7 +37,7 @@ const embeddings = (format = ''): Partial<ForwardRequest> => ({
   body: Buffer.from(`{"model":"gpt-test","input":["a"]${format}}`),
 });
 
-test('an answer of more values than a call may ever have in memory is an error of that call, and asked for once', async () => {
+test('an answer with more values than a call may ever have in memory is an error of that call, and is requested once', async () => {
   const outcome = await settle((reply) => reply.respond(200, `${' '.repeat(10)}[${'{},'.repeat(600_000)}{}]`, json), {
     stream: true,
   });
@@ -46,7 +46,7 @@ test('an answer of more values than a call may ever have in memory is an error o
   expect(held()).toBe(0);
 });
 
-test('an answer that is larger than a call may ever have is refused by its head', async () => {
+test('an answer that is larger than a call may ever have is refused because of its head', async () => {
   const outcome = await settle((reply) =>
     reply.raw('HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 30000000\r\n\r\n{'),
   );
@@ -60,7 +60,7 @@ test('an answer that is nested too deeply is not read', async () => {
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_invalid_response' } });
 });
 
-test('a large answer passes without being parsed, and what is told of it is read', async () => {
+test('a large answer passes without being parsed, and its usage and model are read', async () => {
   const body = vectors(600); // 11 MB, and three times as much as values
   const outcome = await settle((reply) => reply.respond(200, body, json), embeddings());
   expect(outcome).toMatchObject({ kind: 'json', status: 200, model: 'embed-1', usage: { inputTokens: 7 } });
@@ -70,7 +70,7 @@ test('a large answer passes without being parsed, and what is told of it is read
   expect(held()).toBe(0);
 });
 
-test('a large answer of numbers becomes base64 where the caller asked for that', async () => {
+test('a large answer of numbers becomes base64 if the caller asked for that', async () => {
   const outcome = await settle(
     (reply) => reply.respond(200, vectors(100), json),
     embeddings(',"encoding_format":"base64"'),
@@ -81,26 +81,26 @@ test('a large answer of numbers becomes base64 where the caller asked for that',
   expect(value.usage).toEqual({ prompt_tokens: 7, total_tokens: 7 });
 });
 
-test('of a large chat answer the first finish reason is read', async () => {
+test('the first finish reason of a large chat answer is read', async () => {
   const choices = [{ index: 0, message: { role: 'assistant', content: 'x'.repeat(300_000) }, finish_reason: 'length' }];
   const outcome = await settle((reply) => reply.json(200, { ...completion, choices }));
   expect(outcome).toMatchObject({ kind: 'json', finishReason: 'length', model: completion.model });
 });
 
-test('a large answer that is an error in spite of its status is one', async () => {
+test('a large answer that is an error in spite of its status is an error', async () => {
   const body = { error: { message: 'Overloaded.', type: 'server_error' }, padding: 'x'.repeat(300_000) };
   const outcome = await settle((reply) => reply.json(200, body));
   expect(outcome).toMatchObject({ kind: 'json', status: 502 });
   expect(JSON.parse((outcome as JsonAnswer).body.toString())).toMatchObject({ error: { message: 'Overloaded.' } });
 });
 
-test('a large answer whose structure is no JSON is an error', async () => {
+test('a large answer whose structure is not JSON is an error', async () => {
   const outcome = await settle((reply) => reply.respond(200, chatWith(`"${'x'.repeat(300_000)}"`).slice(0, -1), json));
   expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_invalid_response' } });
   expect(held()).toBe(0);
 });
 
-test('while there is no memory for an answer its socket is not read, and it comes when there is', async () => {
+test('while there is no memory for an answer its socket is not read, and the answer arrives when there is', async () => {
   const other = memory.open('a');
   other.charge(20 * mebibyte);
   const body = vectors(300);
@@ -137,7 +137,7 @@ test('an event of a stream that grows past what the call may have ends the strea
   expect(held()).toBe(0);
 });
 
-test('an event of so many values that it would hold up other calls ends the stream, and one long text does not', async () => {
+test('an event with so many values that it would block other calls ends the stream, and one long text does not', async () => {
   const eventOf = (x: string): UpstreamScript => {
     const payload = JSON.stringify({
       id: 'c',
@@ -153,7 +153,7 @@ test('an event of so many values that it would hold up other calls ends the stre
   expect((await readStream(text as StreamAnswer)).summary).toMatchObject({ complete: true });
 });
 
-test('an answer that passes is not read for its usage where there is no memory for a copy of it', async () => {
+test('the usage of an answer that passes is not read if there is no memory for a copy of it', async () => {
   const budget = createMemoryBudget(100_000);
   const body = JSON.stringify({ model: 'm', usage: { input_tokens: 1, output_tokens: 2 }, text: 'x'.repeat(90_000) });
   rig = await startForwardingRig((reply) => reply.respond(200, body, json));
@@ -179,7 +179,7 @@ test('an answer that passes is not read for its usage where there is no memory f
   expect(budget.stats().heldBytes).toBeLessThan(90_000);
 });
 
-test('what a stream has for a reader that does not come is counted, and beyond the memory it is not read on', async () => {
+test('what a stream holds for a slow reader is counted, and without memory the stream is not read', async () => {
   memory = createMemoryBudget(mebibyte / 4);
   lease = memory.open('a');
   let written = 0;
@@ -201,7 +201,7 @@ test('what a stream has for a reader that does not come is counted, and beyond t
   expect(held()).toBe(0);
 });
 
-test('so is an event of a stream that passes while its end is not there; without memory it is not read', async () => {
+test('an incomplete event of a stream that passes is counted as well, and without memory it is not read', async () => {
   const memory = createMemoryBudget(mebibyte);
   const lease = memory.open('a');
   rig = await startForwardingRig(async (reply) => {
@@ -222,7 +222,7 @@ test('so is an event of a stream that passes while its end is not there; without
   expect(memory.stats().heldBytes).toBe(0);
 });
 
-test('of an answer that passes and is not read, little is kept', async () => {
+test('little is kept of an answer that passes and is not read', async () => {
   rig = await startForwardingRig((reply) =>
     reply.respond(200, 'x'.repeat(8_000_000), { 'content-type': 'audio/mpeg' }),
   );

@@ -102,7 +102,7 @@ const answers: [string, object, Partial<ForwardRequest> & { text?: string }, Par
   ],
 ];
 
-/** What two readings of one answer may differ in: the time of day and ids that are made up. */
+/** The members in which two readings of one answer may differ: times and generated ids. */
 const comparable = (outcome: Outcome): object => {
   expect(outcome).toMatchObject({ kind: 'json', status: 200 });
   const { body, usage, model, finishReason } = outcome as JsonAnswer;
@@ -125,7 +125,7 @@ describe('a large answer that has to be translated', () => {
     },
   );
 
-  test('whose value and translation never fit into the memory of a call together is an error, and asked for once', async () => {
+  test('whose value and translation never fit into the memory of a call is an error, and is requested once', async () => {
     const small = createMemoryBudget(4 * mebibyte);
     const content = [{ type: 'text', text: 'x'.repeat(900_000) }];
     const answer = { id: 'msg_1', content, stop_reason: 'end_turn', usage: { input_tokens: 5, output_tokens: 7 } };
@@ -147,7 +147,7 @@ describe('a large answer that has to be translated', () => {
     expect(summary).toMatchObject({ complete: true, usage: { outputTokens: 7 }, finishReason: 'stop' });
   });
 
-  test('is a failure where its translation finds one, and is asked for again', async () => {
+  test('is a failure if its translation finds one, and is requested again', async () => {
     const lost = { candidates: [{ index: 0, finishReason: 'MALFORMED_FUNCTION_CALL', finishMessage: said }] };
     const outcome = await settle((reply) => reply.json(200, lost), {}, { provider: 'gemini' });
     expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_invalid_response' } });
@@ -156,7 +156,7 @@ describe('a large answer that has to be translated', () => {
   });
 });
 
-test('a small answer of so many values that it would hold up others is read in a thread, any other is not', async () => {
+test('a small answer with so many values that it would block others is read in a thread, any other is not', async () => {
   const answerWith = (x: object[]): UpstreamScript => {
     const content = [{ type: 'tool_use', id: 't', name: 'f', input: { x } }];
     return (reply) => reply.json(200, { id: 'msg_1', content, stop_reason: 'tool_use', usage: {} });
@@ -171,14 +171,14 @@ test('a small answer of so many values that it would hold up others is read in a
   expect(threads.stats().begun).toBe(begun + 2);
 });
 
-test('a large answer that passes unchanged keeps its bytes, whether or not its length was told', async () => {
+test('a large answer that passes unchanged keeps its bytes, whether or not its length is known', async () => {
   const body = Buffer.from(JSON.stringify({ ...completion, x: 'ü'.repeat(2 * mebibyte) }));
-  const untold: UpstreamScript = async (reply) => {
+  const chunked: UpstreamScript = async (reply) => {
     reply.head(200, json);
     for (let at = 0; at < body.length; at += 100_000) await reply.write(body.subarray(at, at + 100_000));
     reply.end();
   };
-  for (const script of [untold, ((reply) => reply.respond(200, body, json)) satisfies UpstreamScript]) {
+  for (const script of [chunked, ((reply) => reply.respond(200, body, json)) satisfies UpstreamScript]) {
     const { begun } = threads.stats();
     const outcome = await settle(script);
     expect(threads.stats().begun).toBe(begun + 1);
@@ -197,7 +197,7 @@ describe('an answer that cannot be read', () => {
   };
   const claude = { provider: 'anthropic' };
 
-  test('for want of memory is an error of its call, and asked for once', async () => {
+  test('because there is no memory is an error of its call, and is requested once', async () => {
     const many = `{"content":[${'{},'.repeat(2_000_000)}{}]}`;
     await failed(
       settle((reply) => reply.respond(200, many, json), {}, claude),
@@ -206,7 +206,7 @@ describe('an answer that cannot be read', () => {
     );
   });
 
-  test('for want of time is an error of its call, and asked for once', async () => {
+  test('because there is no time is an error of its call, and is requested once', async () => {
     const hurried = createAnswerThreads({ threads: 1, leaseBytesMax, timeoutMs: 1 });
     try {
       const body = `{"content":[{"type":"text","text":"${said}"}]}`;
@@ -217,7 +217,7 @@ describe('an answer that cannot be read', () => {
     }
   });
 
-  test('because it nests too deeply, or is no JSON, is an error', async () => {
+  test('because it nests too deeply, or is not JSON, is an error', async () => {
     const deep = `{"content":${'['.repeat(200_000)}${']'.repeat(200_000)}}`;
     await failed(
       settle((reply) => reply.respond(200, deep, json), {}, claude),
@@ -260,7 +260,7 @@ describe('an answer that cannot be read', () => {
   });
 });
 
-test('a credential in a large answer that is an error is not told', async () => {
+test('a credential in a large answer that is an error is not shown', async () => {
   const apiKey = new Secret('sk-of-nobody-else-0123456789');
   const body = { error: { message: `Not ${apiKey.reveal()}.`, type: 'server_error' }, padding: said };
   const outcome = await settle((reply) => reply.json(200, body), {}, { apiKey });

@@ -7,12 +7,12 @@ import type { Faults } from './provider-faults.ts';
 import { isParsed, tooDeep, type BodyRead, type SuccessBody } from './read-body.ts';
 import type { AnswerFound, AnswerWork } from './read-answer-worker.ts';
 
-/** A body in pieces that move into the thread: they are empty afterwards. */
+/** A body in pieces that are moved into the thread and are empty afterwards. */
 export type BodyInPieces = Omit<SuccessBody, 'bytes'> & {
   provider: Provider;
   blocks: readonly Uint8Array<ArrayBuffer>[];
   sizeBytes: number;
-  /** What the body counts as from now on. */
+  /** The memory that the body takes from now on. */
   keep: (bytes: number) => void;
   memory: MemoryLease | undefined;
   signal: AbortSignal;
@@ -22,9 +22,9 @@ export type BodyInPieces = Omit<SuccessBody, 'bytes'> & {
 
 export type AnswerThreads = {
   /**
-   * As `readBody`, in a thread; what that takes is charged to the call meanwhile, and waited for. Throws GatewayError:
-   * provider_failed for a body that cannot be read in memory or time, `server_overloaded` when there was no memory for too
-   * long, and the reason of `signal`.
+   * Like `readBody`, but in a thread. Waits for the memory that this takes, which is charged to the call meanwhile.
+   * Throws GatewayError: provider_failed for a body that cannot be read within its limits of memory or time,
+   * `server_overloaded` when there was no memory for too long, and the reason of `signal`.
    */
   read: (body: BodyInPieces) => Promise<BodyRead>;
   stats: () => { begun: number; running: number; waiting: number };
@@ -32,19 +32,22 @@ export type AnswerThreads = {
 };
 
 const mebibyte = 1_048_576;
-/** The parser cannot be interrupted, so a thread's heap has to bear more than any call may take: estimates may be a third too low. */
+/**
+ * The parser cannot be interrupted, so a thread's heap must be larger than what a call may take: estimates may be a
+ * third too low.
+ */
 const heapShare = 2;
 
-/** Where answers are read that would hold up other calls. `leaseBytesMax`: what one call may ever hold. */
+/** Makes the threads that read answers which would block other calls. `leaseBytesMax`: what one call may ever hold. */
 export function createAnswerThreads(
   options: Pick<ThreadLaneOptions, 'threads'> & {
     leaseBytesMax: number;
-    /** 60 MiB that have to be translated take some seconds of a busy machine. */
+    /** On a busy machine, 60 MiB that have to be translated take some seconds. */
     timeoutMs?: number;
   },
 ): AnswerThreads {
   const { threads, leaseBytesMax, timeoutMs = 60_000 } = options;
-  // Nobody is turned away here, after the call was paid for: what waits is bounded by its memory.
+  // No answer is rejected here, because its call has to be paid for. Their memory limits how many wait.
   const lane = createThreadLane<AnswerWork, AnswerFound>({
     threads,
     module: new URL('./read-answer-worker.ts', import.meta.url),
@@ -78,7 +81,7 @@ export function createAnswerThreads(
       const { operation, stream, includeUsage, strict } = call;
       const sent = { provider: provider.id, operation, stream, includeUsage, strict, status, memberBytesMax };
       let { blocks }: { blocks: readonly Uint8Array[] } = body;
-      // Beside the body: its value, and what is made of it.
+      // Memory besides the body: its value, and the translation.
       let moreBytes = asksForBase64(call) ? sizeBytes : 0;
       if (isParsed(body, sizeBytes)) {
         const { bytes, parseBytes } = await measured(body);
@@ -86,7 +89,7 @@ export function createAnswerThreads(
         moreBytes = parseBytes + sizeBytes;
       }
       const freeBytes = memory === undefined ? Number.POSITIVE_INFINITY : memory.leaseBytesMax - memory.usedBytes;
-      // It will never fit: to wait for memory would end as an error that looks as if it passed, and be paid for again.
+      // It will never fit. Waiting for memory would end with a retryable error, and the call would be paid for again.
       if (moreBytes > freeBytes) throw body.faults().tooComplex(moreBytes, freeBytes);
       await memory?.chargeWhenFree(moreBytes, signal);
       try {
@@ -107,7 +110,7 @@ export function createAnswerThreads(
 
 const asked = { messages: undefined, input: undefined, prompt: undefined };
 
-/** The request as it was sent, without what was asked: an answer is read without that, and it may be 10 MiB. */
+/** The request as it was sent, without the messages, which may have 10 MiB and are not needed to read an answer. */
 function requestOf({ body, edits }: Call): string {
   return body.length === 0 ? '' : spliceMembers(body, { ...edits, ...asked }).toString();
 }

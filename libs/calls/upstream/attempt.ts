@@ -19,14 +19,14 @@ export type AttemptInput = ReadInput & {
   outbound: OutboundRequest;
   timeouts: Timeouts;
   secrets: readonly string[];
-  /** Shared by all attempts of the call; not written here. */
+  /** Shared by all attempts of the call; not changed here. */
   attempts: readonly Attempt[];
 };
 
 /**
- * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event is
- * there, or with the provider's error as an answer; rejects with a GatewayError when there is no answer to speak of. `resent`
- * is told when the call goes out once more, because the provider had closed the idle socket.
+ * Makes one call to the provider and reads its answer. Resolves with a whole body, with a stream whose first event has
+ * arrived, or with the provider's error as an answer. Rejects with a GatewayError when there is no usable answer.
+ * `resent` is called when the request is sent once more, because the provider had closed the idle socket.
  */
 export function attemptCall(input: AttemptInput, resent: () => void): Promise<Answer> {
   const { egress, limits, translation, call, timeouts, signal, faults, workspaceId, memory } = input;
@@ -81,7 +81,7 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<An
     collected.push(chunk);
     if (status < 400 || collected.sizeBytes() <= limits.errorBytesMax) return;
     whole();
-    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // answered already: this only closes the socket
+    flow?.abort(faults().tooLarge('an error', limits.errorBytesMax)); // the error was already answered, so this only closes the socket
   };
 
   startExchange(
@@ -96,7 +96,7 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<An
         flow = over;
         if (code < 400 && code >= 300) throw faults().redirect(code);
         const encoding = received['content-encoding'];
-        // Only identity was asked for; unpacking unasked is how a small answer becomes a large one.
+        // Only identity was requested. Decompressing an answer nevertheless could turn a small one into a huge one.
         if (encoding !== undefined && encoding !== '' && encoding !== 'identity') {
           throw faults().invalid('sent a compressed answer although only identity was accepted');
         }
@@ -108,7 +108,7 @@ export function attemptCall(input: AttemptInput, resent: () => void): Promise<An
       data: (chunk) => {
         if (mode === 'undecided' && flow) {
           mode = 'whole';
-          // Servers that forget the content type: an SSE line starts with a field name or a colon, JSON and HTML do not.
+          // For servers without a content type: an SSE line starts with a field name or a colon, JSON and HTML do not.
           if (collected.sizeBytes() === 0 && /^\uFEFF?\s*(data|event|id|retry)?:/.test(chunk.toString('utf8', 0, 64)))
             stream = openStream(flow);
         }
@@ -152,11 +152,11 @@ function toResult(input: AttemptInput, status: number, headers: IncomingHttpHead
     case 'error':
       return asError(input, headers, read.error);
     case 'answer': {
-      const told = { ...headOf(input, status, headers), ...toldBy(read.parts) };
-      return { ...told, kind: 'json', body: read.bytes, contentType: 'application/json' };
+      const answer = { ...headOf(input, status, headers), ...partsOf(read.parts) };
+      return { ...answer, kind: 'json', body: read.bytes, contentType: 'application/json' };
     }
     case 'payloads': {
-      const done: StreamSummary = { ...toldBy(read.parts), complete: true, firstEventMs: 0, error: null };
+      const done: StreamSummary = { ...partsOf(read.parts), complete: true, firstEventMs: 0, error: null };
       const head = { ...headOf(input, status, headers), ...nothingSaid };
       return { ...head, kind: 'stream', events: once(read.payloads), done: Promise.resolve(done) };
     }
@@ -165,13 +165,13 @@ function toResult(input: AttemptInput, status: number, headers: IncomingHttpHead
 
 const nothingSaid = { usage: null, model: null, finishReason: null };
 
-const toldBy = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
+const partsOf = ({ usage, model, finishReason }: AnswerParts) => ({ usage, model, finishReason });
 
 async function* once(payloads: readonly string[]): AsyncGenerator<readonly string[]> {
   yield payloads;
 }
 
-/** An error inside a 200, as a body or as the first event: given the status it names, else 502. */
+/** An error inside a 200, as a body or as the first event. It gets the status that it names, else 502. */
 function asError(input: AttemptInput, headers: IncomingHttpHeaders, error: ProviderError): Answer {
   return errorAnswer(input, error.status ?? 502, headers, Buffer.alloc(0), () => error);
 }
@@ -192,7 +192,7 @@ function errorAnswer(
   const errorCode = isQuotaUsedUp(type) ? type : code;
   const head = headOf(input, status, headers);
   if (isQuotaUsedUp(errorCode)) head.headers['x-should-retry'] = 'false';
-  // What the body tells, where no header does.
+  // The value in the body, if there is none in a header.
   if (error.retryAfterMs !== undefined && readRetryAfter(head.headers, 0) === null) {
     head.headers['retry-after-ms'] = String(Math.ceil(error.retryAfterMs));
   }

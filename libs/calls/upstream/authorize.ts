@@ -11,14 +11,18 @@ type Tools = {
   clock: Pick<Clock, 'now'>;
   signal: AbortSignal;
   faults: () => Faults;
-  /** What no text of the provider may repeat; tokens are added. */
+  /** Texts that must not appear in anything from the provider. Tokens are added. */
   secrets: string[];
 };
 
-// A token is small and made at once; the patience that a reasoning model needs would only hide a dead token server.
+// A token is small and created at once. A timeout as long as for a reasoning model would hide that a token server is
+// down.
 const tokenBytesMax = 1_048_576;
 
-/** Lets the provider add what authorises a request, fetching a token where it needs one. Throws as the provider's `authorize`. */
+/**
+ * Lets the provider add what authorises a request, and fetches a token if it needs one. Throws like the provider's
+ * `authorize`.
+ */
 export async function authorize(
   provider: Provider,
   outbound: OutboundRequest,
@@ -28,7 +32,7 @@ export async function authorize(
   await provider.authorize?.(outbound, target, {
     now: clock.now(),
     fetch: async (token) => {
-      egress.check(new URL(token.origin)); // a key file may name the server
+      egress.check(new URL(token.origin)); // the server may come from a key file
       const { workspaceId } = target;
       return fetchWhole(token, {
         egress,

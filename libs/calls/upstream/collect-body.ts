@@ -6,28 +6,31 @@ import type { Faults } from './provider-faults.ts';
 import { largeBytesMin } from './read-body.ts';
 
 export type BodyCollector = {
-  /** What the head told of the length; memory for it is there before the first byte is read. */
+  /** The length in the head. Memory for it is acquired before the first byte is read. */
   expect: (bytes: number) => void;
   push: (chunk: Buffer) => void;
   sizeBytes: () => number;
-  /** The whole body in one piece. It counts once from now on. */
+  /** Returns the whole body in one piece. From now on it is counted once. */
   take: () => Buffer;
-  /** A large body in pieces of memory that hold nothing else, and can be moved into a thread. It counts as before. */
+  /**
+   * Returns a large body in pieces that can be moved into a thread, because their memory holds nothing else. It is
+   * counted as before.
+   */
   takeBlocks: () => Uint8Array<ArrayBuffer>[];
-  /** From now on the body counts as so many bytes: what is there has become another. */
+  /** Sets the bytes that the body counts for, because it was replaced by something else. */
   keep: (bytes: number) => void;
-  /** Nothing of it is needed any more. */
+  /** Call this when no part of it is needed any more. */
   drop: () => void;
 };
 
-/** Of a large body whose length nobody told. */
+/** The block size for a large body of unknown length. */
 const blockBytes = 1_048_576;
 
 /**
- * Collects the body of an answer within the memory of its call, and no more than `bytesMax` of it. A large one is copied
- * together while it comes, because at its end that would hold up other calls (60 MiB: 50 ms). While there is no memory for
- * more, the provider's socket is not read. `push` and `expect` throw `upstream_response_too_large` for what the call may
- * never hold; a wait that is too long aborts the flow with `server_overloaded`.
+ * Collects at most `bytesMax` of an answer's body within the memory of its call. A large body is copied together while
+ * it arrives, because doing that at the end would block other calls (60 MiB: 50 ms). While there is no memory, the
+ * provider's socket is not read. `push` and `expect` throw `upstream_response_too_large` for more than the call may
+ * ever hold. A wait that is too long aborts the flow with `server_overloaded`.
  */
 export function collectBody(options: {
   memory: MemoryLease | undefined;
@@ -39,13 +42,13 @@ export function collectBody(options: {
   const ended = new AbortController();
   const chunks: Buffer[] = [];
   const blocks: Buffer<ArrayBuffer>[] = [];
-  /** Of the last block. */
+  /** How many bytes of the last block are used. */
   let filledBytes = 0;
   let expectedBytes = 0;
   let bytes = 0;
-  /** While a body comes, its pieces are there, and at its end the whole that is made of them beside them. */
+  /** Both the pieces and, at the end, the whole body that is copied from them are in memory. */
   let copies = 2;
-  /** Bytes of the body for which memory was asked. */
+  /** Bytes of the body for which memory was acquired. */
   let asked = 0;
   let chargedBytes = 0;
   let owedBytes = 0;
@@ -103,7 +106,7 @@ export function collectBody(options: {
     }
   };
 
-  /** What was collected, which is forgotten here; nothing of the last block but what is filled. */
+  /** Returns and forgets what was collected; of the last block only the used part. */
   const collected = (): Buffer[] => {
     const pieces = [
       ...chunks,
@@ -122,7 +125,7 @@ export function collectBody(options: {
       hold(length);
     },
     push: (chunk) => {
-      // As of requests: an answer of one piece leaves no others behind.
+      // Like for requests: an answer in one piece is copied, so that it does not keep others in memory.
       if (bytes > 0) countTransferred(chunk.length);
       bytes += chunk.length;
       hold(bytes);

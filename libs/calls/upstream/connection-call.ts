@@ -3,58 +3,60 @@ import type { ReadPace } from './read-pace.ts';
 
 export type CallOptions = Dispatcher.DispatchOptions & {
   origin: string;
-  /** Whose share of the connections the call takes; calls without one are one workspace together. */
+  /** The workspace whose share of the connections the call uses. All calls without a workspace share one. */
   workspaceId?: string | undefined;
-  /** Asking twice makes nothing twice, although the method is not GET: a call of a model. Default false. */
+  /**
+   * Whether a repeated request creates nothing twice, although its method is not GET: a call of a model. Default false.
+   */
   isRepeatable?: boolean | undefined;
 };
 
 type Needed = 'onRequestStart' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError';
 /** A call whose socket is not open yet. */
 export type ConnectingCall = {
-  /** Gives up the call and the socket; the error comes by `onResponseError`. Once the socket is open it does nothing. */
+  /** Ends the call and the socket; `onResponseError` gets the error. Does nothing once the socket is open. */
   abort: (error: Error) => void;
 };
 /**
- * undici's handler, with a place for all that is told. `onConnecting`: the call waits for a new socket. `onResent`: the
- * request goes out once more, over another socket.
+ * undici's handler, with a member for everything that is reported. `onConnecting`: the call waits for a new socket.
+ * `onResent`: the request is sent once more, on another socket.
  */
 export type CallHandler = Required<Pick<Dispatcher.DispatchHandler, Needed>> & {
   onConnecting?: (call: ConnectingCall) => void;
   onResent?: () => void;
 };
 
-/** What carries a call. */
+/** The socket of a call. */
 type Carrier = {
-  /** Calls that this socket answered. */
+  /** How many calls this socket has answered. */
   answered: number;
-  /** Of its socket, once it is open. */
+  /** The pace of its socket, once that is open. */
   pace: ReadPace | null;
 };
 
-/** An idle socket that the other side closes is found out within a round trip; later, a call was being worked on. */
+/** If the other side had closed an idle socket, this shows within a round trip. Later, it was working on the call. */
 const resendMsMax = 1_000;
 const lostCodes: ReadonlySet<unknown> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
 type Owner<Connection extends Carrier> = {
-  /** The call is over, well or not. */
+  /** The call is over, with or without an error. */
   ended: (call: Call<Connection>, isAnswered: boolean) => void;
-  /** Ends the socket that is being opened for the call. */
+  /** Closes the socket that is being opened for the call. */
   giveUp: (call: Call<Connection>, error: Error) => void;
-  /** Sends the call over a new socket; false when that is not possible. */
+  /** Sends the call on a new socket. Returns false when that is not possible. */
   resend: (call: Call<Connection>) => boolean;
 };
 
 /**
- * One call on its socket: passes on what undici tells, and sees what became of the socket. A class, because one is made for
- * every call and its methods are not.
+ * One call on its socket. Passes on the events of undici, and observes what happens to the socket. It is a class
+ * because one is made for every call, and its methods are shared.
  */
 export class Call<Connection extends Carrier> implements Dispatcher.DispatchHandler, ConnectingCall {
   readonly #owner: Owner<Connection>;
   readonly options: CallOptions;
   readonly handler: CallHandler;
   connection: Connection;
-  /** When the request was written to a socket that had answered others before; else 0. */
+  /** When the request was written to a socket that had answered others before; otherwise 0. */
   #sentOnUsedAt = 0;
   #isResent = false;
 
@@ -74,7 +76,7 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
     this.handler.onRequestStart(controller, context);
   }
 
-  /** The first byte of an answer is there. */
+  /** The first byte of an answer has arrived. */
   onResponseStarted(): void {
     this.#sentOnUsedAt = 0;
   }
@@ -82,7 +84,7 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
     if (status >= 200) this.connection.pace?.headRead();
     this.handler.onResponseStart(controller, status, headers);
-    // Whoever has no room for the answer pauses it here: the pause is no time that was spent on reading.
+    // A receiver without memory pauses the answer here. The pause does not count as time spent on reading.
     this.connection.pace?.handedOn(0, controller.paused);
   }
 
@@ -100,7 +102,8 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   }
 
   onResponseError(controller: Dispatcher.DispatchController, error: Error): void {
-    // What the last piece took counts, too: headers without end fail in the middle of one, and nothing is read after it.
+    // The time of the last piece counts too, because endless headers fail in the middle of a piece, and nothing is read
+    // after it.
     this.connection.pace?.ending();
     this.#owner.ended(this, false);
     if (this.#cameTooLate(error)) {
@@ -111,12 +114,13 @@ export class Call<Connection extends Carrier> implements Dispatcher.DispatchHand
   }
 
   /**
-   * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it was
-   * lost at once, and not a byte was answered. RFC 9112 9.3.1 lets a client repeat what it knows was not processed, and
-   * asks for more than an idempotent method to know that; a server that closes an idle socket has not read what comes
-   * after. What is left is a server that read the request and died within a second, as likely on a first request. So what
-   * makes something at the provider (a file, a job, a thread) is never repeated here: whoever asks for it looks first
-   * whether it is there. Sent once more only, and never a body that is a stream.
+   * Whether the other side closed an idle socket while the request was on its way: the socket had been used before, it
+   * was closed at once, and no byte was answered. RFC 9112 9.3.1 lets a client repeat a request if it knows that it was
+   * not processed, even if the method is not idempotent; a server that closes an idle socket has not read what comes
+   * after. The remaining risk is a server that read the request and died within a second, which may also happen to a
+   * first request. So a request that creates something at the provider (a file, a job, a thread) is never repeated
+   * here, and its sender first checks whether that exists. A request is sent only once more, and never if its body is a
+   * stream.
    */
   #cameTooLate(error: Error): boolean {
     const { body, method, isRepeatable } = this.options;

@@ -18,7 +18,7 @@ afterEach(async () => {
 
 const lost = expect.stringMatching(/ECONNRESET|EPIPE|UND_ERR_SOCKET/);
 
-/** Answers at once, but never what is asked of `/hang`. */
+/** Answers at once, except requests for `/hang`, which are never answered. */
 const answerOrHang: UpstreamScript = (reply, { path }) => {
   if (path !== '/hang') reply.json(200, {});
 };
@@ -28,7 +28,7 @@ async function start(
   options: { callsMax?: number; keepAliveMs?: number } = {},
 ): Promise<{ upstream: Upstream; egress: Egress }> {
   const upstream = await startUpstream(script);
-  // Every name is this machine.
+  // Every name resolves to this machine.
   const lookup: Lookup = (_name, _options, callback) => callback(null, [{ address: '127.0.0.1', family: 4 }]);
   const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8'), lookup, ...options });
   cleanups.push(async () => {
@@ -53,7 +53,7 @@ function send(
 ): Sent {
   const { path = '/', workspaceId, body = null, headers = [], isRepeatable } = options;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
-  promise.catch(() => {}); // looked at later, or not at all
+  promise.catch(() => {}); // awaited later, or not at all
   let controller: Pick<Dispatcher.DispatchController, 'abort'> | undefined;
   let isConnecting = false;
   let status = 0;
@@ -82,7 +82,7 @@ function send(
   };
 }
 
-test('hosts whose calls were aborted are forgotten: more of them than there may be calls, then another host', async () => {
+test('hosts whose calls were aborted are forgotten: another host can be called after more of them than there may be calls', async () => {
   const { upstream, egress } = await start(answerOrHang, { keepAliveMs: 50 });
   const originOf = (name: string): string => `http://${name}.example:${upstream.port}`;
   for (let wave = 0; wave < 11; wave += 1) {
@@ -97,7 +97,7 @@ test('hosts whose calls were aborted are forgotten: more of them than there may 
 });
 
 describe('one workspace beside another', () => {
-  test('calls that hang at a provider keep nobody else waiting for it', async () => {
+  test('calls that hang at a provider delay nobody else who waits for it', async () => {
     const { upstream, egress } = await start(answerOrHang);
     const hanging = Array.from({ length: 600 }, () =>
       send(egress, upstream.url.origin, { path: '/hang', workspaceId: 'ws_a' }),
@@ -108,7 +108,7 @@ describe('one workspace beside another', () => {
     await waitUntil(() => egress.stats().calls === 0);
   });
 
-  test('nobody has all connections: a workspace beyond its share is refused, and another is served', async () => {
+  test('nobody has all connections: a workspace beyond its share is refused, and another one is served', async () => {
     const { upstream, egress } = await start(answerOrHang, { callsMax: 8 });
     const hanging = Array.from({ length: 6 }, (_, at) =>
       send(egress, `http://h${at}.example:${upstream.port}`, { path: '/hang', workspaceId: 'ws_a' }),
@@ -127,7 +127,7 @@ describe('one workspace beside another', () => {
     expect(egress.stats().callsRefused).toBe(1);
   });
 
-  test('a call whose caller leaves while its socket is being opened gives its place back at once', async () => {
+  test('a call whose caller leaves while its socket is being opened releases its slot at once', async () => {
     const egress = createEgress({ allow: parseEgressAllow('127.0.0.0/8'), lookup: () => {}, callsMax: 8 });
     cleanups.push(() => egress.stop());
     for (let wave = 0; wave < 3; wave += 1) {
@@ -165,7 +165,7 @@ describe('one workspace beside another', () => {
     await waitUntil(() => egress.stats().calls === 0);
   });
 
-  test('what never became a connection holds no place', async () => {
+  test('a connection that was never opened holds no slot', async () => {
     const { upstream, egress } = await start(answerOrHang, { callsMax: 4 });
     for (let at = 0; at < 10; at += 1) {
       const bad = send(egress, upstream.url.origin, { headers: ['bad name', 'x'] });
@@ -177,7 +177,7 @@ describe('one workspace beside another', () => {
   });
 });
 
-test('an answer that is paused at its head comes on when it is resumed, however long that took', async () => {
+test('an answer that is paused at its head continues when it is resumed, however long that took', async () => {
   const body = Buffer.alloc(2_000_000, 'x');
   const { upstream, egress } = await start((reply) => reply.respond(200, body));
   const { promise, resolve, reject } = Promise.withResolvers<number>();
@@ -197,14 +197,14 @@ test('an answer that is paused at its head comes on when it is resumed, however 
       onResponseError: (_controller, error) => reject(error),
     },
   );
-  // Counted as reading, the pause would hold the rest of the answer back for ten times as long.
+  // If the pause counted as reading, the rest of the answer would be delayed for ten times as long.
   const late = setTimeout(() => reject(new Error('the rest of the answer was held back')), 10_000);
   await promise.finally(() => clearTimeout(late));
   expect(bytes).toBe(body.length);
 });
 
 describe('a provider that closes an idle socket just as a request is sent', () => {
-  /** Answers the first request of a connection, and ends the connection at its second. */
+  /** Answers the first request of a connection, and closes the connection at its second. */
   const closeSecond =
     (close: 'cut' | 'reset'): UpstreamScript =>
     (reply, { connection }) => {
@@ -215,17 +215,20 @@ describe('a provider that closes an idle socket just as a request is sent', () =
   const seen = new Set<number>();
   afterEach(() => seen.clear());
 
-  test.each(['cut', 'reset'] as const)('costs no call: it goes out again over a new socket (%s)', async (close) => {
-    const { upstream, egress } = await start(closeSecond(close));
-    for (let at = 0; at < 20; at += 1) {
-      const body = Buffer.from('{}');
-      expect(await send(egress, upstream.url.origin, { body, isRepeatable: true }).ended).toBe(200);
-      await setImmediate();
-    }
-    expect(egress.stats()).toMatchObject({ callsResent: 19, calls: 0 });
-  });
+  test.each(['cut', 'reset'] as const)(
+    'does not fail a call, which is sent again on a new socket (%s)',
+    async (close) => {
+      const { upstream, egress } = await start(closeSecond(close));
+      for (let at = 0; at < 20; at += 1) {
+        const body = Buffer.from('{}');
+        expect(await send(egress, upstream.url.origin, { body, isRepeatable: true }).ended).toBe(200);
+        await setImmediate();
+      }
+      expect(egress.stats()).toMatchObject({ callsResent: 19, calls: 0 });
+    },
+  );
 
-  test('is not asked again for what would be made twice', async () => {
+  test('gets no second request that would create something twice', async () => {
     const { upstream, egress } = await start(closeSecond('reset'));
     const body = Buffer.from('{}');
     expect(await send(egress, upstream.url.origin, { body }).ended).toBe(200);
@@ -234,7 +237,7 @@ describe('a provider that closes an idle socket just as a request is sent', () =
     expect(egress.stats()).toMatchObject({ callsResent: 0, calls: 0 });
   });
 
-  test('the log has both attempts', async () => {
+  test('leaves both attempts in the log', async () => {
     const rig = await startForwardingRig(closeSecond('reset'));
     cleanups.push(rig.stop);
     await rig.forwarder.forward(chatRequest(), rig.target);
@@ -260,7 +263,7 @@ describe('a provider that closes an idle socket just as a request is sent', () =
     expect(egress.stats()).toMatchObject({ callsResent: 0, calls: 0 });
   });
 
-  test('a second loss is the end', async () => {
+  test('fails a call when it does so twice', async () => {
     const { upstream, egress } = await start([answerOrHang, (reply) => reply.reset()]);
     await send(egress, upstream.url.origin).ended;
     await setImmediate();
@@ -269,7 +272,7 @@ describe('a provider that closes an idle socket just as a request is sent', () =
   });
 });
 
-test('calls under way end when the egress stops, and none begins after', async () => {
+test('running calls end when the egress stops, and no new ones begin', async () => {
   const { upstream, egress } = await start(hang);
   const call = send(egress, upstream.url.origin);
   await waitUntil(call.isStarted);

@@ -6,38 +6,38 @@ import { createReadPaces, type ReadPace } from './read-pace.ts';
 import { createShares } from './shares.ts';
 
 type Options = {
-  /** Makes what opens the sockets of one origin; it is told for which workspace. */
+  /** Makes the function that opens the sockets of one origin. It is given the workspace. */
   connectorOf: (origin: URL) => Connector;
-  /** Calls under way at once, of all workspaces together; each has a socket of its own. */
+  /** The maximum of running calls of all workspaces together. Each has its own socket. */
   callsMax: number;
-  /** Sockets that are kept for the next call, of all workspaces together. */
+  /** The maximum of idle sockets, of all workspaces together, that are kept for later calls. */
   idleMax: number;
   keepAliveMs: number;
-  /** At which the large answers of a workspace are read, together. Absent: as they come. */
+  /** The rate at which the large answers of one workspace are read, all together. Absent: no limit. */
   answerBytesPerSecond?: number | undefined;
 };
 
 export type Connections = {
-  /** Makes one call; whatever is wrong comes by the handler's `onResponseError`. Never throws. */
+  /** Makes one call. Never throws: the handler's `onResponseError` gets every error. */
   dispatch: (options: CallOptions, handler: CallHandler) => void;
   stats: () => { origins: number; calls: number; callsRefused: number; callsResent: number };
-  /** Closes every socket at once; calls under way fail. Idempotent. */
+  /** Closes every socket at once, so running calls fail. Idempotent. */
   stop: () => Promise<void>;
 };
 
-/** Returns what ends the attempt with an error, as long as it has not come to its end. */
+/** Returns a function that ends the attempt with an error, unless it is already over. */
 type Connector = (
   workspaceId: string,
 ) => (...args: Parameters<buildConnector.connector>) => ((error: Error) => void) | undefined;
 
-/** The sockets of one origin. It lives as long as one of them does. */
+/** The sockets of one origin. It exists as long as one of them does. */
 type Pool = { origin: string; url: URL; connector: Connector; all: Set<Connection>; idle: Connection[] };
 
-/** A socket, from before it is opened until it has closed. */
+/** A socket, from before it is opened until it is closed. */
 type Connection = {
   client: Client;
   pool: Pool;
-  /** `ending`: its call is over, and undici has not let go of it yet. */
+  /** `ending`: its call is over, and undici has not released it yet. */
   state: 'busy' | 'ending' | 'idle' | 'gone';
   isOpen: boolean;
   /** While it is being opened. */
@@ -50,11 +50,12 @@ type Connection = {
 const noController = null as unknown as Dispatcher.DispatchController;
 const maxHeaderBytes = 16_384;
 /**
- * The sockets to all providers, one call each at a time (HTTP/1.1 without pipelining), so that no call waits behind
- * another's: not in a pool, and not on a socket. What is bounded is what a workspace may have under way.
+ * Makes the sockets to all providers. Each socket has one call at a time (HTTP/1.1 without pipelining) and there is no
+ * pool, so no call waits behind another one. The limit is on the running calls of a workspace.
  *
- * Not undici's Agent and Pool: the Agent never forgets an origin whose last call was aborted, a Pool has a line in which one
- * caller's hanging calls stand before another's, and neither tells whether a socket had been used before.
+ * undici's Agent and Pool are not used. The Agent never forgets an origin whose last call was aborted, a Pool has a
+ * queue in which the hanging calls of one caller block those of another, and neither says whether a socket has been
+ * used before.
  */
 export function createConnections(options: Options): Connections {
   const { connectorOf, callsMax, idleMax, keepAliveMs, answerBytesPerSecond } = options;
@@ -105,7 +106,7 @@ export function createConnections(options: Options): Connections {
     });
     client.on('disconnect', () => {
       made.isOpen = false;
-      // A request that was not written yet is written to the next socket: then the client is in use still.
+      // A request that was not written yet is written to the next socket, so the client is still in use.
       if (made.state !== 'busy') forget(made);
     });
     client.on('drain', () => {
@@ -126,7 +127,7 @@ export function createConnections(options: Options): Connections {
     return kept;
   };
 
-  /** What becomes of a socket when its call is over and undici would take the next one. */
+  /** What happens to a socket when its call is over and undici would take the next one. */
   const settle = (connection: Connection): void => {
     if (!connection.isOpen || !idle.take(connection.workspaceId)) return forget(connection);
     connection.state = 'idle';
@@ -155,17 +156,17 @@ export function createConnections(options: Options): Connections {
     call.connection = connection;
     connection.client.dispatch(call.options, call);
     if (connection.giveUp !== undefined) call.handler.onConnecting?.(call);
-    // undici did not take the request (a header that HTTP does not allow), or gave it up before it was written.
+    // undici refused the request (a header that HTTP does not allow), or dropped it before it was written.
     if (connection.state === 'ending') settle(connection);
   };
 
-  /** Told by a call: it is over, well or not. */
+  /** Called by a call that is over, with or without an error. */
   const ended = (call: Call<Connection>, isAnswered: boolean): void => {
     if (isAnswered) call.connection.answered += 1;
     end(call.connection);
   };
 
-  /** Sends a call that came too late for its socket over a new one; false when that is not possible. */
+  /** Sends a call whose socket was already closed on a new one. Returns false when that is not possible. */
   const resend = (call: Call<Connection>): boolean => {
     const { origin, workspaceId = '' } = call.options;
     if (!calls.take(workspaceId)) return false;
@@ -182,7 +183,7 @@ export function createConnections(options: Options): Connections {
     return true;
   };
 
-  /** Told by a call whose caller has left: nobody waits for the rest of what may take ten seconds. */
+  /** Called by a call whose caller has left: nobody waits for a connection that may take ten seconds. */
   const giveUp = ({ connection }: Call<Connection>, error: Error): void => {
     if (connection.giveUp === undefined || connection.state === 'gone') return;
     connection.giveUp(error);

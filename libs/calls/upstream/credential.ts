@@ -1,7 +1,7 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Target } from '#libs/calls/call.ts';
 
-/** What no text of the provider may repeat. */
+/** Texts that must not appear in anything from the provider. */
 export function secretsOf({ apiKey, secrets }: Target): string[] {
   const texts = apiKey ? [apiKey.reveal()] : [];
   for (const name in secrets) {
@@ -11,7 +11,7 @@ export function secretsOf({ apiKey, secrets }: Target): string[] {
   return texts;
 }
 
-/** A stored credential leaves for the origin it was stored for, or not at all (SEC-2). */
+/** A stored credential is only sent to the origin that it was stored for (SEC-2). */
 export function checkOrigin({ secretOrigin, label }: Target, origin: string): void {
   if (secretOrigin === null || origin === secretOrigin) return;
   throw new GatewayError(

@@ -1,6 +1,6 @@
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 
-/** A request's members as the provider gets them. `parsed`: the body as its caller has parsed it. */
+/** Returns a request's members as the provider gets them. `parsed`: the body as its caller has parsed it. */
 export function editedBody(
   body: Buffer | string,
   edits: MemberEdits = {},

@@ -2,18 +2,18 @@ import { BlockList } from 'node:net';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { addNetwork, inNetworks } from './forbidden-addresses.ts';
 
-/** What the operator excepts from the egress rules. */
+/** The operator's exceptions from the egress rules. */
 export type EgressAllow = {
-  /** The URL names this host and port, letter by letter: whatever it resolves to is allowed. */
+  /** Whether the URL contains exactly this host and port. Then any address that it resolves to is allowed. */
   allowsHost(hostname: string, port: number): boolean;
-  /** The address that a name resolved to, or that the URL holds, is in an allowed network. */
+  /** Whether the address that a name resolved to, or that the URL contains, is in an allowed network. */
   allowsAddress(address: string, port: number): boolean;
 };
 
 /**
  * Reads `SLUICE_EGRESS_ALLOW`: entries separated by commas or spaces, each `host:port` (`127.0.0.1:8001`, `vllm:8000`,
- * `[::1]:8001`) or a network with an optional port (`10.0.0.0/8`, `10.1.0.0/16:443`, `[fd00::/8]:443`).
- * Throws ConfigurationError naming the entry that is neither.
+ * `[::1]:8001`) or a network with an optional port (`10.0.0.0/8`, `10.1.0.0/16:443`, `[fd00::/8]:443`). Throws
+ * ConfigurationError with the entry that is neither.
  */
 export function parseEgressAllow(text: string): EgressAllow {
   const hosts = new Set<string>();
@@ -45,7 +45,7 @@ function networkOf(text: string): BlockList {
   return list;
 }
 
-/** As a URL would spell it, so that it can be compared with one. */
+/** Spelled as in a URL, so that it can be compared with one. */
 function hostnameOf(text: string): string {
   return new URL(`http://${text}`).hostname;
 }

@@ -29,7 +29,7 @@ function egress(options: { allow?: string; lookup?: Lookup } = {}): Egress {
   return made;
 }
 
-/** GETs a URL as a caller of the egress would: checked, then dispatched. */
+/** GETs a URL like any caller of the egress: checked, then dispatched. */
 function get(from: Egress, url: URL, options: { checked?: boolean } = {}): Promise<number> {
   return new Promise((resolve, reject) => {
     if (options.checked !== false) from.check(url);
@@ -53,7 +53,7 @@ const refused = expect.objectContaining({ kind: 'invalid_request', code: 'destin
 
 const noOrigin = expect.stringContaining('ERR_INVALID');
 
-/** A name server that gives each name these answers in turn, the last one for ever. */
+/** A name server that gives each name these answers in turn, and then repeats the last one. */
 function answering(...answers: string[][]): Lookup {
   return (_hostname, _options, callback) => {
     const addresses = (answers.length > 1 ? answers.shift() : answers[0]) ?? [];
@@ -72,7 +72,7 @@ describe('forbidden destinations', () => {
     const out = egress();
     const url = new URL(spelling.replace('PORT', String(listener.port)));
     expect(() => out.check(url)).toThrow(refused);
-    // What has an origin that can be dialled is stopped at the connection too; the rest undici does not know.
+    // A valid origin is also refused when it is connected to. undici does not accept the others.
     await expect(get(out, url, { checked: false })).rejects.toMatchObject({
       code: url.protocol.startsWith('http') ? 'destination_not_allowed' : noOrigin,
     });
@@ -100,7 +100,7 @@ describe('forbidden destinations', () => {
     },
   );
 
-  test('the real name server saying 127.0.0.1 for localhost is refused too', async () => {
+  test('a real name server that returns 127.0.0.1 for localhost is refused too', async () => {
     const listener = await upstream();
     await expect(get(egress(), new URL(`http://localhost:${listener.port}/`))).rejects.toEqual(refused);
     expect(listener.connections().accepted).toBe(0);
@@ -119,18 +119,18 @@ describe('forbidden destinations', () => {
     expect(listener.connections().accepted).toBe(0);
   });
 
-  test('a name that turns private after its first answer is refused at the next connection', async () => {
+  test('a name whose address becomes private after its first answer is refused at the next connection', async () => {
     const listener = await upstream();
-    // 127.0.0.2 stands for the public address: the operator allowed it, 127.0.0.1 he did not.
+    // 127.0.0.2 stands for the public address: the operator allowed it, but not 127.0.0.1.
     const out = egress({ allow: '127.0.0.2/32', lookup: answering(['127.0.0.2'], ['127.0.0.1']) });
     const url = new URL(`http://rebinding.example:${listener.port}/`);
     const before = listener.connections().accepted;
-    await expect(get(out, url)).rejects.toMatchObject({ code: 'ECONNREFUSED' }); // nobody listens on .2: it was dialled
+    await expect(get(out, url)).rejects.toMatchObject({ code: 'ECONNREFUSED' }); // nothing listens on .2, so the error shows that it was called
     await expect(get(out, url)).rejects.toEqual(refused);
     expect(listener.connections().accepted).toBe(before);
   });
 
-  test('a public address passes the rule', () => {
+  test('a public address is allowed', () => {
     const open = ['1.1.1.1', '8.8.8.8', '172.32.0.1', '100.128.0.1', '2606:4700::1111', '::ffff:8.8.8.8'];
     expect(open.filter(isForbiddenAddress)).toEqual([]);
     const noAddresses = ['', 'localhost', '1.2.3'];
@@ -149,13 +149,13 @@ describe('exceptions of the operator', () => {
     expect(named.connections().accepted).toBe(1);
   });
 
-  test('a host name named literally is reached wherever it points', async () => {
+  test('a host name named literally is reached whatever it resolves to', async () => {
     const listener = await upstream();
     const out = egress({ allow: `LocalHost:${listener.port}`, lookup: answering(['127.0.0.1']) });
     await expect(get(out, new URL(`http://localhost:${listener.port}/v1`))).resolves.toBe(200);
   });
 
-  test('a network is matched against the address, with its port when it has one', async () => {
+  test('a network is compared with the address, and with the port if it has one', async () => {
     const listener = await upstream();
     const name = new URL(`http://vllm.example:${listener.port}/`);
     const lookup = answering(['127.0.0.1']);
@@ -199,7 +199,7 @@ test('sockets are kept for the next call and counted until they close', async ()
   const listener = await upstream();
   const out = egress({ allow: '127.0.0.0/8' });
   await get(out, listener.url);
-  await setImmediate(); // undici frees a socket a tick after the answer's end
+  await setImmediate(); // undici releases a socket one tick after the end of the answer
   await get(out, listener.url);
   expect(listener.connections().accepted).toBe(1);
   expect(out.stats()).toMatchObject({ sockets: 1, connectionsOpened: 1 });

@@ -10,62 +10,68 @@ import { createNameLookup, isLocalhost, type Lookup } from './name-lookup.ts';
 
 type Options = {
   allow: EgressAllow;
-  /** Injected by tests that play a rebinding name server. */
+  /** Injected by tests of DNS rebinding. */
   lookup?: Lookup;
   /** Time for DNS, TCP and TLS together. */
   connectTimeoutMs?: number;
-  /** Calls under way at once, of all workspaces; one workspace has at most three times as many as are free. */
+  /** Running calls of all workspaces. One workspace has at most three times as many as are free. */
   callsMax?: number;
-  /** At which the large answers of a workspace are read, together. Absent: as they come. */
+  /** The rate at which the large answers of one workspace are read, all together. Absent: no limit. */
   answerBytesPerSecond?: number | undefined;
   /**
-   * How long an idle socket is kept when the server does not say. Below the 5 s after which uvicorn (vLLM) closes without
-   * a hint: a request written to a socket that is just being closed is lost, and a POST must not be sent twice unasked.
+   * How long an idle socket is kept when the server does not say. This is less than the 5 s after which uvicorn (vLLM)
+   * closes without saying so. A request that is written to a closing socket is lost, and a POST must not simply be sent
+   * twice.
    */
   keepAliveMs?: number;
 };
 
 export type Egress = {
   /**
-   * Refuses a URL that could not be called: not http(s), with credentials in it, or with a forbidden address in its host.
-   * A name is not resolved here: what it resolves to is judged at every connection. For use when a host is stored, too.
-   * Throws GatewayError `invalid_request` / `destination_not_allowed`.
+   * Refuses a URL that could not be called: not http(s), with credentials in it, or with a forbidden address as its
+   * host. A name is not resolved here; the addresses that it resolves to are checked at every connection. Also used
+   * when a host is stored. Throws GatewayError `invalid_request` / `destination_not_allowed`.
    */
   check: (url: URL) => void;
   /**
-   * undici's dispatch, at the end of this turn of the event loop. `origin` must come from a URL that `check` passed.
-   * Redirects are not followed. Whatever is wrong comes by the handler's `onResponseError`: of a call beyond its workspace's
-   * share of the connections the GatewayError `too_many_calls` (rate_limited, or unavailable when others hold them all).
+   * Whether connections to this host would be allowed by its addresses, of which it must have one. Never rejects: false
+   * if the lookup fails or is beyond its workspace's share.
+   */
+  isReachable: (hostname: string, port: number, workspaceId: string) => Promise<boolean>;
+  /**
+   * undici's dispatch, at the end of this turn of the event loop. `origin` must come from a URL that `check` accepted.
+   * Redirects are not followed. `onResponseError` gets every error. A call beyond its workspace's share of the
+   * connections gets the GatewayError `too_many_calls` (rate_limited, or unavailable when others hold them all).
    */
   dispatch: (options: CallOptions, handler: CallHandler) => void;
   stats: () => {
-    /** Open ones. */
+    /** Open sockets. */
     sockets: number;
     connectionsOpened: number;
     destinationsRefused: number;
-    /** Those with a socket, or with one being opened. */
+    /** Origins with a socket, or with one being opened. */
     origins: number;
     /** Calls that hold a socket, or wait for theirs to be opened. */
     calls: number;
-    /** Beyond the share of their workspace. */
+    /** Calls beyond the share of their workspace. */
     callsRefused: number;
-    /** Sent once more, because the other side had closed their idle socket. */
+    /** Requests that were sent once more, because the other side had closed their idle socket. */
     callsResent: number;
   };
-  /** Closes every socket at once; calls in flight fail. Idempotent. */
+  /** Closes every socket at once, so running calls fail. Idempotent. */
   stop: () => Promise<void>;
 };
 
 const passedMax = 1_000;
-/** More than go idle at once in a process that serves a thousand streams; each is closed after some seconds. */
+/** More than become idle at once in a process with a thousand streams. Each is closed after some seconds. */
 const idleMax = 1_024;
 
 /**
- * The only way out of the process: every outgoing connection is made here. An address is checked when it is connected to
- * (each one that a name resolves to, literals, and the peer of the finished socket), so that a name that changes its
- * answer between a check and a call gains nothing.
+ * Makes the only way out of the process: every outgoing connection is made here. An address is checked when it is
+ * connected to (each one that a name resolves to, literal addresses, and the peer of the finished socket). So a name
+ * that resolves to another address after a check is refused as well.
  *
- * HTTP/1.1 only: one call a socket, so that a stalled stream, back-pressure or an abort touches no other call.
+ * HTTP/1.1 only, with one call per socket, so that a stalled stream, back-pressure or an abort affects no other call.
  */
 export function createEgress({
   allow,
@@ -92,7 +98,7 @@ export function createEgress({
     );
   };
 
-  // Those of stored targets, which are looked at again for every call: a URL takes its parts out of its text each time.
+  // The URLs of stored targets, which are needed for every call: parsing a URL each time is expensive.
   const passed = new Set<string>();
 
   const check = (url: URL): void => {
@@ -121,7 +127,7 @@ export function createEgress({
     if (address !== null && !allow.allowsHost(url.hostname, port) && !allowed(address, port)) throw refuse(url.host);
   };
 
-  /** Refuses a name as a whole when one of its addresses is forbidden: such a name is an attack or a mistake. */
+  /** Refuses a name when any of its addresses is forbidden: such a name is an attack or a mistake. */
   const guardedLookup =
     (port: number, excepted: boolean, opener: { workspaceId: string }): LookupFunction =>
     (hostname, options, callback) => {
@@ -136,11 +142,11 @@ export function createEgress({
       });
     };
 
-  /** Makes what opens the sockets of one origin, for one workspace or another. */
+  /** Makes the function that opens the sockets of one origin, for any workspace. */
   const connectorOf: Parameters<typeof createConnections>[0]['connectorOf'] = (origin) => {
     const port = portOf(origin);
     const excepted = allow.allowsHost(origin.hostname, port);
-    // Who opens the next socket. Node looks a name up at once when it is told to connect.
+    // The workspace of the next socket. Node looks a name up synchronously when it connects.
     const opener = { workspaceId: '' };
     const connect = buildConnector({
       allowH2: false,
@@ -148,7 +154,7 @@ export function createEgress({
       lookup: guardedLookup(port, excepted, opener),
     });
     return (workspaceId) => (options, callback) => {
-      // Node does not look up a literal, so the hook above never sees one.
+      // Node does not look up a literal address, so the hook above is not called for one.
       if (!excepted && isIP(options.hostname) !== 0 && !allowed(options.hostname, port)) {
         queueMicrotask(() => callback(refuse(origin.host), null));
         return undefined;
@@ -168,6 +174,17 @@ export function createEgress({
     };
   };
 
+  const isReachable: Egress['isReachable'] = (hostname, port, workspaceId) => {
+    if (allow.allowsHost(hostname, port)) return Promise.resolve(true);
+    const address = literalOf(hostname);
+    if (address !== null) return Promise.resolve(allowed(address, port));
+    return new Promise((resolve) => {
+      lookup(hostname, { all: true, workspaceId }, (error, addresses) => {
+        resolve(!error && addresses.length > 0 && addresses.every((found) => allowed(found.address, port)));
+      });
+    });
+  };
+
   const count = (socket: Socket): void => {
     sockets += 1;
     connectionsOpened += 1;
@@ -183,6 +200,7 @@ export function createEgress({
 
   return {
     check,
+    isReachable,
     dispatch: (options, handler) => dispatch({ options, handler }),
     stats: () => ({ sockets, connectionsOpened, destinationsRefused, ...connections.stats() }),
     stop: connections.stop,
@@ -194,7 +212,10 @@ function portOf(url: URL): number {
   return url.protocol === 'https:' ? 443 : 80;
 }
 
-/** The address that a URL's host is, without the brackets of IPv6, and of the names of this machine; null for others. */
+/**
+ * The address in a URL's host, without the brackets of IPv6; for a name of this machine its address; null for other
+ * names.
+ */
 function literalOf(hostname: string): string | null {
   if (isLocalhost(hostname)) return '127.0.0.1';
   const bare = hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;

@@ -2,10 +2,10 @@ import { memberValue, scanElements, spliceMembers } from '#libs/kernel/json-memb
 import type { Call } from '#libs/providers/provider.ts';
 
 /**
- * The answer with its vectors in base64 (little-endian float32) where the request asked for that and the provider sent
- * numbers all the same; null when there is nothing to change. OpenAI's SDKs ask for base64 unasked, and version 6 reads
- * lists of numbers as empty vectors. One vector at a time is parsed, because an answer may be 60
- * MB. Throws GatewayError invalid_json as `scanElements`, and SyntaxError.
+ * Returns the answer with its vectors in base64 (little-endian float32) if the request asked for that and the provider
+ * sent numbers nevertheless; null when nothing has to be changed. OpenAI's SDKs always ask for base64, and version 6
+ * reads lists of numbers as empty vectors. One vector is parsed at a time, because an answer may have 60 MB. Throws
+ * GatewayError invalid_json like `scanElements`, and SyntaxError.
  */
 export function withBase64Vectors(call: Call, body: Buffer): Buffer | null {
   if (!asksForBase64(call)) return null;
@@ -28,7 +28,7 @@ const openBracket = Buffer.from('[');
 const comma = Buffer.from(',');
 const closeBracket = Buffer.from(']');
 
-/** Whether the vectors of the answer are to be base64. */
+/** Whether the vectors of the answer have to be in base64. */
 export function asksForBase64({ operation, body, edits }: Call): boolean {
   if (operation !== 'embeddings') return false;
   const format =
@@ -36,7 +36,7 @@ export function asksForBase64({ operation, body, edits }: Call): boolean {
   return format === '"base64"';
 }
 
-/** The item with its vector in base64; the item itself when it is none, or has no list of numbers. */
+/** Returns the item with its vector in base64; unchanged if it is not an object or has no list of numbers. */
 function inBase64(item: Buffer): Buffer {
   const raw = item[0] === 0x7b ? memberValue(item, 'embedding') : undefined;
   if (raw?.[0] !== 0x5b) return item;

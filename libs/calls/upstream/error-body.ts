@@ -3,8 +3,8 @@ import type { ProviderError } from '#libs/providers/provider.ts';
 import { asRecord } from './usage.ts';
 
 /**
- * The body that tells a client of a provider's error: the provider's own bytes when they already have OpenAI's four keys
- * and no credential in them, otherwise made from what the adapter read, scrubbed.
+ * Returns the body that reports a provider's error to the client: the provider's own bytes if they already have
+ * OpenAI's format and contain no credential, otherwise one made from what the adapter read, scrubbed.
  */
 export function errorBody(
   status: number,
@@ -19,28 +19,34 @@ export function errorBody(
   return { body: Buffer.from(JSON.stringify({ error: { message, type: type ?? fallback, param, code } })), error };
 }
 
-/** What the adapter read of a provider's error, scrubbed; of a page (a load balancer's), that it was one and how it begins. */
+/**
+ * What the adapter read of a provider's error, scrubbed. For an HTML page (of a load balancer): that it was one, and
+ * its beginning.
+ */
 export function readError(
   status: number,
   bytes: Buffer,
   decode: () => ProviderError,
   secrets: readonly string[],
 ): ProviderError {
-  const told = scrubbed(decode(), secrets);
-  if (!/^\s*</.test(bytes.toString('latin1', 0, 100))) return told;
+  const body = scrubbed(decode(), secrets);
+  if (!/^\s*</.test(bytes.toString('latin1', 0, 100))) return body;
   const message = `The provider answered ${status} with a page that is not JSON.${sampleOf(bytes, secrets)}`;
-  return { ...told, error: { ...told.error, message } };
+  return { ...body, error: { ...body.error, message } };
 }
 
 const sampleLengthMax = 1_000;
 
-/** How an unreadable body begins, for the end of a message: scrubbed, quoted, at most 1,000 characters; '' when it is empty. */
+/**
+ * The beginning of an unreadable body, for the end of a message: scrubbed, quoted, at most 1,000 characters; '' when it
+ * is empty.
+ */
 export function sampleOf(body: string | Buffer, secrets: readonly string[]): string {
   const text = scrub(body.toString('utf8').slice(0, 4 * sampleLengthMax), secrets).trim();
   return text === '' ? '' : ` It begins: ${JSON.stringify(text.slice(0, sampleLengthMax)).slice(0, sampleLengthMax)}`;
 }
 
-/** An error whose every text can be shown: its code goes into records and logs, too. */
+/** Returns an error whose texts are all safe to show, including its code, which goes into records and logs. */
 export function scrubbed({ error, ...rest }: ProviderError, secrets: readonly string[]): ProviderError {
   const clean = (text: string | null): string | null => (text === null ? null : scrub(text, secrets, 200));
   const { message, type, param, code } = error;
@@ -62,7 +68,7 @@ function isClean(bytes: Buffer, secrets: readonly string[]): boolean {
     typeof error['message'] === 'string' &&
     typeof error['type'] === 'string' &&
     ['param', 'code'].every((key) => error[key] === null || typeof error[key] === 'string');
-  // Compared after a round trip, so that no escape can hide a key.
+  // Compared after parsing and writing it again, so that no escape sequence can hide a key.
   const text = JSON.stringify(parsed);
   return fourKeys && scrub(text, secrets, Number.POSITIVE_INFINITY) === text;
 }

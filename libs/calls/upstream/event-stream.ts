@@ -4,6 +4,7 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import type { Call, ProviderError, StreamEvent, Translation } from '#libs/providers/provider.ts';
 import type { Limits, StreamAnswer, StreamSummary } from '#libs/calls/call.ts';
 import type { Flow } from './exchange.ts';
+import { estimateStreamed } from './estimate-streamed.ts';
 import { createPayloadQueue } from './payload-queue.ts';
 import type { Faults } from './provider-faults.ts';
 import { eventWorkMax } from './read-body.ts';
@@ -15,7 +16,7 @@ type Options = {
   translation: Translation;
   flow: Flow;
   faults: () => Faults;
-  /** To which an event is charged while it is incomplete, and what waits for the reader. */
+  /** The lease to which incomplete events, and payloads that wait for the reader, are charged. */
   memory?: MemoryLease | undefined;
   limits: Limits;
   idleMs: number;
@@ -23,17 +24,17 @@ type Options = {
   startedAt: number;
 };
 
-/** Smaller events count nowhere: what they take passes in a moment. */
+/** Smaller events are not counted, because their memory is free again at once. */
 const countedBytesMin = 65_536;
-/** A text takes two bytes a character when one of them is wide. */
+/** A text takes two bytes per character if one of its characters is wide. */
 const charCopies = 2;
-/** As of whole answers (read-body.ts). */
+/** The same as for whole answers (read-body.ts). */
 const depthMax = 512;
 
-/** How a stream may end that has said everything. */
+/** How a complete stream may end. */
 const endsFinished: ReadonlySet<string | null> = new Set(['upstream_truncated', 'upstream_idle_timeout']);
 
-/** What the first event was: content, or an error that no client has seen a byte of yet. */
+/** What the first event was: content, or an error before the client has received a byte. */
 type FirstEvent =
   | { kind: 'content'; answer: Pick<StreamAnswer, 'events' | 'done'> }
   | { kind: 'error'; error: ProviderError };
@@ -42,13 +43,14 @@ export type EventStream = {
   data: (chunk: Buffer) => void;
   end: () => void;
   fail: (error: GatewayError) => void;
-  /** Rejects with a GatewayError when the stream ends or dies before its first payload. */
+  /** Rejects with a GatewayError when the stream ends or breaks off before its first payload. */
   first: Promise<FirstEvent>;
 };
 
 /**
- * Reads one provider stream: frames it, has the adapter translate, meters a copy, and hands the payload texts on with
- * back-pressure. An end without `[DONE]` counts only when every choice was finished; otherwise it is `upstream_truncated`.
+ * Reads one provider stream: splits it into events, lets the adapter translate them, meters a copy, and passes the
+ * payload texts on with back-pressure. An end without `[DONE]` is only accepted when every choice was finished;
+ * otherwise the stream is `upstream_truncated`.
  */
 export function openEventStream(options: Options): EventStream {
   const { call, translation, flow, faults, memory, limits, idleMs, startedAt } = options;
@@ -62,7 +64,7 @@ export function openEventStream(options: Options): EventStream {
   let lastSignAt = performance.now();
   let state: 'peeking' | 'flowing' | 'over' = 'peeking';
   let ending = false;
-  /** Bytes since the last whole event, and what is charged for them. */
+  /** Bytes since the last complete event, and what is charged for them. */
   let pendingBytes = 0;
   let pendingHeld = 0;
 
@@ -75,7 +77,7 @@ export function openEventStream(options: Options): EventStream {
     charsMax: limits.bufferedCharsMax,
     onFull: flow.pause,
     onDrained: () => {
-      sign(); // the silence was ours
+      sign(); // this process caused the silence
       flow.resume();
     },
     onLeft: () => flow.abort(faults().callerLeft()),
@@ -101,8 +103,12 @@ export function openEventStream(options: Options): EventStream {
     if (error) queue.fail(error);
     else queue.end();
     if (peeking && error) first.reject(error);
+    const counted = meter.usage();
+    const details = counted === null ? null : decoder?.details?.();
+    if (counted !== null && details) Object.assign(counted, details);
     done.resolve({
-      usage: meter.usage(),
+      usage: counted ?? estimateStreamed(call.body, meter.chars()),
+      ...(counted === null ? { isEstimate: true } : {}),
       model: meter.model(),
       finishReason: meter.finishReason(),
       complete,
@@ -138,7 +144,7 @@ export function openEventStream(options: Options): EventStream {
     const view = meter.read(payload);
     if (view === 'error') return failWith(translation.decodeError(200, payload));
     if (view === 'unreadable') {
-      if (ending) return; // cut off inside an event: judged as truncated
+      if (ending) return; // cut off inside an event, which counts as truncated
       throw faults().invalid('sent an event that is not a JSON object', payload);
     }
     if (view === 'chunk' || call.includeUsage) batch.push(payload);
@@ -157,7 +163,7 @@ export function openEventStream(options: Options): EventStream {
     }
   };
 
-  /** What it takes to read a large event as JSON; throws when the call may never have so much. */
+  /** The memory for parsing a large event as JSON. Throws when the call may never have so much. */
   const parseCost = (data: string): number => {
     const limit = { depthMax, membersMax: Number.POSITIVE_INFINITY, workMax: eventWorkMax };
     const { excess, textBytes, valueBytes } = measureJson(Buffer.from(data), limit);
@@ -168,7 +174,7 @@ export function openEventStream(options: Options): EventStream {
     return textBytes + valueBytes;
   };
 
-  /** Counts the bytes of a large event that is not whole yet. */
+  /** Counts the bytes of a large event that is not complete yet. */
   const holdPending = (bytes: number): void => {
     pendingBytes += bytes;
     const wanted = pendingBytes < countedBytesMin ? 0 : charCopies * pendingBytes;
@@ -206,7 +212,7 @@ export function openEventStream(options: Options): EventStream {
       holdPending(chunk.length);
       framing.push(chunk);
       holdPending(0);
-      // Bytes alone keep no stream alive: a drip that completes no event is as dead as silence.
+      // Bytes alone do not keep a stream alive: one that completes no event is treated like silence.
       if (performance.now() - lastSignAt > idleMs) throw faults().idleTimeout(idleMs);
       flush();
     },
@@ -215,7 +221,7 @@ export function openEventStream(options: Options): EventStream {
       try {
         framing.end();
       } catch {
-        // Cut inside a character: judged below.
+        // Cut inside a character, which is handled below.
       }
       if (state === 'over') return;
       flush();
@@ -224,8 +230,8 @@ export function openEventStream(options: Options): EventStream {
     },
     fail: (error) => {
       if (state === 'over') return;
-      // Every choice was finished: only the closing usage, if anything, is lost. Formats without a closing event
-      // (Gemini's) end by the connection, which a provider may keep open.
+      // Every choice was finished, so at most the closing usage is missing. Formats without a closing event (Gemini's)
+      // end with the connection, which a provider may keep open.
       if (endsFinished.has(error.code) && meter.allFinished()) return close(true, null);
       close(false, error);
     },

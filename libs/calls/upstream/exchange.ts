@@ -8,39 +8,42 @@ import type { CallHandler, ConnectingCall } from './connection-call.ts';
 import type { Egress } from './egress.ts';
 import type { Faults } from './provider-faults.ts';
 
-/** Hold on the answer while it comes in. */
+/** Controls the answer while it arrives. */
 export type Flow = {
   pause: () => void;
   resume: () => void;
-  /** Ends the exchange as failed; its socket is closed. */
+  /** Ends the exchange as failed and closes its socket. */
   abort: (error: GatewayError) => void;
   /**
-   * Ends the exchange as done although the answer may go on (a stream after `[DONE]`): no deadline or abort counts any
-   * more, and a provider that does not close within a second is cut off.
+   * Ends the exchange as done although the answer may continue (a stream after `[DONE]`). No deadline or abort applies
+   * any more, and the connection of a provider that does not end its answer within a second is closed.
    */
   finish: () => void;
-  /** The answer is there, or a stream has begun: `answerMs` counts no more. */
+  /** The answer is complete, or a stream has begun: `answerMs` no longer applies. */
   answered: () => void;
 };
 
-/** Where an answer goes: `head` once, `data` any number of times, then exactly one of `end` and `fail`, unless finished. */
+/**
+ * Receives an answer: `head` once, `data` any number of times, then exactly one of `end` and `fail`, unless it is
+ * finished.
+ */
 export type Sink = {
   head: (status: number, headers: IncomingHttpHeaders, flow: Flow) => void;
   data: (chunk: Buffer) => void;
   end: () => void;
   fail: (error: GatewayError) => void;
-  /** The provider had closed the idle socket: the request goes out once more. Before `head`, once at most. */
+  /** The provider had closed the idle socket, and the request is sent once more. Called before `head`, at most once. */
   resent?: () => void;
 };
 
 const lingerMs = 1_000;
-/** A server that says every ten seconds that it is still at it (102) may do so for as long as an answer may take. */
+/** A server that reports every ten seconds that it is working (102) may do so for as long as an answer may take. */
 const interimAnswersMax = 200;
 
 /**
- * Sends one request and feeds the answer to the sink. Whatever goes wrong arrives as one GatewayError at `fail`:
- * provider_failed, provider_timeout, `call_aborted` when the signal fires, or what the sink's own methods throw.
- * Never throws, never retries, follows no redirect.
+ * Sends one request and passes the answer to the sink. Every error arrives as one GatewayError at `fail`:
+ * provider_failed, provider_timeout, `call_aborted` when the signal aborts, or what the sink's own methods throw. Never
+ * throws or retries, and follows no redirect.
  */
 export function startExchange(
   egress: Egress,
@@ -50,7 +53,7 @@ export function startExchange(
     signal: AbortSignal;
     faults: () => Faults;
     workspaceId: string | undefined;
-    /** As of `CallOptions`. */
+    /** As in `CallOptions`. */
     isRepeatable?: boolean;
   },
   sink: Sink,
@@ -69,9 +72,9 @@ export function startExchange(
   };
   const fail = (error: GatewayError): void => {
     if (phase === 'closed') return;
-    const told = phase === 'finished';
+    const wasReported = phase === 'finished';
     close();
-    if (!told) sink.fail(error);
+    if (!wasReported) sink.fail(error);
   };
   const abort = (error: GatewayError): void => {
     fail(error);
@@ -80,7 +83,7 @@ export function startExchange(
   };
   const onAbort = (): void => abort(faults().callerLeft());
 
-  // One timer serves two deadlines: until a connection is there, then for the rest of the attempt.
+  // One timer is used for two deadlines: first for the connection, then for the rest of the attempt.
   const firstMs = Math.min(timeouts.connectMs, timeouts.totalMs);
   let timer = setTimeout(() => {
     if (phase === 'waiting') return abort(faults().connectTimeout(firstMs));
@@ -146,9 +149,9 @@ export function startExchange(
       if (phase === 'answering') guarded(() => sink.data(chunk));
     },
     onResponseEnd: () => {
-      const told = phase === 'finished' || phase === 'closed';
+      const wasReported = phase === 'finished' || phase === 'closed';
       close();
-      if (told) return;
+      if (wasReported) return;
       try {
         sink.end();
       } catch (error) {
@@ -176,7 +179,7 @@ export function startExchange(
   );
 }
 
-/** Beyond what HTTP has, or one of the gateway's own, which say that a guardrail was not passed. */
+/** A status that HTTP does not have, or one of the gateway's own for guardrails that were not passed. */
 const isNoStatus = (status: number): boolean => status > 599 || status === 246 || status === 446;
 
 function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults: () => Faults): GatewayError {
@@ -200,7 +203,7 @@ function describe(error: unknown, answering: boolean, timeouts: Timeouts, faults
   return isLostConnection(code) ? faults().connectionLost(error) : faults().unreachable(error);
 }
 
-/** The connection stood and the request may have been received. */
+/** The connection was open, so the request may have been received. */
 function isLostConnection(code: string): boolean {
   return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE';
 }

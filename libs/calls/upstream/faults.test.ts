@@ -73,7 +73,7 @@ describe('a provider that does not answer', () => {
     expect(rig.forwarder.counters()).toMatchObject({ openCalls: 0 });
   });
 
-  test('drips its body past the total time', async () => {
+  test('sends its body so slowly that the total time runs out', async () => {
     const drip: UpstreamScript = async (reply) => {
       reply.head(200, json);
       while (!reply.isClosed()) {
@@ -103,7 +103,7 @@ describe('a provider that does not answer', () => {
     expect(await settle(script)).toMatchObject(failed('upstream_truncated'));
   });
 
-  test('a caller who leaves frees the provider within the moment', async () => {
+  test("a caller who leaves frees the provider's connection at once", async () => {
     rig = await startForwardingRig(hang);
     const client = new AbortController();
     const call = rig.forwarder.settle(chatRequest({ signal: client.signal }), rig.target);
@@ -117,7 +117,7 @@ describe('a provider that does not answer', () => {
 describe('interim answers', () => {
   const interim = 'HTTP/1.1 102 Processing\r\n\r\n';
 
-  test('before an answer count for nothing', async () => {
+  test('before an answer are ignored', async () => {
     const script: UpstreamScript = async (reply) => {
       await reply.raw(interim.repeat(200));
       reply.json(200, completion);
@@ -125,7 +125,7 @@ describe('interim answers', () => {
     expect(await settle(script)).toMatchObject({ kind: 'json', status: 200 });
   });
 
-  test('without end are no answer, and end the call', async () => {
+  test('without end are not an answer, and end the call', async () => {
     const script: UpstreamScript = async (reply) => {
       while (!reply.isClosed()) await reply.raw(interim.repeat(100));
     };
@@ -136,7 +136,7 @@ describe('interim answers', () => {
   });
 });
 
-test('header fields without end are no answer, and end the call', async () => {
+test('header fields without end are not an answer, and end the call', async () => {
   const script: UpstreamScript = async (reply) => {
     await reply.raw('HTTP/1.1 200 OK\r\n');
     while (!reply.isClosed()) await reply.raw('x: y\r\n'.repeat(1_000));
@@ -185,7 +185,7 @@ describe('an answer that is none', () => {
     expect(outcome).toMatchObject({ error: { message: expect.stringContaining(part) } });
   });
 
-  test('a JSON answer with another content type is taken for what it is', async () => {
+  test('a JSON answer with another content type is accepted as JSON', async () => {
     const outcome = await settle((reply) =>
       reply.respond(200, JSON.stringify(completion), { 'content-type': 'text/plain' }),
     );
@@ -201,7 +201,7 @@ describe('an answer that is none', () => {
     expect(message).not.toContain('\u001b');
   });
 
-  test('a body past the limit is not read to its end, announced or not', async () => {
+  test('a body beyond the limit is not read to its end, whether or not its length is known', async () => {
     const limits = { jsonBytesMax: 100_000 };
     const announced: UpstreamScript = (reply) => reply.respond(200, 'x', { 'content-length': '100001' });
     expect(await settle(announced, {}, { limits })).toMatchObject(failed('upstream_response_too_large'));
@@ -305,7 +305,7 @@ describe('the provider’s errors', () => {
     expect(JSON.stringify(outcome)).not.toContain('CANARY');
   });
 
-  test('that hide the credential behind escapes are scrubbed all the same', async () => {
+  test('that hide the credential behind escapes are scrubbed as well', async () => {
     const hidden = canary.replace('CANARY', '\\u0043ANARY');
     const body = `{"error":{"message":"key ${hidden}","type":"t","param":null,"code":null}}`;
     expect(JSON.stringify(bodyOf(await settle((reply) => reply.respond(401, body))))).not.toContain('CANARY');
@@ -328,7 +328,7 @@ describe('the provider’s errors', () => {
     expect(await settle((reply) => reply.json(200, { error: 'broken' }))).toMatchObject({ kind: 'json', status: 502 });
   });
 
-  test('that no waiting cures tell clients not to retry', async () => {
+  test('that waiting does not cure tell clients not to retry', async () => {
     const quota = { error: { ...error, type: 'insufficient_quota', code: 'insufficient_quota' } };
     const outcome = await settle((reply) => reply.json(429, quota));
     expect(outcome).toMatchObject({ status: 429, headers: { 'x-should-retry': 'false' } });

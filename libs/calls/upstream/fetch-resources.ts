@@ -7,16 +7,18 @@ import { fetchWhole, type FetchOptions } from './fetch-whole.ts';
 import { lazyFaultsOf } from './provider-faults.ts';
 
 const countMax = 20;
-/** Of one resource: what the providers that need bytes accept of an image at most (Bedrock 3.75 MB, documents 4.5 MB). */
+/**
+ * The maximum for one resource: the largest image that providers accept as bytes (Bedrock 3.75 MB, documents 4.5 MB).
+ */
 const bytesMax = 5_242_880;
-/** Of all resources of one call: a request of more is refused by the providers that need bytes (Bedrock 25 MB). */
+/** The maximum for all resources of one call: providers that need bytes refuse larger requests (Bedrock 25 MB). */
 const allBytesMax = 26_214_400;
-/** As bytes, as base64 in the request that is made of them, and once more as the text of that request. */
+/** As bytes, as base64 in the request that is made with them, and again in the text of that request. */
 const copies = 3;
 
 /**
- * Fetches the images that a request names by URL, for a provider that takes bytes only; through the same egress as every
- * call and without any credential. Throws invalid_request / `resource_unavailable`, naming the URL's host.
+ * Fetches the images that a request refers to by URL, for a provider that only accepts bytes. Uses the same egress as
+ * every call, without any credential. Throws invalid_request / `resource_unavailable` with the URL's host.
  */
 export async function fetchResources(
   urls: readonly string[],
@@ -42,7 +44,7 @@ export async function fetchResources(
     if (bytes > allBytesMax) throw unavailable(`Together they are larger than ${allBytesMax} bytes, the limit here.`);
     memory?.charge(copies * more);
   };
-  // The first that fails ends the others.
+  // The first one that fails ends the others.
   const failing = new AbortController();
   const ended = AbortSignal.any([signal, failing.signal]);
   try {

@@ -7,7 +7,7 @@ import type { Faults } from './provider-faults.ts';
 
 export type FetchOptions = {
   egress: Egress;
-  /** Whose share of the connections it takes. */
+  /** The workspace whose share of the connections it uses. */
   workspaceId: string | undefined;
   timeouts: Timeouts;
   signal: AbortSignal;
@@ -17,9 +17,9 @@ export type FetchOptions = {
 };
 
 /**
- * Makes one request beside a call (a token, an image) and reads the answer whole, whatever its status. No retries, no
- * redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or what `onBytes` throws, which is told of every
- * piece that arrives.
+ * Makes one auxiliary request of a call (a token, an image) and reads the whole answer, whatever its status. No
+ * retries, no redirects. Throws GatewayError: provider_failed, provider_timeout, `call_aborted`, or what `onBytes`
+ * throws, which is called with the size of every piece that arrives.
  */
 export function fetchWhole(
   outbound: OutboundRequest,

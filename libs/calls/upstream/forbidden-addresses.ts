@@ -1,7 +1,8 @@
 import { BlockList, isIP } from 'node:net';
 
-// The registries of special addresses (RFC 6890), and beyond them: deprecated IPv4-compatible, IPv4-translated (RFC 2765)
-// and site-local IPv6, Teredo, the local NAT64 prefix, 6to4's relay, and the one metadata service on a public address (Azure's 168.63.129.16).
+// The registries of special addresses (RFC 6890) and some more: deprecated IPv4-compatible, IPv4-translated (RFC 2765)
+// and site-local IPv6, Teredo, the local NAT64 prefix, 6to4's relay, and the one metadata service with a public address
+// (Azure's 168.63.129.16).
 const forbiddenV4 = [
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -43,12 +44,12 @@ export function addNetwork(list: BlockList, network: string): void {
   list.addSubnet(address, prefix, family === 4 ? 'ipv4' : 'ipv6');
 }
 
-/** Whether the list holds this address; an IPv4 address written as IPv6 (`::ffff:a.b.c.d`) is judged as IPv4. */
+/** Whether the list contains this address. An IPv4 address written as IPv6 (`::ffff:a.b.c.d`) is treated as IPv4. */
 export function inNetworks(list: BlockList, address: string): boolean {
   return list.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
 }
 
-/** Private, loopback, link-local, metadata, multicast and reserved addresses, and whatever is no address at all. */
+/** Private, loopback, link-local, metadata, multicast and reserved addresses, and everything that is not an address. */
 export function isForbiddenAddress(address: string): boolean {
   return isIP(address) === 0 || inNetworks(forbidden, address);
 }

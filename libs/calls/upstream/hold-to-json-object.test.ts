@@ -7,7 +7,7 @@ import type { RetryPolicy } from '#libs/calls/retry.ts';
 let rig: ForwardingRig;
 afterEach(async () => rig.stop());
 
-/** One answer of Claude, which has no mode for JSON objects of any shape. */
+/** One answer of Claude, which has no mode for arbitrary JSON objects. */
 const says =
   (content: string | object[], stop_reason = 'end_turn'): UpstreamScript =>
   (reply) =>
@@ -80,7 +80,7 @@ describe('a JSON object of a model that has no mode for it', () => {
     expect(outcome.attempts).toMatchObject([{ status: 200, errorCode: null }]);
   });
 
-  test('that is missing is told with the beginning of what was said instead', async () => {
+  test('that is missing is reported with the beginning of the text that came instead', async () => {
     const outcome = await ask(says('I would rather talk.'));
     expect(outcome).toMatchObject({ error: { message: expect.stringContaining('"I would rather talk."') } });
   });
@@ -94,19 +94,19 @@ describe('a JSON object of a model that has no mode for it', () => {
     expect(outcome).toMatchObject({ status: 200, finishReason });
   });
 
-  test('is not asked of an answer that calls tools', async () => {
+  test('is not required of an answer that calls tools', async () => {
     const tools = [{ type: 'function', function: { name: 'look', parameters: { type: 'object', properties: {} } } }];
     const call = { type: 'tool_use', id: 'call_1', name: 'look', input: {} };
     const outcome = await ask(says([{ type: 'text', text: 'Let me look.' }, call], 'tool_use'), { body: { tools } });
     expect(messageOf(outcome)).toMatchObject({ tool_calls: [{ id: 'call_1' }] });
   });
 
-  test('is not asked of a provider’s error, which stays as it is', async () => {
+  test('is not required of a provider’s error, which is not changed', async () => {
     const error = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } };
     expect(await ask((reply) => reply.json(529, error))).toMatchObject({ kind: 'json', status: 529 });
   });
 
-  test('is asked for whole by a stream, so that no word of another answer goes out', async () => {
+  test('is requested whole for a stream, so that no part of another answer is sent', async () => {
     const outcome = await ask(says('```json\n{"city":"Paris"}\n```'), { stream: true });
     if (outcome.kind !== 'stream') throw new Error('no stream');
     const { payloads, summary } = await readStream(outcome);
@@ -118,11 +118,11 @@ describe('a JSON object of a model that has no mode for it', () => {
     expect(rig.forwarder.counters()).toMatchObject({ openStreams: 0 });
   });
 
-  test('that is missing ends the call for a stream before it began', async () => {
+  test('that is missing ends the call for a stream before it has begun', async () => {
     expect(await ask(says('Paris.'), { stream: true })).toMatchObject({ ...notMet, lostAnswer: { usage } });
   });
 
-  test('is asked for again where the caller’s retries have 502, and all that was paid counts', async () => {
+  test('is requested again if the caller’s retries list 502, and the usage of all attempts counts', async () => {
     const outcome = await ask([says('Paris.'), says('Rome.'), says('{"city":"Rome"}')], {
       policy: { statuses: [502] },
     });
@@ -133,7 +133,7 @@ describe('a JSON object of a model that has no mode for it', () => {
     expect(rig.upstream.requests).toHaveLength(3);
   });
 
-  test('that is missing to the end tells what all attempts have cost', async () => {
+  test('that is missing in every attempt is a failure with the usage of all of them', async () => {
     const lost = (inputTokens: number) => ({ lostAnswer: { usage: { inputTokens } } });
     expect(await ask(says('Paris.'), { policy: { statuses: [502] } })).toMatchObject({ ...notMet, ...lost(30) });
     await rig.stop();
@@ -157,7 +157,7 @@ describe('a JSON object of a model that has no mode for it', () => {
     },
   );
 
-  test('that is missing is no failure of the provider for a circuit breaker', async () => {
+  test('that is missing is not a failure of the provider for a circuit breaker', async () => {
     const left: unknown[] = [];
     const traffic = { acquire: () => ({ release: (ended: unknown) => left.push(ended) }), stop: () => {} };
     rig = await startForwardingRig(says('Paris.'), { traffic });
@@ -168,7 +168,7 @@ describe('a JSON object of a model that has no mode for it', () => {
     expect(left).toMatchObject([{ kind: 'json', status: 200 }]);
   });
 
-  test('is found in an answer of any of the formats that have no mode for it', async () => {
+  test('is found in an answer in each of the formats that have no mode for it', async () => {
     const converse =
       (text: string): UpstreamScript =>
       (reply) =>
@@ -186,7 +186,7 @@ describe('a JSON object of a model that has no mode for it', () => {
     expect(await ask(converse('No.'), { provider: 'bedrock', body })).toMatchObject(notMet);
   });
 
-  test('is not looked for where text was asked for, or where the provider has a mode for it', async () => {
+  test('is not required where text was requested, or where the provider has a mode for it', async () => {
     const text = await ask(says('Paris.'), { body: { response_format: { type: 'text' } } });
     expect(messageOf(text)).toMatchObject({ content: 'Paris.' });
     await rig.stop();
@@ -200,7 +200,7 @@ describe('a JSON object of a model that has no mode for it', () => {
     });
   });
 
-  test('is looked for no further than any model writes', async () => {
+  test('is only searched for in texts of a length that models write', async () => {
     const outcome = await ask(says(`{"city":"${'a'.repeat(1_100_000)}"}`));
     expect(outcome).toMatchObject({ kind: 'failed', error: { code: 'upstream_response_too_large' } });
     expect(outcome).toMatchObject({ lostAnswer: { usage } });

@@ -3,25 +3,28 @@ import type { JsonAnswer, Outcome } from '#libs/calls/call.ts';
 import type { Faults } from './provider-faults.ts';
 import { addUsage, asRecord } from './usage.ts';
 
-/** Takes each outcome of a call in turn, and gives back what it is worth as an answer to a wish for a JSON object. */
+/**
+ * Takes each outcome of a call in turn, and returns it as the answer to a request for a JSON object, or as a failure.
+ */
 export type HoldToJsonObject = (outcome: Outcome) => Outcome;
 
 /**
- * No model writes so much: 128,000 tokens are about half a MiB. It bounds what looking at an answer takes, which is dropped
- * before anything else is done: 2 ms for what models write, some 40 ms and 20 MB for the worst that fits.
+ * No model writes this much: 128,000 tokens are about half a MiB. It limits what reading an answer takes, before
+ * anything else is done with it: 2 ms for what models write, and about 40 ms and 20 MB in the worst case.
  */
 const bodyBytesMax = 1_048_576;
 
 /**
- * Checks the whole answers of one call that was asked for a JSON object in words alone. Such an answer goes on with the
- * object as its content, without a Markdown fence or white space around it; any other that is finished becomes the failure
- * `json_object_not_met`, which tells what it has cost. What was cut off, refused or filtered, and calls of tools pass, as
- * they do where a provider has a mode for it. The usage of the last outcome is that of all answers up to it.
+ * Checks the whole answers of one call in which a JSON object was only requested in words. If an answer is a JSON
+ * object, its content becomes that object, without a Markdown fence or white space around it. Any other finished answer
+ * becomes the failure `json_object_not_met` with its usage. Answers that were cut off, refused or filtered, and tool
+ * calls, pass unchanged, as they do with providers that have a mode for it. The usage of the last outcome is the sum of
+ * all answers so far.
  */
 export function createHoldToJsonObject(faults: () => Faults): HoldToJsonObject {
   let lost: JsonAnswer | null = null;
 
-  /** The answer was no object; it was paid for. */
+  /** The answer was not an object, but has to be paid for. */
   const lose = (answer: JsonAnswer, error: GatewayError): Outcome => {
     lost = answer;
     return { kind: 'failed', error, attempts: answer.attempts, lostAnswer: answer };
@@ -52,13 +55,16 @@ export function createHoldToJsonObject(faults: () => Faults): HoldToJsonObject {
 
 type Members = Readonly<Record<string, unknown>>;
 
-/** The model said all that it had to say, and said it in words. */
+/** The model has finished its answer, and it is text. */
 function isWholeText({ finish_reason: reason, message }: Members): boolean {
   const { refusal, tool_calls: calls, function_call: called } = asRecord(message);
   return reason === 'stop' && !refusal && !called && !(Array.isArray(calls) && calls.length > 0);
 }
 
-/** The text of the JSON object that is all of `text`, but for white space and one Markdown fence around it; null: none is. */
+/**
+ * Returns the text of the JSON object that makes up all of `text`, except for white space and one Markdown fence around
+ * it; null if there is none.
+ */
 function jsonObjectIn(text: string): string | null {
   const inner = withoutFence(text.trim());
   if (!inner.startsWith('{')) return null;
@@ -74,6 +80,6 @@ function withoutFence(text: string): string {
   const opening = /^```(?:json)?\s/i.exec(text);
   if (opening === null) return text;
   const inner = text.slice(opening[0].length);
-  // The closing fence is a stop sequence of some callers, and is missing then.
+  // Some callers use the closing fence as a stop sequence, so it may be missing.
   return (inner.endsWith('```') ? inner.slice(0, -3) : inner).trim();
 }

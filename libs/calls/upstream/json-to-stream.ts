@@ -2,9 +2,9 @@ import type { CallOperation } from '#libs/calls/call.ts';
 import { asRecord } from './usage.ts';
 
 /**
- * The chunks that a stream would have had, for a provider that answers a stream request with one JSON body: official SDKs
- * turn such a body into an empty stream without an error. Unknown members of body, choice and message are kept. Where
- * usage was asked for, all chunks but the one that tells it have it as null (SSE-3).
+ * Returns the chunks of a stream, for a provider that answers a stream request with one JSON body, which official SDKs
+ * would turn into an empty stream without an error. Unknown members of body, choice and message are kept. If usage was
+ * requested, it is null in all chunks but the one that reports it (SSE-3).
  */
 export function jsonToPayloads(
   operation: CallOperation,
@@ -31,7 +31,7 @@ export function jsonToPayloads(
   return payloads;
 }
 
-/** A whole message as one delta: tool calls get the index by which SDKs put them together. */
+/** A whole message as one delta. Tool calls get the index that SDKs need to assemble them. */
 function deltaOf(message: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const calls = message['tool_calls'];
   if (!Array.isArray(calls)) return { role: 'assistant', ...message };

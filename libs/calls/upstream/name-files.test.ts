@@ -23,7 +23,7 @@ async function start(texts: { hosts?: string; resolvConf?: string }) {
   return { files, write, advance: (ms: number) => void (now += ms) };
 }
 
-test('the hosts file gives a name all its addresses, whatever stands around them', async () => {
+test('the hosts file gives a name all its addresses, whatever else is in it', async () => {
   const { files } = await start({
     hosts:
       '127.0.0.1\tlocalhost\n10.0.0.7  VLLM.internal vllm # model server\n\n# 10.0.0.8 vllm\nfd00::7 vllm\nno-address x\n',
@@ -50,7 +50,7 @@ test.each<[string, string, string[]]>([
   expect(files.candidatesOf(name)).toEqual(candidates);
 });
 
-test('files that change are read again within a second, and files that are not there are empty', async () => {
+test('files that change are read again within a second, and files that do not exist are empty', async () => {
   const { files, write, advance } = await start({});
   expect(files.addressesOf('vllm')).toBeUndefined();
   expect(files.candidatesOf('vllm')).toEqual(['vllm']);

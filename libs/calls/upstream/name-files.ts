@@ -2,29 +2,30 @@ import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 import type { LookupAddress } from 'node:dns';
 
-/** What the machine's own files say of names. */
+/** What the machine's own files say about names. */
 export type NameFiles = {
-  /** The addresses of a name in the hosts file, in its order; undefined when it does not stand there. */
+  /** The addresses of a name in the hosts file, in its order; undefined when the name is not in it. */
   addressesOf: (name: string) => LookupAddress[] | undefined;
-  /** The full names that a name may stand for, in the order in which the system's own resolver would ask for them. */
+  /** The full names that a name may stand for, in the order in which the system's resolver would query them. */
   candidatesOf: (name: string) => string[];
-  /** Changes whenever resolv.conf does, and so perhaps the name servers. */
+  /** Changes whenever resolv.conf does, and with it perhaps the name servers. */
   version: () => number;
 };
 
 type Paths = { hosts: string; resolvConf: string };
 
 const systemPaths: Paths = { hosts: '/etc/hosts', resolvConf: '/etc/resolv.conf' };
-/** A container's files change when it joins a network, and then must not need a restart. */
+/** A container's files change when it joins a network, which must not require a restart. */
 const lookAgainMs = 1_000;
-// As glibc has them (resolv.conf(5)).
+// The limits of glibc (resolv.conf(5)).
 const searchMax = 32;
 const ndotsMax = 15;
 
 /**
- * Reads /etc/hosts and the search list of /etc/resolv.conf, and looks every second whether they have changed. c-ares reads
- * neither for single queries, and both matter: `extra_hosts` of Docker and `hostAliases` of Kubernetes are lines of the one,
- * and a service's short name in a cluster is completed by the other. A file that is not there is empty. Never throws.
+ * Reads /etc/hosts and the search list of /etc/resolv.conf, and checks every second whether they have changed. c-ares
+ * reads neither for single queries, and both matter: Docker's `extra_hosts` and Kubernetes' `hostAliases` write to the
+ * first, and the short name of a service in a cluster is completed with the second. A file that does not exist is
+ * empty. Never throws.
  */
 export function createNameFiles(paths: Paths = systemPaths, now: () => number = () => performance.now()): NameFiles {
   const hosts = watchFile(paths.hosts, readHosts, now);
@@ -50,7 +51,7 @@ function watchFile<Value>(path: string, read: (text: string) => Value, now: () =
     if (now() - lookedAt < lookAgainMs) return file;
     lookedAt = now();
     try {
-      // Not by the thread pool, which this is to keep free: a look takes some microseconds, and the file is a local one.
+      // Synchronous, because the thread pool must stay free. The file is local, and the check takes some microseconds.
       const stat = statSync(path, { throwIfNoEntry: false });
       const found = stat === undefined ? '' : `${stat.ino} ${stat.mtimeMs} ${stat.size}`;
       if (found === stamp) return file;
@@ -58,7 +59,7 @@ function watchFile<Value>(path: string, read: (text: string) => Value, now: () =
       file.version += 1;
       stamp = found;
     } catch {
-      // It is being replaced, or may not be read: what it said before counts until it can be.
+      // The file is being replaced, or may not be read. Its previous content applies until it can be read again.
     }
     return file;
   };
@@ -79,7 +80,7 @@ function readHosts(text: string): Map<string, LookupAddress[]> {
   return hosts;
 }
 
-/** The last `search` or `domain` line counts. */
+/** The last `search` or `domain` line applies. */
 function readSearch(text: string): { domains: string[]; ndots: number } {
   let domains: string[] = [];
   let ndots = 1;
@@ -88,8 +89,8 @@ function readSearch(text: string): { domains: string[]; ndots: number } {
     else if (keyword === 'domain') domains = values.slice(0, 1);
     else if (keyword === 'options') {
       for (const value of values) {
-        const told = /^ndots:(\d+)$/.exec(value)?.[1];
-        if (told !== undefined) ndots = Math.min(Number(told), ndotsMax);
+        const digits = /^ndots:(\d+)$/.exec(value)?.[1];
+        if (digits !== undefined) ndots = Math.min(Number(digits), ndotsMax);
       }
     }
   }

@@ -46,7 +46,7 @@ function find(lookup: Lookup, name: string, request: Partial<LookupRequest> = {}
 const v4 = (...addresses: string[]): LookupAddress[] => addresses.map((address) => ({ address, family: 4 }));
 
 describe('a name', () => {
-  test('has all the addresses that its name server tells', async () => {
+  test('has all the addresses that its name server returns', async () => {
     const { lookup } = await start({ 'api.example': { addresses: ['192.0.2.1', '192.0.2.2'] } });
     expect(await find(lookup, 'API.example')).toEqual(v4('192.0.2.1', '192.0.2.2'));
   });
@@ -58,7 +58,7 @@ describe('a name', () => {
     await expect(find(lookup, 'silent.example')).rejects.toMatchObject({ code: 'ETIMEOUT' });
   });
 
-  test('is asked for once by all who want it at once, and again when its time to live is over', async () => {
+  test('is queried once for all who need it at the same time, and again after its time to live', async () => {
     const { server, lookup, advance } = await start({ 'api.example': { addresses: ['192.0.2.1'], ttl: 10 } });
     await Promise.all([find(lookup, 'api.example'), find(lookup, 'api.example')]);
     advance(9_999);
@@ -83,7 +83,7 @@ describe('a name', () => {
     expect(server.questions()).toHaveLength(2);
   });
 
-  test('that failed is not asked for again within a second', async () => {
+  test('that failed is not queried again within a second', async () => {
     const { server, lookup, advance } = await start({});
     await expect(find(lookup, 'new.example')).rejects.toMatchObject({ code: 'ENOTFOUND' });
     server.records.set('new.example', { addresses: ['192.0.2.1'] });
@@ -92,7 +92,7 @@ describe('a name', () => {
     expect(await find(lookup, 'new.example')).toEqual(v4('192.0.2.1'));
   });
 
-  test('of this machine is not asked for at all', async () => {
+  test('of this machine is not queried at all', async () => {
     const { server, lookup } = await start({ localhost: { addresses: ['192.0.2.1'] } });
     for (const name of ['localhost', 'app.localhost', 'LOCALHOST.']) {
       expect(await find(lookup, name)).toContainEqual({ address: '127.0.0.1', family: 4 });
@@ -102,21 +102,21 @@ describe('a name', () => {
 });
 
 describe('the files of the machine', () => {
-  test('a line of the hosts file counts before any name server', async () => {
+  test('a line of the hosts file takes precedence over any name server', async () => {
     const files = { ...noFiles, addressesOf: (name: string) => (name === 'db' ? v4('10.0.0.7') : undefined) };
     const { server, lookup } = await start({ db: { addresses: ['192.0.2.1'] } }, { files });
     expect(await find(lookup, 'DB')).toEqual(v4('10.0.0.7'));
     expect(server.questions()).toEqual([]);
   });
 
-  test('the names that a short one may stand for are asked for in turn', async () => {
+  test('the names that a short one may stand for are queried in turn', async () => {
     const files = { ...noFiles, candidatesOf: (name: string) => [`${name}.ns.cluster`, `${name}.cluster`, name] };
     const { server, lookup } = await start({ 'vllm.cluster': { addresses: ['10.0.0.8'] } }, { files });
     expect(await find(lookup, 'vllm')).toEqual(v4('10.0.0.8'));
     expect(server.questions()).toEqual(['vllm.ns.cluster', 'vllm.cluster']);
   });
 
-  test('name servers are read anew when resolv.conf has changed', async () => {
+  test('name servers are read again when resolv.conf has changed', async () => {
     const version = vi.fn(() => 1);
     const { server, lookup } = await start(
       { 'a.example': { addresses: ['192.0.2.1'] } },
@@ -128,7 +128,7 @@ describe('the files of the machine', () => {
     expect(await find(lookup, 'b.example')).toEqual(v4('192.0.2.2'));
   });
 
-  test('the resolver of the system is asked for names of the operator that no name server knows, one at a time', async () => {
+  test("the system's resolver is asked for names of the operator that no name server knows, one at a time", async () => {
     const asked: string[] = [];
     const answer = Promise.withResolvers<LookupAddress[]>();
     const systemLookup = (name: string): Promise<LookupAddress[]> => {
@@ -150,7 +150,7 @@ describe('name servers that never answer', () => {
   const hanging = (count: number): Record<string, NameRecord> =>
     Object.fromEntries(Array.from({ length: count }, (_, at) => [`h${at}.example`, 'hang'] as const));
 
-  test('hold up no other name, no connection and no file', async () => {
+  test('delay no other name, no connection and no file', async () => {
     const upstream = await startUpstream((reply) => reply.json(200, {}));
     cleanups.push(upstream.stop);
     const { server, lookup } = await start(
@@ -184,7 +184,7 @@ describe('name servers that never answer', () => {
   test('leave other workspaces their share of the lookups', async () => {
     const records = { ...hanging(7), 'healthy.example': { addresses: ['192.0.2.1'] } };
     const { server, lookup } = await start(records, { lookupsMax: 8, timeoutMs: 60_000 });
-    for (let at = 0; at < 6; at += 1) void find(lookup, `h${at}.example`, { workspaceId: 'ws_a' }).catch(() => {}); // its name server is stopped in the end
+    for (let at = 0; at < 6; at += 1) void find(lookup, `h${at}.example`, { workspaceId: 'ws_a' }).catch(() => {}); // its name server is stopped at the end
     await waitUntil(() => server.questions().length >= 6);
     await expect(find(lookup, 'h6.example', { workspaceId: 'ws_a' })).rejects.toMatchObject({
       kind: 'rate_limited',

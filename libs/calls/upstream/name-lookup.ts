@@ -9,9 +9,9 @@ import { createShares } from './shares.ts';
 
 export type LookupRequest = LookupOptions & {
   all: true;
-  /** Who asks: lookups under way count against the share of a workspace. */
+  /** The workspace: its running lookups count against its share. */
   workspaceId?: string;
-  /** The operator named this host: the system's own resolver may be asked too. */
+  /** The operator named this host, so the system's resolver may be asked too. */
   isOperators?: boolean;
 };
 
@@ -24,11 +24,11 @@ export type Lookup = (
 
 type Options = {
   files?: NameFiles;
-  /** `address:port` of name servers; those of resolv.conf when absent. */
+  /** `address:port` of name servers; absent: those of resolv.conf. */
   servers?: readonly string[];
-  /** For one question to one name server; it is asked twice, for longer the second time. */
+  /** For one query to one name server. It is queried twice, and the second time waits longer. */
   timeoutMs?: number;
-  /** Names being looked up at once, of all workspaces together. Name servers of containers take some hundreds. */
+  /** The maximum of running lookups, of all workspaces together. Name servers of containers handle some hundreds. */
   lookupsMax?: number;
   now?: () => number;
   /** getaddrinfo. */
@@ -40,22 +40,23 @@ type Known = { expiresAt: number } & ({ addresses: LookupAddress[] } | { error: 
 type Callback = Parameters<Lookup>[2];
 
 const knownMax = 1_000;
-// A name server's own time to live counts between these.
+// A name server's own time to live is used between these limits.
 const ttlMsMin = 1_000;
 const ttlMsMax = 30_000;
 const failedMs = 1_000;
-/** What a name server that does not answer for IPv6 may cost when the IPv4 addresses are there. */
+/** How long to wait for IPv6 addresses when the IPv4 addresses have arrived. */
 const secondFamilyMs = 300;
 const notThere: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA']);
 
 /**
- * Looks names up by asking name servers (c-ares), without getaddrinfo: that runs on libuv's four threads, which serve all
- * file access too, and a name server that does not answer holds each for up to a minute. Here a lookup is a UDP packet and
- * a timer. One lookup of a name serves all who ask for it, its result is kept for some seconds, and a workspace has at most
- * three quarters of the lookups under way.
+ * Looks names up by querying name servers (c-ares), without getaddrinfo, which runs on libuv's four threads. These also
+ * do all file access, and a name server that does not answer blocks each for up to a minute. Here a lookup is a UDP
+ * packet and a timer. One lookup of a name is shared by all who need it, its result is cached for some seconds, and a
+ * workspace has at most three quarters of the running lookups.
  *
- * The hosts file and the search list count as in the system (see `createNameFiles`); other sources of its resolver (mDNS, LDAP)
- * are asked for names that the operator wrote into SLUICE_EGRESS_ALLOW and that no name server knows, one at a time.
+ * The hosts file and the search list are used as by the system (see `createNameFiles`). The system's other sources
+ * (mDNS, LDAP) are only asked for names that the operator wrote into SLUICE_EGRESS_ALLOW and that no name server knows,
+ * one at a time.
  */
 export function createNameLookup(options: Options = {}): Lookup {
   const { files = createNameFiles(), servers, timeoutMs = 1_500, lookupsMax = 256 } = options;
@@ -67,7 +68,7 @@ export function createNameLookup(options: Options = {}): Lookup {
   let resolver: Resolver | undefined;
   let version: number | undefined;
 
-  /** Reads resolv.conf when it is made, and so is made anew when that has changed. */
+  /** It reads resolv.conf when it is created, so it is created again when that file has changed. */
   const nameServers = (): Resolver => {
     if (resolver === undefined || version !== files.version()) {
       resolver = new Resolver({ timeout: timeoutMs, tries: 2 });
@@ -77,7 +78,7 @@ export function createNameLookup(options: Options = {}): Lookup {
     return resolver;
   };
 
-  /** Asks for every full name that this one may stand for, until one has addresses. */
+  /** Queries the full names that this one may stand for, until one has addresses. */
   const ask = async (name: string, isOperators: boolean): Promise<Found> => {
     const asked = nameServers();
     let failure = notFound(name);
@@ -85,9 +86,10 @@ export function createNameLookup(options: Options = {}): Lookup {
       try {
         return await askForBoth(asked, candidate);
       } catch (error) {
-        // The first says more: a name server that failed, rather than one of the completed names that do not exist.
+        // The first error says more, for example that a name server failed; the others may be completed names that do
+        // not exist.
         if (!notThere.has(codeOf(error)) && notThere.has(failure.code)) failure = error as NodeJS.ErrnoException;
-        // What did not answer once would not for the other names either.
+        // A server that did not answer once would not answer for the other names either.
         if (codeOf(error) === 'ETIMEOUT') break;
       }
     }
@@ -134,8 +136,8 @@ function tell(callback: Callback, entry: Known): void {
 }
 
 /**
- * The addresses of both families, IPv4 first: where only one family has a route, that is the one. Rejects with the error of
- * the IPv4 question when neither has any.
+ * Returns the addresses of both families, IPv4 first, because where only one family has a route, it is IPv4. Rejects
+ * with the error of the IPv4 query when there are none.
  */
 async function askForBoth(resolver: Resolver, name: string): Promise<Found> {
   const second = settled(resolver.resolve6(name, { ttl: true }), 6);
@@ -146,7 +148,7 @@ async function askForBoth(resolver: Resolver, name: string): Promise<Found> {
       : await Promise.race([second, sleep(secondFamilyMs).then(() => nothing)]);
   const addresses = [...first.addresses, ...late.addresses];
   if (addresses.length > 0) return { addresses, ttlMs: Math.min(first.ttlMs, late.ttlMs) };
-  // "No address of this family" says less than a failure to find out.
+  // A failed query says more than "no address of this family".
   throw notThere.has(codeOf(first.error)) ? (late.error ?? first.error) : first.error;
 }
 
@@ -166,7 +168,7 @@ async function settled(asked: Promise<{ address: string; ttl: number }[]>, famil
 const lookupAll = promisify(lookup);
 const getaddrinfo = (name: string): Promise<LookupAddress[]> => lookupAll(name, { all: true });
 
-/** One name at a time, so that three of libuv's threads stay free whatever getaddrinfo waits for. */
+/** One name at a time, so that three of libuv's threads stay free while getaddrinfo waits. */
 function oneByOne(find: (name: string) => Promise<LookupAddress[]>): typeof find {
   let last: Promise<unknown> = Promise.resolve();
   return (name) => {

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createPayloadQueue } from './payload-queue.ts';
 
-test('payloads arrive once and in order, however pushes, pauses and reads interleave', async () => {
+test('payloads arrive once and in order, in whatever order pushes, pauses and reads happen', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.nat({ max: 40 }), { maxLength: 30 }),
@@ -17,7 +17,7 @@ test('payloads arrive once and in order, however pushes, pauses and reads interl
           onFull: () => {
             socket.paused = true;
           },
-          // As a socket that is resumed: it delivers at once, inside the reader's call.
+          // Like a socket that is resumed: it delivers at once, inside the reader's call.
           onDrained: () => {
             socket.paused = false;
             deliver();
@@ -43,7 +43,7 @@ test('payloads arrive once and in order, however pushes, pauses and reads interl
   );
 });
 
-test('a failure is told after what came before it', async () => {
+test('a failure is reported after the payloads before it', async () => {
   const queue = createPayloadQueue({ charsMax: 1, onFull: () => {}, onDrained: () => {}, onLeft: () => {} });
   queue.push(['a']);
   queue.fail(new Error('died'));

@@ -1,9 +1,12 @@
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 
 type Options = {
-  /** To which is charged what waits; where there is no room for more, the queue is full. */
+  /** The lease to which waiting payloads are charged. Without memory for more, the queue is full. */
   memory?: MemoryLease | undefined;
-  /** Past this many waiting characters `onFull` is called, once until the reader came back (then `onDrained`). */
+  /**
+   * Beyond this many waiting characters `onFull` is called, and not again until the reader has caught up (then
+   * `onDrained`).
+   */
   charsMax: number;
   onFull: () => void;
   onDrained: () => void;
@@ -14,15 +17,15 @@ type Options = {
 export type PayloadQueue = {
   push: (payloads: readonly string[]) => void;
   end: () => void;
-  /** Ends with an error, after what is waiting was read. */
+  /** Ends the queue with an error, after the waiting payloads have been read. */
   fail: (error: Error) => void;
   /** For one reader. */
   payloads: AsyncIterable<readonly string[]>;
 };
 
-/** Less counts nowhere: most readers take each payload as it comes. */
+/** Less is not counted, because most readers take each payload as it arrives. */
 const countedCharsMin = 16_384;
-/** A text takes two bytes a character when one of them is wide. */
+/** A text takes two bytes per character if one of its characters is wide. */
 const charBytes = 2;
 
 /** Payloads between a socket that pushes and a reader that pulls, in order, with back-pressure. */
@@ -43,7 +46,7 @@ export function createPayloadQueue({ memory, charsMax, onFull, onDrained, onLeft
     heldBytes = 0;
   };
 
-  /** Charges what waits; false when there is no room for it. */
+  /** Charges the waiting payloads. Returns false when there is no memory for them. */
   const hold = (): boolean => {
     const more = charBytes * chars - heldBytes;
     if (memory === undefined || chars < countedCharsMin || more <= 0) return true;
@@ -55,7 +58,8 @@ export function createPayloadQueue({ memory, charsMax, onFull, onDrained, onLeft
   const settle = (): void => {
     if (!reader || (waiting.length === 0 && !ended)) return;
     const { resolve, reject } = reader;
-    // Before anything is called: resuming the socket may push, synchronously, and must find the next reader's place free.
+    // This must come first: resuming the socket may push synchronously, and needs the slot of the next reader to be
+    // free.
     reader = null;
     if (waiting.length > 0) {
       const value = waiting;

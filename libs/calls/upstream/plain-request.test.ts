@@ -10,7 +10,7 @@ afterEach(async () => {
 
 const { signal } = new AbortController();
 
-test('a stream goes out whole with the credential, and the answer comes back whatever its status', async () => {
+test('a stream is sent whole with the credential, and the answer is returned whatever its status', async () => {
   rig = await startForwardingRig((reply) => reply.json(201, { id: 'file-1', echoed: canary }));
   const answer = await rig.forwarder.request(rig.target, {
     method: 'POST',
@@ -26,7 +26,7 @@ test('a stream goes out whole with the credential, and the answer comes back wha
   expect(answer.json()).toEqual({ id: 'file-1', echoed: '[redacted]' });
 });
 
-test('an error is read and holds no trace of the credential', async () => {
+test('an error is read and contains no trace of the credential', async () => {
   const message = `Incorrect key ${canary}`;
   rig = await startForwardingRig((reply) => reply.json(401, { error: { message, code: 'invalid_api_key' } }));
   const answer = await rig.forwarder.request(rig.target, { method: 'GET', path: '/fine_tuning/jobs', signal });
@@ -34,7 +34,7 @@ test('an error is read and holds no trace of the credential', async () => {
   expect(JSON.stringify(answer.error)).not.toContain(canary);
 });
 
-test('an error that is a page is told as one', async () => {
+test('an error that is a page is reported as one', async () => {
   rig = await startForwardingRig((reply) => reply.respond(503, `<html>${canary}</html>`));
   const answer = await rig.forwarder.request(rig.target, { method: 'GET', path: '/fine_tuning/jobs', signal });
   expect(answer.error?.error.message).toBe(
@@ -42,7 +42,7 @@ test('an error that is a page is told as one', async () => {
   );
 });
 
-test('nothing is sent to a provider that trains nothing, nor a stored credential to another origin', async () => {
+test('nothing is sent to a provider without fine-tuning, nor a stored credential to another origin', async () => {
   rig = await startForwardingRig((reply) => reply.json(200, {}));
   const request = { method: 'GET' as const, path: '/fine_tuning/jobs', signal };
   await expect(rig.forwarder.request({ ...rig.target, provider: 'groq' }, request)).rejects.toMatchObject({
@@ -53,14 +53,14 @@ test('nothing is sent to a provider that trains nothing, nor a stored credential
   expect(rig.upstream.connections().accepted).toBe(0);
 });
 
-test('a word that stands for a key, where none is asked for, stays in names', async () => {
+test('a placeholder key, for a server that needs none, is not removed from names', async () => {
   rig = await startForwardingRig((reply) => reply.json(200, { fine_tuned_model: 'ft:sim:sluice-simulator' }));
   const target = { ...rig.target, apiKey: new Secret('simulator') };
   const answer = await rig.forwarder.request(target, { method: 'GET', path: '/fine_tuning/jobs/1', signal });
   expect(answer.json()).toEqual({ fine_tuned_model: 'ft:sim:sluice-simulator' });
 });
 
-test('a stream that breaks off ends the request as failed, and no half of it passes for the whole', async () => {
+test('a stream that breaks off ends the request as failed, and a part of it is never taken for the whole', async () => {
   rig = await startForwardingRig((reply) => reply.json(200, {}));
   async function* broken() {
     yield Buffer.from('hello');

@@ -15,21 +15,21 @@ import { lazyFaultsOf } from './provider-faults.ts';
 
 export type PlainRequest = {
   method: OutboundRequest['method'];
-  /** Below the version segment, query included: `/fine_tuning/jobs?limit=20`. */
+  /** The path below the version segment, including the query: `/fine_tuning/jobs?limit=20`. */
   path: string;
-  /** Flat (name, value, …), beside those that address and authorise it. */
+  /** Flat (name, value, …), besides those that address and authorise the request. */
   headers?: readonly string[];
-  /** A stream is destroyed with the request; give its content-length. */
+  /** A stream is destroyed with the request. It needs a content-length header. */
   body?: Uint8Array | Readable | null;
   signal: AbortSignal;
   timeouts?: Partial<Timeouts>;
-  /** Of the answer. Default 4 MiB. */
+  /** The maximum size of the answer. Default 4 MiB. */
   bytesMax?: number;
 };
 
 /**
- * `json` parses the body, throws when it is none, and leaves the credential out; `error` is what a status of 400 or more
- * says, scrubbed.
+ * `json` parses the body, throws when it is not JSON, and removes the credential. `error` is the message of an answer
+ * with a status of 400 or more, scrubbed.
  */
 export type PlainAnswer = {
   status: number;
@@ -43,15 +43,15 @@ type Deps = {
   egress: Egress;
   clock: Clock;
   providers: (id: string) => Provider | undefined;
-  /** The process's. */
+  /** The timeouts of the process. */
   timeouts: Timeouts;
 };
 
 const answerBytesMax = 4_194_304;
 
 /**
- * Makes one request of OpenAI's dialect outside the translated operations (files, fine-tuning): one attempt, no retries,
- * by the same rules of egress, credential and origin as every call. Whatever the status, the answer comes back whole.
+ * Makes one request in OpenAI's format outside the translated operations (files, fine-tuning): one attempt, no retries,
+ * with the same rules for egress, credential and origin as every call. Returns the whole answer, whatever its status.
  * Throws GatewayError: unsupported_operation, invalid_request, provider_failed, provider_timeout, or `call_aborted`.
  */
 export async function plainRequest(
@@ -81,7 +81,7 @@ export async function plainRequest(
     faults,
     workspaceId: target.workspaceId,
   };
-  // Only headers are added: what signs bodies cannot sign one that is a stream.
+  // Only headers are added. A provider that signs bodies cannot sign a stream.
   await authorize(provider, { ...outbound, body: null }, target, { egress, clock, signal, faults, secrets });
   const answer = await fetchWhole(outbound, { ...fetching, bytesMax });
   const { status, body: bytes } = answer;
@@ -90,10 +90,13 @@ export async function plainRequest(
   return { ...answer, json: () => withoutSecrets(JSON.parse(answer.body.toString()), secrets), error };
 }
 
-// A shorter key (`simulator`, of a server that asks for none) is no secret, and may be a part of names.
+// A shorter key (`simulator`, for a server that needs none) is not a secret, and may be a part of names.
 const secretLengthMin = 16;
 
-/** A JSON value in which no text holds one of the secrets; compared after parsing, so that no escape can hide one. */
+/**
+ * Returns a JSON value in which no text contains one of the secrets. Compared after parsing, so that no escape sequence
+ * can hide one.
+ */
 function withoutSecrets(value: unknown, secrets: readonly string[]): unknown {
   const hidden = secrets.filter((secret) => secret.length >= secretLengthMin);
   const text = JSON.stringify(value);

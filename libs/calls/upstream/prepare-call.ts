@@ -21,11 +21,11 @@ type Deps = {
   egress: Egress;
   clock: Clock;
   limits: Limits;
-  /** The process's. */
+  /** The timeouts of the process. */
   timeouts: Timeouts;
   providers: (id: string) => Provider | undefined;
   threads: AnswerThreads | undefined;
-  /** Aborted when this process begins no more calls. */
+  /** Aborted when this process starts no more calls. */
   stopping: AbortSignal;
 };
 
@@ -34,16 +34,18 @@ const modelsBytesMax = 4_194_304;
 const noResources: ReadonlyMap<string, Resource> = new Map();
 
 export type PreparedCall = {
-  /** One attempt's request; a promise where something has to be fetched for it first (a token, an image). */
+  /** Returns the request of one attempt; a promise if something has to be fetched for it first (a token, an image). */
   nextInput: () => AttemptInput | RelayInput | Promise<AttemptInput>;
-  /** What each outcome has to pass, of a call that asks for a JSON object in words; such a call is never streamed. */
+  /** Checks each outcome of a call that requests a JSON object in words. Such a call is never streamed. */
   hold: HoldToJsonObject | null;
+  target: Target;
+  /** The model that is requested from the provider. */
+  model: string | null;
 };
 
 /**
- * Makes a call ready to be sent, so far as that is the same for each of its attempts.
- * Throws everything that can be refused before a connection is opened: invalid_request, unsupported_operation, or
- * `shutting_down`.
+ * Makes a call ready to be sent, as far as that is the same for all of its attempts. Throws everything that can be
+ * refused before a connection is opened: invalid_request, unsupported_operation, or `shutting_down`.
  */
 export function prepareCall(
   deps: Deps,
@@ -54,6 +56,7 @@ export function prepareCall(
   const { egress, clock, limits, providers, threads, stopping } = deps;
   const timeouts = timeoutsOf(deps.timeouts, request.timeouts);
   if (stopping.aborted) throw shuttingDown();
+  const place = { target, model: target.model ?? request.model };
   const { relayed } = request;
   if (relayed !== undefined) {
     const input = prepareRelay(
@@ -61,7 +64,7 @@ export function prepareCall(
       { ...request, relayed },
       target,
     );
-    return { nextInput: () => input, hold: null };
+    return { ...place, nextInput: () => input, hold: null };
   }
   const { provider, translation } = findTranslation(providers, request, target);
   egress.check(target.baseUrl);
@@ -100,7 +103,7 @@ export function prepareCall(
     return authorize(provider, outbound, target, tools).then(() => input);
   };
   const urls = translation.resourcesOf?.(call);
-  if (!urls?.length) return { nextInput: () => encode(call), hold };
+  if (!urls?.length) return { ...place, nextInput: () => encode(call), hold };
   let fetched: Promise<Call> | undefined;
   const nextInput = (): Promise<AttemptInput> => {
     fetched ??= fetchResources(urls, { egress, signal: request.signal, workspaceId, memory }).then((resources) => ({
@@ -109,7 +112,7 @@ export function prepareCall(
     }));
     return fetched.then(encode);
   };
-  return { nextInput, hold };
+  return { ...place, nextInput, hold };
 }
 
 function findTranslation(
@@ -132,7 +135,7 @@ function findTranslation(
   return { provider, translation };
 }
 
-/** Adds the client's own headers that a config lets through; what the adapter set stays as it is. */
+/** Adds the client's own headers that a config forwards. They never replace those of the adapter. */
 function addForwarded(out: string[], { headers = {}, forwardHeaders = [] }: ForwardRequest): void {
   const taken = new Set(out.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase()));
   for (const name of forwardHeaders) {

@@ -4,22 +4,27 @@ import { scrub } from '#libs/kernel/scrub.ts';
 import type { ProviderError } from '#libs/providers/provider.ts';
 import { sampleOf, scrubbed } from './error-body.ts';
 
-/** The faults of one target: each message names it by its label and holds neither credential nor foreign control characters. */
+/**
+ * The errors of one target. Each message contains its label, and neither a credential nor foreign control characters.
+ */
 export type Faults = ReturnType<typeof faultsOf>;
 
-/** As `faultsOf`, but made when the first of them is needed: nearly every call ends without one. */
+/** Like `faultsOf`, but created when the first error is needed, because nearly every call ends without one. */
 export function lazyFaultsOf(label: string, secrets: readonly string[]): () => Faults {
   let made: Faults | undefined;
   return () => (made ??= faultsOf(label, secrets));
 }
 
-/** Makes the errors of one call. `secrets` are what no text of the provider may repeat. */
+/** Makes the errors of one call. `secrets`: texts that must not appear in anything from the provider. */
 function faultsOf(label: string, secrets: readonly string[]) {
   const failed = (code: string, message: string, cause?: unknown): GatewayError =>
     new GatewayError('provider_failed', code, message, cause === undefined ? {} : { cause });
   const timedOut = (code: string, message: string): GatewayError => new GatewayError('provider_timeout', code, message);
   return {
-    /** 200 with something else than what was asked for; `sample` is shown scrubbed, quoted and cut to 1,000 characters. */
+    /**
+     * A 200 with something other than what was requested. `sample` is shown scrubbed, quoted and cut to 1,000
+     * characters.
+     */
     invalid: (what: string, sample: string | Buffer = ''): GatewayError =>
       failed('upstream_invalid_response', `${label} ${what}.${sampleOf(sample, secrets)}`),
     unreadable: (cause: unknown): GatewayError =>
@@ -48,19 +53,19 @@ function faultsOf(label: string, secrets: readonly string[]) {
       failed('upstream_unreachable', `${label} could not be reached${codeOf(cause)}.`, cause),
     connectionLost: (cause: unknown): GatewayError =>
       failed('upstream_connection_lost', `${label} closed the connection without an answer${codeOf(cause)}.`, cause),
-    /** A finished answer to a request for a JSON object that is none; `said` is shown as a sample is. */
+    /** A finished answer to a request for a JSON object that is not one. `said` is shown like a sample. */
     jsonObjectNotMet: (said: string): GatewayError =>
       failed(
         'json_object_not_met',
-        `${label} has no JSON mode for this model. The model was told to answer with one JSON object and said something else: ` +
+        `${label} has no JSON mode for this model. The model was asked to answer with one JSON object and said something else: ` +
           `send the request again, describe the object in a message, or use a model with a JSON mode.${sampleOf(said, secrets)}`,
       ),
     /** An error that the provider put into its stream. */
-    streamError: (told: ProviderError): GatewayError => {
-      const { message, code, type, param } = scrubbed(told, secrets).error;
+    streamError: (reported: ProviderError): GatewayError => {
+      const { message, code, type, param } = scrubbed(reported, secrets).error;
       return new GatewayError('provider_failed', code ?? 'upstream_error', message, { type, param });
     },
-    /** An error that a translation found in an answer: its text may be the provider's. */
+    /** An error that a translation found in an answer. Its text may be the provider's. */
     inAnswer: ({
       kind,
       code,
@@ -85,13 +90,13 @@ function faultsOf(label: string, secrets: readonly string[]) {
   };
 }
 
-/** The system's code of a failure (ECONNREFUSED), never its text: that may quote a URL or a header. */
+/** The system's code of a failure (ECONNREFUSED). Never its text, which may contain a URL or a header. */
 function codeOf(cause: unknown): string {
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : undefined;
   return typeof code === 'string' && /^[A-Z0-9_]{1,40}$/.test(code) ? ` (${code})` : '';
 }
 
-/** An event, or an answer that is to become one, that no thread reads, because events come in order. */
+/** An event, or an answer that becomes one, is never read in a thread, because events must stay in order. */
 export function tooManyValues(label: string): GatewayError {
   const message = `${label} sent an event of so many values that reading it would hold up other calls. Ask for it without a stream.`;
   return new GatewayError('provider_failed', 'upstream_response_too_large', message);

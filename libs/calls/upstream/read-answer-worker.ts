@@ -7,7 +7,8 @@ import { findProvider } from '#libs/providers/registry.ts';
 import { costToRead, readBody, type BodyCost, type BodyRead } from './read-body.ts';
 
 if (!isMainThread) {
-  // Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+  // Lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow down the whole
+  // process.
   if (process.platform === 'linux') setPriority(0, 5);
   limitHeapGrowth();
 }
@@ -18,7 +19,7 @@ export type AnswerWork = { blocks: readonly Uint8Array[] } & (
   | ({ step: 'read' } & SentCall)
 );
 
-/** What it takes to read an answer. `request`: the JSON that was sent, without what was asked of the model. */
+/** What is needed to read an answer. `request`: the JSON that was sent, without the messages. */
 export type SentCall = Pick<Call, 'operation' | 'stream' | 'includeUsage' | 'strict'> & {
   provider: string;
   request: string;
@@ -26,22 +27,22 @@ export type SentCall = Pick<Call, 'operation' | 'stream' | 'includeUsage' | 'str
   memberBytesMax: number;
 };
 
-/** The body in one piece, and what it takes to read it; or what it says. */
+/** The body in one piece and the memory for reading it, or what it says. */
 export type AnswerFound = { kind: 'measured'; bytes: Uint8Array; cost: BodyCost } | BodyRead;
 
-/** From this size on, what an answer leaves behind is not left to lie until the next one comes. */
+/** After answers of this size the garbage is collected at once, instead of staying until the next one. */
 const collectedBytesMin = 1_048_576;
 
-/** Runs in a thread. The bytes of its result move out of the thread. */
+/** Runs in a thread. The bytes of its result are moved out of the thread. */
 export default function readInThread(work: AnswerWork): unknown {
   const { bytes, found } = doWork(work);
   if (bytes >= collectedBytesMin) collectGarbage();
-  // Small ones lie in a pool of Node's, which stays here.
+  // Small buffers are part of a pool of Node's, which stays here.
   if (!('bytes' in found) || found.bytes.length <= Buffer.poolSize) return found;
   return move({ [transferableSymbol]: [found.bytes.buffer], [valueSymbol]: found });
 }
 
-/** A function of its own, so that all it made is dead when it has returned. */
+/** A separate function, so that everything it made is garbage when it has returned. */
 function doWork(work: AnswerWork): { bytes: number; found: AnswerFound } {
   const bytes = joined(work.blocks);
   if (work.step === 'measure') {

@@ -1,21 +1,21 @@
 import { isUtf8 } from 'node:buffer';
 import { memberValue, scanElements, scanMembers } from '#libs/kernel/json-members.ts';
 import type { Operation } from '#libs/providers/provider.ts';
-import type { Usage } from '#libs/calls/call.ts';
-import { asRecord, readFinishReason, readTokenUsage, readUsage } from './usage.ts';
+import type { Usage } from '#libs/prices/usage.ts';
+import { asRecord, readAnswerUsage, readFinishReason } from './usage.ts';
 
-/** What the gateway has to know of an answer that it passes on. */
+/** What the gateway has to know about an answer that it passes on. */
 export type AnswerParts = {
-  /** It is an error in spite of its status. */
+  /** Whether it is an error in spite of its status. */
   hasError: boolean;
-  /** It has the list that an answer of this operation has. */
+  /** Whether it has the list that an answer of this operation has. */
   hasList: boolean;
   usage: Usage | null;
   model: string | null;
   finishReason: string | null;
 };
 
-/** The list without which a 200 is no answer to the operation. */
+/** The list that an answer of each operation must have, even with status 200. */
 export const answerLists: Readonly<Record<Operation, string>> = {
   chat: 'choices',
   completions: 'choices',
@@ -26,23 +26,23 @@ export const answerLists: Readonly<Record<Operation, string>> = {
   images: 'data',
 };
 
-/** The parts of a parsed answer. */
+/** Returns the parts of a parsed answer. */
 export function partsOf(operation: Operation, value: unknown): AnswerParts {
   const body = asRecord(value);
-  const { error, usage, model, choices } = body;
+  const { error, model, choices } = body;
   return {
     hasError: error !== undefined && error !== null,
     hasList: Array.isArray(body[answerLists[operation]]),
-    usage: readUsage(usage) ?? readTokenUsage(usage),
+    usage: readAnswerUsage(body),
     model: typeof model === 'string' ? model : null,
     finishReason: readFinishReason(choices),
   };
 }
 
 /**
- * The parts of an answer's bytes, of which only the few small members are parsed: embeddings of 60 MB would take several
- * times as much as values. The structure is checked, the inside of numbers and literals is not. Null when it is not an
- * object, or no JSON, or one of these members is larger than `memberBytesMax`. `error`: its own raw text.
+ * Returns the parts of an answer's bytes. Only the few small members are parsed, because embeddings of 60 MB would take
+ * several times as much memory as values. The structure is checked, but not the inside of numbers and literals. null
+ * when it is not an object or not JSON, or one of these members is larger than `memberBytesMax`. `error`: its raw text.
  */
 export function scanParts(
   operation: Operation,
@@ -65,7 +65,12 @@ export function scanParts(
     const isList = raw?.[0] === 0x5b;
     const first = isList && list === 'choices' ? scanElements(raw).next().value : undefined;
     const reason = first?.[0] === 0x7b ? textOf(memberValue(first, 'finish_reason') ?? undefined) : null;
-    const read = { error: parse('error'), usage: parse('usage'), model: parse('model') };
+    const read = {
+      error: parse('error'),
+      usage: parse('usage'),
+      model: parse('model'),
+      service_tier: parse('service_tier'),
+    };
     const parts = partsOf(operation, {
       ...read,
       [list]: isList ? [{ finish_reason: JSON.parse(reason ?? 'null') }] : null,

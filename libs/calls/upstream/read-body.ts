@@ -7,38 +7,41 @@ import { jsonToPayloads } from './json-to-stream.ts';
 import { answerLists, partsOf, scanParts, type AnswerParts } from './read-answer.ts';
 import { asRecord } from './usage.ts';
 
-/** The body of a success, and all that is needed to read it. */
+/** The body of a success, and everything that is needed to read it. */
 export type SuccessBody = {
   bytes: Buffer;
   status: number;
   call: Call;
   translation: Translation;
-  /** Of a member that is parsed although the body is not. */
+  /** The maximum size of a member that is parsed although the body is not. */
   memberBytesMax: number;
 };
 
-/** What a body says; nothing in it holds a function or an object of a class, so that threads can hand it over. */
+/** What a body says. It contains no functions or class instances, so that it can be passed between threads. */
 export type BodyRead =
-  /** OpenAI's shape: the provider's own bytes, where they pass unchanged. */
+  /** In OpenAI's format; the provider's own bytes if they pass unchanged. */
   | { kind: 'answer'; bytes: Buffer; parts: AnswerParts }
-  /** For a call that asked for a stream. */
+  /** For a call that requested a stream. */
   | { kind: 'payloads'; payloads: string[]; parts: AnswerParts }
   /** An error in spite of its status. */
   | { kind: 'error'; error: ProviderError }
-  /** The translation found that it is no answer. */
+  /** The translation found that it is not an answer. */
   | { kind: 'failed'; error: { kind: ErrorKind; code: string | null; message: string; param: string | null } }
-  /** `what` ends a sentence that begins with the provider's name; `sample` is how the body begins, not scrubbed yet. */
+  /**
+   * `what` is the end of a sentence that begins with the provider's name. `sample` is the beginning of the body, not
+   * scrubbed yet.
+   */
   | { kind: 'invalid'; what: string; sample: string };
 
-/** From this size on a body is read in a thread, and one that passes unchanged is not parsed. */
+/** A body of this size or more is read in a thread; one that passes unchanged is not parsed. */
 export const largeBytesMin = 262_144;
-/** Some 10 ms of parsing, translating and writing: what takes more is done in a thread, however small the body. */
+/** About 10 ms of parsing, translating and writing. More is done in a thread, however small the body is. */
 export const quickWorkMax = 100_000;
-/** Some 30 ms of parsing, as of requests: events come in order, so that none of them is read in a thread. */
+/** About 30 ms of parsing, as for requests. Events are never read in a thread, because they must stay in order. */
 export const eventWorkMax = 320_000;
 /** Enough for the sample that an error may show. */
 const sampleBytes = 4_096;
-/** Beyond any real answer, and far from where recursion over the value would end. */
+/** More than any real answer has, and far below the depth at which recursion over the value would fail. */
 const depthMax = 512;
 
 /** Whether a body has to be parsed. */
@@ -47,10 +50,10 @@ export const isParsed = (
   sizeBytes: number,
 ): boolean => sizeBytes < largeBytesMin || translation.decode !== undefined || call.stream;
 
-/** In bytes of memory. `excess`: it is more than may be, and `bytes` only what was found until then. */
+/** In bytes of memory. `excess`: it exceeds a limit, and `bytes` only has what was found until then. */
 export type BodyCost = { bytes: number; excess: 'depth' | 'bytes' | 'work' | null };
 
-/** What it takes to parse a body, of which no more than `bytesMax` may be, and no more work than `workMax` (see `measureJson`). */
+/** Measures the memory for parsing a body, up to `bytesMax`, and up to `workMax` of work (see `measureJson`). */
 export function costToRead(bytes: Buffer, limits: { bytesMax: number; workMax?: number }): BodyCost {
   const { bytesMax, workMax = Number.POSITIVE_INFINITY } = limits;
   const membersMax = Number.POSITIVE_INFINITY;
@@ -67,7 +70,7 @@ export function costToRead(bytes: Buffer, limits: { bytesMax: number; workMax?: 
 
 export const tooDeep = `sent a body that is nested more than ${depthMax} levels deep`;
 
-/** Reads the body of a success, of which `costToRead` has found no excess. Throws only for bugs. */
+/** Reads the body of a success that `costToRead` found to be within the limits. Throws only for bugs. */
 export function readBody(body: SuccessBody): BodyRead {
   if (body.bytes.length === 0)
     return { kind: 'invalid', what: `answered ${body.status} with an empty body`, sample: '' };
@@ -89,6 +92,8 @@ function parseBody(body: SuccessBody): BodyRead {
     return { kind: 'failed', error: { kind, code, message, param } };
   }
   if (decoded !== parsed) parts = partsOf(call.operation, decoded);
+  const details = parts.usage === null ? null : translation.detailsOf?.(parsed);
+  if (parts.usage !== null && details) Object.assign(parts.usage, details);
   if (!call.stream) return pass(body, decoded === parsed ? bytes : Buffer.from(JSON.stringify(decoded)), parts);
   if (!parts.hasList) return withoutList(body, Buffer.from(JSON.stringify(decoded)));
   const payloads = jsonToPayloads(call.operation, asRecord(decoded), call.includeUsage);
@@ -97,7 +102,7 @@ function parseBody(body: SuccessBody): BodyRead {
   return { kind: 'invalid', what: `answered ${status} without a single choice`, sample };
 }
 
-/** As `parseBody`, of a large body that passes unchanged. */
+/** Like `parseBody`, for a large body that passes unchanged. */
 function scanBody(body: SuccessBody): BodyRead {
   const { bytes, call, translation, status, memberBytesMax } = body;
   const parts = scanParts(call.operation, bytes, memberBytesMax);
@@ -111,7 +116,7 @@ function pass(body: SuccessBody, bytes: Buffer, parts: AnswerParts): BodyRead {
   try {
     return { kind: 'answer', bytes: withBase64Vectors(body.call, bytes) ?? bytes, parts };
   } catch {
-    return notJson(body); // a vector whose numbers are none: a scan looks at brackets and quotes only
+    return notJson(body); // a vector contains something other than numbers: a scan only reads brackets and quotes
   }
 }
 
@@ -129,7 +134,7 @@ const withoutList = ({ call, status }: SuccessBody, bytes: Buffer): BodyRead => 
 
 const beginningOf = (bytes: Buffer): string => bytes.toString('utf8', 0, sampleBytes);
 
-/** The value, or undefined when the bytes are no JSON in UTF-8. */
+/** The value, or undefined when the bytes are not JSON in UTF-8. */
 function parseJson(bytes: Buffer): unknown {
   if (!isUtf8(bytes)) return undefined;
   try {

@@ -6,7 +6,7 @@ import type { BodyCollector } from './collect-body.ts';
 import type { Faults } from './provider-faults.ts';
 import { costToRead, isParsed, largeBytesMin, quickWorkMax, readBody, tooDeep, type BodyRead } from './read-body.ts';
 
-/** What of an attempt is needed to read its answer. */
+/** The parts of an attempt that are needed to read its answer. */
 export type ReadInput = {
   limits: Limits;
   provider: Provider;
@@ -15,18 +15,21 @@ export type ReadInput = {
   signal: AbortSignal;
   faults: () => Faults;
   workspaceId: string | undefined;
-  /** The answer is charged to it while it is read; undefined: it is not counted. */
+  /** The lease to which the answer is charged while it is read; undefined: its memory is not counted. */
   memory: MemoryLease | undefined;
-  /** Read the answers that would block other calls; undefined: every answer is read where its call is. */
+  /** Threads for answers that would block other calls; undefined: every answer is read in the main thread. */
   threads: AnswerThreads | undefined;
 };
 
-/** Smaller answers are parsed unmeasured: what they take passes in a moment, and their 2,048 levels fit on the stack. */
+/**
+ * Smaller answers are parsed without measuring: their memory is free again at once, and 2,048 levels fit on the stack.
+ */
 const measuredBytesMin = 4_096;
 
 /**
- * Reads the body of a success: where the call is when that is sure to be quick, else in a thread. What that takes is charged
- * to the call meanwhile. Throws GatewayError, provider_failed for what cannot be read in memory or time.
+ * Reads the body of a success: in the main thread if that is certainly quick, otherwise in another thread. The memory
+ * for it is charged to the call meanwhile. Throws GatewayError, provider_failed for what cannot be read within the
+ * limits of memory and time.
  */
 export function readCollected(
   input: ReadInput,

@@ -8,7 +8,7 @@ import { createReadPaces, type ReadPace, type ReadPaces } from './read-pace.ts';
 
 const pieceBytes = 65_536;
 
-/** The time that reading takes, beside that of the timers. */
+/** The time that reading takes, in addition to that of the timers. */
 let spentMs = 0;
 const now = (): number => performance.now() + spentMs;
 let paces: ReadPaces;
@@ -26,13 +26,15 @@ afterEach(() => {
 
 type Reading = { pace: ReadPace; bytes: () => number; turns: () => number };
 
-/** A socket that always has more, read as undici reads one; `costMs` of main-thread time go into each byte of it. */
+/**
+ * A socket that always has more data, read in the way that undici does. Each byte costs `costMs` of main-thread time.
+ */
 function startReading(
   workspaceId: string,
   costMs: number,
   options: { onPiece?: (pace: ReadPace, bytes: number) => void; isHead?: boolean } = {},
 ): Reading {
-  // As of a network, a piece is never there at once.
+  // A piece is never available at once, like with a network.
   const more = (): void => void (socket.destroyed || socket.push(Buffer.alloc(pieceBytes)));
   const socket = new Readable({ highWaterMark: pieceBytes, read: () => process.nextTick(more) });
   sockets.push(socket);
@@ -47,7 +49,7 @@ function startReading(
       spentMs += piece.length * costMs;
       bytes += piece.length;
       options.onPiece?.(pace, piece.length);
-      if (bytes > 1_000 * pieceBytes) socket.destroy(); // it would go on for ever
+      if (bytes > 1_000 * pieceBytes) socket.destroy(); // otherwise it would never end
     }
   });
   return { pace, bytes: () => bytes, turns: () => turns };
@@ -60,21 +62,21 @@ async function someTurns(count = 200): Promise<void> {
 }
 
 describe('an ordinary answer', () => {
-  test('of any size is read without a wait', async () => {
+  test('of any size is read without waiting', async () => {
     const body = startReading('ws', 4e-6, { onPiece: passOn });
     await someTurns();
     expect(body.bytes()).toBeGreaterThan(64 * pieceBytes);
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test('lets the others of its turn have theirs', async () => {
+  test('lets other tasks run in the same turn', async () => {
     const body = startReading('ws', 4e-6, { onPiece: passOn });
     await someTurns();
     expect(body.turns()).toBeGreaterThan(4); // 4 MiB took 17 ms
   });
 });
 
-test('an answer that a collection of garbage interrupts now and then is read in whole pieces', async () => {
+test('an answer that is interrupted by garbage collection now and then is read in whole pieces', async () => {
   const sizes: number[] = [];
   const answers = startReading('ws', 4e-6, {
     onPiece: (pace, bytes) => {
@@ -89,13 +91,13 @@ test('an answer that a collection of garbage interrupts now and then is read in 
 });
 
 describe('a large answer', () => {
-  test('comes at the pace of its workspace, over however many sockets, and holds up no other', async () => {
+  test('is read at the pace of its workspace, on any number of sockets, and delays no other', async () => {
     paces = createReadPaces(now, createBytePace(10 * pieceBytes, now));
     const large = [1, 2, 3].map(() => startReading('ws', 1e-6, { onPiece: passOn }));
     await someTurns();
     const read = (): number => large.reduce((sum, { bytes }) => sum + bytes(), 0) / pieceBytes;
     const begun = read();
-    expect(begun).toBeLessThan(20); // four pieces of each are no large answer yet
+    expect(begun).toBeLessThan(20); // the first four pieces of each do not count as a large answer
     for (let tenth = 0; tenth < 100; tenth += 1) {
       vi.advanceTimersByTime(100);
       await someTurns(3);
@@ -111,12 +113,12 @@ describe('a large answer', () => {
 describe('a flood', () => {
   const floodCostMs = 1e-4; // 6.5 ms for 64 KiB: events without content
 
-  test('is read a tenth of the time, in small pieces, once its workspace has used its burst', async () => {
+  test('is read in a tenth of the time, in small pieces, once its workspace has used its burst', async () => {
     const flood = startReading('ws', floodCostMs);
     await someTurns();
     const burst = flood.bytes();
     expect(burst * floodCostMs).toBeGreaterThan(100);
-    expect(burst * floodCostMs).toBeLessThan(130); // with what is ordinary
+    expect(burst * floodCostMs).toBeLessThan(130); // together with the ordinary cost
     for (let tenth = 0; tenth < 100; tenth += 1) {
       vi.advanceTimersByTime(100);
       await someTurns(10);
@@ -126,7 +128,7 @@ describe('a flood', () => {
     expect(readMs).toBeLessThan(1_200); // of 10 s
   });
 
-  test('of small events, whose bytes are handed on, has nothing free for being cut into small pieces', async () => {
+  test('of small events, whose bytes are passed on, gets no free time for arriving in small pieces', async () => {
     const eventCostMs = 1.5e-5;
     const floods = Array.from({ length: 8 }, () => startReading('ws', eventCostMs, { onPiece: passOn }));
     const read = (): number => floods.reduce((sum, { bytes }) => sum + bytes(), 0);
@@ -137,13 +139,13 @@ describe('a flood', () => {
       vi.advanceTimersByTime(1);
       await someTurns(2);
     }
-    // A tenth of the time, and half as much again for what a body may cost.
+    // A tenth of the time, plus half of that for the ordinary cost of a body.
     const share = ((read() - burst) * eventCostMs) / (now() - startMs);
     expect(share).toBeGreaterThan(0.1);
     expect(share).toBeLessThan(0.17);
   });
 
-  test('takes one share, over however many sockets it comes', async () => {
+  test('gets one share, on any number of sockets', async () => {
     const floods = Array.from({ length: 8 }, () => startReading('ws', floodCostMs));
     await someTurns();
     const read = (): number => floods.reduce((sum, { bytes }) => sum + bytes(), 0);
@@ -155,14 +157,14 @@ describe('a flood', () => {
     expect((read() - burst) * floodCostMs).toBeLessThan(1_300);
   });
 
-  test('takes no more of a turn of the event loop over many sockets than over one', async () => {
+  test('takes no more of a turn of the event loop on many sockets than on one', async () => {
     let turn = 0;
     const spentIn = new Map<number, number>();
     const onPiece = (_pace: ReadPace, bytes: number): void => {
       spentIn.set(turn, (spentIn.get(turn) ?? 0) + bytes * floodCostMs);
     };
     const floods = Array.from({ length: 6 }, () => startReading('ws', floodCostMs, { onPiece }));
-    // The first piece of each is read before anything is known of it.
+    // The first piece of each is read before anything is known about it.
     await someTurns(2);
     spentIn.clear();
     for (; turn < 80; turn += 1) await nextTurn();
@@ -172,7 +174,7 @@ describe('a flood', () => {
     expect(Math.max(...spent)).toBeLessThan(1.5);
   });
 
-  test('of headers is read in small pieces from its first byte, until the head is there', async () => {
+  test('of headers is read in small pieces from its first byte until the head is complete', async () => {
     const sizes: number[] = [];
     const onPiece = (pace: ReadPace, bytes: number): void => {
       sizes.push(bytes);
@@ -184,7 +186,7 @@ describe('a flood', () => {
     expect(sizes[3]).toBeGreaterThanOrEqual(4_096);
   });
 
-  test('holds up nobody else: not the same workspace’s ordinary answers, and not the next call of its socket', async () => {
+  test('delays nobody else: not the ordinary answers of its workspace, and not the next call on its socket', async () => {
     const flood = startReading('ws_a', floodCostMs);
     await someTurns();
     const burst = flood.bytes();
@@ -195,7 +197,7 @@ describe('a flood', () => {
     expect(flood.bytes()).toBeGreaterThan(burst);
   });
 
-  test('is also what fails in the middle of a piece, after which nothing is read: headers without end', () => {
+  test('is also one that fails in the middle of a piece, after which nothing is read: headers without end', () => {
     let isOver = false;
     const owner = { ended: () => {}, giveUp: () => {}, resend: () => false };
     const ignored = (): void => {};
@@ -223,14 +225,14 @@ describe('a flood', () => {
     spentMs += 200;
     call.onResponseError(null as never, new Error('too many headers'));
     expect(isOver).toBe(true);
-    // Twice the burst was used up: the next of them is read no further than it must be to be known as one.
+    // Twice the burst was used up, so the next one is read only as far as needed to recognise it.
     const next = open().socket;
     expect(next.read()).toHaveLength(4_096);
     spentMs += 1;
     expect(next.read()).toBe(null);
   });
 
-  test('has nothing for free, however small the pieces of a long head are', async () => {
+  test('gets no free time, however small the pieces of a long head are', async () => {
     const flood = startReading('ws', floodCostMs, { isHead: true });
     await someTurns(2_000);
     const burst = flood.bytes();
@@ -241,7 +243,7 @@ describe('a flood', () => {
     expect((flood.bytes() - burst) * floodCostMs).toBeLessThan(1_200); // of 10 s
   });
 
-  test('is not what the receiver of a whole answer does with it', async () => {
+  test('does not include what the receiver does with a whole answer', async () => {
     const answers = startReading('ws', 4e-6, {
       onPiece: (pace, bytes) => {
         pace.handedOn(bytes, false);
@@ -255,7 +257,7 @@ describe('a flood', () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test('is not the time between two pieces, in which nobody read', async () => {
+  test('does not include the time between two pieces, in which nothing was read', async () => {
     const answers = startReading('ws', 4e-6, {
       onPiece: (pace, bytes) => {
         pace.handedOn(bytes, true);

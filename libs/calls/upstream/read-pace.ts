@@ -1,71 +1,76 @@
 import type { Socket } from 'node:net';
 import { unpacedBytesMax, type BytePace } from '#libs/kernel/byte-pace.ts';
 
-/** Of the main thread's time, what the excess of one workspace may take in the long run, and how much at once. */
+/** The share of the main thread's time that the excess of one workspace may take in the long run, and its burst. */
 const shareOfTime = 0.1;
 const burstMs = 100;
 /**
- * Below this a workspace is not in excess. A collection of garbage in the middle of a piece looks like an expensive piece: a
- * worker with 7,000 calls a second counts about 20 ms of excess per second for nothing.
+ * Below this a workspace is not in excess. A garbage collection in the middle of a piece makes that piece look
+ * expensive: a worker with 7,000 calls a second measures about 20 ms of such excess per second.
  */
 const toleratedMs = 20;
-/** What reading a piece of an answer costs at most when nothing is wrong with it: so much, and this for each byte of a body. */
+/** The most that reading a piece of an ordinary answer costs: a fixed time, and a time for each byte of a body. */
 const readMs = 0.05;
 const byteMs = 5e-6;
-/** After so much of one turn of the event loop the others get theirs. */
+/** After this much of one turn of the event loop, other tasks run. */
 const turnMsMax = 2;
 /**
- * The same for all sockets of a workspace that is in excess. A call of another one waits so long in each of the five or six
- * turns that it takes.
+ * The same for all sockets of a workspace that is in excess. A call of another workspace waits this long in each of its
+ * five or six turns.
  */
 const excessTurnMsMax = 0.5;
-/** What is read at once for a workspace that is in excess; otherwise all that is there, 64 KiB. */
+/** How much is read at once for a workspace that is in excess; otherwise all that has arrived, 64 KiB. */
 const sliceBytes = 4_096;
-/** The same of the beginning of an answer, which holds all of an ordinary head. */
+/** The same for the beginning of an answer, which contains the whole head of an ordinary one. */
 const headSliceBytes = 4_096;
 /**
- * The same of a head that is longer. undici makes an error, with its stack, of every header that comes in one piece with the
- * one that was too many, some 50 µs each: of the shortest headers a piece of 4 KiB would take 60 ms, this takes four.
+ * The same for a head that is longer. When there are too many headers, undici makes an error, with its stack, of each
+ * further header in the same piece, which takes some 50 µs. With the shortest headers a piece of 4 KiB would take 60
+ * ms; this one takes four.
  */
 const longHeadSliceBytes = 256;
 const lanesMax = 1_000;
 
-/** What the sockets of one workspace have taken beyond measure. In excess they share a turn of the event loop, too. */
+/** What the sockets of one workspace have taken in excess. In excess, they share a turn of the event loop, too. */
 type Lane = {
   paidAtMs: number;
   turnMs: number;
-  /** Those that wait for a turn with time left, in order. */
+  /** Sockets that wait for a turn in which time is left, in order. */
   waiting: (() => void)[];
   isTurnDue: boolean;
 };
 
-/** Keeps reading one socket from taking the main thread for itself. */
+/** Keeps the reading of one socket from using all of the main thread's time. */
 export type ReadPace = {
-  /** The socket's next call is one of this workspace; nothing that was before holds it up. */
+  /** The next call on the socket belongs to this workspace and is not delayed by what happened before. */
   startCall: (workspaceId: string) => void;
-  /** The head of the answer is there, not only of an interim one. */
+  /** The head of the final answer is complete. */
   headRead: () => void;
-  /** A piece of a body was handed on; `isPaused`: its reader asked for no more. */
+  /** A piece of a body was passed on. `isPaused`: its reader asked to stop. */
   handedOn: (bytes: number, isPaused: boolean) => void;
-  /** The answer is whole, or has failed. What its receiver does with it, between these two, is no cost of reading. */
+  /**
+   * The answer is complete, or has failed. What its receiver does between these two calls is not part of the cost of
+   * reading.
+   */
   ending: () => void;
   ended: () => void;
 };
 
 export type ReadPaces = {
-  /** Takes over how this socket is read. For the socket of an undici Client, before the Client has it. */
+  /** Controls how this socket is read. Call it before an undici Client gets the socket. */
   pace: (socket: Socket) => ReadPace;
 };
 
 /**
- * Lets the reading of answers cost the main thread no more than answers do. A provider can make each byte cost a hundred
- * times as much (a stream of empty events, HTTP chunks of one byte, a thousand interim answers, header fields without end),
- * at the speed of the network; what that takes beyond the ordinary is counted for the workspace that made the call, and
- * once it is more than a tenth of the time its sockets are read later. An ordinary answer is never in excess, nor is a large
- * body, which comes at the pace of `bytePace`. Only the provider's next bytes wait, in the kernel's buffer.
+ * Limits the time of the main thread that reading answers may cost. A provider can make each byte cost a hundred times
+ * as much as usual (a stream of empty events, HTTP chunks of one byte, a thousand interim answers, endless header
+ * fields), at the speed of the network. The excess over the ordinary cost is counted for the workspace that made the
+ * call. Once it is more than a tenth of the time, the sockets of that workspace are read later. An ordinary answer is
+ * never in excess, nor is a large body, which is read at the pace of `bytePace`. Only the provider's next bytes wait,
+ * in the kernel's buffer.
  *
- * undici reads by `socket.read()` when the socket tells that it is readable, until there is nothing. This stands between
- * them: a read that has to wait finds nothing, and the socket tells again later.
+ * undici calls `socket.read()` when the socket reports that it is readable, until nothing is left. This stands between
+ * them: a read that has to wait returns nothing, and the socket reports again later.
  */
 export function createReadPaces(
   now: () => number = () => performance.now(),
@@ -103,15 +108,15 @@ export function createReadPaces(
       const readNow = socket.read.bind(socket) as (size?: number) => Buffer | null;
       let workspace = '';
       let lane: Lane | undefined;
-      /** When the piece that is being worked on was read; 0: none is. */
+      /** When the current piece was read; 0 if there is none. */
       let since = 0;
       let bodyBytes = 0;
-      /** Of this answer, settled. */
+      /** The part of this answer's cost that was already counted. */
       let answerBytes = 0;
       let turnMs = 0;
       let isHeadRead = false;
       let isHeadLong = false;
-      /** Of the piece that is being worked on. */
+      /** The cost of the current piece so far. */
       let freeMs = readMs;
       /** An answer ended within a piece, and not because its socket closed. */
       let isReadingOn = false;
@@ -174,7 +179,7 @@ export function createReadPaces(
         const piece = isCut ? readNow(sizeMax) : readNow(size);
         if (piece !== null) {
           since = at;
-          // Nothing is free for being cut into small pieces, but for the beginning of an answer.
+          // Only the beginning of an answer gets free time for arriving in small pieces.
           freeMs = isHeadRead ? (isCut ? 0 : readMs) : isHeadLong ? 0 : readMs;
           isHeadLong = true;
         }
@@ -199,7 +204,7 @@ export function createReadPaces(
         },
         handedOn: (bytes, isPaused) => {
           bodyBytes += bytes;
-          // Nobody reads on until it is told to.
+          // Reading stops until resume is called.
           if (isPaused && since !== 0) settle(now());
         },
         ending: () => {

@@ -1,26 +1,29 @@
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
-import type { Usage } from '#libs/calls/call.ts';
+import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { Framing } from '#libs/providers/provider.ts';
 import { openSseFraming } from './sse-framing.ts';
-import { asRecord, readTokenUsage, readUsage } from './usage.ts';
-
-/** Reads a copy of a body that passes untouched, for what it says of usage. Never throws: the body passes in any case. */
-export type RelayMeter = {
-  push: (chunk: Buffer) => void;
-  read: () => { usage: Usage | null; model: string | null };
-};
-
-// What is kept of a body to be read at its end, and of one event of a stream; longer ones pass unread (images, audio).
-const keptBytesMax = 1_048_576;
-/** Smaller events count nowhere. */
-const countedBytesMin = 65_536;
-/** A text takes two bytes a character when one of them is wide. */
-const charCopies = 2;
-const unread = { usage: null, model: null };
+import { asRecord, readAnswerUsage } from './usage.ts';
 
 /**
- * A meter for a body of this content type: JSON, or a stream of events whose last ones tell usage; others are not read, and
- * neither is JSON, or an event, for which there is no memory.
+ * Reads a copy of a body that passes unchanged, to find its usage. Never throws, because the body passes in any case.
+ */
+export type RelayMeter = {
+  push: (chunk: Buffer) => void;
+  read: () => { usage: Usage | null; model: string | null; units: Units | null };
+};
+
+// How much of a body is kept to be read at its end, or of one event of a stream. Longer ones are not read (images,
+// audio).
+const keptBytesMax = 1_048_576;
+/** Smaller events are not counted. */
+const countedBytesMin = 65_536;
+/** A text takes two bytes per character if one of its characters is wide. */
+const charCopies = 2;
+const unread = { usage: null, model: null, units: null };
+
+/**
+ * Returns a meter for a body of this content type: JSON, or a stream whose last events report usage. Other bodies are
+ * not read, and neither is JSON, or an event, for which there is no memory.
  */
 export function openRelayMeter(contentType: string, memory?: MemoryLease): RelayMeter {
   if (contentType.includes('text/event-stream')) return openStreamMeter(memory);
@@ -45,7 +48,7 @@ function openJsonMeter(memory: MemoryLease | undefined): RelayMeter {
 
 function openStreamMeter(memory: MemoryLease | undefined): RelayMeter {
   let found: ReturnType<RelayMeter['read']> = unread;
-  /** Bytes since the last whole event, and what is charged for them. */
+  /** Bytes since the last complete event, and what is charged for them. */
   let pendingBytes = 0;
   let heldBytes = 0;
   let framing: Framing | null = openSseFraming({
@@ -87,14 +90,26 @@ function openStreamMeter(memory: MemoryLease | undefined): RelayMeter {
   };
 }
 
-/** Usage and model of a body or of an event: at its top, or inside `response` (the Responses API's events). */
+/**
+ * Usage and model of a body or of an event: at its top level, or inside `response` (the events of the Responses API).
+ */
 function usageOf(text: string): ReturnType<RelayMeter['read']> {
   try {
     const outer = asRecord(JSON.parse(text));
-    const source = outer['usage'] === undefined ? asRecord(outer['response']) : outer;
-    const { usage, model } = source;
-    return { usage: readUsage(usage) ?? readTokenUsage(usage), model: typeof model === 'string' ? model : null };
+    const source =
+      outer['usage'] === undefined && outer['response'] !== undefined ? asRecord(outer['response']) : outer;
+    const { model } = source;
+    return { usage: readAnswerUsage(source), model: typeof model === 'string' ? model : null, units: unitsOf(source) };
   } catch {
     return unread;
   }
+}
+
+/** Seconds of a transcription (`usage` of the type `duration`, or a verbose one), and rankings as Cohere bills them. */
+function unitsOf({ usage, duration, meta }: Readonly<Record<string, unknown>>): Units | null {
+  const { type, seconds } = asRecord(usage);
+  const heard = type === 'duration' ? seconds : usage === undefined ? duration : undefined;
+  if (typeof heard === 'number' && heard >= 0 && Number.isFinite(heard)) return { seconds: heard };
+  const { search_units: searches } = asRecord(asRecord(meta)['billed_units']);
+  return typeof searches === 'number' && Number.isSafeInteger(searches) && searches >= 0 ? { searches } : null;
 }

@@ -15,11 +15,11 @@ import { startExchange, type Flow } from './exchange.ts';
 import { lazyFaultsOf, type Faults } from './provider-faults.ts';
 import { openRelayMeter, type RelayMeter } from './relay-meter.ts';
 
-/** A pass-through call, judged and ready to be sent. */
+/** A pass-through call that was checked and is ready to be sent. */
 export type RelayInput = {
   relayed: Relayed;
   provider: Provider;
-  /** How the provider's areas are called. */
+  /** How the areas of the provider are called. */
   area: Relay;
   request: ForwardRequest;
   target: Target;
@@ -29,13 +29,13 @@ export type RelayInput = {
   limits: Limits;
   faults: () => Faults;
   secrets: string[];
-  /** Of the call; not written here. */
+  /** The attempts of the call; not changed here. */
   attempts: readonly Attempt[];
 };
 
 type Opened = { flow: Flow; body: Readable; meter: RelayMeter; finish: (error: GatewayError | null) => void };
 
-/** For a client that does not read: one more piece may come, and a workspace may have thousands of such calls. */
+/** For a client that does not read: one more piece may arrive, and a workspace may have thousands of such calls. */
 const bufferedBytesMax = 65_536;
 
 /**
@@ -67,10 +67,10 @@ export function prepareRelay(
 }
 
 /**
- * Makes one call to a pass-through area of the target's provider; resolves when the answer's headers are there. One
- * attempt, but for `resent` (the provider had closed the idle socket, and what only reads goes out once more): a body
- * that is a stream cannot be sent twice. Rejects with GatewayError as `attemptCall` does; a provider's error is an
- * answer, in OpenAI's four keys and without any trace of the credential.
+ * Makes one call to a pass-through area of the target's provider. Resolves when the headers of the answer have arrived.
+ * There is one attempt, because a body that is a stream cannot be sent twice; only a request that reads is sent once
+ * more if the provider had closed the idle socket (`resent`). Rejects with GatewayError like `attemptCall`. A
+ * provider's error is an answer, in OpenAI's format and without any trace of the credential.
  */
 export async function relay(input: RelayInput, resent: () => void): Promise<RelayedAnswer> {
   const { relayed, provider, area, request, target, egress, clock, timeouts, limits, faults, secrets, attempts } =
@@ -135,11 +135,11 @@ export async function relay(input: RelayInput, resent: () => void): Promise<Rela
       highWaterMark: bufferedBytesMax,
       read: () => flow.resume(),
       destroy: (error, callback) => {
-        flow.abort(faults().callerLeft()); // after the end this does nothing
+        flow.abort(faults().callerLeft()); // does nothing after the end
         callback(error);
       },
     });
-    body.on('error', () => {}); // its reader is told; before there is one, nothing listens
+    body.on('error', () => {}); // its reader gets the error; before there is one, nothing listens
     const headers = { ...admittedHeaders(received, secrets), ...contentHeaders(received) };
     resolve({ ...head(), headers, body, done: done.promise });
     return { flow, body, meter, finish };

@@ -24,25 +24,25 @@ export type SenderDeps = {
   egress: Egress;
   clock: Clock;
   limits?: Partial<Limits>;
-  /** Of the process; what a call brings counts over them. */
+  /** The timeouts of the process, which a call may override. */
   timeouts?: Timeouts;
-  /** Where answers are read that would hold up other calls. Absent: they are read where they come. */
+  /** Threads for answers that would block other calls. Absent: every answer is read in the main thread. */
   threads?: AnswerThreads;
-  /** Tests bring providers of their own. */
+  /** Tests use providers of their own. */
   providers?: (id: string) => Provider | undefined;
 };
 
-/** Sends requests to providers, and nothing more: no retries, no limits. */
+/** Sends requests to providers and does nothing else: no retries, no limits. */
 export type Sender = {
-  /** Makes a call ready for its attempts, which are recorded in `attempts`. Throws as `prepareCall`. */
+  /** Makes a call ready for its attempts, which are recorded in `attempts`. Throws like `prepareCall`. */
   prepare: (request: ForwardRequest, target: Target, attempts: Attempt[]) => PreparedCall;
-  /** Makes one attempt of a prepared call. Rejects only for bugs: no answer is `kind: 'failed'`. */
+  /** Makes one attempt of a prepared call. Rejects only for bugs: a call without an answer has `kind: 'failed'`. */
   attempt: (prepared: PreparedCall, attempts: Attempt[]) => Promise<Outcome>;
-  /** One request for files or fine-tuning; see `plainRequest`. */
+  /** Makes one request for files or fine-tuning; see `plainRequest`. */
   request: (target: Target, request: PlainRequest) => Promise<PlainAnswer>;
   openRequests: () => number;
   sockets: () => number;
-  /** Aborted when this process begins no more calls; those under way go on. */
+  /** Aborted when this process starts no more calls. Running calls continue. */
   stopping: AbortSignal;
   /** Idempotent. */
   stop: () => void;
@@ -55,14 +55,14 @@ export function createSender(deps: SenderDeps): Sender {
   const parts = { egress, clock, limits, timeouts, providers, threads, stopping: stopping.signal };
   let openRequests = 0;
 
-  const attempt: Sender['attempt'] = async ({ nextInput }, attempts) => {
+  const attempt: Sender['attempt'] = async ({ nextInput, target, model }, attempts) => {
     let startedAt = clock.now();
     let start = performance.now();
-    const record = (status: number | null, errorCode: string | null): void => {
-      attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode });
+    const record = (status: number | null, errorCode: string | null, more?: Partial<Attempt>): void => {
+      attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode, ...more });
     };
     const resent = (): void => {
-      record(null, 'upstream_connection_lost');
+      record(null, 'upstream_connection_lost', { isUntaken: true });
       startedAt = clock.now();
       start = performance.now();
     };
@@ -74,14 +74,16 @@ export function createSender(deps: SenderDeps): Sender {
         const { dropped } = input.outbound;
         if (dropped?.length) answer.headers['x-gateway-dropped-params'] = namesForHeader(dropped);
       }
-      record(answer.status, answer.errorCode ?? null);
+      const { status, errorCode = null, usage } = answer;
+      if (usage === null) record(status, errorCode);
+      else record(status, errorCode, { paid: { target, model, responseModel: answer.model, usage } });
       return answer;
     } catch (error) {
       if (!(error instanceof GatewayError)) {
         record(null, 'internal_error');
         throw error;
       }
-      // A request that was not fit to be sent, or for which there was no connection, is no attempt.
+      // A request that could not be sent, or for which there was no connection, is not an attempt.
       if (error.kind !== 'invalid_request' && error.code !== 'too_many_calls') record(null, error.code);
       return { kind: 'failed', error, attempts };
     }

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createShares } from './shares.ts';
 
-test('one holder alone has three quarters, and the next three quarters of the rest', () => {
+test('one holder alone has three quarters, and the next one three quarters of the rest', () => {
   const shares = createShares(100);
   const takeAll = (holder: string): number => {
     while (shares.take(holder));
@@ -15,7 +15,7 @@ test('one holder alone has three quarters, and the next three quarters of the re
   expect(shares.held()).toBe(99);
 });
 
-test('whatever is taken and given back, the bound holds, and nothing is left when all is given back', () => {
+test('whatever is taken and given back, the limit holds, and nothing is left when all is given back', () => {
   const step = fc.tuple(fc.constantFrom('a', 'b', 'c'), fc.boolean());
   fc.assert(
     fc.property(fc.array(step, { maxLength: 200 }), fc.integer({ min: 1, max: 20 }), (steps, max) => {

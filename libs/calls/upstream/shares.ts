@@ -1,24 +1,24 @@
-/** How much of something one holder has. */
+/** How many slots one holder has. */
 type Holding = { held: number };
 
-/** A bounded number of places, of which nobody can take all. */
+/** A limited number of slots, of which no holder can take all. */
 export type Shares = {
-  /** Takes a place; false, and nothing taken, when the holder has its share. */
+  /** Takes a slot. Returns false, and takes nothing, when the holder has its share. */
   take: (holder: string) => boolean;
-  /** Gives back a place that was taken. */
+  /** Gives back a slot that was taken. */
   give: (holder: string) => void;
-  /** Places taken by everybody, or by one holder. */
+  /** How many slots are taken, by everybody or by one holder. */
   held: (holder?: string) => number;
 };
 
 /**
- * A holder has at most three times as many places as are free: one alone has three quarters of all, and whoever comes
- * while somebody holds those can still have three quarters of the rest. So no bound for all can be used up by one.
- * (Dynamic thresholds, as switches share their buffers: Choudhury and Hahne, 1998.)
+ * Whether a holder may take another slot. It has at most three times as many as are free: a single one has three
+ * quarters of all, and the next one can have three quarters of the rest. So no holder can use up a common limit.
+ * (Dynamic thresholds, as network switches share their buffers: Choudhury and Hahne, 1998.)
  */
 const shareOfFree = 3;
 
-/** Shares `max` places among holders that are known by name. Only holders with a place are remembered. */
+/** Shares `max` slots among holders with names. Only holders that have a slot are remembered. */
 export function createShares(max: number): Shares {
   const holders = new Map<string, Holding>();
   let all = 0;

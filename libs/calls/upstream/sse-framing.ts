@@ -3,15 +3,16 @@ import type { Framing, StreamEvent } from '#libs/providers/provider.ts';
 
 type Options = {
   onEvent: (event: StreamEvent) => void;
-  /** A sign of life without content; the text is dropped. */
+  /** A sign of life without content. Its text is dropped. */
   onComment: () => void;
   eventCharsMax: number;
   tooLarge: () => Error;
 };
 
 /**
- * Cuts a byte stream into server-sent events, wherever TCP cut it. Throws what `tooLarge` makes when an event outgrows
- * its bound, and TypeError on bytes that are not UTF-8: a replacement character would alter a payload unnoticed.
+ * Splits a byte stream into server-sent events, however TCP has split it. Throws the error of `tooLarge` when an event
+ * exceeds its limit, and TypeError for bytes that are not UTF-8, because a replacement character would change a payload
+ * unnoticed.
  */
 export function openSseFraming({ onEvent, onComment, eventCharsMax, tooLarge }: Options): Framing {
   const decoder = new TextDecoder('utf-8', { fatal: true });
@@ -30,7 +31,7 @@ export function openSseFraming({ onEvent, onComment, eventCharsMax, tooLarge }: 
       if (overflow) throw tooLarge();
     },
     end: () => {
-      // Servers that leave out the last blank line are common: what stands there is judged like any other event.
+      // Many servers leave out the last blank line, so what is left at the end is treated like any other event.
       parser.feed(`${decoder.decode()}\n\n`);
     },
   };

@@ -41,7 +41,7 @@ async function stream(...parameters: Parameters<typeof open>): Promise<StreamAns
 }
 
 describe('what is no stream', () => {
-  test('a JSON body to a stream request becomes chunks', async () => {
+  test('a JSON body as the answer to a stream request becomes chunks', async () => {
     const calls = [{ id: 'call_1', type: 'function', function: { name: 'f', arguments: '{}' } }];
     const message = { role: 'assistant', content: null, tool_calls: calls, reasoning_content: 'hm' };
     const choices = [
@@ -67,7 +67,7 @@ describe('what is no stream', () => {
     expect(read.summary).toMatchObject({ complete: true, finishReason: 'tool_calls', usage: { inputTokens: 12 } });
   });
 
-  test('a JSON body to a stream of completions keeps its object and gets no usage unasked', async () => {
+  test('a JSON body as the answer to a stream of completions keeps its object and gets no usage unless requested', async () => {
     const body = {
       id: 'cmpl-1',
       object: 'text_completion',
@@ -151,7 +151,7 @@ describe('errors inside a stream', () => {
     expect(read.error).toMatchObject({ message: 'bad [redacted]', code: '[redacted]' });
   });
 
-  test('an event in the middle that is no JSON ends the stream', async () => {
+  test('an event in the middle that is not JSON ends the stream', async () => {
     const read = await readStream(await stream(sse(`data: ${payloads[0]}\n\n`, 'data: <html>\n\n')));
     expect(read.error).toEqual(failing('upstream_invalid_response'));
   });
@@ -177,7 +177,7 @@ describe('bounds', () => {
     });
   });
 
-  test('a drip of bytes that completes no event is silence, comments are not', async () => {
+  test('a stream of bytes that completes no event counts as silent, one of comments does not', async () => {
     const drip =
       (bytes: string): UpstreamScript =>
       async (reply) => {
@@ -210,7 +210,7 @@ describe('bounds', () => {
     await rig.upstream.until(() => rig.upstream.connections().open === 0);
   });
 
-  test('an event or a stream past its size ends as too large', async () => {
+  test('an event or a stream beyond its maximum size ends as too large', async () => {
     const large = `data: {"choices":[{"index":0,"delta":{"content":"${'x'.repeat(5_000)}`;
     await expect(open(sse(large, large), {}, { limits: { eventCharsMax: 6_000 } })).rejects.toEqual(
       failing('upstream_response_too_large'),
@@ -229,7 +229,7 @@ describe('bounds', () => {
     expect(read.error).toBeNull();
   });
 
-  test('a reader that is slow holds the provider back, and then gets everything', async () => {
+  test('a slow reader slows the provider down, and then gets everything', async () => {
     let written = 0;
     const payload = chunk({ content: 'x'.repeat(60_000) });
     const count = 400;
@@ -244,7 +244,7 @@ describe('bounds', () => {
       before = written;
       await sleep(100);
     }
-    expect(written).toBeLessThan(count); // 24 MB: the kernel's buffers and ours hold a fraction
+    expect(written).toBeLessThan(count); // 24 MB: the buffers of the kernel and ours hold a fraction
     const read = await readStream(answer);
     expect(read.payloads).toHaveLength(count + 1);
     expect(read.error).toBeNull();
@@ -279,7 +279,7 @@ describe('leaving', () => {
     await rig.upstream.until(() => rig.upstream.connections().open === 0);
   });
 
-  test('a hundred clients that leave in a hundred ways leave nothing behind', async () => {
+  test('a hundred clients that leave in different ways leave nothing behind', async () => {
     rig = await startForwardingRig(endless);
     for (let round = 0; round < 100; round += 1) {
       const client = new AbortController();
@@ -305,7 +305,7 @@ describe('leaving', () => {
       error: null,
       summary: { complete: true },
     });
-    await rig.upstream.until(() => rig.upstream.connections().open === 0); // cut off a second later
+    await rig.upstream.until(() => rig.upstream.connections().open === 0); // closed a second later
   });
 
   test('after an orderly end the connection serves the next stream', async () => {

@@ -1,33 +1,38 @@
-import type { Usage } from '#libs/calls/call.ts';
+import type { Usage } from '#libs/prices/usage.ts';
 import { asRecord, readUsage } from './usage.ts';
 
-/** What one payload turned out to be. `usage` is the chunk that holds nothing else. */
+/** The kind of one payload. `usage` is the chunk that contains nothing else. */
 export type PayloadView = 'chunk' | 'usage' | 'error' | 'unreadable';
 
 export type StreamMeter = {
-  /** Reads a copy of the payload; the text itself goes on unchanged. */
+  /** Reads a copy of the payload; the text itself is passed on unchanged. */
   read: (payload: string) => PayloadView;
   usage: () => Usage | null;
   model: () => string | null;
   finishReason: () => string | null;
-  /** At least one choice was seen, and each one seen was finished. */
+  /** Whether there was at least one choice, and every choice was finished. */
   allFinished: () => boolean;
-  /** A closing usage chunk made from what other chunks said, when the provider sent none of its own; else null. */
+  /** How many characters the choices have so far: text, reasoning and the arguments of calls. */
+  chars: () => number;
+  /** A closing usage chunk made from other chunks, when the provider sent none; otherwise null. */
   missingUsageChunk: () => string | null;
 };
 
-/** Accounts for one stream of OpenAI-shaped chunks. */
+/** Meters one stream of chunks in OpenAI's format. */
 export function createStreamMeter(): StreamMeter {
   const open = new Set<number>();
   const finished = new Set<number>();
   let usage: Usage | null = null;
   let usageHolder: Readonly<Record<string, unknown>> | null = null;
   let usageChunkSeen = false;
+  let tier: unknown;
+  let chars = 0;
   let model: string | null = null;
   let finishReason: string | null = null;
 
   const readChoice = (choice: unknown): void => {
-    const { index, finish_reason: reason } = asRecord(choice);
+    const { index, finish_reason: reason, delta, text } = asRecord(choice);
+    chars += charsOf(delta ?? text);
     const key = typeof index === 'number' ? index : 0;
     if (typeof reason !== 'string' || reason === '') {
       if (!finished.has(key)) open.add(key);
@@ -53,7 +58,8 @@ export function createStreamMeter(): StreamMeter {
       const { choices } = chunk;
       const empty = Array.isArray(choices) && choices.length === 0;
       if (Array.isArray(choices)) for (const choice of choices) readChoice(choice);
-      const found = readUsage(chunk['usage']);
+      tier = chunk['service_tier'] ?? tier;
+      const found = readUsage(chunk['usage'], tier);
       if (found === null) return 'chunk';
       usage = found;
       usageHolder = chunk;
@@ -61,6 +67,7 @@ export function createStreamMeter(): StreamMeter {
       return empty ? 'usage' : 'chunk';
     },
     usage: () => usage,
+    chars: () => chars,
     model: () => model,
     finishReason: () => finishReason,
     allFinished: () => open.size === 0 && finished.size > 0,
@@ -70,4 +77,19 @@ export function createStreamMeter(): StreamMeter {
       return JSON.stringify({ id, object, created, model: name, choices: [], usage: counts });
     },
   };
+}
+
+/** The text of a delta, or of a text completion. */
+function charsOf(delta: unknown): number {
+  if (typeof delta === 'string') return delta.length;
+  const { content, reasoning_content: reasoning, tool_calls: calls } = asRecord(delta);
+  let chars = typeof content === 'string' ? content.length : 0;
+  if (typeof reasoning === 'string') chars += reasoning.length;
+  if (Array.isArray(calls)) {
+    for (const call of calls) {
+      const { arguments: text } = asRecord(asRecord(call)['function']);
+      if (typeof text === 'string') chars += text.length;
+    }
+  }
+  return chars;
 }

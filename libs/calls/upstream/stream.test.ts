@@ -47,7 +47,7 @@ describe('payloads', () => {
     expect((await readStream(answer)).payloads).toEqual([odd, ...payloads.slice(1)]);
   });
 
-  test('usage, model and finish reason are told at the end', async () => {
+  test('usage, model and finish reason are known at the end', async () => {
     const { summary } = await readStream(await stream(streamOf(payloads)));
     expect(summary).toEqual({
       usage: { inputTokens: 3, cachedTokens: 0, outputTokens: 2, reasoningTokens: 0 },
@@ -59,7 +59,21 @@ describe('payloads', () => {
     });
   });
 
-  test('comments, CRLF, ids and a leading byte order mark leave no trace', async () => {
+  test('the usage of a stream that was left or cut off before its usage came is estimated from what was streamed', async () => {
+    const said = { choices: [{ index: 0, delta: { content: 'forty characters are about ten tokens ..' } }] };
+    const usage = { inputTokens: 12, cachedTokens: 0, outputTokens: 10, reasoningTokens: 0 };
+    const cut = await readStream(await stream(sse(`data: ${JSON.stringify(said)}\n\n`)));
+    expect(cut.summary).toMatchObject({ complete: false, isEstimate: true, usage });
+    await rig.stop();
+    const left = await stream(async (reply) => {
+      reply.head(200, eventStream);
+      await reply.write(`data: ${JSON.stringify(said)}\n\n`);
+    });
+    for await (const _events of left.events) break;
+    expect(await left.done).toMatchObject({ complete: false, isEstimate: true, usage });
+  });
+
+  test('comments, CRLF, ids and a leading byte order mark are removed', async () => {
     const script = sse(
       `\uFEFF: hello\r\n\r\nid: 7\r\ndata: ${payloads[0]}\r\n\r\n: PROCESSING\r\n\r\n`,
       `retry: 5\ndata:${payloads[2]}\n\ndata: [DONE]\n\n`,
@@ -87,7 +101,7 @@ describe('payloads', () => {
     expect(await reader.next()).toEqual({ done: true, value: undefined });
   });
 
-  test('choices that interleave are each waited for', async () => {
+  test('choices whose chunks alternate are all waited for', async () => {
     const two = [
       chunk({ content: 'a' }, null, 0),
       chunk({ content: 'b' }, null, 1),
@@ -106,7 +120,7 @@ describe('payloads', () => {
 });
 
 describe('usage', () => {
-  test('is asked of the provider and taken out of a stream whose client did not ask', async () => {
+  test('is requested from the provider and removed from a stream whose client did not request it', async () => {
     const answer = await stream(streamOf(payloads));
     expect(rig.upstream.requests[0]?.body.toString()).toBe(
       text.replace(/\}$/, ',"stream_options":{"include_usage":true}}'),
@@ -126,7 +140,7 @@ describe('usage', () => {
     expect(rig.upstream.requests[0]?.body.toString()).toBe(body.replace(written, sent));
   });
 
-  test('stays, and the body stays as it is, when the client asked', async () => {
+  test('stays, and the body is not changed, when the client requested it', async () => {
     const body = text.replace(/\}$/, ',"stream_options":{"include_usage":true}}');
     const answer = await stream(streamOf(payloads), { text: body, includeUsage: true });
     expect((await readStream(answer)).payloads).toEqual(payloads);
@@ -150,7 +164,7 @@ describe('usage', () => {
     });
   });
 
-  test('is not asked of a provider that gives it unasked, and an empty first chunk without usage is kept', async () => {
+  test('is not requested from a provider that always gives it, and an empty first chunk without usage is kept', async () => {
     rig = await startForwardingRig(streamOf(['{"choices":[],"prompt_filter_results":[]}', ...payloads]));
     const answer = await rig.forwarder.forward(chatRequest({ text, stream: true }), {
       ...rig.target,
@@ -179,7 +193,7 @@ describe('a stream cut anywhere', () => {
     }
   });
 
-  test.each(['end', 'cut', 'reset'] as const)('by %s never passes for a whole one', async (how) => {
+  test.each(['end', 'cut', 'reset'] as const)('by %s is never taken for a whole one', async (how) => {
     rig = await startForwardingRig();
     const finishedAt = recorded.indexOf('"stop"');
     for (let at = 0; at < recorded.length; at += 7) {
@@ -189,17 +203,17 @@ describe('a stream cut anywhere', () => {
         reply[how]();
       });
       const outcome = await rig.forwarder.settle(chatRequest({ text, stream: true, includeUsage: true }), rig.target);
-      // Died before the first event: an attempt that failed, not an answer. Died later: told to the reader.
+      // If it ended before the first event, the attempt has failed. If it ended later, the reader gets the error.
       const read = outcome.kind === 'stream' ? await readStream(outcome) : null;
       const error = outcome.kind === 'failed' ? outcome.error : read?.error;
-      const told = error === null || error === undefined ? null : (error as { code: string }).code;
+      const code = error === null || error === undefined ? null : (error as { code: string }).code;
       const expected = at <= finishedAt + 20 ? 'upstream_truncated' : null;
-      const lost = told === 'upstream_truncated' || told === 'upstream_connection_lost' ? 'upstream_truncated' : told;
-      // Around the finish reason itself either verdict is right; a reset may overtake the bytes before it.
+      const lost = code === 'upstream_truncated' || code === 'upstream_connection_lost' ? 'upstream_truncated' : code;
+      // At the finish reason itself either result is right, because a reset may overtake the bytes before it.
       const either = Math.abs(at - finishedAt) < 80 || how === 'reset';
       expect([at, either && lost === 'upstream_truncated' ? expected : lost]).toEqual([at, expected]);
       expect(read === null || payloads.join('').startsWith(read.payloads.join(''))).toBe(true);
-      expect(read?.summary.complete ?? false).toBe(told === null && outcome.kind === 'stream');
+      expect(read?.summary.complete ?? false).toBe(code === null && outcome.kind === 'stream');
     }
   });
 });

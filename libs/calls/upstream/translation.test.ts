@@ -4,7 +4,7 @@ import { chatRequest, readStream, startForwardingRig, type ForwardingRig } from 
 import type { UpstreamScript } from '#test/upstream.ts';
 import type { JsonAnswer, StreamAnswer } from '#libs/calls/call.ts';
 
-// A provider unlike OpenAI in everything: the contract must hold for those that are still to come.
+// A provider that differs from OpenAI in everything. The contract must hold for future providers.
 type Answer = { said: string; in: number; out: number };
 const toCompletion = ({ said, in: input, out }: Answer) => ({
   object: 'chat.completion',
@@ -54,7 +54,7 @@ const odd: Provider = {
           },
         };
       },
-      // One byte of length for the name, one for the data, then both.
+      // One byte for the length of the name, one for that of the data, then both.
       openFraming: (onEvent, eventBytesMax) => {
         let pending = Buffer.alloc(0);
         return {
@@ -97,7 +97,7 @@ const binary =
   };
 
 describe('a provider of another dialect', () => {
-  test('gets its own request, made from the client’s with the target’s edits', async () => {
+  test('gets its own request, translated from the client’s with the target’s edits', async () => {
     await start((reply) => reply.json(200, { said: 'Hi', in: 3, out: 1 }, { 'odd-id': 'o1' }));
     const request = chatRequest({ edits: { temperature: '0.5' }, headers: { 'odd-beta': 'b', other: 'x' } });
     const answer = await rig.forwarder.forward(request, { ...rig.target, provider: 'odd', model: 'a/b?c' });
@@ -126,14 +126,14 @@ describe('a provider of another dialect', () => {
     expect(read.summary).toMatchObject({ complete: true, usage: { inputTokens: 1, outputTokens: 2 } });
   });
 
-  test('that breaks off is truncated, and its errors are told', async () => {
+  test('is truncated when it breaks off, and its errors are reported', async () => {
     await start(binary(frame('say', 'a'), Buffer.from([9])));
     const target = { ...rig.target, provider: 'odd' };
     const cut = await rig.forwarder.forward(chatRequest({ stream: true }), target);
     expect((await readStream(cut as StreamAnswer)).error).toMatchObject({ code: 'upstream_truncated' });
     rig.upstream.script(binary(frame('say', 'a'), frame('oops', 'no more')));
-    const told = await rig.forwarder.forward(chatRequest({ stream: true }), target);
-    expect((await readStream(told as StreamAnswer)).error).toMatchObject({ code: 'odd_stream', message: 'no more' });
+    const answer = await rig.forwarder.forward(chatRequest({ stream: true }), target);
+    expect((await readStream(answer as StreamAnswer)).error).toMatchObject({ code: 'odd_stream', message: 'no more' });
     rig.upstream.script(binary(frame('oops', 'at once')));
     expect(await rig.forwarder.forward(chatRequest({ stream: true }), target)).toMatchObject({
       kind: 'json',
@@ -141,7 +141,7 @@ describe('a provider of another dialect', () => {
     });
   });
 
-  test('has its errors translated, a wait in the body included', async () => {
+  test('has its errors translated, including a wait in the body', async () => {
     await start((reply) => reply.respond(429, 'please wait'));
     const answer = await rig.forwarder.forward(chatRequest(), { ...rig.target, provider: 'odd' });
     expect(answer).toMatchObject({ kind: 'json', status: 429, headers: { 'retry-after-ms': '1235' } });
@@ -162,7 +162,7 @@ describe('vectors', () => {
     usage: { prompt_tokens: 4, total_tokens: 4 },
   };
 
-  test('asked for in base64 and sent as numbers are encoded', async () => {
+  test('that were requested in base64 and sent as numbers are encoded', async () => {
     rig = await startForwardingRig((reply) => reply.json(200, vectors));
     const text = '{"model":"gpt-test","input":["a","b"],"encoding_format":"base64"}';
     const answer = await rig.forwarder.forward(chatRequest({ operation: 'embeddings', text }), rig.target);

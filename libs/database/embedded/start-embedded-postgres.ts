@@ -3,6 +3,7 @@ import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { tenantRole } from '../isolate-workspaces.ts';
 import { findBinaries, locatePackagedBinaries, type PackagedBinaries } from './binaries.ts';
 import {
   assertSameVersion,
@@ -164,6 +165,10 @@ async function createRoleAndDatabase(connectionString: string, password: string)
     const roles = await client.query('select from pg_roles where rolname = $1', [role]);
     if (roles.rowCount === 0)
       await client.query(`create role ${role} login password ${client.escapeLiteral(password)}`);
+    // What statements of one workspace run as (libs/database/isolate-workspaces.ts); the application cannot create roles.
+    const tenants = await client.query('select from pg_roles where rolname = $1', [tenantRole]);
+    if (tenants.rowCount === 0) await client.query(`create role ${tenantRole} nologin`);
+    await client.query(`grant ${tenantRole} to ${role}`);
     const databases = await client.query('select from pg_database where datname = $1', [role]);
     if (databases.rowCount === 0) await client.query(`create database ${role} owner ${role}`);
   } finally {

@@ -1,6 +1,7 @@
 import { toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
 import { usesFunctions } from '../chat-request.ts';
 import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
+import type { UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
@@ -34,6 +35,19 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
     completionTokens: countOf(usage['output_tokens']),
     cachedTokens: cached,
     extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
+  };
+}
+
+/** What is written to the cache, and searches, which OpenAI's usage does not have. */
+export function detailsOfClaude(usage: Json): UsageDetails | null {
+  const written = countOf(usage['cache_creation_input_tokens']);
+  const searches = countOf(toRecord(usage['server_tool_use'])['web_search_requests']);
+  if (written === 0 && searches === 0) return null;
+  const cacheWriteHourTokens = countOf(toRecord(usage['cache_creation'])['ephemeral_1h_input_tokens']);
+  return {
+    ...(written === 0 ? {} : { cacheWriteTokens: written }),
+    ...(cacheWriteHourTokens === 0 ? {} : { cacheWriteHourTokens }),
+    ...(searches === 0 ? {} : { searches }),
   };
 }
 

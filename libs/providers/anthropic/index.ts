@@ -1,7 +1,8 @@
 import { wantsAnyJsonObject } from '../json-in-words.ts';
 import type { Call, OutboundRequest, Provider, Upstream } from '../provider.ts';
 import { partsOf } from '../url-parts.ts';
-import { decodeClaudeMessage, decodeModels } from './decode.ts';
+import { toRecord } from '../json-value.ts';
+import { decodeClaudeMessage, decodeModels, detailsOfClaude } from './decode.ts';
 import { encodeClaudeBody } from './encode.ts';
 import { decodeAnthropicError } from './errors.ts';
 import { openClaudeStream } from './stream.ts';
@@ -31,6 +32,7 @@ export const anthropic: Provider = {
       encode: encodeChat,
       asksForJsonInWords: wantsAnyJsonObject,
       decode: decodeClaudeMessage,
+      detailsOf: (body) => detailsOfClaude(toRecord(toRecord(body)['usage'])),
       openStream: openClaudeStream,
       decodeError: decodeAnthropicError,
     },

@@ -2,7 +2,7 @@ import { createChunkWriter, newCompletionId, type ChoiceWriter, type ChunkWriter
 import { usesFunctions } from '../chat-request.ts';
 import { textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import type { Call, StreamDecoder, StreamEvent } from '../provider.ts';
-import { countsOf, finishReasonOf, refusalOf } from './decode.ts';
+import { countsOf, detailsOfClaude, finishReasonOf, refusalOf } from './decode.ts';
 import { decodeAnthropicError } from './errors.ts';
 
 type Pushed = ReturnType<StreamDecoder['push']>;
@@ -137,5 +137,6 @@ export function openClaudeStream(call: Call): StreamDecoder {
       }
       return push(toRecord(event), data);
     },
+    details: () => detailsOfClaude(usage),
   };
 }

@@ -35,9 +35,9 @@ export const azure: Provider = {
   id: 'azure',
   aliases: ['azure-openai'],
   settings: {
-    azure_resource_name: { destination: true, alias: 'resource_name' },
-    azure_deployment_id: { alias: 'deployment_id' },
-    azure_api_version: { alias: 'api_version' },
+    azure_resource_name: { destination: true, alias: 'resource_name', portkeyName: 'resourceName' },
+    azure_deployment_id: { alias: 'deployment_id', portkeyName: 'deploymentName' },
+    azure_api_version: { alias: 'api_version', portkeyName: 'apiVersion' },
     azure_auth_mode: { authenticates: true },
     azure_ad_token: { secret: true, authenticates: true },
     azure_entra_tenant_id: {},

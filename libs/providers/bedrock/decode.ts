@@ -1,6 +1,7 @@
 import { newCompletionId, toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
 import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import { usesFunctions } from '../chat-request.ts';
+import type { UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
@@ -29,6 +30,12 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
     cachedTokens: cached,
     extra: strict ? undefined : { cache_read_input_tokens: cached, cache_creation_input_tokens: written },
   };
+}
+
+/** What is written to the cache, which OpenAI's usage does not have. */
+export function detailsOfConverse(usage: Json): UsageDetails | null {
+  const cacheWriteTokens = countOf(usage['cacheWriteInputTokens']);
+  return cacheWriteTokens === 0 ? null : { cacheWriteTokens };
 }
 
 /** Converts a whole Converse answer to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */

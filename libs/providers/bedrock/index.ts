@@ -3,7 +3,8 @@ import { mediaUrls, readChatMessages } from '../chat-messages.ts';
 import { wantsAnyJsonObject } from '../json-in-words.ts';
 import { unused, type Call, type OutboundRequest, type Provider, type Upstream } from '../provider.ts';
 import { addressFrom, partsOf } from '../url-parts.ts';
-import { decodeConverse } from './decode.ts';
+import { toRecord } from '../json-value.ts';
+import { decodeConverse, detailsOfConverse } from './decode.ts';
 import { decodeEmbeddings, encodeEmbeddingsBody } from './embeddings.ts';
 import { encodeConverseBody } from './encode.ts';
 import { decodeBedrockError } from './errors.ts';
@@ -50,6 +51,7 @@ export const bedrock: Provider = {
       asksForJsonInWords: wantsAnyJsonObject,
       resourcesOf: (call: Call) => mediaUrls(readChatMessages(call.json()['messages'])),
       decode: decodeConverse,
+      detailsOf: (body) => detailsOfConverse(toRecord(toRecord(body)['usage'])),
       openStream: openConverseStream,
       openFraming: openEventFraming,
       decodeError: decodeBedrockError,

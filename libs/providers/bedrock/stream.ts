@@ -1,8 +1,9 @@
+import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, newCompletionId, type TokenCounts } from '../chat-chunks.ts';
 import { usesFunctions } from '../chat-request.ts';
 import { textOf, toRecord, type Json } from '../json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
-import { countsOf, finishReasonOf } from './decode.ts';
+import { countsOf, detailsOfConverse, finishReasonOf } from './decode.ts';
 import { decodeException, isException } from './errors.ts';
 
 /**
@@ -25,6 +26,7 @@ export function openConverseStream(call: Call): StreamDecoder {
   const openCalls = new Map<number, boolean>();
   let stopped = false;
   let counts: TokenCounts | null = null;
+  let details: UsageDetails | null = null;
 
   const continueBlock = (index: number, delta: Json): string[] => {
     /** Writes the block as `content_blocks`, if they are wanted. */
@@ -90,11 +92,13 @@ export function openConverseStream(call: Call): StreamDecoder {
           return closing(choice.finish(finishReasonOf(payload['stopReason'])));
         case 'metadata':
           counts = countsOf(toRecord(payload['usage']), strict);
+          details = detailsOfConverse(toRecord(payload['usage']));
           return closing([]);
         default:
           return { payloads: [] }; // `initial-response`, and whatever is added later
       }
     },
+    details: () => details,
   };
 }
 

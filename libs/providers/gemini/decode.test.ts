@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Call } from '../provider.ts';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
-import { decodeGeminiChat } from './decode.ts';
+import { decodeGeminiChat, detailsOfGemini } from './decode.ts';
 import { openGeminiStream } from './stream.ts';
 
 // What test/conformance/cases/gemini.ts cannot say: several candidates, log-probabilities, extensions, odd streams.
@@ -311,4 +311,33 @@ describe('calls whose arguments come in pieces', () => {
     const parts = [begun('f'), piece('$.a', { stringValue: 'A' }), piece('$.a', { stringValue: 'B' })];
     expect(() => deltasOf(parts)).toThrow(failing(/are not valid JSON: a value continues after its end/));
   });
+});
+
+test('audio, images and a grounded answer are known for their prices, and not in the answer', () => {
+  const response = {
+    candidates: [
+      {
+        content: { parts: [{ text: 'Hi' }] },
+        finishReason: 'STOP',
+        groundingMetadata: { webSearchQueries: ['a', 'b'] },
+      },
+    ],
+    usageMetadata: {
+      promptTokenCount: 300,
+      candidatesTokenCount: 100,
+      promptTokensDetails: [
+        { modality: 'TEXT', tokenCount: 100 },
+        { modality: 'AUDIO', tokenCount: 200 },
+      ],
+      cacheTokensDetails: [{ modality: 'AUDIO', tokenCount: 50 }],
+      candidatesTokensDetails: [{ modality: 'IMAGE', tokenCount: 90 }],
+    },
+  };
+  expect(detailsOfGemini(response)).toEqual({
+    audioInputTokens: 200,
+    cachedAudioTokens: 50,
+    imageOutputTokens: 90,
+    searches: 1,
+  });
+  expect(detailsOfGemini({ usageMetadata: { promptTokenCount: 1 } })).toBeNull();
 });

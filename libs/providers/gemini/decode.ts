@@ -1,4 +1,5 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { UsageDetails } from '#libs/prices/usage.ts';
 import { scrub } from '#libs/kernel/scrub.ts';
 import {
   newCompletionId,
@@ -72,6 +73,32 @@ export function countsOf(response: Json): TokenCounts | null {
     cachedTokens: countOf(usage['cachedContentTokenCount']),
     reasoningTokens,
   };
+}
+
+/** Audio, images and searches, which have prices of their own. */
+export function detailsOfGemini(response: Json): UsageDetails | null {
+  const usage = toRecord(response['usageMetadata']);
+  const counted = {
+    audioInputTokens: countOfModality(usage['promptTokensDetails'], 'AUDIO'),
+    cachedAudioTokens: countOfModality(usage['cacheTokensDetails'], 'AUDIO'),
+    audioOutputTokens: countOfModality(usage['candidatesTokensDetails'], 'AUDIO'),
+    imageOutputTokens: countOfModality(usage['candidatesTokensDetails'], 'IMAGE'),
+    searches: toRecords(response['candidates']).some(hasSearched) ? 1 : 0,
+  };
+  const found = Object.entries(counted).filter(([, count]) => count > 0);
+  return found.length === 0 ? null : Object.fromEntries(found);
+}
+
+function countOfModality(details: unknown, modality: string): number {
+  let sum = 0;
+  for (const each of toRecords(details)) if (each['modality'] === modality) sum += countOf(each['tokenCount']);
+  return sum;
+}
+
+/** A grounded answer is charged once, however many searches it took. */
+function hasSearched(candidate: Json): boolean {
+  const { webSearchQueries } = toRecord(candidate['groundingMetadata']);
+  return Array.isArray(webSearchQueries) && webSearchQueries.length > 0;
 }
 
 /** Id, model and time of a whole answer or of a stream's first event. */

@@ -1,6 +1,6 @@
 import { textOf, toRecord, toRecords } from '../json-value.ts';
 import type { Provider } from '../provider.ts';
-import { decodeGeminiChat } from './decode.ts';
+import { decodeGeminiChat, detailsOfGemini } from './decode.ts';
 import { decodeGeminiEmbedding, encodeGeminiEmbedding } from './embeddings.ts';
 import { encodeGeminiChat, toGeminiRequest } from './encode.ts';
 import { decodeGoogleError } from './errors.ts';
@@ -27,6 +27,7 @@ export const gemini: Provider = {
       encode: encodeGeminiChat,
       resourcesOf: urlsToFetch,
       decode: decodeGeminiChat,
+      detailsOf: (body) => detailsOfGemini(toRecord(body)),
       openStream: openGeminiStream,
       decodeError: decodeGoogleError,
     },

@@ -1,3 +1,4 @@
+import type { UsageDetails } from '#libs/prices/usage.ts';
 import { createChunkWriter, type ChoiceWriter, type ChunkWriter, type FinishReason } from '../chat-chunks.ts';
 import { countOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import type { Call, StreamDecoder } from '../provider.ts';
@@ -7,7 +8,16 @@ import {
   type ArgumentsMemory,
   type ArgumentsWriter,
 } from './arguments-writer.ts';
-import { blockedPrompt, countsOf, finishReasonOf, headOf, isFinished, toCalledTool, toLogprobs } from './decode.ts';
+import {
+  blockedPrompt,
+  countsOf,
+  detailsOfGemini,
+  finishReasonOf,
+  headOf,
+  isFinished,
+  toCalledTool,
+  toLogprobs,
+} from './decode.ts';
 import { decodeGoogleError } from './errors.ts';
 import { createBlockPieces, readParts, type ReadPart } from './parts.ts';
 
@@ -45,6 +55,7 @@ export function openGeminiStream(call: Call): StreamDecoder {
   let chunks: ChunkWriter | undefined;
   let responseId = '';
   let usageWritten = '';
+  let details: UsageDetails | null = null;
   const memory: ArgumentsMemory = { left: argumentsMemoryMax };
 
   const begin = (response: Json): ChunkWriter => {
@@ -162,6 +173,8 @@ export function openGeminiStream(call: Call): StreamDecoder {
 
   const push = (response: Json): string[] => {
     const writer = begin(response);
+    const found = detailsOfGemini(response);
+    if (found !== null) details = { ...details, ...found };
     const blocked = blockedPrompt(response);
     const written = blocked
       ? writeBlocked(writer, blocked.refusal)
@@ -188,5 +201,6 @@ export function openGeminiStream(call: Call): StreamDecoder {
       if (response['error'] !== undefined) return { payloads: [], error: decodeGoogleError(200, data) };
       return { payloads: push(response) };
     },
+    details: () => details,
   };
 }

@@ -7,7 +7,7 @@ export const groq = openAiCompatible({
   id: 'groq',
   baseUrl: 'https://api.groq.com/openai/v1',
   operations: ['chat', 'models'],
-  relays: ['audio', 'responses'],
+  relays: ['audio', 'responses', 'stored_objects'],
   dialect: {
     usageBesideChoices: true,
     answers: { hints: ['"x_groq"'], open: openAmend },

@@ -1,12 +1,12 @@
 import { openAiCompatible } from '../openai-compatible.ts';
-import { relayAreas } from '../provider.ts';
+import { allRelayAreas } from '../provider.ts';
 
 /** platform.openai.com/docs/api-reference */
 export const openai = openAiCompatible({
   id: 'openai',
   baseUrl: 'https://api.openai.com/v1',
   headerSettings: ['openai_organization', 'openai_project', 'openai_beta'],
-  relays: relayAreas.filter((area) => area !== 'rerank'),
+  relays: allRelayAreas.filter((area) => area !== 'rerank'),
   notes: ['Its models reject JSON mode unless the word “JSON” is in a message.'],
   dialect: null,
   fineTuning: true,

@@ -1,9 +1,9 @@
-import { decodeClaudeMessage } from '../anthropic/decode.ts';
+import { decodeClaudeMessage, detailsOfClaude } from '../anthropic/decode.ts';
 import { encodeClaudeBody } from '../anthropic/encode.ts';
 import { decodeAnthropicError } from '../anthropic/errors.ts';
 import { openClaudeStream } from '../anthropic/stream.ts';
 import { mediaUrls, readChatMessages } from '../chat-messages.ts';
-import { decodeGeminiChat } from '../gemini/decode.ts';
+import { decodeGeminiChat, detailsOfGemini } from '../gemini/decode.ts';
 import { encodeGeminiBody } from '../gemini/encode.ts';
 import { decodeGoogleError } from '../gemini/errors.ts';
 import { urlsToFetch } from '../gemini/media.ts';
@@ -52,6 +52,10 @@ export const vertexChat: Translation = {
       case 'openapi':
         return body;
     }
+  },
+  detailsOf: (body) => {
+    const answer = toRecord(body);
+    return answer['usageMetadata'] === undefined ? detailsOfClaude(toRecord(answer['usage'])) : detailsOfGemini(answer);
   },
   openStream: (call) => {
     switch (publisherOf(call)) {

@@ -1,8 +1,8 @@
 import { chatBody, chatLines, pause, repeat, untilOver, type Attack } from '../attack.ts';
 
-// What a provider can answer with, and callers who do not take it.
+// Attacks by providers' answers, and by callers who do not read them.
 
-/** A behaviour of the provider with callers who take its answers one after the other. */
+/** An attack by callers who read answers with this behaviour of the provider, one after the other. */
 function answersTo(
   name: string,
   what: string,

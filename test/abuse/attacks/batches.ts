@@ -2,7 +2,7 @@ import { chatLines, repeat, untilOver, type Attack, type Scene } from '../attack
 import { insertDeferredJobs, insertValidatingBatches } from '../rig/insert-rows.ts';
 import { setUpSmallDisk } from '../rig/small-disk.ts';
 
-// What one tenant's batches can do to another's.
+// Attacks of one tenant's batches on those of another.
 
 function hangingBatches(count: number, word: string): Attack {
   return {
@@ -12,7 +12,7 @@ function hangingBatches(count: number, word: string): Attack {
       const model = await scene.model('hang');
       const file = await scene.upload(chatLines(model, 300));
       for (let batch = 0; batch < count; batch += 1) await scene.createBatch(file);
-      // Until they have taken what they can get.
+      // The time in which they acquire all that they can get.
       await new Promise((resolve) => setTimeout(resolve, 3_000));
     },
     run: untilOver,
@@ -20,7 +20,7 @@ function hangingBatches(count: number, word: string): Attack {
 }
 
 const boundary = 'sluice-abuse';
-/** A form with a file of so many bytes. */
+/** A form with a file of this many bytes. */
 const uploadOf = (sizeBytes: number): Buffer =>
   Buffer.concat([
     Buffer.from(
@@ -31,7 +31,7 @@ const uploadOf = (sizeBytes: number): Buffer =>
     Buffer.from(`\r\n--${boundary}--\r\n`),
   ]);
 
-/** Uploads the same again and again, until one is refused or so many were not. */
+/** Uploads the same form until one is refused or this many were accepted. */
 async function uploadUntilRefused(scene: Scene, body: Buffer, count: number): Promise<void> {
   const headers = { 'content-type': `multipart/form-data; boundary=${boundary}` };
   for (let upload = 0; upload < count && !scene.signal.aborted; upload += 1) {
@@ -39,7 +39,7 @@ async function uploadUntilRefused(scene: Scene, body: Buffer, count: number): Pr
   }
 }
 
-/** To the last block: first large files, then smaller and smaller ones. */
+/** Fills the disk to its last block: first with large files, then with smaller and smaller ones. */
 async function fillDisk(scene: Scene): Promise<void> {
   for (const [sizeBytes, count] of [
     [16_777_216, 150],

@@ -1,18 +1,18 @@
 import { chatBody, pause, repeat, type Attack, type AttackCall, type Scene } from '../attack.ts';
 import { arrayOf } from '../rig/hostile-answers.ts';
 
-// What one caller can put into a request that is within the limits of size (10 MiB by default).
+// Attacks by requests within the limits of size (10 MiB by default).
 
 const mebibyte = 1_048_576;
 const sizeBytes = 10 * mebibyte - 1_024;
 
-/** A chat body of the largest size, with one more member that nobody knows. */
+/** A chat body of the maximum size, with one additional unknown member. */
 function withMember(model: string, value: Buffer): Buffer {
   const body = chatBody(model);
   return Buffer.concat([Buffer.from(`${body.slice(0, -1)},"x":`), value, Buffer.from('}')]);
 }
 
-/** Many callers, each with a body that is small on the wire and large when it is parsed; the provider never answers. */
+/** Many callers, each with a body that is small on the wire and large when it is parsed. The provider never answers. */
 function bodiesOfObjects(callers: number, word: string): Attack {
   return {
     name: `${word}-bodies-of-objects`,
@@ -24,7 +24,7 @@ function bodiesOfObjects(callers: number, word: string): Attack {
   };
 }
 
-/** One caller who sends a body that takes long to look at, a few times a second. */
+/** One caller who sends a body that is slow to check, a few times per second. */
 function dearBody(name: string, what: string, make: (model: string) => Buffer | string): Attack {
   return {
     name,
@@ -36,7 +36,7 @@ function dearBody(name: string, what: string, make: (model: string) => Buffer | 
   };
 }
 
-/** Callers who begin a request and then send one byte a second of it. */
+/** Callers who begin a request and then send one byte of it per second. */
 function slowSenders(name: string, what: string, head: Buffer, call: Pick<AttackCall, 'path' | 'headers'>): Attack {
   const callers = 200;
   async function* drip(scene: Scene): AsyncGenerator<Buffer> {
@@ -49,7 +49,7 @@ function slowSenders(name: string, what: string, head: Buffer, call: Pick<Attack
   return {
     name,
     what: `${callers} callers ${what} at one byte a second`,
-    // Over the time in which a body has to be there, and in which a rate can be told.
+    // Longer than the time limit for a body, and long enough to measure a rate.
     secondsMin: 40,
     run: (scene) => repeat(scene, callers, 1_000, () => scene.call({ ...call, body: drip(scene) })),
   };
@@ -65,7 +65,7 @@ export const bodyAttacks: readonly Attack[] = [
   bodiesOfObjects(3, 'three'),
   bodiesOfObjects(30, 'thirty'),
   dearBody('deep-arrays', '10 MiB of arrays in arrays', (model) =>
-    // As deep as is allowed, again and again.
+    // As deep as allowed, again and again.
     withMember(model, arrayOf(`${'['.repeat(60)}${']'.repeat(60)}`, sizeBytes - 512)),
   ),
   dearBody('deepest-array', '5 MiB of opening brackets and as many closing ones', (model) =>

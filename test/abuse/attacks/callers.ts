@@ -1,9 +1,9 @@
 import { atRate, chatBody, repeat, type Attack } from '../attack.ts';
-import { createGatewayKey } from '#libs/access/gateway-key.ts';
+import { createGatewayKey } from '#libs/identity/gateway-key.ts';
 
-// What callers can ask of the gateway itself.
+// Attacks by requests to the gateway itself.
 
-/** Dear for every engine without a table of states: 20,000 instructions, and each character is looked at by most. */
+/** Expensive for every engine without a state table: 20,000 instructions, most of which run for each character. */
 const dearRule = '(?:[a-z]{1,50}){1,20}[0-9]';
 
 export const callerAttacks: readonly Attack[] = [

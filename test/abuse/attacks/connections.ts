@@ -1,7 +1,7 @@
 import { chatBody, pause, repeat, untilOver, type Attack, type Scene } from '../attack.ts';
 import { setUpSilentResolver } from '../rig/silent-resolver.ts';
 
-// What one tenant's calls can do to the connections of the process.
+// Attacks of one tenant's calls on the connections of the process.
 
 /** A call to a provider of the caller's own, which never answers. */
 async function callHost(scene: Scene, host: string, patienceMs: number): Promise<void> {
@@ -53,10 +53,10 @@ export const connectionAttacks: readonly Attack[] = [
     what: '1,400 calls of one tenant, with four keys, hang at the provider that the victim has another key for',
     sharesProvider: true,
     async prepare(scene) {
-      // Four keys of his, so that no bound on one of them is what saves the victim.
+      // With four keys, so that the victim is not protected by a limit on one of them.
       const models = await Promise.all(['hang-1', 'hang-2', 'hang-3', 'hang-4'].map((name) => scene.model(name)));
       const bodies = models.map((model) => chatBody(model));
-      // Not all in one moment: what is measured is that they hang, not that they come.
+      // Not all at once: the effect of calls that hang is measured, not that of their start.
       for (let call = 0; call < 1_400; call += 1) {
         void repeat(scene, 1, 1_000, () => scene.call({ body: bodies[call % 4] ?? '' }));
         await pause(scene, 2);
@@ -70,7 +70,7 @@ export const connectionAttacks: readonly Attack[] = [
     setUp: setUpSilentResolver,
     async prepare(scene) {
       for (let call = 0; call < 60; call += 1) void callHost(scene, `first-${call}.silent.test`, 60_000);
-      // Until they have asked for their names.
+      // Until their names have been looked up.
       await new Promise((resolve) => setTimeout(resolve, 500));
       await scene.moveVictim(byName(scene.simulatorUrl));
     },

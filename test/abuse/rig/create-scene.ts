@@ -10,14 +10,14 @@ import { pause, type AttackCall, type Scene } from '../attack.ts';
 type Options = Omit<Scene, 'tally' | 'call' | 'model' | 'upload' | 'createBatch'>;
 
 export type RunningScene = Scene & {
-  /** What came of the attack: of its calls and batches. */
+  /** The results of the attacker's calls and batches. */
   outcome(): Promise<string>;
-  /** Never rejects: batches that have ended are left as they are. */
+  /** Never rejects. Batches that have ended are not changed. */
   cancelBatches(): Promise<void>;
   close(): Promise<void>;
 };
 
-/** The attacker: his calls over connections of his own, his batches, and the count of what they met. */
+/** The attacker: its calls, on connections of its own, its batches, and the counts of their results. */
 export function createScene(options: Options): RunningScene {
   const { url, key, providerUrl, folder, signal } = options;
   const agent = new Agent({ connections: null, headersTimeout: 0, bodyTimeout: 0, keepAliveTimeout: 1_000 });
@@ -50,7 +50,7 @@ export function createScene(options: Options): RunningScene {
       }
       if (status >= 400) return `${status} ${codeOf(await answer.body.text())}`.trimEnd();
       for await (const _piece of answer.body) {
-        // Read and forgotten.
+        // Read and dropped.
       }
       return String(status);
     } catch {
@@ -120,12 +120,12 @@ export function createScene(options: Options): RunningScene {
 const toReadable = (body: AsyncIterable<Buffer> | null | undefined): Readable | null =>
   body === null || body === undefined ? null : Readable.from(body);
 
-/** The code of an error's body; of something else, nothing. */
+/** The code in the body of an error; empty for anything else. */
 function codeOf(text: string): string {
   return /"code":\s*"([^"]+)"/.exec(text)?.[1] ?? '';
 }
 
-/** What is told of a batch that was refused. Throws what is a mistake of the attack's own: that would do no harm. */
+/** The description of a batch that was refused. Throws for a mistake in the attack, which would then do no harm. */
 function refusalOf(error: unknown): string {
   const problem = error instanceof Error ? error.message : String(error);
   if (/: 40[0-9] /.test(problem)) throw error;

@@ -2,7 +2,7 @@ const mebibyte = 1_048_576;
 
 const usage = { prompt_tokens: 5, completion_tokens: 5, total_tokens: 10 };
 
-/** A chat completion; `content` and `more` are put in as they are, and have to be JSON. */
+/** A chat completion. `content` and `more` must be JSON and are inserted unchanged. */
 const completion = (content: string, more = ''): string =>
   `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"any",${more}"choices":[{"index":0,` +
   `"message":{"role":"assistant","content":${content}},"finish_reason":"stop"}],"usage":${JSON.stringify(usage)}}`;
@@ -17,19 +17,19 @@ export function arrayOf(value: string, sizeBytes: number): Buffer {
 /** A small answer. */
 export const smallCompletion = Buffer.from(completion('"Hello."'));
 
-/** A chat completion with so many MiB of empty objects in a member that nobody reads. */
+/** A chat completion with this many MiB of empty objects in a member that nobody reads. */
 export function completionOfObjects(sizeMiB: number): Buffer {
   const [head = '', tail = ''] = completion('"Hello."', '"x":@,').split('@');
   return Buffer.concat([Buffer.from(head), arrayOf('{}', sizeMiB * mebibyte), Buffer.from(tail)]);
 }
 
-/** A chat completion with one text of so many MiB. */
+/** A chat completion with one text of this many MiB. */
 export function completionOfText(sizeMiB: number): Buffer {
   const [head = '', tail = ''] = completion('"@"').split('@');
   return Buffer.concat([Buffer.from(head), Buffer.alloc(sizeMiB * mebibyte, 'word '), Buffer.from(tail)]);
 }
 
-/** An answer to an embeddings call with so many MiB of numbers, 3,072 in each vector. */
+/** An answer to an embeddings call with this many MiB of numbers, 3,072 in each vector. */
 export function embeddingsOf(sizeMiB: number): Buffer {
   const vector = `{"object":"embedding","index":0,"embedding":[${'-0.0123456789,'.repeat(3_071)}0.5]}`;
   const list = arrayOf(vector, sizeMiB * mebibyte);
@@ -40,7 +40,7 @@ export function embeddingsOf(sizeMiB: number): Buffer {
   ]);
 }
 
-/** One event of a stream, as small as a model's. */
+/** One event of a stream, as small as those of models. */
 export const smallEvent =
   'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"any",' +
   '"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n';

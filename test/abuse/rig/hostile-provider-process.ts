@@ -3,9 +3,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net';
 import { completionOfObjects, completionOfText, embeddingsOf, smallCompletion, smallEvent } from './hostile-answers.ts';
 
-// A provider that does what the first part of the path says: /fast/v1, /hang/v1, /text-20/v1, … A process of its own,
-// because it writes as fast as the gateway reads. It listens on loopback addresses only: 127.0.0.1, and those that its
-// parent sends it in a list, all at the same port.
+// A provider whose behaviour is the first part of the path: /fast/v1, /hang/v1, /text-20/v1, … It is a separate
+// process, because it writes as fast as the gateway reads. It listens on loopback addresses only: on 127.0.0.1 and
+// those in the list that its parent sends, all at the same port.
 
 type Behaviour = (response: ServerResponse, sizeMiB: number) => void | Promise<void>;
 
@@ -27,14 +27,14 @@ const behaviours: Record<string, Behaviour> = {
       response,
       kept(`vectors-${sizeMiB}`, () => embeddingsOf(sizeMiB)),
     ),
-  /** Interim answers (RFC 9110 15.2) without an end. */
+  /** Endless interim answers (RFC 9110 15.2). */
   interim: (response) => flood(response, '', 'HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n'.repeat(500)),
-  /** A header that never ends, and headers without number. */
+  /** A header that never ends, and endless headers. */
   header: (response) => flood(response, 'HTTP/1.1 200 OK\r\nx-long: ', 'a'.repeat(32_768)),
   headers: (response) => flood(response, 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'.repeat(5_000)),
-  /** A stream of small events, each in a chunk of its own (RFC 9112 7.1). */
+  /** A stream of small events, each in its own chunk (RFC 9112 7.1). */
   events: (response) => flood(response, streamHead, chunkOf(smallEvent).repeat(200)),
-  /** A stream in chunks of one byte, all of it comments that mean nothing. */
+  /** A stream in chunks of one byte, which contains only comments. */
   comments: (response) => flood(response, streamHead, chunkOf(':').repeat(2_000) + chunkOf('\n').repeat(2)),
 };
 
@@ -56,7 +56,7 @@ function answer(response: ServerResponse, body: Buffer): void {
   response.end(body);
 }
 
-/** Writes `head`, and then `piece` again and again, as fast as the other side takes it, until it goes. */
+/** Writes `head`, and then `piece` again and again, as fast as the other side reads, until it disconnects. */
 async function flood(response: ServerResponse, head: string, piece: string): Promise<void> {
   const socket = response.socket as Socket;
   const bytes = Buffer.from(piece);

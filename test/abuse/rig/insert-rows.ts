@@ -2,10 +2,10 @@ import type pg from 'pg';
 import { closeQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 
 /**
- * Batches of the first workspace that are being checked, an hour old, each with its job, and jobs that wait for the
- * deadline of others. The jobs begin tomorrow, so that no worker takes one: what counts is that the rows are there. They
- * are no folds of the log, which nothing here asks for. The ended batches were there when Postgres last looked at what the
- * table holds: for its planner those that are being checked are few.
+ * Inserts batches of the first workspace that are being validated, an hour old, each with its job, and jobs for the
+ * deadlines of others. The jobs are due tomorrow, so that no worker claims them: only the number of rows matters. The
+ * rows are not folded from the log, which no attack depends on. The ended batches were already there when Postgres last
+ * analysed the table, so its planner expects that few batches are being validated.
  */
 export async function insertValidatingBatches(
   pool: pg.Pool,
@@ -31,7 +31,7 @@ async function insertBatches(pool: pg.Pool, status: 'completed' | 'validating', 
   );
 }
 
-/** Jobs that wait for the deadline of batches which ended long before it. */
+/** Deadline jobs of batches that ended long before. */
 export async function insertDeferredJobs(pool: pg.Pool, count: number): Promise<void> {
   await insertJobs(pool, closeQueue.name, count);
 }

@@ -1,24 +1,24 @@
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** What compose gives each container: `mem_limit: 1g`. */
+/** The limit of each container in compose: `mem_limit: 1g`. */
 export const memoryLimitBytes = 1_073_741_824;
 
-/** A limit of memory for one process and what it starts. */
+/** A memory limit for one process and its children. */
 export type MemoryGroup = {
-  /** Put in front of the command that is to run inside (startRigProcess). */
+  /** A prefix for the command that is to run inside (startRigProcess). */
   launcher: readonly string[];
-  /** Of Node, where it cannot see the limit by itself. */
+  /** Flags for Node, where it cannot see the limit by itself. */
   flags: readonly string[];
-  /** Processes that the kernel ended because of the limit. */
+  /** How many processes the kernel has killed because of the limit. */
   kills(): number;
-  /** When no process is left in it. */
+  /** Resolves when no process is left in it. */
   remove(): void;
 };
 
 type Hierarchy = {
   folder: string;
-  /** Files of a group: the limit of memory, that of memory and swap together or of swap, and where kills are counted. */
+  /** The files of a group: the memory limit, the limit of swap (alone or with memory), and the number of kills. */
   limit: string;
   swap: readonly [file: string, value: string];
   kills: string;
@@ -45,15 +45,15 @@ const versions = [
 ] as const;
 
 /**
- * How memory can be limited here: `cgroup v1` or `v2`, or null where groups cannot be made (no root, no Linux, a
- * read-only mount), and how to make one. Without groups Node gets the heap limit that it takes in 1 GiB, and whoever
- * measures has to look at the resident memory himself.
+ * Returns how memory can be limited here: `cgroup v1` or `v2`, or null where groups cannot be created (no root, no
+ * Linux, a read-only mount), and how to create one. Without groups Node gets the heap limit that it would choose in 1
+ * GiB, and the resident memory must be measured instead.
  */
 export function findMemoryGroups(): { kind: string | null; create(name: string): MemoryGroup } {
   for (const { version, mount, ownPath, ...files } of versions) {
     const own = ownPath.exec(readOrEmpty('/proc/self/cgroup'))?.[1] ?? '/';
-    // Below our own group where that is possible, so that the limits around us go on to hold; v2 allows none below a
-    // group that has processes, so then beside it or further up.
+    // Below our own group if possible, so that the limits around us still apply. v2 allows no group below one that has
+    // processes, so there it is created beside ours or further up.
     for (let at = own; ; at = path.dirname(at)) {
       const parent = path.join(mount, at);
       const made = tryGroup(path.join(parent, `sluice-abuse-${process.pid}-probe`), files);
@@ -85,7 +85,7 @@ function tryGroup(folder: string, files: Omit<Hierarchy, 'folder'>): MemoryGroup
     try {
       rmdirSync(folder);
     } catch {
-      // A process that was killed just now is still in it; an empty group that stays costs nothing.
+      // A process that was just killed is still in it. An empty group that is left behind costs nothing.
     }
   };
   try {
@@ -94,7 +94,7 @@ function tryGroup(folder: string, files: Omit<Hierarchy, 'folder'>): MemoryGroup
     return null;
   }
   try {
-    // cgroup files exist or the controller is not on here; writeFileSync would fail to create one.
+    // cgroup files exist only if the controller is enabled; writeFileSync would fail to create one.
     writeFileSync(path.join(folder, files.limit), String(memoryLimitBytes), { flag: 'r+' });
     const [swapFile, swapValue] = files.swap;
     if (existsSync(path.join(folder, swapFile))) writeFileSync(path.join(folder, swapFile), swapValue, { flag: 'r+' });
@@ -103,8 +103,8 @@ function tryGroup(folder: string, files: Omit<Hierarchy, 'folder'>): MemoryGroup
     return null;
   }
   return {
-    // The shell enters the group and becomes the program, which sees the limit from its first moment on: Node sizes its
-    // heap by it, in v1 and v2 alike (uv_get_constrained_memory).
+    // The shell enters the group and replaces itself by the program, which sees the limit from its start: Node sizes
+    // its heap by it, in v1 and v2 alike (uv_get_constrained_memory).
     launcher: ['/bin/sh', '-c', 'echo $$ >"$0" && exec "$@"', path.join(folder, 'cgroup.procs')],
     flags: [],
     kills: () => Number(/^oom_kill (\d+)$/m.exec(readOrEmpty(path.join(folder, files.kills)))?.[1] ?? 0),

@@ -7,8 +7,8 @@ import type { SetUp } from '../attack.ts';
 const address = '127.53.53.53';
 
 /**
- * A name server that takes questions and answers none, and an /etc/resolv.conf that names it, for one process in a mount
- * namespace of its own. Both need root: the port is 53, because resolv.conf cannot say another.
+ * A name server that receives queries and never answers, and an /etc/resolv.conf that points to it, for one process in
+ * its own mount namespace. Both need root: the port must be 53, because resolv.conf has no other.
  */
 export async function setUpSilentResolver(folder: string): Promise<SetUp | { missing: string }> {
   if (spawnSync('unshare', ['--mount', 'true']).status !== 0) {

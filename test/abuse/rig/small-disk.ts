@@ -3,7 +3,7 @@ import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { SetUp } from '../attack.ts';
 
-/** A blob folder on a file system of 2 GiB of its own, in a file. Mounting it needs root and a loop device. */
+/** A blob folder on its own file system of 2 GiB, inside a file. Mounting it needs root and a loop device. */
 export async function setUpSmallDisk(folder: string): Promise<SetUp | { missing: string }> {
   const image = path.join(folder, 'small-disk.img');
   const disk = path.join(folder, 'small-disk');

@@ -13,30 +13,30 @@ import { startRigProcess } from '#test/faults/rig/child-process.ts';
 import { freePort } from '#test/free-port.ts';
 import type { findMemoryGroups } from './memory-group.ts';
 
-/** An API and a worker as in production, each within 1 GiB, started again when they end; and two workspaces. */
+/** An API and a worker as in production, each within 1 GiB and restarted when they end; and two workspaces. */
 export type Product = {
-  /** Of the API, without `/v1`. */
+  /** The API's base URL, without `/v1`. */
   url: string;
   attackerKey: string;
   victimKey: string;
   pool: pg.Pool;
-  /** Lets the victim's virtual key lead elsewhere; ends in `/v1`. */
+  /** Points the victim's virtual key to another address; ends in `/v1`. */
   moveVictim(customHost: string): Promise<void>;
-  /** Ends that nobody asked for, each with the process and how it ended. */
+  /** Unexpected ends: the process, and how it ended. */
   crashes(): readonly string[];
-  /** The most resident memory that each had at any time, in bytes; of all its starts. */
+  /** The peak of the resident memory of each process, over all its restarts, in bytes. */
   peaks(): { api: number; worker: number };
-  /** Begins to watch what API and worker do; what it resolves with tells what they did since (AttackFigures). */
+  /** Starts to measure API and worker. The returned function resolves with the figures since then (AttackFigures). */
   startLoad(): Promise<() => Promise<{ api: number; worker: number; loopP99Ms: number }>>;
   stop(): Promise<void>;
 };
 
 type Options = {
-  /** New; for its logs and blobs. */
+  /** A new folder for its logs and blobs. */
   folder: string;
   connectionString: string;
   memory: ReturnType<typeof findMemoryGroups>;
-  /** Where the virtual key `simulator` of either workspace leads; ends in `/v1`. */
+  /** The address of the virtual key `simulator` in both workspaces; ends in `/v1`. */
   victimProvider: string;
   environment: Record<string, string>;
   apiLauncher: readonly string[];
@@ -104,7 +104,7 @@ export async function startProduct(options: Options): Promise<Product> {
   };
   const url = `http://127.0.0.1:${ports.api}`;
   try {
-    // It also tells that the worker is connected to the queue.
+    // This also shows that the worker is connected to the queue.
     const isReady = (text: string): boolean => text.includes('"workers":"connected"');
     await eventually(() => textOf(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
     const victimKey = await createWorkspace({ baseUrl: `${url}/v1`, adminKey: attackerKey });
@@ -131,14 +131,16 @@ export async function startProduct(options: Options): Promise<Product> {
   }
 }
 
-/** A child has its parent's priority, and that one may have given way already, because the attacker is in it (run.ts). */
+/**
+ * A child inherits its parent's priority, which may already be lower, because the parent runs the attacker (run.ts).
+ */
 function beforeAttackers(): string[] {
   return getPriority() === 0 ? [] : ['nice', '-n', String(-getPriority())];
 }
 
 /**
- * The kernel keeps the peak of a process itself (VmHWM), so that no sample is missed but the last before its end. Not what
- * a cgroup counts as its peak: that has the pages of files which are written, and which it drops when memory is short.
+ * The kernel keeps the peak of a process itself (VmHWM), so only what happens after the last sample is missed. The peak
+ * of a cgroup is not used, because it includes the pages of written files, which the kernel drops when memory is short.
  */
 function watchPeak(pid: () => number | undefined): { bytes(): number; stop(): void } {
   let peak = 0;
@@ -147,13 +149,13 @@ function watchPeak(pid: () => number | undefined): { bytes(): number; stop(): vo
     if (current === undefined) return;
     readUsage(current).then(
       ({ residentPeakBytes }) => (peak = Math.max(peak, residentPeakBytes || 0)),
-      () => {}, // it has just ended
+      () => {}, // the process has just ended
     );
   }, sampleMs);
   return { bytes: () => peak, stop: () => clearInterval(timer) };
 }
 
-/** Of a process that has just ended, NaN. */
+/** NaN for a process that has just ended. */
 async function cpuSecondsOf(pid: number | undefined): Promise<number> {
   if (pid === undefined) return Number.NaN;
   return await readUsage(pid).then(
@@ -162,7 +164,7 @@ async function cpuSecondsOf(pid: number | undefined): Promise<number> {
   );
 }
 
-/** The p99 of the turns of the API's event loop since the last call; an idle loop has about 10 ms. NaN without an answer. */
+/** The p99 of the API's event loop turns since the last call. An idle loop has about 10 ms. NaN without an answer. */
 async function takeLoopP99Ms(url: string): Promise<number> {
   const lag = /^nodejs_eventloop_lag_p99_seconds(?:\{[^}]*\})? (\S+)$/m.exec(await textOf(`${url}/metrics`))?.[1];
   return Number(lag) * 1_000;
@@ -176,7 +178,7 @@ async function textOf(url: string): Promise<string> {
   }
 }
 
-/** Makes the victim's virtual key, or lets it lead elsewhere. */
+/** Creates the victim's virtual key, or points it to another address. */
 async function storeSimulatorKey(method: 'POST' | 'PUT', url: string, key: string, customHost: string): Promise<void> {
   const made = { name: 'Simulator', slug: 'simulator', provider: 'openai-compatible' };
   const response = await fetch(`${url}/v1/virtual-keys${method === 'PUT' ? '/simulator' : ''}`, {

@@ -5,8 +5,8 @@ import { percentile } from '#test/bench/statistics.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import type { VictimFigures, VictimOrder } from './victim.ts';
 
-// The other workspace, a process of its own so that no attack slows its clocks: takes orders from its parent one at a
-// time, makes live calls at a steady rate and small batches one after the other, and answers with figures.
+// The other workspace. It is a separate process, so that no attack delays its timers. It takes orders from its parent
+// one at a time, makes live calls at a steady rate and small batches one after the other, and answers with figures.
 
 type Figures = { latencies: number[]; sent: number; failures: string[] };
 
@@ -31,8 +31,8 @@ function liveClient({ origin, key }: VictimOrder): ReturnType<typeof createBench
 }
 
 /**
- * Live calls at their appointed times, whether the earlier ones have been answered or not. Each is timed from its
- * appointment, so that a stall is felt by all the calls that fell into it.
+ * Makes live calls at fixed times, whether or not the earlier ones have been answered. Each is measured from its
+ * planned time, so that a stall counts for all the calls that it delayed.
  */
 async function callLive(order: VictimOrder): Promise<Figures> {
   const client = liveClient(order);
@@ -54,7 +54,7 @@ async function callLive(order: VictimOrder): Promise<Figures> {
           clearTimeout(patience);
           const latencyMs = performance.now() - dueMs;
           if (failure !== null) figures.failures.push(failure);
-          // A refusal that came at once would flatter the figures; one that was waited for belongs to them.
+          // An immediate refusal would make the figures look better, but one that was waited for belongs to them.
           if (failure === null || latencyMs >= order.patienceMs) figures.latencies.push(latencyMs);
           resolve();
         };
@@ -70,7 +70,7 @@ async function callLive(order: VictimOrder): Promise<Figures> {
   return figures;
 }
 
-/** Batches of ten lines, each timed from its upload to its end. One that does not end is waited for once. */
+/** Batches of ten lines, each measured from its upload to its end. If one does not end, no further one is started. */
 async function runBatches(order: VictimOrder): Promise<Figures> {
   const { batchFile, batchBytes, batchPatienceMs } = order;
   const client = createSluiceClient(order.origin, order.key);

@@ -3,14 +3,14 @@ import path from 'node:path';
 import { writeInputFile } from '#test/bench/input-file.ts';
 import { startProcess } from '#test/bench/start-process.ts';
 
-/** One measurement: live calls and ten-line batches of one workspace, side by side. */
+/** One measurement: live calls and ten-line batches of one workspace at the same time. */
 export type VictimOrder = {
-  /** Of the API, without `/v1`. */
+  /** The API's base URL, without `/v1`. */
   origin: string;
   key: string;
   perSecond: number;
   seconds: number;
-  /** How long a live call, and a batch, are waited for. */
+  /** How long to wait for a live call, and for a batch. */
   patienceMs: number;
   batchPatienceMs: number;
   batchFile: string;
@@ -20,9 +20,9 @@ export type VictimOrder = {
 type Figures = {
   sent: number;
   failed: number;
-  /** Why, and how often. */
+  /** Each reason, and how often it occurred. */
   reasons: Record<string, number>;
-  /** Of what was answered as asked, and of what was waited for in vain. Null of none. */
+  /** Of calls that were answered as expected or waited for in vain. Null without any. */
   p50Ms: number | null;
   p99Ms: number | null;
   worstMs: number | null;
@@ -31,14 +31,14 @@ type Figures = {
 export type VictimFigures = { live: Figures; batches: Figures };
 
 export type Victim = {
-  /** Measures for so many seconds, and as long as the last call and batch take beyond. */
+  /** Measures for this many seconds, and until the last call and batch have ended. */
   measure(order: Omit<VictimOrder, 'batchPatienceMs' | 'batchFile' | 'batchBytes'>): Promise<VictimFigures>;
   stop(): Promise<void>;
 };
 
 const batchPatienceMs = 45_000;
 
-/** The process that plays the other workspace, whichever that is. */
+/** Starts the process that plays the other workspace. */
 export async function startVictim(folder: string): Promise<Victim> {
   const process = await startProcess({
     name: 'victim',
@@ -49,12 +49,12 @@ export async function startVictim(folder: string): Promise<Victim> {
   const batchFile = path.join(folder, 'victim.jsonl');
   const batchBytes = await writeInputFile(batchFile, { lines: 10, lineBytes: 400 });
   const ended = once(process.child, 'exit').then(() => Promise.reject(new Error('the victim itself ended')));
-  ended.catch(() => {}); // told to who measures
+  ended.catch(() => {}); // the caller that measures gets the error
   return {
     async measure(order) {
       process.child.send({ ...order, batchPatienceMs, batchFile, batchBytes });
-      const told = once(process.child, 'message').then(([figures]) => figures as VictimFigures);
-      return await Promise.race([told, ended]);
+      const figures = once(process.child, 'message').then(([figures]) => figures as VictimFigures);
+      return await Promise.race([figures, ended]);
     },
     stop: () => process.stop(),
   };

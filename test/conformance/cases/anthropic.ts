@@ -5,6 +5,7 @@ import { sseWire } from '../wires.ts';
 const head = { id: 'msg_1', type: 'message', role: 'assistant', model: 'claude-test-2026' };
 const usage = { input_tokens: 10, cache_creation_input_tokens: 4, cache_read_input_tokens: 6, output_tokens: 9 };
 const says = { prompt: 20, completion: 9, cached: 6 };
+const billed = { cacheWriteTokens: 4 };
 
 const message = (stop: string, ...content: object[]) => ({
   body: { ...head, content, stop_reason: stop, stop_sequence: null, usage },
@@ -74,7 +75,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'text beyond ASCII',
         whole: message('end_turn', { type: 'text', text: 'Schöne ' }, { type: 'text', text: 'Grüße 😀' }),
         stream: stream('end_turn', text('Schö', 'ne '), text('Grüße 😀')),
-        says: { text: 'Schöne Grüße 😀', finishReason: 'stop', usage: says },
+        says: { text: 'Schöne Grüße 😀', finishReason: 'stop', usage: says, billed },
       },
       {
         name: 'parallel tool calls behind text',
@@ -89,6 +90,7 @@ export const cases: readonly ConformanceCase[] = [
           ],
           finishReason: 'tool_calls',
           usage: says,
+          billed,
         },
       },
       {
@@ -109,6 +111,7 @@ export const cases: readonly ConformanceCase[] = [
           text: '185',
           finishReason: 'stop',
           usage: says,
+          billed,
           contentBlocks: [thought, hidden, { type: 'text', text: '185' }],
         },
       },
@@ -116,13 +119,13 @@ export const cases: readonly ConformanceCase[] = [
         name: 'full context window',
         whole: message('model_context_window_exceeded', { type: 'text', text: 'So f' }),
         stream: stream('model_context_window_exceeded', text('So f')),
-        says: { text: 'So f', finishReason: 'length', usage: says },
+        says: { text: 'So f', finishReason: 'length', usage: says, billed },
       },
       {
         name: 'paused turn',
         whole: message('pause_turn', { type: 'text', text: 'Wait' }),
         stream: stream('pause_turn', text('Wait')),
-        says: { text: 'Wait', finishReason: 'stop', usage: says },
+        says: { text: 'Wait', finishReason: 'stop', usage: says, billed },
       },
       {
         name: 'full text, whole',

@@ -28,6 +28,7 @@ const wire: Wire = {
 
 const usage = { inputTokens: 10, cacheReadInputTokens: 6, cacheWriteInputTokens: 4, outputTokens: 9, totalTokens: 29 };
 const says = { prompt: 20, completion: 9, cached: 6 };
+const billed = { cacheWriteTokens: 4 };
 
 const answer = (stopReason: string, ...content: object[]) => ({
   body: { output: { message: { role: 'assistant', content } }, stopReason, usage, metrics: { latencyMs: 1 } },
@@ -82,7 +83,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'text beyond ASCII',
         whole: answer('end_turn', { text: 'Schöne ' }, { text: 'Grüße 😀' }),
         stream: stream('end_turn', text('Schö', 'ne '), text('Grüße 😀')),
-        says: { text: 'Schöne Grüße 😀', finishReason: 'stop', usage: says },
+        says: { text: 'Schöne Grüße 😀', finishReason: 'stop', usage: says, billed },
       },
       {
         name: 'parallel tool calls behind text',
@@ -97,6 +98,7 @@ export const cases: readonly ConformanceCase[] = [
           ],
           finishReason: 'tool_calls',
           usage: says,
+          billed,
         },
       },
       {
@@ -123,6 +125,7 @@ export const cases: readonly ConformanceCase[] = [
           text: '185',
           finishReason: 'stop',
           usage: says,
+          billed,
           contentBlocks: [thought, hidden, { type: 'text', text: '185' }],
         },
       },
@@ -130,7 +133,7 @@ export const cases: readonly ConformanceCase[] = [
         name: 'guardrail',
         whole: answer('guardrail_intervened', { text: 'Sorry.' }),
         stream: stream('guardrail_intervened', text('Sorry.')),
-        says: { text: 'Sorry.', finishReason: 'content_filter', usage: says },
+        says: { text: 'Sorry.', finishReason: 'content_filter', usage: says, billed },
       },
       {
         name: 'full text, whole',

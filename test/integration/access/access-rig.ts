@@ -2,27 +2,33 @@ import { randomBytes } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import type { z } from 'zod';
 import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
-import { createAuthenticate } from '#libs/access/authenticate.ts';
+import { createAuthenticate } from '#libs/identity/authenticate.ts';
 import { createBatchTargets } from '#libs/access/batch-target.ts';
-import { bootstrap } from '#libs/access/bootstrap.ts';
-import type { KeyRights } from '#libs/access/key-rights.ts';
-import { parseMasterKeys, type MasterKeys } from '#libs/access/master-key.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
+import type { KeyRights } from '#libs/identity/key-rights.ts';
+import { parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
 import { createRouting } from '#libs/access/routing.ts';
-import { createSecrets } from '#libs/access/secrets.ts';
-import { createVirtualKeys } from '#libs/access/virtual-keys.ts';
+import { createSecrets } from '#libs/secrets/secrets.ts';
 import { workspaceModel } from '#libs/resources/workspaces.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import type { CallIdentity } from '#libs/event-log/idempotency.ts';
-import type { ApiKeyObject } from '#libs/contracts/api-keys.ts';
-import { apiKeyKind, type ApiKeyData } from '#libs/resources/api-keys.ts';
+import { scopes, type ApiKeyObject } from '#libs/contracts/api-keys.ts';
+import { parseWith } from '#libs/contracts/parse.ts';
+import type { VirtualKeyObject } from '#libs/contracts/virtual-keys.ts';
+import type { ApiKeyData } from '#libs/resources/api-key-data.ts';
+import { apiKeyKind } from '#libs/resources/api-keys.ts';
+import type { ResourceRow } from '#libs/resources/resource-row.ts';
 import type { ResourceStore } from '#libs/resources/define-resource.ts';
+import { createBodySchema, updateBodySchema } from '#libs/resources/resource-schemas.ts';
 import { createResourceStore } from '#libs/resources/resource-store.ts';
+import { virtualKeyKind, type VirtualKeyData } from '#libs/resources/virtual-keys.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { createLogger, type Logger } from '#libs/kernel/logger.ts';
+import { testPeople } from '#test/people-options.ts';
 
 export const metadata: EventMetadata = { actor: { type: 'system', id: 'test' } };
 /** Of a key that may do everything, for ever. */
@@ -50,7 +56,16 @@ export function createProcess({ db, connectionString }: Source, options: Options
     listenConnectionString: connectionString,
     ...snapshotOptions,
   });
-  const resources = { db, eventLog, secrets, snapshot, clock: systemClock, checkDestination };
+  const resources = {
+    db,
+    eventLog,
+    secrets,
+    snapshot,
+    checkDestination,
+    people: testPeople,
+    clock: systemClock,
+    scopes: () => new Set<string>(scopes),
+  };
   return {
     db,
     eventLog,
@@ -58,7 +73,7 @@ export function createProcess({ db, connectionString }: Source, options: Options
     snapshot,
     resources,
     apiKeys: apiKeysOf(createResourceStore<ApiKeyData>(apiKeyKind, resources)),
-    virtualKeys: createVirtualKeys({ db, eventLog, secrets, snapshot, checkDestination }),
+    virtualKeys: virtualKeysOf(createResourceStore<VirtualKeyData>(virtualKeyKind, resources)),
     authenticate: createAuthenticate({ snapshot, clock: systemClock }),
     routing: createRouting({ snapshot, clock: systemClock, checkDestination }),
     batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock, checkDestination }),
@@ -89,6 +104,32 @@ function apiKeysOf(store: ResourceStore<ApiKeyData>) {
       store.remove({ workspaceId, name: id }, actorOf(workspaceId, revoker, event)),
     get: (workspaceId: string, id: string) => store.get({ workspaceId, name: id }),
     list: async (workspaceId: string) => (await store.list({ workspaceId, after: null, skip: 0, limit: 100 })).rows,
+  };
+}
+
+/** The store of virtual keys, as the tests speak to it: bodies of requests in, fields of rows out. */
+function virtualKeysOf(store: ResourceStore<VirtualKeyData>) {
+  const actorOf = (workspaceId: string, event: EventMetadata) => ({
+    caller: { workspaceId, keyId: 'key_test', ...allRights },
+    metadata: event,
+  });
+  const flat = ({ data, ...row }: ResourceRow<VirtualKeyData>) => ({ ...row, slug: row.slug ?? '', ...data });
+  return {
+    async create(call: CallIdentity, event: EventMetadata, body: object) {
+      const { workspaceId } = call;
+      const input = parseWith(createBodySchema(virtualKeyKind), body);
+      const { record, replayed } = await store.create(call, workspaceId, actorOf(workspaceId, event), input);
+      return { record: record as z.output<typeof VirtualKeyObject>, replayed };
+    },
+    async update(workspaceId: string, name: string, event: EventMetadata, body: object) {
+      const input = parseWith(updateBodySchema(virtualKeyKind), body);
+      return flat(await store.update({ workspaceId, name }, actorOf(workspaceId, event), input));
+    },
+    remove: (workspaceId: string, name: string, event: EventMetadata) =>
+      store.remove({ workspaceId, name }, actorOf(workspaceId, event)),
+    get: async (workspaceId: string, name: string) => flat(await store.get({ workspaceId, name })),
+    list: async (page: { workspaceId: string; after: string | null; limit: number }) =>
+      (await store.list({ ...page, skip: 0 })).rows.map(flat),
   };
 }
 

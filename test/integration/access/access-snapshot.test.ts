@@ -1,8 +1,8 @@
 import type { KyselyPlugin } from 'kysely';
 import { sql } from 'kysely';
 import { expect, test, vi } from 'vitest';
-import { bootstrap } from '#libs/access/bootstrap.ts';
-import { createGatewayKey, digestOf } from '#libs/access/gateway-key.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { bearer, callOf, createProcess, metadata, started, type AccessProcess, allRights } from './access-rig.ts';
@@ -195,12 +195,12 @@ test('a rotated provider key is used by every process, a deleted virtual key by 
   await using _running = await started(writer, other);
   const { workspaceId } = await bootstrap(writer, null);
   await createVirtualKey(writer, workspaceId, 'rotating');
-  const used = (): string | undefined => other.snapshot.findVirtualKey(workspaceId, 'rotating')?.apiKey?.reveal();
+  const used = (): string | undefined => other.snapshot.findCredential(workspaceId, 'rotating')?.apiKey?.reveal();
   await vi.waitUntil(() => used() === 'sk-first-value', { timeout: 5_000, interval: 10 });
   await writer.virtualKeys.update(workspaceId, 'rotating', metadata, { key: 'sk-second-value' });
   await vi.waitUntil(() => used() === 'sk-second-value', { timeout: 5_000, interval: 10 });
   await writer.virtualKeys.remove(workspaceId, 'rotating', metadata);
-  expect(writer.snapshot.findVirtualKey(workspaceId, 'rotating')).toBeUndefined();
+  expect(writer.snapshot.findCredential(workspaceId, 'rotating')).toBeUndefined();
   await vi.waitUntil(() => used() === undefined, { timeout: 5_000, interval: 10 });
 });
 

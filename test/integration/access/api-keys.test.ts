@@ -1,7 +1,9 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { bootstrap } from '#libs/access/bootstrap.ts';
-import { digestOf } from '#libs/access/gateway-key.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
+import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { apiKeyModel } from '#libs/resources/api-keys.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import { addWorkspace, bearer, callOf, createProcess, metadata, type AccessProcess, allRights } from './access-rig.ts';
 
@@ -28,12 +30,26 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     id: expect.stringMatching(/^key_[0-9a-f]{32}$/),
     object: 'api-key',
     name: 'ci',
+    description: null,
+    type: 'workspace-service',
+    organisation_id: 'org_default',
+    workspace_id: workspaceId,
+    user_id: null,
+    creation_mode: 'api',
     scopes: ['chat.write', 'batches.read'],
     last_four: token.slice(-4),
     status: 'active',
     defaults: { config_id: null, metadata: { team: 'search' }, allow_config_override: true },
-    created_at: expect.any(Number),
-    expires_at: 4_000_000_000,
+    usage_limits: null,
+    rate_limits: null,
+    usage_reset_at: null,
+    alert_emails: null,
+    rotation_policy: null,
+    rotation_due_at: null,
+    key_transition_expires_at: null,
+    created_at: expect.any(String),
+    last_updated_at: record.created_at,
+    expires_at: new Date(4_000_000_000_000).toISOString(),
   });
   expect(access.authenticate(bearer(token))).toEqual({
     workspaceId,
@@ -44,6 +60,24 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     expiresAtMs: 4_000_000_000_000,
   });
   expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ data: { digest: digestOf(token) } });
+});
+
+test('a stored key with a scope that no route has any more keeps working', async () => {
+  const key = createGatewayKey();
+  const data = {
+    name: 'old',
+    digest: digestOf(key.reveal()),
+    last_four: key.lastFour(),
+    defaults: {},
+    expires_at: null,
+  };
+  await access.eventLog.transact({ workspaceId, streams: ['key_old'], metadata }, async (unit) => {
+    const created = { ...data, scopes: ['chat.write', 'chat.read'] };
+    await unit.append(apiKeyModel, 'key_old', [{ type: 'api_key.created', data: created }]);
+    await announceAccessChange(unit);
+  });
+  await access.snapshot.catchUp();
+  expect(access.authenticate(bearer(key.reveal()))).toMatchObject({ scopes: new Set(['chat.write', 'chat.read']) });
 });
 
 test('a key hands on no more than it has', async () => {
@@ -92,14 +126,19 @@ test('a repeated creation makes no second key and cannot show the first one agai
   expect(rows).toEqual([{ id: record.id }]);
 });
 
-test('a revoked key is refused at once, keeps its record, and is revoked only once', async () => {
+test('a revoked key is refused at once, is gone, and is revoked only once', async () => {
   const { record, key } = await access.apiKeys.create(callOf(workspaceId), allRights, metadata, { name: 'r' });
   expect(access.authenticate(bearer(key.reveal()))).toMatchObject({ keyId: record.id });
-  await Promise.all([1, 2, 3].map(() => access.apiKeys.revoke(workspaceId, allRights, record.id, metadata)));
+  const revoke = () => access.apiKeys.revoke(workspaceId, allRights, record.id, metadata);
+  const outcomes = await Promise.allSettled([revoke(), revoke(), revoke()]);
+  expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
   await expect((async () => access.authenticate(bearer(key.reveal())))()).rejects.toMatchObject({
     code: 'invalid_api_key',
   });
-  expect(await access.apiKeys.get(workspaceId, record.id)).toMatchObject({ version: 2, deleted_at: expect.any(Date) });
+  const missing = { kind: 'not_found', code: 'api_key_not_found' };
+  await expect(access.apiKeys.get(workspaceId, record.id)).rejects.toMatchObject(missing);
+  const { rows } = await sql`select version, deleted_at from resource where id = ${record.id}`.execute(database.db);
+  expect(rows).toEqual([{ version: 2, deleted_at: expect.any(Date) }]);
 });
 
 test("another workspace's keys cannot be read, revoked or listed", async () => {

@@ -1,6 +1,6 @@
-import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { bootstrap } from '#libs/access/bootstrap.ts';
+import { plainLeaf } from '#libs/calls/plan/plain-plan.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
 import { credentialsOf, type RequestCredentials } from '#libs/access/request-credentials.ts';
 import type { BatchTarget } from '#libs/database/schema.ts';
 import { newId } from '#libs/kernel/ids.ts';
@@ -82,7 +82,7 @@ test('a deleted virtual key is an error of the line, and not one query for each 
 test('an expired virtual key is an error of the line', async () => {
   await createVirtualKey('expiring');
   const target = await store(credentialsOf({ 'x-gateway-virtual-key': 'expiring' }));
-  await access.virtualKeys.update(workspaceId, 'expiring', metadata, { expires_at: new Date(1_000) });
+  await access.virtualKeys.update(workspaceId, 'expiring', metadata, { expires_at: 1 });
   await worker.snapshot.refresh();
   await expect(resolve(target)).rejects.toMatchObject({ code: 'virtual_key_expired' });
 });

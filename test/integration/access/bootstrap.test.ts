@@ -2,10 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { apiKeyKind } from '#libs/resources/api-keys.ts';
 import { resourceModel } from '#libs/resources/resource-model.ts';
-import { bootstrap, keepVirtualKey } from '#libs/access/bootstrap.ts';
-import { isWellFormedGatewayKey } from '#libs/access/gateway-key.ts';
-import { checkMasterKeys, parseMasterKeys } from '#libs/access/master-key.ts';
-import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
+import { bootstrap, keepVirtualKey } from '#libs/resources/bootstrap.ts';
+import { isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
+import { userKind } from '#libs/resources/users.ts';
 import { workspaceKind } from '#libs/resources/workspaces.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
@@ -43,6 +44,22 @@ test('processes that start at once make one workspace and one key, and one of th
   expect(await apiKeys()).toMatchObject([{ data: { name: 'admin' } }]);
   await using _running = await started(access);
   expect(access.authenticate(bearer(token))).toMatchObject({ workspaceId: creators[0]?.workspaceId, scopes: 'all' });
+});
+
+test('the organisation has one owner, also of an older installation, and one who was removed stays away', async () => {
+  const users = async () => await database.db.selectFrom('resource').selectAll().where('kind', '=', 'user').execute();
+  const all = await Promise.all(Array.from({ length: 4 }, () => bootstrap(access, null, 'Ada@example.org')));
+  const workspaces = { [all[0]?.workspaceId ?? '']: { role: 'admin' } };
+  expect(await users()).toMatchObject([
+    { workspace_id: 'org_default', data: { email: 'Ada@example.org', role: 'owner', workspaces } },
+  ]);
+  // As the release before users left it.
+  await database.pool.query("delete from resource where kind = 'user'");
+  await Promise.all(Array.from({ length: 4 }, () => bootstrap(access, null, 'Eve@example.org')));
+  expect(await users()).toMatchObject([{ data: { email: 'Eve@example.org', role: 'owner', workspaces } }]);
+  await database.pool.query("update resource set deleted_at = now() where kind = 'user'");
+  await bootstrap(access, null, 'Eve@example.org');
+  expect(await users()).toHaveLength(1);
 });
 
 test('a bootstrap key of the operator becomes the admin key, whichever process is first, and is not shown', async () => {
@@ -136,8 +153,7 @@ test('every model folds to the rows that are there', async () => {
   await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9001/v1');
   await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
   const report = await checkInlineModels(database.pool, [
-    resourceModel([workspaceKind, apiKeyKind]),
-    virtualKeyModel,
+    resourceModel([workspaceKind, userKind, apiKeyKind, virtualKeyKind]),
   ] as never);
-  expect(report).toMatchObject({ events: 4, rows: { resource: 2, virtual_key: 1 }, difference: null });
+  expect(report).toMatchObject({ events: 6, rows: { resource: 4 }, difference: null });
 });

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { bootstrap } from '#libs/access/bootstrap.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
 import { credentialsOf } from '#libs/access/request-credentials.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { Secret } from '#libs/kernel/secret.ts';
@@ -155,11 +155,10 @@ test('ciphertexts that were swapped between two rows do not open, and only those
   expect((await resolveAfterRestart('bystander')).apiKey?.reveal()).toBe('sk-bystander');
 });
 
-test("a virtual key that was pointed at another one's secret does not get it", async () => {
+test("a virtual key that another one's secret was moved to does not get it", async () => {
   const [thief, owner] = [await createVirtualKey('thief', 'sk-thief'), await createVirtualKey('owner', 'sk-owner')];
-  await sql`
-    update virtual_key set secret_id = (select secret_id from virtual_key where id = ${owner.id})
-    where id = ${thief.id}`.execute(database.db);
+  await sql`delete from secret where owner_id = ${thief.id}`.execute(database.db);
+  await sql`update secret set owner_id = ${thief.id} where owner_id = ${owner.id}`.execute(database.db);
   await expect(resolveAfterRestart('thief')).rejects.toMatchObject({ code: 'virtual_key_unreadable' });
 });
 

@@ -1,10 +1,10 @@
 import { beforeAll, afterAll, expect, test } from 'vitest';
-import { apiKeyModel } from '#libs/resources/api-keys.ts';
-import { bootstrap } from '#libs/access/bootstrap.ts';
-import { virtualKeyModel } from '#libs/access/virtual-key-model.ts';
-import { workspaceModel } from '#libs/resources/workspaces.ts';
-import { parseWith } from '#libs/contracts/parse.ts';
-import { CreateVirtualKeyRequest, UpdateVirtualKeyRequest } from '#libs/contracts/virtual-keys.ts';
+import { apiKeyKind } from '#libs/resources/api-keys.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { resourceModel } from '#libs/resources/resource-model.ts';
+import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
+import { userKind } from '#libs/resources/users.ts';
+import { workspaceKind } from '#libs/resources/workspaces.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { useTestDatabase } from '#test/postgres.ts';
@@ -28,13 +28,11 @@ beforeAll(async () => {
 });
 afterAll(() => access.snapshot.stop?.());
 
-const create = async (body: object, call = callOf(workspaceId)) =>
-  access.virtualKeys.create(call, metadata, parseWith(CreateVirtualKeyRequest, body));
-const update = async (slug: string, body: object) =>
-  access.virtualKeys.update(workspaceId, slug, metadata, parseWith(UpdateVirtualKeyRequest, body));
+const create = async (body: object, call = callOf(workspaceId)) => access.virtualKeys.create(call, metadata, body);
+const update = async (slug: string, body: object) => access.virtualKeys.update(workspaceId, slug, metadata, body);
 
 const members = (slug: string) => {
-  const { secrets } = access.snapshot.findVirtualKey(workspaceId, slug) ?? {};
+  const { secrets } = access.snapshot.findCredential(workspaceId, slug) ?? {};
   return Object.fromEntries(Object.entries(secrets ?? {}).map(([name, secret]) => [name, secret.reveal()]));
 };
 const storedSecrets = async (ownerId: string) =>
@@ -46,6 +44,8 @@ const eventsOf = async (id: string) =>
     .where('stream_id', '=', id)
     .orderBy('stream_version')
     .execute();
+
+const isoTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
 test('a virtual key is stored whole, answered without its secrets, and usable at once', async () => {
   const { record, replayed } = await create({
@@ -64,15 +64,22 @@ test('a virtual key is stored whole, answered without its secrets, and usable at
     object: 'virtual-key',
     slug: 'bedrock-eu',
     name: 'Bedrock, EU',
+    workspace_id: workspaceId,
     provider: 'bedrock',
+    ai_provider_name: 'bedrock',
     last_four: 'abcd',
     custom_host: null,
     note: 'for tests',
     status: 'active',
+    usage_limits: null,
+    rate_limits: null,
+    usage_reset_at: null,
     settings: { aws_region: 'eu-central-1', aws_access_key_id: 'AKIAEXAMPLE' },
-    created_at: expect.any(Number),
-    updated_at: expect.any(Number),
-    expires_at: 4_000_000_000,
+    model_config: { aws_region: 'eu-central-1', aws_access_key_id: 'AKIAEXAMPLE' },
+    created_at: expect.stringMatching(isoTime),
+    last_updated_at: expect.stringMatching(isoTime),
+    updated_at: expect.stringMatching(isoTime),
+    expires_at: '2096-10-02T07:06:40.000Z',
   });
   expect(members('bedrock-eu')).toEqual({
     key: 'sk-1234567890abcd',
@@ -123,6 +130,21 @@ test.each([
     { param: 'azure_resource_name', code: 'missing_required_parameter', message: /azure_resource_name/ },
   ],
   ['a host with a query', { custom_host: 'https://a.example/?x=1' }, { param: 'custom_host', code: 'invalid_value' }],
+  [
+    'a hosted provider without a key',
+    { key: undefined },
+    { param: 'key', code: 'missing_required_parameter', message: "Missing required parameter: 'key'." },
+  ],
+  ['a slug with a slash', { slug: 'a/b' }, { param: 'slug' }],
+  [
+    'several deployments without a default one',
+    {
+      provider: 'azure',
+      azure_resource_name: 'contoso',
+      deploymentConfig: ['a', 'b'].map((name) => ({ deploymentName: name, apiVersion: '2025-04-01' })),
+    },
+    { param: 'deploymentConfig' },
+  ],
   ['a key with a line break', { key: 'sk-1234\n' }, { param: 'key', code: 'invalid_value' }],
   [
     'a session token with a space',
@@ -151,6 +173,58 @@ test.each([
     ...expected,
   });
   expect(await counts()).toEqual(before);
+});
+
+test('a client secret of Microsoft Entra is a credential, so that no key is needed beside it', async () => {
+  const entra = { azure_entra_tenant_id: 't', azure_entra_client_id: 'c', azure_entra_client_secret: 's' };
+  const { record } = await create({ name: 'entra', provider: 'azure', azure_resource_name: 'contoso', ...entra });
+  expect(record.settings).toEqual({
+    azure_resource_name: 'contoso',
+    azure_entra_tenant_id: 't',
+    azure_entra_client_id: 'c',
+  });
+});
+
+test.each([
+  ['one by one', { apiVersion: '2025-04-01', deploymentName: 'gpt' }],
+  [
+    'in a list with a default one',
+    {
+      deploymentConfig: [
+        { deploymentName: 'old', apiVersion: '2024-10-21' },
+        { deploymentName: 'gpt', apiVersion: '2025-04-01', is_default: true },
+      ],
+    },
+  ],
+])('settings of Azure are also known by the names of Portkey, %s', async (_how, settings) => {
+  const { record } = await create({
+    name: 'p',
+    provider: 'azure-openai',
+    key: 'sk-1',
+    resourceName: 'contoso',
+    ...settings,
+  });
+  expect(record.settings).toEqual({
+    azure_resource_name: 'contoso',
+    azure_api_version: '2025-04-01',
+    azure_deployment_id: 'gpt',
+  });
+});
+
+test('limits of a virtual key are stored and changed, and are not forgotten by other changes', async () => {
+  const usage_limits = { credit_limit: 500, alert_threshold: 80, periodic_reset: 'monthly' };
+  const rate = { type: 'requests', unit: 'rpm', value: 60 };
+  const { record } = await create({
+    name: 'l',
+    slug: 'limited',
+    provider: 'openai',
+    key: 'k',
+    usage_limits,
+    rate_limits: rate,
+  });
+  expect(record).toMatchObject({ usage_limits: { ...usage_limits, type: 'cost' }, rate_limits: [rate] });
+  expect(await update('limited', { note: 'n' })).toMatchObject({ rate_limits: [rate], updated_by: 'key_test' });
+  expect(await update('limited', { usage_limits: null })).toMatchObject({ usage_limits: null, rate_limits: [rate] });
 });
 
 test('aliases of providers are stored under the provider, hosts in one spelling', async () => {
@@ -186,6 +260,7 @@ test('an update cannot add a setting of another provider', async () => {
   for (const setting of ['vertex_region', 'aws_session_token']) {
     await expect(update('own', { [setting]: 'x' })).rejects.toMatchObject({ code: 'invalid_value', param: setting });
   }
+  await expect(update('own', { provider: 'groq' })).rejects.toMatchObject({ code: 'unknown_parameter' });
 });
 
 test('an update that changes nothing leaves no event and no new version of the access tables', async () => {
@@ -322,6 +397,6 @@ test('a repeated creation gets the first answer and makes no second key', async 
 });
 
 test('the rows are the fold of the log', async () => {
-  const models = [workspaceModel, apiKeyModel, virtualKeyModel] as never;
+  const models = [resourceModel([workspaceKind, userKind, apiKeyKind, virtualKeyKind])] as never;
   expect(await checkInlineModels(database.pool, models)).toMatchObject({ difference: null });
 });

@@ -170,6 +170,8 @@ export function lineResult(batchId: string, line: number, more: Partial<LineResu
       cached_tokens: 0,
       output_tokens: 2,
       reasoning_tokens: 0,
+      cost: '0.1',
+      price_version: 'v1',
     },
     released: 0,
     release() {

@@ -60,6 +60,31 @@ test('two results of one line in one group are one row, counted once, and the fi
   expect(results.map(({ released }) => released)).toEqual([1, 1, 1]);
 });
 
+test('lines are summed by provider, model and prices, in exact decimals; those without a price are counted', async () => {
+  const id = await createRunningBatch(database, engine, { lines: 5 });
+  const settler = settlerOf(id);
+  const costs: [string | null, string | null][] = [
+    ['0.1', 'v1'],
+    ['0.2', 'v1'],
+    ['0.000000000001', 'v2'],
+    [null, null],
+    [null, null],
+  ];
+  for (const [index, [cost, price_version]] of costs.entries()) {
+    const result = lineResult(id, index + 1);
+    settler.add({ ...result, usage: result.usage && { ...result.usage, cost, price_version } });
+  }
+  await settler.flush();
+  const settled = (await readEvents(database, id)).find((event) => event.type === 'batch.lines_settled');
+  const usages = settled?.type === 'batch.lines_settled' ? settled.data.usage : [];
+  expect(usages.map((usage) => [usage.cost, usage.price_version, usage.unpriced_lines, usage.output_tokens])).toEqual([
+    ['0.3', 'v1', undefined, 4],
+    ['0.000000000001', 'v2', undefined, 2],
+    [null, null, 2, 4],
+  ]);
+  expect((await readBatch(database, id)).usage).toMatchObject({ cost: '0.300000000001', unpriced_lines: 2 });
+});
+
 test('a repeated result in a later group changes nothing', async () => {
   const id = await createRunningBatch(database, engine, { lines: 3 });
   const settler = settlerOf(id);

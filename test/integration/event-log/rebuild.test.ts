@@ -92,7 +92,10 @@ function drawCommand(
     chunks: [],
     completed,
     failed,
-    usage: [{ provider: 'openai', model: odd(), cost: null, price_version: null, ...usage }],
+    usage: [
+      { provider: 'openai', model: odd(), cost: null, price_version: null, unpriced_lines: 1 + random(3), ...usage },
+      { provider: 'openai', model: odd(), cost: `${random(1e9)}.${random(1e9)}1`, price_version: 'v1', ...usage },
+    ].slice(random(2), 1 + random(2)),
     results_root: 'aa',
   };
   const errors = [{ code: 'invalid', message: odd(), param: null, line: 3 }];

@@ -79,6 +79,25 @@ test('every column of a row is copied as it is inserted, whatever its text', asy
     reasoning_tokens: 3,
     batch_id: 'batch_1',
     batch_line: 7,
+    user_id: 'user_1',
+    config_id: 'config_1',
+    config: 'main',
+    config_version: 3,
+    integration: 'openai-org',
+    prompt_slug: 'greeting',
+    prompt_version: 2,
+    cache_status: 'HIT',
+    retries: 1,
+    fallbacks: 2,
+    upstream_ms: 1.5,
+    cache_write_tokens: 4,
+    audio_input_tokens: 5,
+    audio_output_tokens: 6,
+    usage_details: { images: { count: 2, kind: 'hd\t1024x1024' }, service_tier: 'flex' },
+    cost: '12345678901234567.000000000001',
+    saved_cost: '0.5',
+    is_estimate: true,
+    bodies_blob: 'blob',
   });
   const texts = odd.map((text) => logEntry({ model: text, trace_id: text, metadata: { [text]: text, other: text } }));
   const long = Object.fromEntries(Array.from({ length: 64 }, (_, index) => [`n${index}`, '\t\\é\n'.repeat(2_000)]));
@@ -172,4 +191,29 @@ test('a copy that cannot begin fails with the reason, and the session goes on', 
   const processId = newProcessId();
   await copyRows(processId, toRows([logEntry()]));
   expect(await written(processId)).toHaveLength(1);
+});
+
+const changes = async (): Promise<[string, string][]> => {
+  const taken = await database.db.deleteFrom('request_log_change').returningAll().execute();
+  return taken.map(({ first_at: first, last_at: last }) => [first.toISOString(), last.toISOString()]);
+};
+
+test.each(['copy', 'insert'])('rows that are written by %s report the time of the first and the last', async (way) => {
+  await changes();
+  const processId = newProcessId();
+  const at = (time: string, index: number): LogRow => {
+    const recordedAt = Date.parse(`${day}T${time}Z`);
+    return { ...logEntry(), recorded_on: day, id: newLogUuid(recordedAt, index), sequence: index };
+  };
+  // The clock of the process was set back between them.
+  const rows = [at('10:00:59.900', 1), at('10:01:00.000', 2), at('09:58:30.001', 3)];
+  if (way === 'copy') await copyRows(processId, rows);
+  else await createInsertRows(database.db, processId)(rows);
+  expect(await changes()).toEqual([[`${day}T09:58:30.001Z`, `${day}T10:01:00.000Z`]]);
+});
+
+test('rows that are refused report nothing', async () => {
+  await changes();
+  await expect(copyRows(newProcessId(), toRows([logEntry({ model: 'a\0b' })]))).rejects.toThrow('invalid byte');
+  expect(await changes()).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { listLogs } from '#apps/api/routes/list-logs.ts';
 import { retrieveLog } from '#apps/api/routes/retrieve-log.ts';
-import { LogList, LogRecord } from '#libs/contracts/logs.ts';
+import { LogDetails, LogList } from '#libs/contracts/logs.ts';
 import { createTestLogger, serveForTest, type TestServer } from '#libs/http/http-test-kit.ts';
 import { createRequestLog } from '#libs/request-log/request-log.ts';
 import { logEntry } from '#test/log-entry.ts';
@@ -23,7 +23,7 @@ beforeAll(async () => {
     logEntry({ request_id: 'req_silent', input_tokens: null, cached_tokens: null, output_tokens: null, status: null }),
   );
   await log.stop?.();
-  server = await serveForTest([listLogs({ db }), retrieveLog({ db })]);
+  server = await serveForTest([listLogs({ db }), retrieveLog({ db, baseUrl: () => 'http://gateway.test' })]);
 });
 afterAll(async () => {
   await server?.[Symbol.asyncDispose]();
@@ -58,7 +58,7 @@ describe('GET /v1/logs', () => {
     expect(page.data[1]).toEqual({
       id: expect.stringMatching(/^log_[0-9a-f]{32}$/),
       object: 'log',
-      created_at: 1_795_255_201,
+      created_at: '2026-11-21T10:00:01.999Z',
       started_at: '2026-11-21T10:00:00.123Z',
       kind: 'live',
       operation: 'chat',
@@ -70,7 +70,15 @@ describe('GET /v1/logs', () => {
       last_used_option: null,
       metadata: { user: 'u24' },
       api_key_id: 'key_1',
+      user_id: null,
       virtual_key: 'openai-main',
+      integration: null,
+      config: null,
+      mode: 'single',
+      prompt_slug: null,
+      prompt_version: null,
+      method: 'POST',
+      path: '/v1/chat/completions',
       provider: 'openai',
       model: 'gpt-5-mini',
       response_model: 'gpt-5-mini-2026-01-01',
@@ -80,9 +88,28 @@ describe('GET /v1/logs', () => {
       error_code: null,
       finish_reason: 'stop',
       attempts: 1,
+      retries: 0,
+      fallbacks: 0,
+      cache_status: null,
       duration_ms: 812.25,
+      upstream_ms: 800.5,
+      gateway_ms: 11.75,
       first_event_ms: null,
-      usage: { input_tokens: 812, cached_tokens: 0, output_tokens: 144, reasoning_tokens: null },
+      usage: {
+        input_tokens: 812,
+        cached_tokens: 0,
+        cache_write_tokens: null,
+        audio_input_tokens: null,
+        output_tokens: 144,
+        reasoning_tokens: null,
+        audio_output_tokens: null,
+        details: null,
+      },
+      cost: 0.3913,
+      saved_cost: null,
+      cost_currency: 'USD',
+      is_estimate: false,
+      price_version: '2026-01-01.0123456789ab',
       batch_id: null,
       batch_line: null,
       process_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
@@ -114,11 +141,39 @@ describe('GET /v1/logs', () => {
 });
 
 describe('GET /v1/logs/{id}', () => {
-  test('answers the record that the list shows', async () => {
+  test('answers the record that the list shows, and what clients of Portkey read', async () => {
     const [record] = LogList.parse((await get('/v1/logs?limit=1')).body).data;
     const { status, body } = await get(`/v1/logs/${record?.id}`);
     expect(status).toBe(200);
-    expect(LogRecord.strict().parse(body)).toEqual(record);
+    expect(LogDetails.strict().parse(body)).toEqual(body);
+    expect(body).toMatchObject({ ...record, _id: record?.id, organisation_id: 'org_default' });
+  });
+
+  test('its metrics, request and response say what the record says', async () => {
+    const [, record] = LogList.parse((await get('/v1/logs?limit=2')).body).data;
+    const { body } = await get(`/v1/logs/${record?.id}`);
+    expect(body).toMatchObject({
+      request: {
+        url: 'http://gateway.test/v1/chat/completions',
+        method: 'POST',
+        body: null,
+        gatewayHeaders: { 'x-gateway-trace-id': 'trace_1', 'x-gateway-metadata': '{"user":"u24"}' },
+      },
+      response: { status: 200, responseTime: 812, body: null },
+      metrics: {
+        is_success: true,
+        ai_org: 'openai',
+        ai_model: 'gpt-5-mini-2026-01-01',
+        req_units: 812,
+        res_units: 144,
+        total_units: 956,
+        cost: 0.3913,
+        response_time: 812,
+        gateway_processing_time: 12,
+        'metadata.key': ['user'],
+        'metadata.value': ['u24'],
+      },
+    });
   });
 
   test('answers 404 for ids of another workspace, of nothing and of no form', async () => {

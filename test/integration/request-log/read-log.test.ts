@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { recordFeedback } from '#libs/analytics/feedback.ts';
 import { LogListQuery } from '#libs/contracts/logs.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
@@ -170,6 +171,68 @@ describe('filters', () => {
 
   test.each(['600', '99', '0xx', 'ok', '2x', ' 200', ''])('the status %j is refused', (status) => {
     expect(LogListQuery.safeParse({ status }).success).toBe(false);
+  });
+});
+
+describe('the filters of analytics', () => {
+  const ws = 'ws_rich';
+  const rich: Partial<RequestLogEntry> = {
+    request_id: 'rich',
+    key_id: 'key_9',
+    virtual_key: 'groq-main',
+    config: 'routes',
+    prompt_slug: 'support',
+    span_id: 'span_9',
+    trace_id: 'trace_rated',
+    cache_status: 'HIT',
+    metadata: { team: 'search', tier: 'gold' },
+    provider: 'groq',
+    model: 'llama-9',
+    status: 429,
+    input_tokens: 9_000,
+    output_tokens: 500,
+    cost: '123.456',
+  };
+  beforeAll(async () => {
+    await write([
+      { workspace_id: ws, request_id: 'plain', metadata: { team: 'ads' }, atMs: startMs },
+      { ...rich, workspace_id: ws, atMs: startMs + 1_000 },
+    ]);
+    const item = { traceId: 'trace_rated', value: 7, weight: 1, metadata: null };
+    await recordFeedback(database.db, ws, [item], { source: 'api', keyId: null });
+  });
+
+  test.each([
+    { api_key_ids: 'key_8,key_9' },
+    { virtual_keys: 'groq-main' },
+    { configs: 'routes' },
+    { prompt_slug: 'support' },
+    { span_id: 'span_9' },
+    { trace_id: 'trace_other,trace_rated' },
+    { cache_status: 'HIT' },
+    { metadata: '{"team":"search","tier":["gold","silver"]}' },
+    { ai_org_model: 'groq__llama-9' },
+    { ai_org_model: 'groq' },
+    { ai_model: 'llama-8,llama-9' },
+    { status_code: '429,500' },
+    { total_units_min: '9500' },
+    { prompt_token_min: '9000', prompt_token_max: '9000' },
+    { completion_token_min: '500' },
+    { cost_min: '123.456', cost_max: '123.456' },
+    { weighted_feedback_min: '7' },
+    { time_of_generation_min: new Date(startMs + 1_000).toISOString() },
+  ])('%j finds the one call that matches', async (query) => {
+    expect(await requestIds(ws, query)).toEqual(['rich']);
+  });
+
+  test.each([
+    { cost_max: '123.455' },
+    { weighted_feedback_max: '6.9', api_key_ids: 'key_9' },
+    { metadata: '{"team":"search","tier":"silver"}' },
+    { ai_org_model: 'groq__llama', total_units_max: '99999' },
+    { time_of_generation_max: new Date(startMs).toISOString(), api_key_ids: 'key_9' },
+  ])('%j does not find it', async (query) => {
+    expect(await requestIds(ws, query)).not.toContain('rich');
   });
 });
 

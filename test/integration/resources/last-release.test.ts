@@ -12,7 +12,7 @@ import { resourceModel, resourceVersionModel } from '#libs/resources/resource-mo
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 
-// Configs, API keys and workspaces lay in tables of their own. Those of a running installation move, and processes of the release
+// Configs, API keys, virtual keys and workspaces lay in tables of their own. Those of a running installation move, and processes of the release
 // before go on with the old tables meanwhile.
 
 const models = [resourceModel(resourceKinds), resourceVersionModel(resourceKinds)] as unknown as AnyInlineModel[];
@@ -42,6 +42,17 @@ const keyData = {
   last_four: 'zzzz',
   scopes: null,
   defaults: { metadata: { team: 'x' } },
+  expires_at: '2030-01-02T03:04:05.678Z',
+};
+
+const virtualKeyData = {
+  name: 'n',
+  provider: 'azure',
+  custom_host: null,
+  note: null,
+  settings: { azure_resource_name: 'r' },
+  secret_id: 'secret_1',
+  secret_last_four: 'abcd',
   expires_at: '2030-01-02T03:04:05.678Z',
 };
 
@@ -85,6 +96,22 @@ async function writeAll(database: TestDatabase): Promise<void> {
   );
   const key = `insert into api_key values ('key_1', 'ws_1', 1, '${time(1)}', 'ci', 'aa11', 'zzzz', null, '{"metadata":{"team":"x"}}', '${time(1)}', '2030-01-02T03:04:05.678Z', null)`;
   await write(database, ['key_1', 1, 'api_key.created', keyData], key);
+  const virtual = { ...virtualKeyData, slug: 'mine' };
+  const virtualKey = (id: string) =>
+    `insert into virtual_key values ('${id}', 'ws_1', 1, '${time(1)}', '${id === 'vk_1' ? 'mine' : id}', 'n', 'azure', null, null,
+      '{"azure_resource_name":"r"}', 'secret_1', 'abcd', '${time(1)}', '${virtual.expires_at}', null)`;
+  await write(database, ['vk_1', 1, 'virtual_key.created', virtual], virtualKey('vk_1'));
+  await write(
+    database,
+    ['vk_1', 2, 'virtual_key.updated', { custom_host: 'https://h.example', expires_at: null }],
+    `update virtual_key set custom_host = 'https://h.example', expires_at = null, version = 2, updated_at = '${time(2)}'`,
+  );
+  await write(database, ['vk_2', 1, 'virtual_key.created', { ...virtual, slug: 'vk_2' }], virtualKey('vk_2'));
+  await write(
+    database,
+    ['vk_2', 2, 'virtual_key.deleted', {}],
+    `update virtual_key set secret_id = null, deleted_at = '${time(2)}', version = 2, updated_at = '${time(2)}' where id = 'vk_2'`,
+  );
   const guardrails = { input_guardrails: [{ type: 'x' }], output_guardrails: [] };
   const workspace = (id: string) =>
     `insert into workspace values ('${id}', '${id}', 1, '${time(1)}', 'w', '${time(1)}', null)`;
@@ -108,7 +135,7 @@ test('what the last release stored is what the log says, in the new tables', asy
   await upgrade();
   expect(await checkInlineModels(database.pool, models)).toMatchObject({
     difference: null,
-    rows: { resource: 6, resource_version: 3 },
+    rows: { resource: 8, resource_version: 3 },
   });
 });
 
@@ -127,7 +154,7 @@ test('what the last release was storing when the tables moved reaches the new on
   await upgrading;
   expect(await checkInlineModels(database.pool, models)).toMatchObject({
     difference: null,
-    rows: { resource: 6, resource_version: 3 },
+    rows: { resource: 8, resource_version: 3 },
   });
 });
 
@@ -137,7 +164,7 @@ test('what the last release stores beside this one reaches the new tables', asyn
   await writeAll(database);
   expect(await checkInlineModels(database.pool, models)).toMatchObject({
     difference: null,
-    rows: { resource: 6, resource_version: 3 },
+    rows: { resource: 8, resource_version: 3 },
   });
 });
 
@@ -156,7 +183,8 @@ test('what this release stores reaches the old tables, and a member that they do
   await sql`
     insert into resource values ('ws_1', 'ws_1', 1, ${time(1)}, 'workspace', 'main', null,
       '{"name":"w","guardrails":{"input_guardrails":[]}}', null, ${time(1)}, null)`.execute(database.db);
-  const rows = async (table: 'config' | 'config_version' | 'api_key' | 'workspace') =>
+  await insert('vk', 'virtual_key', { ...virtualKeyData, of_a_newer_release: 1 }, null);
+  const rows = async (table: 'config' | 'config_version' | 'api_key' | 'virtual_key' | 'workspace') =>
     await database.db.selectFrom(table).selectAll().execute();
   expect(await rows('config')).toMatchObject([
     { id: 'cfg', slug: 'cfg', config: { virtual_key: 'a' }, config_version: 1 },
@@ -172,6 +200,14 @@ test('what this release stores reaches the old tables, and a member that they do
   ]);
   await sql`update resource set deleted_at = ${time(2)}, version = 2 where id = 'cfg'`.execute(database.db);
   expect(await rows('config')).toMatchObject([{ version: 2, deleted_at: new Date(time(2)) }]);
+
+  const { expires_at: keyExpiry, ...fields } = virtualKeyData;
+  expect(await rows('virtual_key')).toMatchObject([
+    { id: 'vk', slug: 'vk', ...fields, expires_at: new Date(keyExpiry), deleted_at: null },
+  ]);
+  await sql`update virtual_key set note = 'x', version = 2`.execute(database.db);
+  const { rows: virtualKeys } = await sql`select slug, data from resource where id = 'vk'`.execute(database.db);
+  expect(virtualKeys).toEqual([{ slug: 'vk', data: { ...virtualKeyData, note: 'x', of_a_newer_release: 1 } }]);
 
   await sql`update api_key set revoked_at = ${time(2)}, version = 2`.execute(database.db);
   const { rows: keys } = await sql`select data, deleted_at from resource where id = 'key_1'`.execute(database.db);

@@ -7,7 +7,8 @@ import type { CallOperation } from '#libs/calls/call.ts';
 import { outputTexts, type CallTexts } from './call-texts.ts';
 
 if (!isMainThread) {
-  // Below live work: on Linux a thread has a priority of its own (elsewhere this would slow the whole process down).
+  // Lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow down the whole
+  // process.
   if (process.platform === 'linux') setPriority(0, 5);
   limitHeapGrowth();
 }
@@ -18,7 +19,7 @@ export type TextsWork = { bytes: SharedArrayBuffer } & (
   | { step: 'read'; operation: CallOperation }
 );
 
-/** `texts` null: the answer is no JSON. */
+/** `texts` is null if the answer is not JSON. */
 export type TextsFound = { kind: 'measured'; cost: BodyCost } | { kind: 'read'; texts: CallTexts | null };
 
 /** Runs in a thread. */
@@ -30,7 +31,7 @@ export default function readInThread(work: TextsWork): TextsFound {
   return { kind: 'read', texts };
 }
 
-/** The texts of an answer's bytes; null when they are no JSON. */
+/** The texts of an answer's bytes; null if they are not JSON. */
 export function answerTexts(operation: CallOperation, body: Buffer): CallTexts | null {
   try {
     return outputTexts(operation, asRecord(JSON.parse(body.toString())));

@@ -4,7 +4,7 @@ import { inputTexts } from './call-texts.ts';
 const said = (...given: Parameters<typeof inputTexts>): string => inputTexts(...given).said.join('\n');
 const user = [{ role: 'user', content: 'hello' }];
 
-test('the end that a completion is to lead to is looked through, like its prompt', () => {
+test('the suffix of a completion is checked, like its prompt', () => {
   expect(said('completions', { prompt: 'a', suffix: 'secret' })).toContain('secret');
   expect(inputTexts('completions', { prompt: 'a', suffix: 'secret' }).measured).toEqual(['a']);
 });
@@ -28,7 +28,7 @@ test.each([
   expect(said('responses', body)).toContain('secret');
 });
 
-test('bytes of images and files are no text', () => {
+test('bytes of images and files are not text', () => {
   const content = [{ type: 'input_image', image_url: 'data:image/png;base64,secret' }];
   expect(said('responses', { input: [{ role: 'user', content }] })).not.toContain('secret');
   expect(said('responses', { input: [{ type: 'image_generation_call', result: 'secret' }] })).not.toContain('secret');

@@ -4,23 +4,22 @@ import type { CallOperation } from '#libs/calls/call.ts';
 type Body = Readonly<Record<string, unknown>>;
 
 /**
- * What the checks of one phase read; a check passes when it passes on each text. `said`: where words and patterns are
- * looked for. `measured`: what counts, JSON and URLs are judged on. An input is measured by its last message, as Portkey does; what is
- * looked for is looked for in all that the model reads as one text, because a text that is forbidden works as well from an
- * earlier message, from the words of the system, or from a tool: its description, the names
- * of its properties, the values that they may have. An output has one text for each choice,
- * the arguments of its tool calls among what is said.
+ * What the checks of one phase read. A check passes if it passes on each text. Words and patterns are searched for in
+ * `said`; counts, JSON and URLs are checked on `measured`. An input is measured by its last message, like in Portkey.
+ * But words and patterns are searched for in everything that the model reads, as one text, because a forbidden text has
+ * the same effect in an earlier message, in the system message, or in a tool: its description, its property names, or
+ * their possible values. An output has one text for each choice, and `said` includes the arguments of its tool calls.
  */
 export type CallTexts = {
   said: readonly string[];
   measured: readonly string[];
-  /** There is input that is no text (token ids): nothing can be said about it. */
+  /** Some of the input is not text (token ids), so nothing can be said about it. */
   hasUnreadable: boolean;
 };
 
 export const noTexts: CallTexts = { said: [], measured: [], hasUnreadable: false };
 
-/** The texts of a request's body. The depth of the body must be bounded. */
+/** Returns the texts of a request's body. The depth of the body must be bounded. */
 export function inputTexts(operation: CallOperation, body: Body): CallTexts {
   if (operation === 'chat') {
     const { messages, tools, functions, response_format: format, prediction } = body;
@@ -43,7 +42,7 @@ export function inputTexts(operation: CallOperation, body: Body): CallTexts {
   return { said, measured: texts, hasUnreadable: texts.length < parts.length };
 }
 
-/** The texts of a whole answer; none of an answer without choices (embeddings). */
+/** Returns the texts of a whole answer; none for an answer without choices (embeddings). */
 export function outputTexts(operation: CallOperation, body: Body): CallTexts {
   const outputs =
     operation === 'responses'
@@ -58,7 +57,7 @@ export function outputTexts(operation: CallOperation, body: Body): CallTexts {
   };
 }
 
-/** `beside`: values in which every text counts, such as the definitions of tools. */
+/** `beside`: values of which every text counts, such as the definitions of tools. */
 function conversationTexts(
   messages: readonly Body[],
   before: readonly string[],
@@ -73,34 +72,40 @@ function conversationTexts(
   };
 }
 
-/** What a message, or an item of a response, says: its text, what it calls and with which arguments, and what came of that. */
+/**
+ * The texts of a message, or of an item of a response: what it says, its calls with their arguments, and their results.
+ */
 function saidIn(message: Body): string[] {
   const { tool_calls: toolCalls, function_call: functionCall, refusal, output, summary } = message;
+  // A model's reasoning is read as well, by the member names of DeepSeek and OpenRouter, and so is the transcript of
+  // audio.
+  const { reasoning_content: thought, reasoning, transcript = asRecord(message['audio'])['transcript'] } = message;
   const calls = [...listOf(toolCalls), functionCall, message].map(asRecord);
   const called = calls.flatMap((call) => {
     const { name, arguments: given, input } = { ...call, ...asRecord(call['function']), ...asRecord(call['custom']) };
     return [name, given, input];
   });
-  const texts = [textOfMessage(message), refusal, textOfContent(output), textOfContent(summary), ...called];
+  const said = [textOfMessage(message), refusal, textOfContent(output), textOfContent(summary)];
+  const texts = [...said, thought, reasoning, transcript, ...called];
   return texts.filter((text) => typeof text === 'string').filter((text) => text !== '');
 }
 
-/** The value of a variable of a stored prompt is a text, or a part of a message. */
+/** The value of a variable of a stored prompt is either a text or a part of a message. */
 const textOfVariable = (value: unknown): string => textOfContent(typeof value === 'string' ? value : [value]);
 
-// What tools of the provider did, as an item of an input tells it: code, what a shell wrote, what was found in files.
+// The results of the provider's own tools, as items of an input: code, the output of a shell, what was found in files.
 const toolMembers = ['action', 'code', 'outputs', 'output', 'results', 'queries', 'operation', 'error'];
 
 const saidByTools = (item: Body): string[] =>
   toolMembers.flatMap((name) => textsIn(item[name])).filter((text) => !/^data:[\w/+.-]+;base64,[\w+/=-]*$/.test(text));
 
-/** What `/v1/responses` takes as a text or as a list of items. */
+/** An input that `/v1/responses` accepts as a text or as a list of items. */
 const itemsOf = (value: unknown): Body[] =>
   typeof value === 'string' ? [{ content: value }] : listOf(value).map(asRecord);
 
 const textOfMessage = ({ content }: Body): string => textOfContent(content);
 
-/** Of parts, their texts in lines. */
+/** The texts of parts, joined by line breaks. */
 function textOfContent(content: unknown): string {
   if (typeof content === 'string') return content;
   return listOf(content)
@@ -110,8 +115,8 @@ function textOfContent(content: unknown): string {
     .join('\n');
 }
 
-// Names and types of OpenAI's tools and of JSON Schema, which every caller uses: a word that is one of them is not the
-// caller's, wherever it stands.
+// Names and types of OpenAI's tools and of JSON Schema, which every caller uses. They do not count as the caller's
+// words, wherever they stand.
 const wordsOf = (text: string): ReadonlySet<string> => new Set(text.split(/\s+/));
 const specifiedNames = wordsOf(
   `type function custom name description parameters strict format json_schema schema title properties required items
@@ -126,7 +131,7 @@ const specifiedTypes = wordsOf(
   computer_use_preview`,
 );
 
-/** Every text inside a value, however deep, and the names of its members; but not the words of JSON Schema itself. */
+/** Every text inside a value, at any depth, and the names of its members, but not the keywords of JSON Schema. */
 function textsIn(value: unknown): string[] {
   if (typeof value === 'string') return [value];
   if (Array.isArray(value)) return value.flatMap(textsIn);

@@ -1,70 +1,97 @@
-import type { Guardrail } from '#libs/contracts/guardrails.ts';
-import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, Target } from '#libs/calls/call.ts';
+import type { GuardrailEntry } from '#libs/contracts/guardrails.ts';
+import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, StreamAnswer, Target } from '#libs/calls/call.ts';
 import { editedBody } from '#libs/calls/upstream/edited-body.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
 import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
+import { annotateStream, holdsStreams, holdStream, type HeldStream } from './guard-stream.ts';
 import type { Guardrails, GuardrailVerdict, HookResult } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
 
-/** What clients see of guardrails, with the statuses and the error body of Portkey. */
+/** What clients see of guardrails: Portkey's statuses and error body. */
 export const guardrailStatus = { failed: 246, denied: 446 } as const;
 
 export type GuardedCall = {
-  input: readonly Guardrail[];
-  output: readonly Guardrail[];
+  input: readonly GuardrailEntry[];
+  output: readonly GuardrailEntry[];
   request: ForwardRequest;
   target: Target;
   model: string | null;
   metadata: Readonly<Record<string, string>> | null;
-  /** The call is made again while an output check ends it with one of these statuses, `attempts` times in all. */
+  /**
+   * The call is made again, up to `attempts` times in all, while an output check ends it with one of these statuses.
+   */
   repeat?: { statuses: readonly number[]; attempts: number };
-  /** `isRepeat`: the answer before was not good enough, so one that was kept is not either. */
+  /** `isRepeat`: the answer before was rejected, so a cached answer must not be used. */
   make: (isRepeat: boolean) => Promise<Outcome>;
 };
 
 const passed: GuardrailVerdict = { outcome: 'passed', results: [] };
 
 /**
- * Makes a call between its guardrails. A denial is an answer of status 446 with `hook_results`; a failure that does not
- * deny makes a success 246, and so do both of the input when the answer is a stream. Output guardrails do not see
- * streams and pass-through answers: what has been said cannot be taken back. An answer that is an error stays as it is. With strict compliance,
- * `hook_results` are in a body only beside 246 and 446. Never rejects: a failure tells what the call had cost.
+ * Makes a call between its guardrails. A denial is an answer of status 446 with `hook_results`. A failure that does not
+ * deny turns a success into 246. A stream is held until the output guardrails have checked it, if one of them may deny.
+ * Otherwise it is sent as it arrives, with their results in its last event. Output guardrails do not check pass-through
+ * answers. An answer that is an error is not changed. With strict compliance, a whole body, or a stream that was held,
+ * has `hook_results` only with 246 and 446. Never rejects: a failure has the usage of the call.
  */
 export async function guardCall(guardrails: Guardrails, call: GuardedCall): Promise<Outcome> {
   const { input, output, request, repeat } = call;
   const attempts: Attempt[] = [];
-  let answered: Outcome | null = null;
+  let answered: JsonAnswer | null = null;
   try {
     const subject = toSubject(call);
     const before = input.length === 0 ? passed : await guardrails.evaluate(input, subject);
     if (before.outcome === 'denied') return denied(before.results, [], null);
+    const judge = (answer: JsonAnswer) => evaluateOutput(guardrails, output, subject, answer, request.memory);
     for (let made = 1; ; made += 1) {
       const outcome = await call.make(made > 1);
       attempts.push(...outcome.attempts);
-      answered = outcome;
       if (outcome.kind === 'failed') return { ...outcome, attempts };
       if (outcome.status < 200 || outcome.status > 299) return { ...outcome, attempts };
-      if (outcome.kind !== 'json') {
-        return { ...outcome, attempts, status: before.outcome === 'failed' ? guardrailStatus.failed : outcome.status };
+      const sent = { ...outcome, attempts };
+      const status = before.outcome === 'failed' ? guardrailStatus.failed : outcome.status;
+      if (sent.kind === 'relayed' || (sent.kind === 'stream' && output.length === 0)) return { ...sent, status };
+      if (sent.kind === 'stream' && !holdsStreams(output)) {
+        return annotateStream({ ...sent, status }, request, async (answer) =>
+          annotationOf(before, await judge(answer)),
+        );
       }
-      const after =
-        output.length === 0 ? passed : await evaluateOutput(guardrails, output, subject, outcome, request.memory);
-      const answer = withVerdicts({ ...outcome, attempts }, before, after, request.strict ?? true);
+      let held: HeldStream | null = null;
+      if (sent.kind === 'stream') {
+        held = await holdStream(sent, request, (lost) => {
+          answered = lost;
+        });
+      }
+      answered = held?.answer ?? (sent as JsonAnswer);
+      const after = output.length === 0 ? passed : await judge(answered);
+      const answer = withVerdicts(answered, before, after, request.strict ?? true, held);
       const isBad = after.outcome !== 'passed' && repeat?.statuses.includes(answer.status) === true;
       if (!isBad || made >= repeat.attempts) return answer;
     }
   } catch (error) {
     const failure: Failure = { kind: 'failed', error: asGatewayError(error), attempts };
-    // It was paid for, whatever its guardrails came to.
-    if (answered?.kind === 'json') failure.lostAnswer = answered;
+    // The answer has to be paid for, whatever its guardrails decide.
+    if (answered !== null) failure.lostAnswer = answered;
     return failure;
   }
 }
 
+/** The last event of a stream that was sent. It is always added, because no status can say that all checks passed. */
+function annotationOf(
+  before: GuardrailVerdict,
+  after: GuardrailVerdict,
+): { members: object | null; status: number | null } {
+  const { results } = after;
+  return {
+    members: results.length === 0 ? null : { hook_results: hookResults(before.results, results) },
+    status: after.outcome === 'passed' ? null : guardrailStatus.failed,
+  };
+}
+
 async function evaluateOutput(
   guardrails: Guardrails,
-  output: readonly Guardrail[],
+  output: readonly GuardrailEntry[],
   subject: GuardrailSubject,
   { status, body }: JsonAnswer,
   memory: MemoryLease | undefined,
@@ -80,20 +107,24 @@ function withVerdicts(
   before: GuardrailVerdict,
   after: GuardrailVerdict,
   strict: boolean,
-): JsonAnswer {
+  held: HeldStream | null,
+): JsonAnswer | StreamAnswer {
   if (after.outcome === 'denied') return denied(before.results, after.results, answer);
   const failed = before.outcome === 'failed' || after.outcome === 'failed';
+  const status = failed ? guardrailStatus.failed : answer.status;
   const seen = before.results.length + after.results.length;
-  if (!failed && (strict || seen === 0)) return answer;
+  const isShown = failed || (!strict && seen > 0);
   const results = hookResults(before.results, after.results);
+  if (held !== null) return held.release(status, isShown ? { hook_results: results } : null);
+  if (!isShown) return answer;
   return {
     ...answer,
-    status: failed ? guardrailStatus.failed : answer.status,
+    status,
     body: spliceMembers(answer.body, { hook_results: JSON.stringify(results) }),
   };
 }
 
-/** The refusal; `answer` is what was refused, and paid for all the same. */
+/** Returns the refusal. `answer` is what was refused, which has to be paid for nevertheless. */
 function denied(before: HookResult[], after: HookResult[], answer: JsonAnswer | null): JsonAnswer {
   const phase = answer === null ? 'input' : 'output';
   const error = {
@@ -105,7 +136,7 @@ function denied(before: HookResult[], after: HookResult[], answer: JsonAnswer | 
   return {
     kind: 'json',
     status: guardrailStatus.denied,
-    // The same call would be refused again; SDKs repeat none of the 4xx but a few.
+    // The same call would be refused again. SDKs do not retry 4xx statuses, with a few exceptions.
     headers: answer?.headers ?? {},
     providerRequestId: answer?.providerRequestId ?? null,
     attempts: answer?.attempts ?? [],
@@ -122,18 +153,22 @@ const hookResults = (before: HookResult[], after: HookResult[]): object => ({
   after_request_hooks: after,
 });
 
+const noHeaders = {};
+
 function toSubject({ request, target, model, metadata }: GuardedCall): GuardrailSubject {
   const { operation, stream, signal } = request;
   return {
     workspaceId: target.workspaceId ?? '',
+    traceId: request.traceId ?? null,
     operation,
     model,
     provider: target.provider,
     metadata,
+    headers: request.headers ?? noHeaders,
     stream,
     request: editedBody(request.body, request.edits, request.parsed),
     response: null,
-    // Its value may take many times its bytes, and outlives the call's memory where a guardrail runs beside the call.
+    // Its value may take many times its bytes, and stays in memory longer than the call where an async guardrail runs.
     sizeBytes: Math.max(request.body.length, request.memory?.usedBytes ?? 0),
     signal,
   };

@@ -4,6 +4,8 @@ import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import type { Operation } from '#libs/providers/provider.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { createNameLookup } from '#libs/calls/upstream/name-lookup.ts';
+import { startNameServer } from '#test/name-server.ts';
 import { hang, startUpstream, type Upstream } from '#test/upstream.ts';
 import { createGuardrails, prepareGuardrails, type Guardrails } from './guardrails.ts';
 import type { GuardrailSubject } from './subject.ts';
@@ -37,10 +39,12 @@ afterEach(async () => {
 
 const subject = (text: string, more: Partial<GuardrailSubject> = {}): GuardrailSubject => ({
   workspaceId: 'ws_test',
+  traceId: null,
   operation: 'chat',
   model: 'gpt-test',
   provider: 'openai',
   metadata: { team: 'a' },
+  headers: {},
   stream: false,
   request: { messages: [{ role: 'user', content: text }] },
   response: null,
@@ -59,7 +63,7 @@ const answered = (...contents: string[]): Partial<GuardrailSubject> => ({
   response: responseOf({ choices: contents.map((content) => ({ message: { role: 'assistant', content } })) }),
 });
 
-/** The verdict of one check on a subject. */
+/** Returns the verdict of one check on a subject. */
 async function verdictOf(check: object, on: GuardrailSubject): Promise<boolean | undefined> {
   const { results } = await guardrails.evaluate(GuardrailList.parse([check]), on);
   return results[0]?.verdict;
@@ -83,6 +87,15 @@ describe('local checks', () => {
     [{ jsonSchema: { schema: { type: 'object' }, not: true } }, 'no JSON at all', 'Here: {"a":1}.'],
     [{ validUrls: {} }, 'see https://example.com/a?b=c. and http://8.8.8.8', 'see https://localhost/ or http://a..b'],
     [{ validUrls: { not: true } }, 'http://nodot', 'https://example.com'],
+    [{ containsCode: { format: 'SQL' } }, 'so:\n```postgresql\nselect 1\n```', '```python\nselect\n```\nSQL'],
+    [{ containsCode: { format: 'C#' } }, '~~~ C# {.x}\nvar a;', '```\n```csharp\n```'],
+    [{ containsCode: { format: 'js', not: true } }, '``js``', 'x\n  ```JavaScript title\n'],
+    [{ endsWith: { suffix: 'Over' } }, 'Roger. Over.', 'Over and out'],
+    [{ endsWith: { suffix: '?', not: true } }, 'No? No.', 'No?'],
+    [{ isAllLowerCase: {} }, 'straße, 1', 'Ä'],
+    [{ alluppercase: {} }, 'ÄH 1', 'Äh'],
+    [{ alluppercase: { not: true } }, 'ÄH, so', 'OH'],
+    [{ checks: [{ id: 'default.isAllLowerCase' }] }, 'a', 'A'],
   ])('%j passes %j and fails %j', async (check, good, bad) => {
     expect(await verdictOf(check, subject(good))).toBe(true);
     expect(await verdictOf(check, subject(bad))).toBe(false);
@@ -151,7 +164,7 @@ describe('local checks', () => {
     expect(await verdictOf(noApples, subject('', on))).toBe(false);
   });
 
-  test('the words of JSON Schema itself are not taken for words of the caller', async () => {
+  test('keywords of JSON Schema do not count as words of the caller', async () => {
     const words = [
       'function',
       'object',
@@ -194,7 +207,7 @@ describe('local checks', () => {
     ).toBe(true);
   });
 
-  test('counts are of the last message only', async () => {
+  test('only the last message is counted', async () => {
     const request = {
       messages: [
         { role: 'user', content: 'many many words' },
@@ -210,7 +223,7 @@ describe('local checks', () => {
     expect(await verdictOf(check, subject('', answered('ok', 'no')))).toBe(false);
   });
 
-  test('token ids cannot be read and do not pass; embeddings have no text and do', async () => {
+  test('token ids cannot be read and do not pass; embeddings have no text and pass', async () => {
     const check = { contains: { words: ['x'], operator: 'none' } };
     expect(await verdictOf(check, subject('', { operation: 'completions', request: { prompt: [[1, 2]] } }))).toBe(
       false,
@@ -237,7 +250,7 @@ describe('what a tenant may write', () => {
     );
   });
 
-  test('a schema that nests without end or is too large is refused', () => {
+  test('a schema that nests too deeply or is too large is refused', () => {
     let deep: object = {};
     for (let depth = 0; depth < 40; depth += 1) deep = { items: deep };
     expect(prepare({ jsonSchema: { schema: deep } })).toThrow(/nests deeper/);
@@ -249,13 +262,13 @@ describe('what a tenant may write', () => {
     expect(prepare({ jsonSchema: { schema: { properties: { pattern: { type: 'string' } } } } })).not.toThrow();
   });
 
-  test('an expression that explodes elsewhere is judged at once, on a long text', async () => {
+  test('an expression that backtracks exponentially elsewhere is checked quickly, even on a long text', async () => {
     const text = `${'a'.repeat(100_000)}!`;
     expect(await verdictOf({ regexMatch: { rule: '^(a+)+$' } }, subject(text))).toBe(false);
     expect(await verdictOf({ regexMatch: { rule: '^(a|a)*!$' } }, subject(text))).toBe(true);
   });
 
-  test('a schema that takes for ever is stopped, and does not pass', async () => {
+  test('a schema that would take very long is stopped, and does not pass', async () => {
     const $defs: Record<string, object> = { d0: { type: 'object' } };
     for (let n = 1; n < 40; n += 1)
       $defs[`d${n}`] = { allOf: [{ $ref: `#/$defs/d${n - 1}` }, { $ref: `#/$defs/d${n - 1}` }] };
@@ -266,7 +279,7 @@ describe('what a tenant may write', () => {
 });
 
 describe('what would take too long', () => {
-  test('a format whose expression explodes is stopped, and does not pass', async () => {
+  test('a format with exponential backtracking is stopped, and does not pass', async () => {
     const check = { jsonSchema: { schema: { properties: { link: { format: 'url' } } } } };
     const text = JSON.stringify({ link: `http://${'a'.repeat(200)}!` });
     const { results } = await guardrails.evaluate(GuardrailList.parse([check]), subject(text));
@@ -275,7 +288,7 @@ describe('what would take too long', () => {
   });
 
   const slow = { regexMatch: { rule: 'a[ab]{900}\\d', not: true } };
-  // No stretch of it comes twice, so that nothing an engine remembers of one helps with the next.
+  // No part of it is repeated, so that the engine cannot reuse what it remembers of another part.
   let seed = 1;
   const long = Array.from({ length: 1_000_000 }, () => {
     seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648;
@@ -291,7 +304,7 @@ describe('what would take too long', () => {
     expect(await verdictOf(slow, subject('short'))).toBe(true);
   });
 
-  test('all checks of a call share their time; the next call has its own', async () => {
+  test('all checks of a call share one time limit; the next call has its own', async () => {
     const list = GuardrailList.parse(
       [...Array.from({ length: 20 }, () => slow), { contains: { words: ['a'] } }].slice(-20),
     );
@@ -303,7 +316,7 @@ describe('what would take too long', () => {
     expect(await verdictOf({ contains: { words: ['a'] } }, subject(long))).toBe(true);
   });
 
-  test('a call is judged while the expression of another is still looked for', async () => {
+  test('a call is checked while the expression of another one is still running', async () => {
     const order: string[] = [];
     const judge = async (name: string, check: object, text: string): Promise<void> => {
       await guardrails.evaluate(GuardrailList.parse([check]), subject(text));
@@ -313,7 +326,7 @@ describe('what would take too long', () => {
     expect(order).toEqual(['quick', 'slow']);
   });
 
-  test('an answer that nests deeper than the stack fails its schema and nothing else', async () => {
+  test('an answer that nests deeper than the stack allows fails its schema and nothing else', async () => {
     const check = {
       jsonSchema: { schema: { $defs: { list: { items: { $ref: '#/$defs/list' } } }, $ref: '#/$defs/list' } },
     };
@@ -327,7 +340,7 @@ describe('webhooks', () => {
     webhook: { webhookURL: new URL('/check?a=b', upstream.url).href, headers: { 'x-token': 't' }, ...more },
   });
 
-  test('a webhook gets the call and decides', async () => {
+  test('a webhook gets the call and decides about it', async () => {
     expect(await verdictOf(hook(), subject('hello'))).toBe(true);
     const [request] = upstream.requests;
     expect(request).toMatchObject({ method: 'POST', path: '/check?a=b' });
@@ -362,7 +375,7 @@ describe('webhooks', () => {
     expect(await verdictOf(hook({ failOnError: true, timeout: 30 }), subject('x'))).toBe(false);
   });
 
-  test('webhooks that hang wait together for as long as one call may, whatever each may', async () => {
+  test('webhooks that hang wait at most as long as one call may wait in total', async () => {
     upstream.script(hang);
     const hurried = createGuardrails({
       egress,
@@ -387,10 +400,47 @@ describe('webhooks', () => {
   });
 });
 
+describe('URLs that must exist', () => {
+  test('with onlyDNS a host must have a public address, in time', async () => {
+    const names = await startNameServer({
+      'there.example.com': { addresses: ['93.184.216.34'] },
+      'private.example.com': { addresses: ['10.0.0.1'] },
+      'slow.example.com': 'hang',
+    });
+    const lookup = createNameLookup({ servers: [names.address], timeoutMs: 20 });
+    const guarded = createGuardrails({
+      egress: createEgress({ allow: parseEgressAllow(''), lookup }),
+      clock: { now: () => 0 },
+      logger,
+      textJudge,
+      answerTexts,
+    });
+    const verdict = async (text: string, parameters: object = {}, more = {}): Promise<boolean | undefined> => {
+      const list = GuardrailList.parse([{ validUrls: { onlyDNS: true, ...parameters } }]);
+      return (await guarded.evaluate(list, subject(text, more))).results[0]?.verdict;
+    };
+    const [there, nowhere] = ['https://there.example.com/a', 'https://nowhere.example.com'];
+    expect(await verdict(`see ${there} and https://8.8.8.8`)).toBe(true);
+    expect(await verdict(`see ${there} and ${nowhere}`)).toBe(false);
+    expect(await verdict('https://private.example.com')).toBe(false);
+    expect(await verdict('http://127.0.0.1')).toBe(false);
+    expect(await verdict('https://slow.example.com')).toBe(false);
+    expect(await verdict(there, { not: true })).toBe(false);
+    expect(await verdict(nowhere, { not: true })).toBe(true);
+    expect(await verdict('x', {}, answered(there, nowhere))).toBe(false);
+    expect(await verdict('x', {}, answered(there, there))).toBe(true);
+    const many = Array.from({ length: 51 }, (_, n) => `https://n${n}.example.com`).join(' ');
+    const asked = names.questions().length;
+    expect(await verdict(many)).toBe(false);
+    expect(names.questions()).toHaveLength(asked);
+    await names.stop();
+  });
+});
+
 describe('verdicts', () => {
   const no = { contains: { words: ['never said'] } };
 
-  test('a guardrail that denies wins over one that only tells, and all results are there', async () => {
+  test('a guardrail that denies takes precedence over one that only reports, and all results are returned', async () => {
     const list = GuardrailList.parse([
       { ...no, id: 'mine', on_fail: { feedback: { value: -5 } } },
       { ...no, deny: true },
@@ -407,12 +457,12 @@ describe('verdicts', () => {
     expect(results[2]?.name).toBe('counted');
   });
 
-  test('without deny a failure is told, and nothing failed is passed', async () => {
+  test('without deny a failure is reported, and a check that failed is not shown as passed', async () => {
     expect((await guardrails.evaluate(GuardrailList.parse([no]), subject('hello'))).outcome).toBe('failed');
     expect((await guardrails.evaluate([], subject('hello'))).outcome).toBe('passed');
   });
 
-  test('async guardrails hold so many bytes of bodies and no more; those beyond are skipped', async () => {
+  test('async guardrails hold a limited number of bytes of bodies; those beyond are skipped', async () => {
     const list = GuardrailList.parse([{ webhook: { webhookURL: upstream.url.href, timeout: 1_000 }, async: true }]);
     upstream.script(hang);
     const large = { sizeBytes: 40_000_000 };

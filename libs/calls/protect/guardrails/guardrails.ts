@@ -1,25 +1,29 @@
-import type { Guardrail, GuardrailCheck } from '#libs/contracts/guardrails.ts';
+import type { GuardrailCheck } from '#libs/contracts/guardrail-checks.ts';
+import { isReference, type Guardrail, type GuardrailEntry } from '#libs/contracts/guardrails.ts';
 import type { Egress } from '#libs/calls/upstream/egress.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { AnswerTexts } from './answer-texts.ts';
 import { inputTexts, type CallTexts } from './call-texts.ts';
 import type { Judged, TextWork } from './judge-texts.ts';
+import { hostsExist } from './hosts-exist.ts';
+import { createJwtCheck } from './jwt-check.ts';
 import { checkRequest } from './request-checks.ts';
 import type { GuardrailSubject } from './subject.ts';
-import { isTextCheck, prepareTextCheck, type Finding } from './text-checks.ts';
+import { isTextCheck, prepareTextCheck, type Finding, type TextCheck } from './text-checks.ts';
 import type { TextJudge } from './text-judge.ts';
 import { askWebhook, prepareWebhook, type WebhookCheck } from './webhook.ts';
 
 type CheckResult = {
   id: string;
+  name?: string;
   verdict: boolean;
   data: Readonly<Record<string, unknown>>;
   execution_time: number;
   created_at: string;
 };
 
-/** One guardrail's result, as `hook_results` shows it (Portkey's shape). */
+/** The result of one guardrail, as shown in `hook_results` (Portkey's format). */
 export type HookResult = {
   type: 'guardrail';
   id: string;
@@ -33,64 +37,76 @@ export type HookResult = {
   created_at: string;
 };
 
-/** `denied`: a guardrail that may refuse did; `failed`: one failed that only tells. */
+/** `denied`: a guardrail that may deny has failed. `failed`: one that only reports has failed. */
 export type GuardrailVerdict = { outcome: 'passed' | 'failed' | 'denied'; results: HookResult[] };
 
 /**
- * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not know, a schema out of
- * bounds, a webhook at a forbidden address. For when a config is stored, or comes with a call; how large its patterns
- * may be, the contract of configs has said.
+ * Throws invalid_request when a guardrail could never be evaluated: a pattern that RE2 does not accept, a schema beyond
+ * its limits, a webhook at a forbidden address. Call it when a config is stored or comes with a call. How large its
+ * patterns may be is checked by the contract of configs.
  */
-export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: readonly Guardrail[]): void {
-  for (const { checks } of guardrails) {
-    for (const check of checks) {
+export function prepareGuardrails(egress: Pick<Egress, 'check'>, guardrails: readonly GuardrailEntry[]): void {
+  for (const guardrail of guardrails) {
+    if (isReference(guardrail)) continue;
+    for (const check of guardrail.checks) {
       if (isTextCheck(check)) prepareTextCheck(check);
       else if (check.name === 'webhook') prepareWebhook(egress, check);
+      else if (check.name === 'jwt') egress.check(new URL(check.parameters.jwksUri));
     }
   }
 }
 
 export type Guardrails = {
   /**
-   * Evaluates the guardrails of one phase, in order, all of them (a denial does not hide what else failed). Guardrails
-   * with `async` run beside the call and are only logged. Rejects when the caller leaves, and as
-   * `prepareGuardrails`.
+   * Evaluates all guardrails of one phase, in order (a denial does not hide other failures). Guardrails with `async`
+   * run beside the call and are only logged. Rejects when the caller leaves, and like `prepareGuardrails`.
    */
-  evaluate: (guardrails: readonly Guardrail[], subject: GuardrailSubject) => Promise<GuardrailVerdict>;
-  /** What a whole answer says, for the guardrails of the output; see `AnswerTexts`. */
+  evaluate: (guardrails: readonly GuardrailEntry[], subject: GuardrailSubject) => Promise<GuardrailVerdict>;
+  /** Reads a whole answer for the output guardrails; see `AnswerTexts`. */
   textsOf: AnswerTexts['read'];
-  /** Resolves when no `async` guardrail runs any more. */
+  /** Resolves when no `async` guardrail is running. */
   settled: () => Promise<void>;
 };
 
-// What `async` guardrails may hold at once; the ones beyond are skipped, and the log says so.
+/** Stores the feedback that the actions of a guardrail give on the trace of its call. */
+export type GuardrailFeedback = {
+  traceId: string;
+  value: number;
+  weight: number;
+  metadata: Record<string, unknown> | null;
+};
+
+// The bytes that `async` guardrails may hold at once. Those beyond are skipped, which is logged.
 const asyncMax = 200;
 const asyncBytesMax = 67_108_864;
 
-// For waiting, which holds up nobody but the caller; and a batch's place among the lines under way.
+// The maximum wait of a call. It blocks nobody but the caller, and for a batch line one of the batch's permits.
 const webhooksMsDefault = 60_000;
 
-/** One phase of a call, as its guardrails are evaluated: what they share. */
+/** What the guardrails of one phase of a call share. */
 type Phase = {
   subject: GuardrailSubject;
   texts: Texts;
-  /** Of the checks that read texts, in order; taken one by one. */
+  /** The results of the checks that read texts, in order; they are taken one by one. */
   judged: Judged[];
-  /** What webhooks may still take together. */
+  /** How much time the webhooks have left together. */
   webhooksLeftMs: number;
 };
 
-/** The guardrails of configs: local checks and webhooks. */
+/** Makes the guardrails of configs: local checks and webhooks. */
 export function createGuardrails(deps: {
   egress: Egress;
   clock: Clock;
   logger: Logger;
   textJudge: Pick<TextJudge, 'judge'>;
   answerTexts: Pick<AnswerTexts, 'read'>;
-  /** What the webhooks of one phase of a call may take together. Default 60 s. */
+  /** Must not throw. Absent: feedback is only shown in results. */
+  recordFeedback?: (workspaceId: string, feedback: GuardrailFeedback) => void;
+  /** The time that the webhooks of one phase of a call may take together. Default 60 s. */
   webhooksMs?: number;
 }): Guardrails {
   const { egress, clock, logger, textJudge, answerTexts, webhooksMs = webhooksMsDefault } = deps;
+  const checkJwt = createJwtCheck({ egress, clock });
   const running = new Set<Promise<void>>();
   let runningBytes = 0;
 
@@ -102,17 +118,32 @@ export function createGuardrails(deps: {
       const judged = phase.judged.shift();
       if (judged === undefined) throw new Error('a check of texts was not judged');
       ({ durationMs, ...finding } = judged);
+      if (finding.hosts !== undefined) finding = await judgeHosts(check, finding, finding.hosts, phase.subject);
     } else if (check.name === 'webhook') finding = await askWithin(check, phase);
+    else if (check.name === 'jwt') finding = await checkJwt(check, phase.subject);
     else finding = checkRequest(check, phase.subject);
     return {
       id: check.id,
-      ...finding,
+      ...(check.label === null ? {} : { name: check.label }),
+      verdict: finding.verdict,
+      data: finding.data,
       execution_time: rounded(durationMs ?? performance.now() - start),
       created_at: new Date(clock.now()).toISOString(),
     };
   };
 
-  /** A webhook has its own time, and no more than is left of that of all. */
+  const judgeHosts = async (
+    { parameters }: TextCheck,
+    { data }: Finding,
+    hosts: readonly (readonly string[])[],
+    subject: GuardrailSubject,
+  ): Promise<Finding> => {
+    const not = 'not' in parameters && parameters.not;
+    const found = await hostsExist(egress, hosts, subject);
+    return { verdict: found.every((areThere) => areThere !== not), data: { ...data, resolved: found.every(Boolean) } };
+  };
+
+  /** A webhook has its own time limit, and at most what is left of the common one. */
   const askWithin = async (check: WebhookCheck, phase: Phase): Promise<Finding> => {
     const start = performance.now();
     const timeout = Math.max(1, Math.ceil(Math.min(check.parameters.timeout, phase.webhooksLeftMs)));
@@ -130,6 +161,11 @@ export function createGuardrails(deps: {
     for (const check of guardrail.checks) results.push(await evaluateCheck(check, phase));
     const verdict = results.every((result) => result.verdict);
     const feedback = verdict ? guardrail.onSuccess : guardrail.onFail;
+    const { traceId, workspaceId } = phase.subject;
+    if (feedback?.value !== undefined && traceId !== null) {
+      const { value, weight = 1, metadata } = feedback;
+      deps.recordFeedback?.(workspaceId, { traceId, value, weight, metadata: feedbackMetadata(metadata) });
+    }
     return {
       type: 'guardrail',
       id: guardrail.id ?? `${phase.subject.response === null ? 'input' : 'output'}_guardrail_${place + 1}`,
@@ -144,7 +180,7 @@ export function createGuardrails(deps: {
     };
   };
 
-  /** Evaluates guardrails in order, all of them; their checks of texts together, in one go. */
+  /** Evaluates all guardrails in order. All of their checks of texts run together. */
   const evaluateAll = async (
     placed: readonly Placed[],
     subject: GuardrailSubject,
@@ -169,7 +205,7 @@ export function createGuardrails(deps: {
       logger.warn({ running: running.size, bytes: runningBytes }, 'async guardrail skipped: too many run already');
       return;
     }
-    // The call may end first: its signal must not end this.
+    // The call may end first. Its signal must not end this.
     const detached = { ...subject, signal: new AbortController().signal };
     const run = evaluateAll([placed], detached, texts).then(
       ([result]) => logger.info({ guardrail: result?.id, verdict: result?.verdict }, 'async guardrail evaluated'),
@@ -190,8 +226,8 @@ export function createGuardrails(deps: {
     },
     async evaluate(guardrails, subject) {
       const texts = lazyTexts(subject);
-      const placed = guardrails.map((guardrail, place) => ({ guardrail, place }));
-      // Apart, so that what only tells cannot use up the time of what decides.
+      const placed = guardrails.map((entry, place) => ({ guardrail: resolved(entry), place }));
+      // Evaluated separately, so that guardrails that only report cannot use up the time of those that decide.
       for (const one of placed) if (one.guardrail.async) runBeside(one, subject, texts);
       const deciding = placed.filter(({ guardrail }) => !guardrail.async);
       const results = await evaluateAll(deciding, subject, texts);
@@ -200,6 +236,24 @@ export function createGuardrails(deps: {
       return { outcome: failed.some((result) => result.deny) ? 'denied' : 'failed', results };
     },
   };
+}
+
+/** References are replaced when the plan is looked up. If one is left, the guardrail must not be skipped. */
+function resolved(entry: GuardrailEntry): Guardrail {
+  if (isReference(entry)) throw new Error(`the guardrail '${entry.stored}' was not looked up`);
+  return entry;
+}
+
+/** Portkey's clients send JSON text. Any other text is stored under one name. */
+function feedbackMetadata(given: Record<string, string> | string | undefined): Record<string, unknown> | null {
+  if (typeof given !== 'string') return given ?? null;
+  try {
+    const value: unknown = JSON.parse(given);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };
+  } catch {
+    // Not JSON.
+  }
+  return { text: given };
 }
 
 type Placed = { guardrail: Guardrail; place: number };

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { GuardrailList } from '#libs/contracts/guardrails.ts';
+import { GuardrailList, type Guardrail } from '#libs/contracts/guardrails.ts';
 import { isQuick } from './is-quick.ts';
 import type { TextWork } from './judge-texts.ts';
 import { isTextCheck } from './text-checks.ts';
 
 function workOf(checks: object, text: string): TextWork {
-  const [guardrail] = GuardrailList.parse([checks]);
+  const [guardrail] = GuardrailList.parse([checks]) as Guardrail[];
   return {
     checks: (guardrail?.checks ?? []).filter(isTextCheck),
     texts: { said: [text], measured: [text], hasUnreadable: false },
@@ -23,7 +23,7 @@ test.each(['url', 'email', 'uri'])('a schema with the format %s is not, however 
   expect(isQuick(workOf({ jsonSchema: { schema } }, '{"link":"http://a"}'))).toBe(false);
 });
 
-test('an expression is not whose text between \\Q and \\E hides what it repeats', () => {
+test('an expression is not if text between \\Q and \\E hides what it repeats', () => {
   const rule = `\\Q[\\E${'(?:a?){100}'.repeat(50)}`;
   expect(isQuick(workOf({ regexMatch: { rule } }, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'))).toBe(false);
 });

@@ -3,9 +3,9 @@ import type { TextWork } from './judge-texts.ts';
 import { isSearch, type TextCheck } from './text-checks.ts';
 
 /**
- * Whether checks take less than a millisecond or two together, whatever stands in the texts and the parameters: then they
- * are judged where the call is, because to hand them to a thread costs a tenth of that. Each check is reckoned with its
- * worst case: what is not linear in text and parameters is never quick.
+ * Whether checks take less than one or two milliseconds together, whatever the texts and the parameters contain. Then
+ * they run in the main thread, because passing them to another thread costs a tenth of that. Each check is estimated at
+ * its worst case. What is not linear in texts and parameters is never quick.
  */
 export function isQuick({ checks, texts }: TextWork): boolean {
   const [saidChars, measuredChars] = [charsOf(texts.said), charsOf(texts.measured)];
@@ -17,9 +17,9 @@ export function isQuick({ checks, texts }: TextWork): boolean {
   return true;
 }
 
-// A unit is an instruction of RE2 on one character: 0.05 µs, and 0.2 µs before the code is warm.
+// A unit is one instruction of RE2 on one character: 0.05 µs, and 0.2 µs until the code is compiled.
 const unitsMax = 10_000;
-// Compiling an instruction takes 2 µs. Expressions are kept compiled, but the next one may be new each time.
+// Compiling an instruction takes 2 µs. Compiled expressions are cached, but each call may bring a new one.
 const unitsOfInstruction = 20;
 
 function unitsOf(check: TextCheck, chars: number): number {
@@ -29,7 +29,7 @@ function unitsOf(check: TextCheck, chars: number): number {
       return size * (chars + unitsOfInstruction);
     }
     case 'contains':
-      // A search passes ten characters in that time, at worst one.
+      // In that time, a search reads ten characters, or one in the worst case.
       return check.parameters.words.length + (check.parameters.words.length * chars) / 10;
     case 'wordCount':
     case 'sentenceCount':
@@ -43,6 +43,11 @@ function unitsOf(check: TextCheck, chars: number): number {
       return chars + charsOf(check.parameters.keys);
     case 'validUrls':
       return 5 * chars;
+    case 'containsCode':
+    case 'endsWith':
+    case 'isAllLowerCase':
+    case 'alluppercase':
+      return chars;
   }
 }
 
@@ -50,8 +55,9 @@ type SchemaCost = { units: number; isLinear: boolean };
 const schemaCosts = new WeakMap<object, SchemaCost>();
 
 /**
- * A schema is at worst applied to each part of the value once, but for references and comparisons of all with all. Formats
- * are regular expressions of the validator, of which that for `url` takes twice as long for each further letter.
+ * In the worst case a schema is applied once to each part of the value, except for references and comparisons of all
+ * items with each other. Formats are regular expressions of the validator; that for `url` takes twice as long for each
+ * additional letter.
  */
 function schemaCost(schema: object): SchemaCost {
   const known = schemaCosts.get(schema);

@@ -1,11 +1,11 @@
 import { Validator } from '@cfworker/json-schema';
 import { LRUCache } from 'lru-cache';
-import { guardrailLimits } from '#libs/contracts/guardrails.ts';
+import { guardrailLimits } from '#libs/contracts/guardrail-checks.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
 /**
- * The JSON value in a text: the text itself, the first fenced block, or what lies between the first brace and the last.
- * undefined when there is none.
+ * Returns the JSON value in a text: the text itself, the first fenced block, or the part from the first brace to the
+ * last. undefined when there is none.
  */
 export function jsonOfText(text: string): unknown {
   const trimmed = text.trim();
@@ -41,14 +41,15 @@ function fenced(text: string): string {
 const between = (text: string, open: string, close: string): string =>
   text.slice(Math.max(0, text.indexOf(open)), text.lastIndexOf(close) + 1);
 
-// By the schema's JSON text: a config that comes with each call parses to a new object each time.
+// Cached by the JSON text of the schema, because a config that comes with each call is parsed to a new object each
+// time.
 const compiled = new LRUCache<string, Validator>({ max: 200 });
 
 /**
- * A tenant's JSON Schema; what it gives says whether a value is valid, or `too_deep` for one that nests deeper than the
- * stack is. A schema can be made to take for ever (`allOf` of references that doubles at each step): who runs it bounds
- * its time. Throws invalid_request when it is too large or too deep, refers to another document, or holds regular
- * expressions, which would not run in linear time here.
+ * Compiles a tenant's JSON Schema. The returned function says whether a value is valid, or `too_deep` for one that
+ * nests deeper than the stack allows. A schema can be made to take very long (`allOf` of references that doubles at
+ * each step), so the caller must limit the time. Throws invalid_request when the schema is too large or too deep,
+ * refers to another document, or contains regular expressions, which would not run in linear time here.
  */
 export function compileSchema(schema: object): (value: unknown) => boolean | 'too_deep' {
   const text = JSON.stringify(schema);
@@ -58,7 +59,7 @@ export function compileSchema(schema: object): (value: unknown) => boolean | 'to
     try {
       return validator.validate(value).valid;
     } catch (error) {
-      // A text of a model may nest deeper than the stack is.
+      // A model's text may nest deeper than the stack allows.
       if (error instanceof RangeError) return 'too_deep';
       throw error;
     }
@@ -77,7 +78,7 @@ function makeValidator(schema: object, text: string): Validator {
   }
 }
 
-// Members whose own members are values or names, not keywords.
+// Members whose own members are values or names instead of keywords.
 const named: ReadonlySet<string> = new Set(['properties', '$defs', 'definitions', 'dependentSchemas']);
 const literal: ReadonlySet<string> = new Set(['const', 'enum', 'default', 'examples']);
 
@@ -105,7 +106,7 @@ const refused = (why: string, cause?: unknown): GatewayError =>
     cause,
   });
 
-/** How many of the keys a JSON value has; a key with dots is a path. */
+/** How many of the keys a JSON value has. A key with dots is a path. */
 export function countKeys(value: unknown, keys: readonly string[]): number {
   return keys.filter((key) => hasKey(value, key) || hasPath(value, key.split('.'))).length;
 }

@@ -1,17 +1,17 @@
 import type { CallTexts } from './call-texts.ts';
 import { checkText, isSearch, type Finding, type TextCheck } from './text-checks.ts';
 
-/** The checks of one phase that read texts, and what they read. */
+/** The checks of one phase that read texts, and the texts. */
 export type TextWork = { checks: readonly TextCheck[]; texts: CallTexts };
 
 export type Judged = Finding & { durationMs: number };
 
-// Longer texts are not looked at, and so do not pass.
+// Longer texts are not checked, and so do not pass.
 const textCharsMax = 2_000_000;
 
 /**
- * Adds what each check finds to `judged`, in order, so that what is there when the time is over still counts. Takes as
- * long as it takes. Throws invalid_request for a pattern or a schema that cannot be used.
+ * Adds the result of each check to `judged`, in order, so that the results are kept when the time is over. Has no time
+ * limit of its own. Throws invalid_request for a pattern or a schema that cannot be used.
  */
 export function judgeTexts({ checks, texts }: TextWork, judged: Judged[]): void {
   for (const check of checks) {
@@ -29,9 +29,11 @@ function judge(check: TextCheck, { said, measured, hasUnreadable }: CallTexts): 
     return { verdict: false, data: { explanation: `The text is longer than ${textCharsMax} characters.` } };
   }
   let last: Finding = { verdict: true, data: { explanation: 'There is no text to check.' } };
+  const hosts: (readonly string[])[] = [];
   for (const text of texts) {
     last = checkText(check, text);
-    if (!last.verdict) return last;
+    if (last.hosts !== undefined) hosts.push(...last.hosts);
+    else if (!last.verdict) return last;
   }
-  return last;
+  return hosts.length === 0 ? last : { ...last, hosts };
 }

@@ -2,20 +2,20 @@ import { LRUCache } from 'lru-cache';
 import { RE2JS } from 're2js';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** Whether the expression is found in a text. */
+/** Whether the expression matches in a text. */
 export type Pattern = (text: string) => boolean;
 
-// Compiling costs milliseconds and most calls bring the patterns of the one before.
+// Compiling takes milliseconds, and most calls use the same patterns as the call before.
 const compiled = new LRUCache<string, Pattern>({ max: 500 });
 
-// Characters times instructions. What the engine remembers of a longer text is up to 8 MB, for each of hundreds of
-// expressions; and half made where it was stopped.
+// Characters times instructions. For a longer text the engine's cache grows to up to 8 MB, for each of hundreds of
+// expressions, and would be incomplete if the search was stopped.
 const rememberedWork = 20_000;
 
 /**
- * A tenant's regular expression, compiled by RE2: its time is linear in the text (SEC-5), but also in the expression,
- * so that a repetition of a thousand over a long text takes minutes; who runs it bounds its time.
- * Throws invalid_request for what RE2 cannot do: look-around, back references, and syntax errors.
+ * Compiles a tenant's regular expression with RE2. Its time is linear in the text (SEC-5), but also in the expression:
+ * a repetition of a thousand over a long text takes minutes, so the caller must limit the time. Throws invalid_request
+ * for what RE2 does not support (look-around, back references) and for syntax errors.
  */
 export function compilePattern(rule: string): Pattern {
   const known = compiled.get(rule);
@@ -29,7 +29,7 @@ function createPattern(rule: string): Pattern {
   let regex: RE2JS | null = compile(rule);
   return (text) => {
     const engine = regex ?? compile(rule);
-    // Put back only when all went well: the search may be stopped in the middle.
+    // Returned to the cache only after a complete search, because the search may be stopped in the middle.
     regex = null;
     const found = engine.test(text);
     if (text.length * engine.programSize() <= rememberedWork) regex = engine;

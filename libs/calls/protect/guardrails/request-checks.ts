@@ -1,4 +1,4 @@
-import type { GuardrailCheck } from '#libs/contracts/guardrails.ts';
+import type { GuardrailCheck } from '#libs/contracts/guardrail-checks.ts';
 import type { GuardrailSubject } from './subject.ts';
 import { holds, type Finding } from './text-checks.ts';
 
@@ -7,7 +7,7 @@ export type RequestCheck = Extract<
   { name: 'modelWhitelist' | 'requiredMetadataKeys' | 'allowedRequestTypes' }
 >;
 
-/** The checks of a call that do not look at its texts. */
+/** The checks of a call that do not read its texts. */
 export function checkRequest(check: RequestCheck, { model, metadata, operation }: GuardrailSubject): Finding {
   switch (check.name) {
     case 'modelWhitelist': {

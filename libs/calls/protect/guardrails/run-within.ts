@@ -1,12 +1,12 @@
 import { Script } from 'node:vm';
 
-// A script that node:vm runs can be stopped by time, with whatever it calls, without ending the thread.
+// A script that runs in node:vm can be stopped after a timeout, with everything it calls, without ending the thread.
 const jobName = 'sluice.guardrail';
 let job: () => void = () => undefined;
 const script = new Script(`globalThis[Symbol.for('${jobName}')]()`);
 Object.defineProperty(globalThis, Symbol.for(jobName), { value: () => job() });
 
-/** Runs `work`, which must not wait for anything, for at most `timeoutMs`; false when it was stopped. Throws what it throws. */
+/** Runs synchronous `work` for at most `timeoutMs`. Returns false when it was stopped. Throws what it throws. */
 export function runWithin(work: () => void, timeoutMs: number): boolean {
   job = work;
   try {

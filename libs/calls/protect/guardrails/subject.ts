@@ -1,21 +1,28 @@
 import type { CallOperation } from '#libs/calls/call.ts';
 import type { CallTexts } from './call-texts.ts';
 
-/** What guardrails look at: a call before it is made, and its whole answer after it. */
+/** What guardrails check: a call before it is made, and its whole answer after it. */
 export type GuardrailSubject = {
-  /** Whose guardrails they are: workspaces take turns in threads, and webhooks take their share of the connections. */
+  /**
+   * The owner of the guardrails: workspaces take turns in threads, and webhooks count in their share of the
+   * connections.
+   */
   workspaceId: string;
+  /** null: the feedback of its guardrails is not stored. */
+  traceId: string | null;
   operation: CallOperation;
-  /** What the provider is asked for. */
+  /** The model that is requested from the provider. */
   model: string | null;
   provider: string;
   metadata: Readonly<Record<string, string>> | null;
+  /** The client's headers, in lower case; none for a batch line. */
+  headers: Readonly<Record<string, string>>;
   stream: boolean;
-  /** The body that the provider gets: overrides and defaults applied. */
+  /** The body that the provider gets, with overrides and defaults applied. */
   request: Readonly<Record<string, unknown>>;
-  /** null before the call. `body` is its JSON as it came, which may be too large to be parsed here. */
+  /** null before the call. `body` is its JSON as it arrived, which may be too large to be parsed here. */
   response: { status: number; body: Buffer; texts: CallTexts } | null;
-  /** Of both bodies and their values together: what is held while a guardrail that runs beside the call looks at them. */
+  /** The memory of both bodies and their values together, which is held while an async guardrail runs. */
   sizeBytes: number;
   signal: AbortSignal;
 };

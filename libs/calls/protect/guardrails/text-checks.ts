@@ -1,9 +1,15 @@
-import type { GuardrailCheck } from '#libs/contracts/guardrails.ts';
+import type { GuardrailCheck } from '#libs/contracts/guardrail-checks.ts';
+import { hasCode } from './code-blocks.ts';
 import { compileSchema, countKeys, jsonOfText } from './json-checks.ts';
 import { compilePattern } from './patterns.ts';
 
-/** What a check found; `data` is shown in the results and never repeats the text that was checked. */
-export type Finding = { verdict: boolean; data: Readonly<Record<string, unknown>> };
+/** The result of a check. `data` is shown in the results and never contains the text that was checked. */
+export type Finding = {
+  verdict: boolean;
+  data: Readonly<Record<string, unknown>>;
+  /** For each text whose URLs are otherwise valid: their hosts, which must have addresses. */
+  hosts?: readonly (readonly string[])[];
+};
 
 type TextCheckName =
   | 'regexMatch'
@@ -13,7 +19,11 @@ type TextCheckName =
   | 'characterCount'
   | 'jsonSchema'
   | 'jsonKeys'
-  | 'validUrls';
+  | 'validUrls'
+  | 'containsCode'
+  | 'endsWith'
+  | 'isAllLowerCase'
+  | 'alluppercase';
 export type TextCheck = Extract<GuardrailCheck, { name: TextCheckName }>;
 
 const names: ReadonlySet<string> = new Set<TextCheckName>([
@@ -25,17 +35,21 @@ const names: ReadonlySet<string> = new Set<TextCheckName>([
   'jsonSchema',
   'jsonKeys',
   'validUrls',
+  'containsCode',
+  'endsWith',
+  'isAllLowerCase',
+  'alluppercase',
 ]);
 const searching: ReadonlySet<string> = new Set<TextCheckName>(['regexMatch', 'contains']);
 
 export const isTextCheck = (check: GuardrailCheck): check is TextCheck => names.has(check.name);
 
-/** Whether the check looks for something (in all texts as one) instead of judging each text. */
+/** Whether the check searches for something (in all texts as one) instead of checking each text. */
 export const isSearch = (check: TextCheck): boolean => searching.has(check.name);
 
 /**
- * Judges one text. Takes as long as it takes: see `judgeTexts`. Throws invalid_request for a pattern or schema that cannot
- * be used.
+ * Checks one text. Has no time limit of its own, see `judgeTexts`. Throws invalid_request for a pattern or schema that
+ * cannot be used.
  */
 export function checkText(check: TextCheck, text: string): Finding {
   switch (check.name) {
@@ -74,13 +88,30 @@ export function checkText(check: TextCheck, text: string): Finding {
       return { verdict: holds(operator, present, keys.length), data };
     }
     case 'validUrls': {
-      const { not } = check.parameters;
+      const { not, onlyDNS } = check.parameters;
       const urls = urlsOf(text);
       const invalid = urls.filter((url) => !isPublicUrl(url)).length;
-      // As with Portkey, a text without a URL has no valid ones.
+      // Like in Portkey, a text without a URL has no valid ones.
       const valid = urls.length > 0 && invalid === 0;
-      return { verdict: valid !== not, data: { not, urls: urls.length, invalid } };
+      const finding: Finding = { verdict: valid !== not, data: { not, urls: urls.length, invalid } };
+      if (!onlyDNS || !valid) return finding;
+      return { ...finding, hosts: [[...new Set(urls.map((url) => new URL(url).hostname))]] };
     }
+    case 'containsCode': {
+      const { format, not } = check.parameters;
+      const found = hasCode(text, format);
+      return { verdict: found !== not, data: { format, not, found } };
+    }
+    case 'endsWith': {
+      const { suffix, not } = check.parameters;
+      // Like in Portkey, a full stop may follow.
+      const matched = text.endsWith(suffix) || text.endsWith(`${suffix}.`);
+      return { verdict: matched !== not, data: { suffix, not, matched } };
+    }
+    case 'isAllLowerCase':
+      return inCase(text === text.toLowerCase(), check.parameters);
+    case 'alluppercase':
+      return inCase(text === text.toUpperCase(), check.parameters);
   }
 }
 
@@ -90,7 +121,7 @@ export function prepareTextCheck(check: TextCheck): void {
   if (check.name === 'jsonSchema') compileSchema(check.parameters.schema);
 }
 
-/** `any`, `all` or `none` of a list. */
+/** Combines the results of a list by `any`, `all` or `none`. */
 export function holds(operator: 'any' | 'all' | 'none', found: number, total: number): boolean {
   if (operator === 'any') return found > 0;
   return operator === 'all' ? found === total : found === 0;
@@ -104,7 +135,7 @@ function inRange(
   return { verdict: inside !== not, data: { count, min: min ?? null, max: max ?? null, not } };
 }
 
-// Counting by hand: a pattern with /g would make a list of all the words of a long text.
+// Counted in a loop, because a pattern with /g would make a list of all the words of a long text.
 function countWords(text: string): number {
   let count = 0;
   let inWord = false;
@@ -116,7 +147,7 @@ function countWords(text: string): number {
   return count;
 }
 
-/** A sentence ends with `.`, `!` or `?` before white space, or with the text; `3.14` ends none. */
+/** A sentence ends with `.`, `!` or `?` before white space or at the end of the text, so `3.14` does not end one. */
 function countSentences(text: string): number {
   let count = 0;
   let open = false;
@@ -140,6 +171,11 @@ function countCharacters(text: string): number {
   return count;
 }
 
+const inCase = (matched: boolean, { not }: { not: boolean }): Finding => ({
+  verdict: matched !== not,
+  data: { not, matched },
+});
+
 const urlsMax = 1_000;
 
 function urlsOf(text: string): string[] {
@@ -151,14 +187,17 @@ function urlsOf(text: string): string[] {
   return urls;
 }
 
-/** Without the full stop and the like that belong to the sentence. By hand: the expression for it is quadratic. */
+/**
+ * Without punctuation that belongs to the sentence. Removed in a loop, because the expression for it takes quadratic
+ * time.
+ */
 function withoutPunctuation(url: string): string {
   let end = url.length;
   while (end > 0 && '.,;:!?'.includes(url[end - 1] ?? ' ')) end -= 1;
   return url.slice(0, end);
 }
 
-/** By its syntax only: a host with a dot and a last part of letters, or an address; nothing is resolved. */
+/** Checks only the syntax: a host with a dot whose last part has letters, or an address. Nothing is resolved. */
 function isPublicUrl(text: string): boolean {
   if (!URL.canParse(text)) return false;
   const { hostname } = new URL(text);

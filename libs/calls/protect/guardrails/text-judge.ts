@@ -9,15 +9,15 @@ type Caller = { workspaceId: string; signal: AbortSignal };
 
 export type TextJudge = {
   /**
-   * Judges the texts of one phase of a call: at once when that is sure to be quick, otherwise in a thread and within its
-   * time. One result for each check; those that there was no time for have not passed (`guardrail_timeout`). Throws
-   * invalid_request for a pattern or schema that cannot be used, `server_overloaded` when too many of the workspace wait,
-   * and the reason of `signal`.
+   * Checks the texts of one phase of a call: at once if that is certainly quick, otherwise in a thread and within a
+   * time limit. Returns one result for each check. Checks for which there was no time have not passed
+   * (`guardrail_timeout`). Throws invalid_request for a pattern or schema that cannot be used, `server_overloaded` when
+   * too many calls of the workspace wait, and the reason of `signal`.
    */
   judge: (work: TextWork, caller: Caller) => Judged[] | Promise<Judged[]>;
   /**
-   * Whether an expression is found in a text: by the same rules as the checks of guardrails. One that takes too long
-   * counts as not found.
+   * Whether an expression matches in a text, with the same rules as for the checks of guardrails. An expression that
+   * takes too long counts as not found.
    */
   search: (rule: string, text: string, caller: Caller) => boolean | Promise<boolean>;
   stats: () => { begun: number; running: number; waiting: number };
@@ -25,14 +25,17 @@ export type TextJudge = {
 };
 
 export type TextJudgeOptions = Pick<ThreadLaneOptions, 'threads' | 'waitingMax'> & {
-  /** What the checks of one phase of a call may take together. Default 250 ms; sound ones take microseconds. */
+  /**
+   * The time that the checks of one phase of a call may take together. Default 250 ms; ordinary ones take microseconds.
+   */
   timeoutMs?: number;
 };
 
-// For what cannot be stopped from within, and the start of a thread on a busy machine: then the thread is killed.
+// Additional time for code that cannot be interrupted, and for starting a thread on a busy machine. Then the thread is
+// killed.
 const graceMs = 5_000;
 
-/** Where tenants' expressions and schemas run, so that none of them holds up the calls of others. */
+/** Runs tenants' expressions and schemas in a way that none of them blocks other calls. */
 export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOptions): TextJudge {
   const lane = createThreadLane<ThreadWork, ThreadFindings>({
     ...options,
@@ -70,7 +73,12 @@ export function createTextJudge({ timeoutMs = 250, ...options }: TextJudgeOption
   return {
     judge,
     search(rule, text, caller) {
-      const check: TextCheck = { name: 'regexMatch', id: 'default.regexMatch', parameters: { rule, not: false } };
+      const check: TextCheck = {
+        name: 'regexMatch',
+        id: 'default.regexMatch',
+        label: null,
+        parameters: { rule, not: false },
+      };
       const texts = { said: [text], measured: [], hasUnreadable: false };
       const isFound = ([judged]: Judged[]): boolean => judged?.verdict === true;
       const judging = judge({ checks: [check], texts }, caller);

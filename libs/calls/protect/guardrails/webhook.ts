@@ -1,4 +1,4 @@
-import type { GuardrailCheck } from '#libs/contracts/guardrails.ts';
+import type { GuardrailCheck } from '#libs/contracts/guardrail-checks.ts';
 import type { Egress } from '#libs/calls/upstream/egress.ts';
 import { fetchWhole } from '#libs/calls/upstream/fetch-whole.ts';
 import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
@@ -9,11 +9,11 @@ import type { Finding } from './text-checks.ts';
 
 export type WebhookCheck = Extract<GuardrailCheck, { name: 'webhook' }>;
 
-/** A verdict and a few words about it. */
+/** A verdict and a short explanation. */
 const answerBytesMax = 262_144;
 const dataBytesMax = 8_192;
 
-// They frame the request, or name its connection.
+// Headers that frame the request or name its connection.
 const reserved: ReadonlySet<string> = new Set([
   'host',
   'connection',
@@ -29,8 +29,8 @@ const reserved: ReadonlySet<string> = new Set([
   'keep-alive',
 ]);
 
-/** Throws invalid_request when the webhook may not be called: its address is private, or its headers are not its own. */
-export function prepareWebhook(egress: Pick<Egress, 'check'>, { parameters }: WebhookCheck): void {
+/** Throws invalid_request when the webhook may not be called: its address is private, or a header is not allowed. */
+export function prepareWebhook(egress: Pick<Egress, 'check'>, { parameters }: Pick<WebhookCheck, 'parameters'>): void {
   egress.check(new URL(parameters.webhookURL));
   const header = Object.keys(parameters.headers).find((name) => reserved.has(name.toLowerCase()));
   if (header === undefined) return;
@@ -40,9 +40,9 @@ export function prepareWebhook(egress: Pick<Egress, 'check'>, { parameters }: We
 }
 
 /**
- * Asks a webhook: POST of the call, in Portkey's shape, through the one egress, without redirects. The answer is
- * `{"verdict": boolean, "data"?: any}` with a status of 200 to 299; anything else is an error, and `failOnError` says
- * what that means. Never rejects, unless the caller left (`call_aborted`).
+ * Calls a webhook: a POST of the call, in Portkey's format, through the egress, without redirects. The answer is
+ * `{"verdict": boolean, "data"?: any}` with a status of 200 to 299. Anything else is an error, and `failOnError`
+ * decides whether it fails the check. Rejects only if the caller left (`call_aborted`).
  */
 export async function askWebhook(
   egress: Egress,
@@ -56,7 +56,7 @@ export async function askWebhook(
   const timeouts = { connectMs: timeout, headersMs: timeout, idleMs: timeout, totalMs: timeout };
   const { signal, workspaceId } = subject;
   try {
-    prepareWebhook(egress, { name: 'webhook', id: 'default.webhook', parameters });
+    prepareWebhook(egress, { parameters });
     const { status, body } = await fetchWhole(
       {
         method: 'POST',
@@ -88,7 +88,10 @@ export async function askWebhook(
   }
 }
 
-/** The call as JSON. An answer is put in as its own bytes: it may be too large to be written again here. */
+/**
+ * The call as JSON. The bytes of an answer are inserted unchanged, because it may be too large to be parsed and written
+ * again here.
+ */
 function payloadOf(subject: GuardrailSubject, texts: { request: string; response: string }): Buffer {
   const { response, stream, provider, operation, metadata, request } = subject;
   const rest = JSON.stringify({ provider, requestType: operation, metadata: metadata ?? {} }).slice(1);

@@ -5,19 +5,20 @@ import { asRecord } from '#libs/calls/upstream/usage.ts';
 import type { CallOperation } from '#libs/calls/call.ts';
 
 /**
- * What is kept beside the body. `json`: the body of an answer. `stream`: the payloads of a complete stream, as a JSON list
- * of texts; `hasUsageChunk` when it ends with its usage.
+ * What is stored with the body. `json`: the body of an answer. `stream`: the payloads of a complete stream, as a JSON
+ * list of texts; `hasUsageChunk` when it ends with its usage.
  */
 export type EntryHead = CachedAnswerHead;
 
-/** A kept answer. Never changed. Times in epoch milliseconds. */
+/** A cached answer. It never changes. Times are in epoch milliseconds. */
 export type CacheEntry = { head: EntryHead; body: Buffer; createdAtMs: number; expiresAtMs: number };
 
 type Wanted = { operation: CallOperation; stream: boolean; includeUsage: boolean };
 
 /**
- * The answer that an entry gives to a call, or null when it does not serve that form: a kept stream is no JSON body, and
- * one without usage does not serve a caller who asked for it. It has no attempts, because no provider was called.
+ * Returns the answer that an entry gives to a call, or null when the entry does not have that form: a cached stream is
+ * not used for a JSON body, and one without usage is not used for a caller who asked for it. The answer has no
+ * attempts, because no provider was called.
  */
 export function answerOf(entry: CacheEntry, { operation, stream, includeUsage }: Wanted): Answer | null {
   const { kind, hasUsageChunk, contentType, model, finishReason, usage } = entry.head;
@@ -52,7 +53,7 @@ async function* once(payloads: readonly string[]): AsyncGenerator<readonly strin
   yield payloads;
 }
 
-/** What of a whole answer is kept; null when it may not be: an error, a partial answer, or none. */
+/** Returns what is cached of a whole answer; null when it must not be cached: an error, a partial answer, or none. */
 export function headOf(answer: Answer): EntryHead | null {
   if (answer.kind !== 'json' || answer.status !== 200) return null;
   const { contentType, model, finishReason, usage } = answer;
@@ -60,8 +61,8 @@ export function headOf(answer: Answer): EntryHead | null {
 }
 
 /**
- * The same stream, with a copy of its payloads taken on the way. `onComplete` gets them when the stream came whole to
- * its end; never when it died, was left early, or grew past `charsMax`.
+ * Returns the same stream, and copies its payloads while they pass. `onComplete` gets them when the stream has ended
+ * completely; it is not called when the stream broke off, was left early, or grew past `charsMax`.
  */
 export function recordStream(
   answer: StreamAnswer,
@@ -80,7 +81,7 @@ export function recordStream(
     const head: EntryHead = { kind: 'stream', hasUsageChunk, contentType, model, finishReason, usage };
     onComplete(head, Buffer.from(JSON.stringify(kept)));
   };
-  // No generator: one that is left before it was started would not tell its source.
+  // Not a generator: a generator that is left before it has started would not notify its source.
   const events: AsyncIterator<readonly string[]> = {
     next: async () => {
       const step = await source.next();

@@ -4,17 +4,18 @@ import { scanMembers } from '#libs/kernel/json-members.ts';
 
 export type CacheScope = {
   workspaceId: string;
-  /** The caller's partition inside the workspace; empty: the common one. */
+  /** The caller's partition inside the workspace; empty for the common one. */
   namespace: string;
-  /** Stable id of the credential: the virtual key's, or a digest of the caller's own key. */
+  /** A stable id of the credential: that of the virtual key, or a digest of the caller's own key. */
   credentialId: string;
 };
 
 /**
- * Names of an answer: SHA-256 over everything that decides what it would be, the workspace first, so that nothing one
- * workspace sends can name an answer of another (SEC-7). In it: namespace, credential, provider,
- * address and settings, operation, model, the body as the provider gets it, the client's headers that go out, and how
- * the answer is translated. Not in it: `stream` and `stream_options`, because a stored answer serves both forms.
+ * Returns the keys of an answer: SHA-256 over everything that it depends on, beginning with the workspace, so that no
+ * request of one workspace can have the key of another one's answer (SEC-7). It includes the namespace, credential,
+ * provider, address and settings, operation, model, the body that the provider gets, the client's headers that are
+ * sent, and how the answer is translated. It does not include `stream` and `stream_options`, because a stored answer is
+ * used for both forms.
  */
 export function cacheKey(
   scope: CacheScope,
@@ -43,15 +44,15 @@ export function cacheKey(
 const sorted = (record: Readonly<Record<string, string>>): [string, string][] =>
   Object.entries(record).toSorted(([a], [b]) => (a < b ? -1 : 1));
 
-// Named apart, or without influence on what is said.
+// They are part of the key separately, or do not change the answer.
 const left: ReadonlySet<string> = new Set(['model', 'stream', 'stream_options']);
 
-// Numbers that a double may not hold exactly: two of them could become the same text.
+// Numbers that a double may not represent exactly: two of them could become the same text.
 const inexactNumber = /\d{16}|\d[eE][+-]?\d/;
 
 /**
- * The members of the body but the ones named apart, sorted by name. Inside, objects are sorted too, so that clients that
- * write the same call differently share an answer; a body with numbers that would lose digits keeps its own bytes there.
+ * The members of the body without those above, sorted by name. Inner objects are sorted too, so that clients that write
+ * the same call differently share an answer. A body with numbers that would lose digits keeps its own bytes there.
  */
 function canonicalBody({ body, parsed, edits = {} }: ForwardRequest): [string, string][] {
   const text = body.toString();
@@ -73,7 +74,7 @@ function canonicalBody({ body, parsed, edits = {} }: ForwardRequest): [string, s
   return [...members].toSorted(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** JSON with the members of every object in order. */
+/** Returns JSON in which the members of every object are sorted. */
 function canonical(value: unknown): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;

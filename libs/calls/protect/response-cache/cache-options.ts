@@ -5,9 +5,9 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 export type CacheOptions = {
   maxAgeMs: number;
   namespace: string;
-  /** Do not look, but keep the new answer. */
+  /** Do not use a stored answer, but store the new one. */
   refresh: boolean;
-  /** The caller wants nothing of this call kept or shown (`x-gateway-debug: false`). */
+  /** Nothing of this call may be stored or shown (`x-gateway-debug: false`). */
   disabled: boolean;
 };
 
@@ -16,8 +16,9 @@ type Headers = Readonly<Record<string, string | string[] | undefined>>;
 const namespaceLengthMax = 128;
 
 /**
- * How a call under this policy (the config's, or that of `x-gateway-cache`) uses the cache, by its headers:
- * `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`; each may be written `x-portkey-…`. Throws invalid_request.
+ * Returns how a call with this policy (of the config, or of `x-gateway-cache`) uses the cache, according to its headers
+ * `x-gateway-cache-namespace`, `-cache-force-refresh` and `-debug`, each of which may be written `x-portkey-…`. Throws
+ * invalid_request.
  */
 export function cacheOptionsOf(policy: CachePolicy, headers: Headers): CacheOptions {
   const namespace = read(headers, 'cache-namespace') ?? '';

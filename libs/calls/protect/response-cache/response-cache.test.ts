@@ -92,7 +92,7 @@ type Ask = {
   answer?: () => Outcome;
 };
 
-/** Asks once; the status, and the answer. */
+/** Makes one call. Returns the cache status and the answer. */
 async function ask(how: Ask = {}): Promise<[string | undefined, Outcome]> {
   const make = async (): Promise<Outcome> => {
     calls += 1;
@@ -109,7 +109,7 @@ async function ask(how: Ask = {}): Promise<[string | undefined, Outcome]> {
 const status = async (how?: Ask) => (await ask(how))[0];
 
 describe('what is the same call', () => {
-  test('the second of two equal calls is answered without a call, byte for byte, with usage and no attempts', async () => {
+  test('the second of two equal calls is answered from the cache, byte for byte, with usage and without attempts', async () => {
     const [first, made] = await ask();
     const [second, kept] = await ask();
     expect([first, second, calls]).toEqual(['MISS', 'HIT', 1]);
@@ -150,13 +150,13 @@ describe('what is the same call', () => {
     expect(await status(how)).toBe('HIT');
   });
 
-  test('a namespace cannot be chosen so that it reaches into another workspace', async () => {
+  test('a namespace cannot be chosen so that it reaches another workspace', async () => {
     await ask({ scope: { workspaceId: 'ws_a' }, options: { namespace: 'ws_b' } });
     expect(await status({ scope: { workspaceId: 'ws_b' }, options: { namespace: 'ws_a' } })).toBe('MISS');
     expect(await status({ scope: { workspaceId: 'ws_aws_b' }, options: { namespace: '' } })).toBe('MISS');
   });
 
-  test('numbers that a double cannot tell apart are told apart', async () => {
+  test('numbers that a double cannot distinguish give different keys', async () => {
     const text = (seed: string) => `{"model":"gpt-test","messages":[],"seed":${seed}}`;
     await ask({ request: { text: text('9007199254740993') } });
     expect(await status({ request: { text: text('9007199254740992') } })).toBe('MISS');
@@ -165,7 +165,7 @@ describe('what is the same call', () => {
 });
 
 describe('how long', () => {
-  test('an answer is served until its age, and a caller may want a younger one', async () => {
+  test('an answer is used up to its maximum age, and a caller may ask for a younger one', async () => {
     await ask();
     now += 30_000;
     expect(await status({ options: { maxAgeMs: 29_000 } })).toBe('MISS');
@@ -173,7 +173,7 @@ describe('how long', () => {
     expect(await status()).toBe('MISS');
   });
 
-  test('a refresh makes the call again and keeps its answer', async () => {
+  test('a refresh makes the call again and stores its answer', async () => {
     await ask();
     const [refreshed] = await ask({ options: { refresh: true } });
     const [hit, answer] = await ask();
@@ -194,7 +194,7 @@ describe('what is not kept', () => {
     expect(await status()).toBe('MISS');
   });
 
-  test('a stream that died, was cut, or was left is not kept', async () => {
+  test('a stream that broke off, was cut, or was left is not stored', async () => {
     const request = { stream: true, includeUsage: true };
     const [, died] = await ask({
       request,
@@ -208,7 +208,7 @@ describe('what is not kept', () => {
     expect(await status({ request, answer: () => streamAnswer(payloads, { complete: true }) })).toBe('MISS');
   });
 
-  test('a caller who wants nothing kept, and a body beyond the bound, are told DISABLED', async () => {
+  test('a caller who wants nothing stored, and a body beyond the limit, get DISABLED', async () => {
     expect(await status({ options: { disabled: true } })).toBe('DISABLED');
     expect(await status({ options: { disabled: true } })).toBe('DISABLED');
     const text = `{"model":"gpt-test","messages":[],"user":"${'x'.repeat(1_100_000)}"}`;
@@ -216,7 +216,7 @@ describe('what is not kept', () => {
     expect(cache.stats().memoryEntries).toBe(0);
   });
 
-  test('memory is bounded by bytes', async () => {
+  test('memory is limited in bytes', async () => {
     cache = newCache({ memoryBytesMax: 4_000 });
     for (let n = 0; n < 20; n += 1) await ask({ options: { namespace: String(n) } });
     expect(cache.stats().memoryBytes).toBeLessThanOrEqual(4_000);
@@ -240,7 +240,7 @@ describe('streams', () => {
     expect((await readStream(bare as StreamAnswer)).payloads).toEqual(payloads.slice(0, -1));
   });
 
-  test('a stream without usage does not serve a caller who asks for it, nor one who wants JSON', async () => {
+  test('a stream without usage is not used for a caller who asks for it, nor for one who wants JSON', async () => {
     const [, first] = await ask({
       request: { stream: true },
       answer: () => streamAnswer([chunk({ content: 'x' }, 'stop')], { complete: true }),
@@ -250,7 +250,7 @@ describe('streams', () => {
     expect(await status()).toBe('MISS');
   });
 
-  test('a kept JSON answer serves a stream', async () => {
+  test('a stored JSON answer is used for a stream', async () => {
     await ask();
     const [hit, answer] = await ask({ request });
     expect(hit).toBe('HIT');
@@ -263,7 +263,7 @@ describe('streams', () => {
 });
 
 describe('the shared level', () => {
-  test('another process finds what this one kept', async () => {
+  test('another process finds what this one has stored', async () => {
     await ask();
     await cache.stop();
     cache = newCache();
@@ -272,7 +272,7 @@ describe('the shared level', () => {
     expect(await status()).toBe('HIT');
   });
 
-  test('a database that is away or slow costs no call its answer, and is not asked each time', async () => {
+  test('a call is answered when the database is unavailable or slow, and the database is not asked each time', async () => {
     let asked = 0;
     reader = () => {
       asked += 1;
@@ -290,7 +290,7 @@ describe('the shared level', () => {
 describe('what a caller says about the cache', () => {
   const policy = { maxAgeSeconds: 3_600 };
 
-  test("the age is the policy's, the rest is said by headers", () => {
+  test('the maximum age is that of the policy, everything else comes from headers', () => {
     expect(cacheOptionsOf(policy, {})).toEqual({ maxAgeMs: 3_600_000, namespace: '', refresh: false, disabled: false });
     const headers = {
       'x-portkey-cache-namespace': 'mine',
@@ -309,7 +309,7 @@ describe('what a caller says about the cache', () => {
     expect(cacheOptionsOf(policy, { 'x-gateway-cache-force-refresh': value })?.refresh).toBe(false);
   });
 
-  test('a namespace without end is refused by name', () => {
+  test('a namespace that is too long is refused with its name', () => {
     const headers = { 'x-gateway-cache-namespace': 'x'.repeat(129) };
     expect(() => cacheOptionsOf(policy, headers)).toThrow(
       expect.objectContaining({ param: 'x-gateway-cache-namespace' }),

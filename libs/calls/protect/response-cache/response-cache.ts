@@ -17,9 +17,12 @@ type Deps = {
   stored: StoredAnswers;
   clock: Clock;
   logger: Logger;
-  /** Answers in the memory of this process. Default 64 MiB. */
+  /** Bytes of answers in the memory of this process. Default 64 MiB. */
   memoryBytesMax?: number;
-  /** A larger answer, or the answer to a larger body, is not kept: making its key would hold up other calls. Default 1 MiB. */
+  /**
+   * A larger answer, or the answer to a larger body, is not cached, because computing its key would block other calls.
+   * Default 1 MiB.
+   */
   entryBytesMax?: number;
   /** How long a call waits for the shared level before it goes to the provider. Default 100 ms. */
   readTimeoutMs?: number;
@@ -27,10 +30,11 @@ type Deps = {
 
 export type ResponseCache = {
   /**
-   * Gives the kept answer of an equal call, or makes the call and keeps its answer when that is whole and no error.
-   * The outcome's header `x-gateway-cache-status` says which. Never fails because of the cache; rejects as `call` does.
+   * Returns the cached answer of an equal call, or makes the call and caches its answer if that is whole and not an
+   * error. The header `x-gateway-cache-status` of the outcome says which. Never fails because of the cache. Rejects
+   * like `call`.
    *
-   * What a model calls or says is not done again on a hit: a call whose tools act on the world should not be cached.
+   * Nothing is executed again on a hit, so a call whose tools have side effects should not be cached.
    */
   through: (
     scope: Omit<CacheScope, 'namespace'>,
@@ -42,16 +46,19 @@ export type ResponseCache = {
   stop: () => Promise<void>;
 };
 
-/** What areas answer may be a thing at the provider (a stored response) or large (images): it is made again each time. */
+/**
+ * The answers of other areas may refer to a thing at the provider (a stored response) or be large (images), so they are
+ * never cached.
+ */
 const kept: ReadonlySet<CallOperation> = new Set<CallOperation>(['chat', 'completions', 'embeddings']);
 
-/** Beside its body: key, head and the entry's own objects. */
+/** Bytes besides the body: key, head and the entry's own objects. */
 const entryOverheadBytes = 512;
 const readsMax = 32;
-// After a read that failed: each call would otherwise wait for a database that is away.
+// After a read that failed. Otherwise each call would wait for a database that is unavailable.
 const pauseMs = 1_000;
 
-/** The response cache: exact matches only, in the memory of this process and behind it in Postgres. */
+/** Makes the response cache. It only finds exact matches, first in the memory of this process and then in Postgres. */
 export function createResponseCache(deps: Deps): ResponseCache {
   const { stored, clock, logger } = deps;
   const { memoryBytesMax = 67_108_864, entryBytesMax = 1_048_576, readTimeoutMs = 100 } = deps;
@@ -67,7 +74,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
 
   const isFresh = (entry: CacheEntry, maxAgeMs: number): boolean => {
     const now = clock.now();
-    // A shorter age of this call counts too; not only the one that the entry was kept with.
+    // This call may ask for a lower maximum age than the one that the entry was stored with.
     return now < entry.expiresAtMs && now - entry.createdAtMs < maxAgeMs;
   };
 
@@ -79,7 +86,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
       timer = setTimeout(() => resolve('late'), readTimeoutMs);
     });
     const reading = stored.find(workspaceId, key);
-    // Counted until it is over, also when nobody waits for it any more.
+    // Counted until it is over, even if nobody waits for it any more.
     void reading.catch(() => {}).finally(() => (reads -= 1));
     try {
       const found = await Promise.race([reading, late]);
@@ -135,7 +142,7 @@ export function createResponseCache(deps: Deps): ResponseCache {
         return recordStream(outcome, { charsMax: entryBytesMax, includeUsage }, keep);
       }
       const head = headOf(outcome);
-      // A copy: the body may be a small view of a large buffer of the socket, which would then be kept whole.
+      // A copy, because the body may be a small view of a large socket buffer, which would be kept as well.
       if (head && outcome.body.length <= entryBytesMax) keep(head, copyOf(outcome.body));
       return outcome;
     },

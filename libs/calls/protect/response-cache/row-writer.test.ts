@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { createRowWriter } from './row-writer.ts';
 
-test('small answers wait for a database that is away in bounded number', async () => {
+test('the number of small answers that wait for an unavailable database is limited', async () => {
   const away = Promise.withResolvers<void>();
   const stored = { find: () => Promise.resolve(null), keep: () => away.promise, sweep: () => Promise.resolve(0) };
   const writer = createRowWriter({ stored, logger: createLogger({ name: 'test', level: 'silent' }) });

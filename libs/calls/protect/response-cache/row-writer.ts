@@ -2,9 +2,9 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { KeptRow, StoredAnswers } from './stored-answers.ts';
 
 export type RowWriter = {
-  /** Takes a row to be written soon. Never waits and never fails: what cannot be written is not kept. */
+  /** Adds a row that is written soon. Never waits and never fails: a row that cannot be written is dropped. */
   add: (row: KeptRow) => void;
-  /** Writes what waits; resolves when it is written or given up. */
+  /** Writes the rows that wait. Resolves when they are written or dropped. */
   flush: () => Promise<void>;
   stats: () => { waitingRows: number; droppedRows: number };
 };
@@ -12,13 +12,13 @@ export type RowWriter = {
 const groupRowsMax = 64;
 const groupBytesMax = 4_194_304;
 const groupMs = 250;
-// While the database is away or slow: beyond, new rows are dropped, because a cache may forget.
+// While the database is unavailable or slow. New rows beyond this are dropped, which a cache can afford.
 const waitingBytesMax = 16_777_216;
-/** Beside its body: key, head and the row's own objects. Small answers would otherwise wait without number. */
+/** Bytes besides the body: key, head and the row's own objects. Otherwise any number of small answers could wait. */
 const overheadBytes = 1_024;
 const sizeOf = ({ entry }: KeptRow): number => entry.body.length + overheadBytes;
 
-/** Groups rows into few statements, off the path of the calls that made them. */
+/** Groups rows into few statements, which no call waits for. */
 export function createRowWriter({ stored, logger }: { stored: StoredAnswers; logger: Logger }): RowWriter {
   let waiting: KeptRow[] = [];
   let waitingBytes = 0;

@@ -2,20 +2,23 @@ import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import type { CacheEntry, EntryHead } from './cache-entry.ts';
 
-/** One row to keep. */
+/** One row to store. */
 export type KeptRow = { workspaceId: string; key: Buffer; entry: CacheEntry };
 
 export type StoredAnswers = {
   find: (workspaceId: string, key: Buffer) => Promise<CacheEntry | null>;
-  /** Writes rows in one statement; of two with the same key the later wins. */
+  /** Writes rows in one statement. Of two with the same key, the later one is stored. */
   keep: (rows: readonly KeptRow[]) => Promise<void>;
-  /** Deletes what expired, and of each workspace over its bytes what is oldest; returns how many went. */
+  /**
+   * Deletes expired answers, and the oldest answers of each workspace that exceeds its bytes. Returns how many were
+   * deleted.
+   */
   sweep: (workspaceBytesMax: number) => Promise<number>;
 };
 
 const sweepRows = 1_000;
 
-/** The level of the response cache that all processes share, in Postgres. */
+/** Makes the level of the response cache that all processes share, in Postgres. */
 export function createStoredAnswers(db: Kysely<Database>): StoredAnswers {
   return {
     async find(workspaceId, key) {
@@ -32,12 +35,12 @@ export function createStoredAnswers(db: Kysely<Database>): StoredAnswers {
     },
 
     async keep(rows) {
-      // One statement cannot touch a row twice.
+      // One statement cannot change a row twice.
       const latest = new Map(rows.map((row) => [row.key.toString('hex'), row]));
       await db
         .insertInto('response_cache')
         .values(
-          // In the order of their keys: two processes that write the same ones then cannot lock each other out.
+          // Sorted by key, so that two processes that write the same rows cannot deadlock.
           [...latest]
             .toSorted(([a], [b]) => (a < b ? -1 : 1))
             .map(([, { workspaceId, key, entry }]) => ({

@@ -7,21 +7,24 @@ export type CircuitChange = { state: 'open'; untilMs: number; failures: number }
 
 export type Circuit = {
   state: (now: number) => 'closed' | 'open' | 'half_open';
-  /** Milliseconds until it is worth asking again; 0: a call may go now. Changes nothing. */
+  /** Returns the milliseconds until a call may go; 0: now. Changes nothing. */
   blockedMs: (now: number) => number;
-  /** A call goes, `blockedMs` being 0. True: it is the probe of a half-open circuit, and nobody else goes until it is over. */
+  /**
+   * Call this when a call goes, after `blockedMs` returned 0. Returns true if it is the probe of a half-open circuit:
+   * then no other call goes until it is over.
+   */
   start: () => boolean;
-  /** A call is over. `now` as for all others, in epoch milliseconds. */
+  /** Call this when a call is over. `now` is in epoch milliseconds, here and in the other methods. */
   end: (result: CallResult, wasProbe: boolean, now: number) => void;
-  /** Another process found out. `untilMs` null: that calls succeed again. */
+  /** Takes over what another process found out. `untilMs` null: calls succeed again. */
   adopt: (untilMs: number | null) => void;
   untilMs: () => number;
 };
 
-// While the probe is under way: long enough for most answers, short enough not to be noticed.
+// How long the probe of a half-open circuit may run: enough for most answers, and too short to matter.
 const probeWaitMs = 1_000;
 
-/** A circuit breaker: opens after failures in a row, or when their share among the last calls is reached. */
+/** Makes a circuit breaker. It opens after failures in a row, or when their share among the last calls is reached. */
 export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitChange) => void): Circuit {
   let recent = createFailureWindow(policy);
   let openUntilMs: number | null = null;
@@ -86,7 +89,10 @@ export function createCircuit(policy: BreakerPolicy, onChange: (change: CircuitC
 
 const windowCalls = 100;
 
-/** The share of failures among the last calls. `add` returns whether it is reached; of fewer than `callsMin` calls never. */
+/**
+ * The share of failures among the last calls. `add` returns whether it is reached; never with fewer than `callsMin`
+ * calls.
+ */
 type FailureWindow = { add: (hasFailed: boolean) => boolean };
 
 function createFailureWindow({ failureShare, callsMin }: BreakerPolicy): FailureWindow | null {
@@ -101,7 +107,7 @@ function createFailureWindow({ failureShare, callsMin }: BreakerPolicy): Failure
       if (hasFailed) failures += 1;
       last[next] = hasFailed;
       next = (next + 1) % callsMax;
-      // A hair less, because a share like 0.3 of 10 calls is no exact number.
+      // A little less, because a share like 0.3 of 10 calls is not an exact number.
       return last.length >= callsMin && failures >= (failureShare - 1e-9) * last.length;
     },
   };

@@ -26,17 +26,17 @@ export type Circuits = {
   all: () => Iterable<KnownCircuit>;
   /** What another process found out, by circuit id. `untilMs` null: calls succeed again. */
   adopt: (id: string, untilMs: number | null) => void;
-  /** Told each change that this process finds out itself. */
+  /** Called for each change that this process finds out itself. */
   listen: (listener: (known: KnownCircuit, change: CircuitChange) => void) => void;
 };
 
 const circuitsMax = 5_000;
 
-/** All circuits that this process has met; of more than 5,000 the oldest closed ones are forgotten. */
+/** Makes the circuits of this process. If there are more than 5,000, the oldest closed ones are forgotten. */
 export function createCircuits(clock: Clock): Circuits {
   const known = new Map<string, KnownCircuit>();
   const byId = new Map<string, KnownCircuit>();
-  /** Open ones that this process has not met yet. */
+  /** Open circuits of other processes that this process has not used yet. */
   const heard = new Map<string, number>();
   let listener: Parameters<Circuits['listen']>[0] | undefined;
 

@@ -1,10 +1,13 @@
-/** Permits for the calls of one credential, and the calls that wait for one: live calls first, each kind in its order. */
+/**
+ * Permits for the calls of one credential, and the calls that wait for one: live calls first, and within each kind in
+ * order.
+ */
 export type CallQueue = {
-  /** Takes a permit if one is free. */
+  /** Acquires a permit if one is free. Returns whether it did. */
   tryAcquire: () => boolean;
   /**
-   * Waits for a permit: resolves when it is acquired. Rejects with the signal's reason when it aborts. Ask `isFull` before,
-   * for live calls.
+   * Waits for a permit, and resolves when it is acquired. Rejects with the signal's reason when that aborts. For a live
+   * call, check `isFull` before.
    */
   wait: (isLive: boolean, signal: AbortSignal) => Promise<void>;
   release: () => void;
@@ -14,7 +17,7 @@ export type CallQueue = {
 
 type Waiter = { go: () => void };
 
-/** `waitingMax` bounds live calls; who sends background calls bounds them himself. */
+/** `waitingMax` limits live calls. The senders of background calls limit those themselves. */
 export function createCallQueue({ inFlightMax, waitingMax }: { inFlightMax: number; waitingMax: number }): CallQueue {
   let inFlight = 0;
   const live = new Set<Waiter>();
@@ -54,7 +57,7 @@ export function createCallQueue({ inFlightMax, waitingMax }: { inFlightMax: numb
         inFlight -= 1;
         return;
       }
-      // The permit is handed on, so that no later call can take it first.
+      // The permit is passed on directly, so that no later call can take it first.
       line.delete(next);
       next.go();
     },

@@ -13,11 +13,11 @@ type Deps = {
   circuits: Circuits;
   clock: Clock;
   logger: Logger;
-  /** How soon one process hears of what another found out. Default 1 s. */
+  /** How often a process reads what others found out. Default 1 s. */
   intervalMs?: number;
 };
 
-/** One open circuit, as the admin route shows it. */
+/** One open circuit, as shown by the admin route. */
 export type CircuitRow = {
   id: string;
   label: string;
@@ -29,22 +29,22 @@ export type CircuitRow = {
   reason: string;
 };
 
-// Open ones at a time; a table that grows past it is a sign of something else.
+// The maximum number of open circuits. A table with more rows means that something else is wrong.
 const rowsMax = 1_000;
-// A circuit that nobody has asked about for so long is forgotten: the next caller probes again.
+// A circuit that has been unused for this long is forgotten. The next call is a probe again.
 const forgetAfterSeconds = 3_600;
 
 type Pending = { known: KnownCircuit; open: { untilMs: number; failures: number } | null };
 
 /**
- * Tells other processes which circuits this one opened and closed, through a table, and hears of theirs: a poll a second,
- * off the path of calls. While the database is away each process goes by what it sees itself.
+ * Shares which circuits this process opened and closed with other processes through a table, and reads theirs once a
+ * second. No call waits for that. While the database is unavailable, each process only uses what it finds out itself.
  */
 export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<void> } {
   const { db, circuits, clock, logger, intervalMs = 1_000 } = deps;
   const stopping = new AbortController();
   const pending = new Map<string, Pending>();
-  /** Circuits that the table held at the last poll. */
+  /** The circuits in the table at the last poll. */
   let listed: ReadonlySet<string> = new Set();
   let wake = new AbortController();
   let running: Promise<void> | undefined;
@@ -52,7 +52,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
 
   circuits.listen((known, change) => {
     const open = change.state === 'open' ? { untilMs: change.untilMs, failures: change.failures } : null;
-    // While the database is away: of more than the table may hold, the oldest stays this process's own.
+    // While the database is unavailable: if there are more than the table may have, the oldest are not shared.
     if (pending.size >= rowsMax && !pending.has(known.id)) forgetOne(pending, () => true);
     pending.set(known.id, { known, open });
     logger.warn(
@@ -68,7 +68,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
     wake.abort();
   });
 
-  /** What this process found out. Taken out of `pending` only when it is written and nothing newer was found out. */
+  /** Writes what this process found out. Removed from `pending` only when it was written and has not changed since. */
   const write = async (): Promise<void> => {
     for (const [id, change] of pending) {
       const { known, open } = change;
@@ -80,7 +80,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
 
   const upsert = async (known: KnownCircuit, open: { untilMs: number; failures: number }): Promise<void> => {
     const leftSeconds = Math.max(0, open.untilMs - clock.now()) / 1_000;
-    // The database's clock: those of the processes may differ.
+    // The database's clock, because those of the processes may differ.
     const until = sql<Date>`clock_timestamp() + make_interval(secs => ${leftSeconds})`;
     const { id, workspaceId, credentialId, label, provider, model, reason } = known;
     await db
@@ -119,7 +119,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
       .selectFrom('provider_circuit')
       .select(['id', sql<number>`(extract(epoch from open_until - clock_timestamp()) * 1000)::float8`.as('left_ms')])
       .where('open_until', '>', sql<Date>`clock_timestamp() - make_interval(secs => ${forgetAfterSeconds})`)
-      // The newest: what was opened since the last look is heard of even when somebody opens thousands.
+      // The newest ones, so that new circuits are read even when somebody opens thousands.
       .orderBy('opened_at', 'desc')
       .limit(rowsMax)
       .execute();
@@ -127,8 +127,9 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
     for (const { id, left_ms: leftMs } of rows) if (!pending.has(id)) circuits.adopt(id, clock.now() + leftMs);
     const changed = new Set<string>();
     for (const { id, changedAtMs } of circuits.all()) if (changedAtMs >= askedAtMs) changed.add(id);
-    // Gone since the last time, and not by something that happened here meanwhile: somebody's probe succeeded. Of more
-    // rows than are read some are missing here and still there, by which one workspace would close another's circuits.
+    // Circuits that disappeared since the last poll, but were not changed here meanwhile: a probe of another process
+    // succeeded. If there are more rows than are read, a missing row may still exist. Without this check, one workspace
+    // could close another one's circuits that way.
     const missing = [...listed].filter((id) => !found.has(id));
     for (const id of await stillThere(missing)) found.add(id);
     for (const id of missing) if (!found.has(id) && !pending.has(id) && !changed.has(id)) circuits.adopt(id, null);
@@ -168,7 +169,7 @@ export function createSharedCircuits(deps: Deps): Part & { sync: () => Promise<v
   };
 }
 
-/** The open circuits of one workspace, of all processes, the newest first; at most 1,000. */
+/** Returns the open circuits of one workspace in all processes, newest first; at most 1,000. */
 export async function listCircuits(db: Kysely<Database>, workspaceId: string): Promise<CircuitRow[]> {
   const rows = await db
     .selectFrom('provider_circuit')
@@ -191,7 +192,7 @@ export async function listCircuits(db: Kysely<Database>, workspaceId: string): P
   }));
 }
 
-/** Deletes what is forgotten; returns how many rows went. */
+/** Deletes circuits that are no longer used. Returns how many rows were deleted. */
 export async function sweepCircuits(db: Kysely<Database>): Promise<number> {
   const { numDeletedRows } = await db
     .deleteFrom('provider_circuit')
@@ -200,5 +201,5 @@ export async function sweepCircuits(db: Kysely<Database>): Promise<number> {
   return Number(numDeletedRows);
 }
 
-/** A model is whatever the caller called it. */
+/** The model is any text that the caller sent. */
 const storable = (text: string): string => toStorableText(text.slice(0, 512));

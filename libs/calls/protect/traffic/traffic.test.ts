@@ -62,7 +62,7 @@ async function make(outcome: Outcome | null, more: Call = {}): Promise<void> {
   const permit = await enter(more);
   permit.release(outcome);
 }
-/** Why a call is turned away; undefined when it is let through (and left again). */
+/** Returns why a call is rejected; undefined when it is admitted (and ended again). */
 async function refusalOf(more: Call = {}): Promise<GatewayError | undefined> {
   try {
     (await enter(more)).release(null);
@@ -82,7 +82,7 @@ const breaker: BreakerPolicy = Object.freeze({
 });
 
 describe('a plain call', () => {
-  test('is let through at once, without a pass of its own', () => {
+  test('goes at once, without an object of its own', () => {
     const first = enter();
     const second = enter();
     expect(first).not.toBeInstanceOf(Promise);
@@ -93,19 +93,19 @@ describe('a plain call', () => {
   });
 });
 
-describe('a pause', () => {
+describe('a rate-limit wait', () => {
   test.each([
     [{ 'retry-after': '7' }, 7_000],
     [{ 'retry-after-ms': '1500' }, 1_500],
     [{ 'x-ms-retry-after-ms': '250' }, 250],
     [{ 'retry-after': new Date(1_009_000).toUTCString() }, 9_000],
-  ])('after 429 with %j lasts exactly as long as told', async (headers, toldMs) => {
+  ])('after 429 with %j lasts exactly as long as the provider says', async (headers, waitMs) => {
     await make(answer(429, headers));
     const refusal = await refusalOf();
-    expect(refusal).toMatchObject({ kind: 'rate_limited', code: 'provider_rate_limited', retryAfterMs: toldMs });
-    now += toldMs - 101;
+    expect(refusal).toMatchObject({ kind: 'rate_limited', code: 'provider_rate_limited', retryAfterMs: waitMs });
+    now += waitMs - 101;
     expect((await refusalOf())?.retryAfterMs).toBe(101);
-    // Who comes a moment too early waits that moment.
+    // A call that comes slightly too early waits for the rest of the time.
     now += 100;
     expect(await refusalOf()).toBeUndefined();
     expect(waits).toEqual([1]);
@@ -113,14 +113,14 @@ describe('a pause', () => {
     expect(waits).toHaveLength(1);
   });
 
-  test('touches no other model and no other credential', async () => {
+  test('does not affect another model or another credential', async () => {
     await make(answer(429, { 'retry-after': '60' }));
     expect(await refusalOf({ model: 'other' })).toBeUndefined();
     expect(await refusalOf({ key: 'vk_2' })).toBeUndefined();
     expect(await refusalOf()).toBeDefined();
   });
 
-  test('is not made of a 429 that says nothing, of an exhausted quota, or of a shorter time later', async () => {
+  test('does not begin with a 429 that gives no time, with an exhausted quota, or with a shorter time later', async () => {
     await make(answer(429));
     expect(await refusalOf()).toBeUndefined();
     (await enter()).release({ ...answer(429, { 'retry-after': '60' }), errorCode: 'insufficient_quota' });
@@ -131,7 +131,7 @@ describe('a pause', () => {
     expect((await refusalOf())?.retryAfterMs).toBe(60_000);
   });
 
-  test('is waited out by a batch line, never shorter, but not beyond its deadline', async () => {
+  test('is waited for by a batch line, never for a shorter time, but not beyond its deadline', async () => {
     await make(answer(429, { 'retry-after': '60' }));
     expect(await refusalOf({ backgroundUntil: now + 60_000 })).toMatchObject({
       code: 'provider_rate_limited',
@@ -140,14 +140,14 @@ describe('a pause', () => {
     expect(waits).toEqual([60_000]);
   });
 
-  test('does not count for a call that does not heed pauses', async () => {
+  test('does not apply to a call that ignores rate-limit waits', async () => {
     await make(answer(429, { 'retry-after': '60' }));
     expect(await refusalOf({ obeysRateLimit: false })).toBeUndefined();
   });
 });
 
 describe('a queue', () => {
-  test('is served in order, live calls before batch lines, and refuses what is beyond', async () => {
+  test('serves live calls before batch lines, each in order, and rejects calls beyond its limit', async () => {
     const passes = [await enter(), await enter()];
     const order: string[] = [];
     const wait = (name: string, more: Call = {}): Promise<Permit> => {
@@ -172,7 +172,7 @@ describe('a queue', () => {
     expect(traffic.stats()).toMatchObject({ inFlight: 0, waitingLive: 0, waitingBackground: 0 });
   });
 
-  test('forgets a caller who leaves, and nobody behind him loses his turn', async () => {
+  test('forgets a caller who leaves, and the calls behind it keep their turn', async () => {
     const held = [await enter(), await enter()];
     const controller = new AbortController();
     const leaving = Promise.resolve(enter({ signal: controller.signal }));
@@ -184,7 +184,7 @@ describe('a queue', () => {
     expect(traffic.stats().inFlight).toBe(0);
   });
 
-  test('lets nobody wait for ever', async () => {
+  test('lets no call wait longer than its limit', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1, waitMsMax: 5 });
     await enter();
     expect(await refusalOf()).toMatchObject({ code: 'provider_busy' });
@@ -199,7 +199,7 @@ describe('a queue', () => {
     expect(await waiting).toMatchObject({ code: 'shutting_down' });
   });
 
-  test('does not send a call that waited into a pause that began meanwhile', async () => {
+  test('does not send a call that waited when a rate-limit wait began meanwhile', async () => {
     traffic = createTraffic({ clock, random: () => 0, sleep, inFlightMax: 1 });
     const held = await enter();
     const waiting = refusalOf();
@@ -216,7 +216,7 @@ describe('a circuit', () => {
       Promise.resolve(),
     );
 
-  test('opens after so many failures in a row, for its credential and model only, and names its target', async () => {
+  test('opens after a number of failures in a row, for its credential and model only, and names its target', async () => {
     await fail(2);
     expect(await refusalOf({ breaker })).toBeUndefined();
     await fail(1);
@@ -229,7 +229,7 @@ describe('a circuit', () => {
     expect(await refusalOf()).toBeUndefined();
   });
 
-  test('a success in between begins the count again; what says nothing about the provider does not', async () => {
+  test('starts its count again after a success, and ignores outcomes that say nothing about the provider', async () => {
     await fail(2);
     await make(answer(400), { breaker });
     await fail(2);
@@ -241,7 +241,7 @@ describe('a circuit', () => {
     expect(await refusalOf({ breaker })).toMatchObject({ code: 'circuit_open' });
   });
 
-  test('is half open after its cooldown: one probe goes, the others are turned away, its success closes', async () => {
+  test('is half open after its cooldown: one probe goes, other calls are rejected, and its success closes the circuit', async () => {
     await fail(3);
     now += 30_000;
     expect(isOpen(traffic)).toBe(false);
@@ -253,7 +253,7 @@ describe('a circuit', () => {
     expect(await refusalOf({ breaker })).toBeUndefined();
   });
 
-  test('a probe that fails opens it again; one whose caller leaves leaves it to the next', async () => {
+  test('opens again when a probe fails; when the caller of a probe leaves, the next call is the probe', async () => {
     await fail(3);
     now += 30_000;
     await make(null, { breaker });
@@ -261,7 +261,7 @@ describe('a circuit', () => {
     expect((await refusalOf({ breaker }))?.retryAfterMs).toBe(30_000);
   });
 
-  test('a probe that streams closes it when its stream begins', async () => {
+  test('closes when a probe starts to stream', async () => {
     await fail(3);
     now += 30_000;
     const probe = await enter({ breaker });
@@ -274,7 +274,7 @@ describe('a circuit', () => {
     expect(await refusalOf({ breaker })).toBeDefined();
   });
 
-  test('counts a share of failures once there were enough calls', async () => {
+  test('uses the share of failures once there were enough calls', async () => {
     const share: BreakerPolicy = { ...breaker, failuresInRow: null, failureShare: 0.5, callsMin: 4 };
     for (const status of [500, 500, 200]) await make(answer(status), { breaker: share });
     expect(await refusalOf({ breaker: share })).toBeUndefined();
@@ -286,7 +286,7 @@ describe('a circuit', () => {
     expect(await refusalOf({ breaker: all })).toMatchObject({ code: 'circuit_open' });
   });
 
-  test('counts a share of the last hundred calls, and no call before them', async () => {
+  test('uses the share of the last hundred calls only', async () => {
     const share: BreakerPolicy = { ...breaker, failuresInRow: null, failureShare: 0.5, callsMin: 4 };
     const times = async (count: number, status: number): Promise<void> => {
       for (let made = 0; made < count; made += 1) await make(answer(status), { breaker: share });
@@ -298,22 +298,22 @@ describe('a circuit', () => {
     expect(await refusalOf({ breaker: share })).toMatchObject({ code: 'circuit_open' });
   });
 
-  test('counts the statuses that it was told, and no others', async () => {
-    const told: BreakerPolicy = { ...breaker, failuresInRow: 1, statuses: [401] };
-    await make(answer(503), { breaker: told });
-    expect(await refusalOf({ breaker: told })).toBeUndefined();
-    await make(answer(401), { breaker: told });
-    expect(await refusalOf({ breaker: told })).toBeDefined();
+  test('counts the statuses that it lists, and no others', async () => {
+    const listing: BreakerPolicy = { ...breaker, failuresInRow: 1, statuses: [401] };
+    await make(answer(503), { breaker: listing });
+    expect(await refusalOf({ breaker: listing })).toBeUndefined();
+    await make(answer(401), { breaker: listing });
+    expect(await refusalOf({ breaker: listing })).toBeDefined();
   });
 
-  test('a batch line waits for it to be half open', async () => {
+  test('makes a batch line wait until it is half open', async () => {
     await fail(3);
     const backgroundUntil = now + 100_000;
     expect(await refusalOf({ breaker, backgroundUntil })).toBeUndefined();
     expect(waits).toEqual([30_000]);
   });
 
-  test('is adopted from another process, also by one that meets it later', async () => {
+  test('is taken over from another process, also by a process that uses it later', async () => {
     const events: string[] = [];
     traffic.circuits.listen((known, change) => events.push(`${known.id} ${change.state}`));
     await fail(3);
@@ -327,7 +327,7 @@ describe('a circuit', () => {
   });
 });
 
-test('a model with a name of megabytes is remembered by a short one', async () => {
+test('stores a short name for a model whose name has megabytes', async () => {
   const [one, two] = [`${'m'.repeat(2_000_000)}1`, `${'m'.repeat(2_000_000)}2`];
   await make(failed('provider_failed'), { model: one, breaker: { ...breaker, failuresInRow: 1 } });
   const [known] = traffic.circuits.all();
@@ -337,7 +337,7 @@ test('a model with a name of megabytes is remembered by a short one', async () =
   expect(await refusalOf({ model: two })).toBeUndefined();
 });
 
-test('what is remembered of models is bounded, and what is paused is forgotten last', async () => {
+test('limits what is remembered of models, and forgets rate-limit waits last', async () => {
   await make(answer(429, { 'retry-after': '60' }), { model: 'paused' });
   for (let n = 0; n < 500; n += 1) await make(answer(200), { model: `m${n}` });
   expect(await refusalOf({ model: 'paused' })).toBeDefined();

@@ -11,7 +11,7 @@ import { createCallQueue, type CallQueue } from './queue.ts';
 import { shortModel } from './short-model.ts';
 import { refusals } from './traffic-refusals.ts';
 
-/** What is read of a call's request. */
+/** The members of a call's request that are used here. */
 export type TrafficRequest = Pick<
   ForwardRequest,
   'model' | 'breaker' | 'backgroundUntil' | 'waitWithoutPermit' | 'signal'
@@ -19,38 +19,38 @@ export type TrafficRequest = Pick<
 
 type TrafficCall = { request: TrafficRequest; target: Target; model: string; obeysRateLimit: boolean };
 
-/** The right to make one call with a credential. Released exactly once. */
+/** The right to make one call with a credential. It must be released exactly once. */
 export type Permit = {
-  /** The call is over; a stream when it has ended. */
+  /** Call this when the call is over; for a stream, when it has ended. */
   release: (ended: Ended) => void;
-  /** A stream has begun, which is enough for a probe to succeed. */
+  /** Call this when a stream has begun, which is enough for a probe to succeed. */
   begun?: () => void;
 };
 
 export type Traffic = {
   /**
-   * Acquires a permit, synchronously wherever one is free. A live call is rejected with the time after which to try again:
-   * `rate_limited` while the rate-limit wait of this credential and model lasts, `unavailable` while the circuit is open
-   * (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, after live ones, until its
-   * deadline at most. `obeysRateLimit` false: this call ignores the rate-limit wait.
+   * Acquires a permit, synchronously if one is free. A live call is rejected with the time after which to try again:
+   * `rate_limited` during the rate-limit wait of this credential and model, `unavailable` while the circuit is open
+   * (`circuit_open`) or the queue is full or slow (`provider_busy`). A background call waits, behind live ones, but not
+   * beyond its deadline. `obeysRateLimit` false: this call ignores the rate-limit wait.
    */
   acquire: (request: TrafficRequest, target: Target, obeysRateLimit?: boolean) => Permit | Promise<Permit>;
   circuits: Circuits;
   stats: () => { inFlight: number; waitingLive: number; waitingBackground: number; rateLimited: number };
-  /** Ends all waits; new ones end at once. Idempotent. */
+  /** Ends all waits, and new ones at once. Idempotent. */
   stop: () => void;
 };
 
 type Deps = {
   clock: Clock;
-  /** From 0 to 1: spreads calls that waited for the same moment. */
+  /** Returns a number from 0 to 1, to spread calls that waited for the same time. */
   random: () => number;
   sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Calls in flight with one credential. Default 256. */
   inFlightMax?: number;
-  /** Live calls that wait for a permit: as many again. Default 256. */
+  /** Live calls that wait for a permit. Default 256, as many as may be in flight. */
   waitingMax?: number;
-  /** How long a live call waits for one: as long as for a connection. Default 10 s. */
+  /** How long a live call waits for a permit. Default 10 s, as long as for a connection. */
   waitMsMax?: number;
 };
 
@@ -65,19 +65,22 @@ const whatWaits = ({ target, model }: TrafficCall, reason: Wait['reason'], until
 type Lane = {
   queue: CallQueue;
   rateLimitedUntilMs: number;
-  /** Shared by all calls without a breaker, so that no object is made for each. */
+  /** Shared by all calls without a breaker, so that no object is made for each of them. */
   permit: Permit;
 };
 type Channel = { queue: CallQueue; lanes: Map<string, Lane> };
 
-// Bounds what is remembered of credentials and models to about 100 MB; idle ones are forgotten first.
+// Limits the memory for credentials and models to about 100 MB. Idle ones are forgotten first.
 const channelsMax = 2_000;
 const lanesMax = 200;
-// A live call that comes this much too early waits instead of being rejected: a client that returns when it was asked to
-// must not fail because its clock is a little fast.
+// A live call that comes this much too early waits instead of being rejected, because a client that returns at the time
+// it was given must not fail when its clock is slightly fast.
 const earlyMsMax = 100;
 
-/** Decides when a provider may be called: rate-limit waits, circuit breakers and bounded queues, by credential and model. */
+/**
+ * Decides when a provider may be called: rate-limit waits, circuit breakers and bounded queues, by credential and
+ * model.
+ */
 export function createTraffic(deps: Deps): Traffic {
   const { clock, random, sleep = realSleep } = deps;
   const { inFlightMax = 256, waitingMax = 256, waitMsMax = 10_000 } = deps;
@@ -115,7 +118,7 @@ export function createTraffic(deps: Deps): Traffic {
     return lane;
   };
 
-  /** A 429 that says how long to wait starts the rate-limit wait of this model, and of no other. */
+  /** A 429 that says how long to wait starts the rate-limit wait of this model only. */
   const noteRateLimit = (lane: Lane, ended: Ended): void => {
     if (ended === null || 'error' in ended || ended.status !== 429) return;
     const now = clock.now();
@@ -134,7 +137,7 @@ export function createTraffic(deps: Deps): Traffic {
   const aborted = (call: TrafficCall) =>
     call.request.signal.aborted ? callAborted(call.target.label) : shuttingDown();
 
-  /** Waits for the end of a rate-limit wait or of an open circuit; returns when it is worth trying again. */
+  /** Waits for the end of a rate-limit wait or of an open circuit. Returns when it makes sense to try again. */
   const waitUntilUnblocked = async (
     call: TrafficCall,
     { ms, isRateLimit }: ReturnType<typeof blockOf>,
@@ -173,7 +176,7 @@ export function createTraffic(deps: Deps): Traffic {
         hasPermit = true;
       });
     } catch (error) {
-      // It has the permit here, but could not get back the one of its batch.
+      // It has this permit, but could not get the permit of its batch again.
       if (hasPermit) queue.release();
       throw error;
     }
@@ -186,7 +189,7 @@ export function createTraffic(deps: Deps): Traffic {
       let block = blockOf(lane, call, known);
       if (block.ms === 0) {
         if (!queue.tryAcquire()) await waitForPermit(call, queue);
-        // Other calls may have failed or met a rate limit while this one waited for its permit.
+        // Other calls may have failed or been rate-limited while this one waited for its permit.
         block = blockOf(lane, call, known);
         if (block.ms === 0) return known ? ticketOf(lane, known, call.request.breaker?.statuses ?? null) : lane.permit;
         queue.release();
@@ -195,7 +198,7 @@ export function createTraffic(deps: Deps): Traffic {
     }
   };
 
-  /** The permit of one call under a breaker. */
+  /** The permit of one call with a breaker. */
   const ticketOf = (lane: Lane, known: KnownCircuit, statuses: readonly number[] | null): Permit => {
     const { circuit } = known;
     const isProbe = circuit.start();
@@ -209,7 +212,7 @@ export function createTraffic(deps: Deps): Traffic {
       release: (ended) => {
         const result = resultOf(ended, statuses);
         if (result === 'failure') known.reason = reasonOf(ended);
-        // A probe that began to stream has succeeded; only a failure after that changes anything.
+        // A probe that began to stream has succeeded. After that, only a failure changes the circuit.
         if (!isJudged || result === 'failure') judge(result);
         noteRateLimit(lane, ended);
         lane.queue.release();

@@ -1,0 +1,201 @@
+import { sql, type Kysely } from 'kysely';
+import type { Request } from 'express';
+import { z } from 'zod';
+import { rangeOf, stepOf, type Kept } from '#libs/analytics/choose-buckets.ts';
+import type { CallsWanted } from '#libs/analytics/call-source.ts';
+import { graphs, readCacheSummary, type GraphName } from '#libs/analytics/graphs.ts';
+import {
+  groupings,
+  readGroups,
+  readMetadataGroups,
+  type GroupingName,
+  type GroupPage,
+} from '#libs/analytics/groups.ts';
+import type { RunQuery } from '#libs/analytics/run-query.ts';
+import {
+  AnalyticsAnswers,
+  AnalyticsGraphQuery,
+  AnalyticsGroupQuery,
+  type AnalyticsQuery,
+} from '#libs/contracts/analytics.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
+
+type Deps = { db: Kysely<Database>; runQuery: RunQuery };
+type QueryOf<Answer> = (db: Kysely<Database>, kept: Kept) => Promise<Answer>;
+
+/** Each graph with what it shows, its answer, and the names that clients of the interface have for it besides. */
+const graphRoutes: Readonly<
+  Record<GraphName, { shows: string; answer: keyof typeof AnalyticsAnswers; aliases?: readonly string[] }>
+> = {
+  requests: { shows: 'calls', answer: 'total' },
+  cost: { shows: 'costs in US cents', answer: 'cost' },
+  latency: { shows: 'durations in milliseconds', answer: 'latency' },
+  tokens: { shows: 'tokens, input and output', answer: 'tokens' },
+  users: { shows: 'distinct users (metadata _user)', answer: 'total' },
+  'users/requests': { shows: 'calls of each user', answer: 'usersRequests', aliases: ['users-requests'] },
+  errors: { shows: 'calls that failed', answer: 'total' },
+  'errors/rate': { shows: 'failed calls in per cent', answer: 'rate', aliases: ['errors-rate'] },
+  'errors/stacks': { shows: 'failed calls by status', answer: 'stacks', aliases: ['errors-stack', 'errors-stacks'] },
+  'errors/status-codes': {
+    shows: 'the statuses of failed calls',
+    answer: 'statusCodes',
+    aliases: ['errors-status-code', 'errors-status-codes'],
+  },
+  'requests/rescued': {
+    shows: 'calls that a retry or a fallback saved',
+    answer: 'rescued',
+    aliases: ['requests-rescued'],
+  },
+  'cache/hit-rate': { shows: 'answers from the cache', answer: 'hitRate', aliases: ['cache-hit-rate'] },
+  'cache/latency': { shows: 'durations of answers from the cache', answer: 'average', aliases: ['cache-latency'] },
+  feedbacks: { shows: 'feedback', answer: 'total' },
+  'feedbacks/scores': { shows: 'feedback by value', answer: 'scores', aliases: ['feedbacks/score'] },
+  'feedbacks/weighted': { shows: 'weighted feedback', answer: 'average' },
+  'feedbacks/ai-models': { shows: 'feedback by model', answer: 'feedbackModels' },
+};
+
+/** GET /v1/analytics/…. Errors: invalid_request, not_found (workspace), rate_limited. */
+export function analyticsRoutes(deps: Deps): Route[] {
+  const { db } = deps;
+
+  // The index of metadata values has their hashes, which Postgres does not look up before a policy has judged each row: for
+  // all it knows, the hash function could tell what it was given.
+  const runQuery = <Answer>(workspaceId: string, { metadata = {} }: AnalyticsQuery, read: QueryOf<Answer>) =>
+    Object.keys(metadata).length === 0
+      ? deps.runQuery(workspaceId, read)
+      : asSystem(() => deps.runQuery(workspaceId, read));
+
+  const workspaceOf = (request: Request, query: AnalyticsQuery): Promise<string> =>
+    chosenWorkspace(db, callerOf(request), query.workspace_slug ?? query.workspace_id);
+
+  const wantedOf = (workspaceId: string | null, query: AnalyticsQuery, kept: Kept): CallsWanted => ({
+    filters: query,
+    workspaceId,
+    range: rangeOf(query),
+    kept,
+  });
+
+  const graph = (name: GraphName, path: string): Route => ({
+    ...describe(
+      `graphs/${path}`,
+      `Graph of ${graphRoutes[name].shows}${path === name ? '' : ` (the same as ${name})`}`,
+    ),
+    ...(path === name ? {} : { deprecated: true, operationId: `${describe(`graphs/${path}`, '').operationId}Alias` }),
+    responses: { 200: { description: 'The graph.', schema: AnalyticsAnswers[graphRoutes[name].answer] } },
+    ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
+      rangeOf(query); // a time that is refused is refused before anything waits
+      const workspaceId = await workspaceOf(request, query);
+      const found = await runQuery(workspaceId, query, (tx, kept) => {
+        const wanted = wantedOf(workspaceId, query, kept);
+        return graphs[name](tx, { ...wanted, stepMs: stepOf(wanted.range, kept) });
+      });
+      response.json({ object: 'analytics-graph', ...found });
+    }),
+  });
+
+  const groupPage = ({ total, hasMore, data }: GroupPage) => ({
+    object: 'list',
+    total,
+    data: data.map((group) => ({ ...group, object: 'analytics-group' })),
+    has_more: hasMore,
+  });
+  const groupResponses = { 200: { description: 'A page of groups.', schema: AnalyticsAnswers.groups } };
+
+  const group = (name: GroupingName): Route => ({
+    ...describe(`groups/${name}`, `Calls by ${groupings[name].member.replaceAll('_', ' ')}`),
+    responses: groupResponses,
+    ...withInput({ query: AnalyticsGroupQuery }, async ({ query }, request, response) => {
+      rangeOf(query);
+      const isByWorkspace = groupings[name].column === 'workspace_id';
+      const own = await workspaceOf(request, query);
+      const isOfAll =
+        isByWorkspace &&
+        (query.workspace_slug ?? query.workspace_id) === undefined &&
+        callerOf(request).principal.type === 'organisation_key';
+      if (isOfAll) rebind(null);
+      const page = await runQuery(own, query, (tx, kept) =>
+        readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
+      );
+      const data = isByWorkspace ? await withWorkspaceNames(db, page.data) : page.data.map(asTexts(name));
+      response.json(groupPage({ ...page, data }));
+    }),
+  });
+
+  const metadataGroup: Route = {
+    ...describe('groups/metadata/:metadataKey', 'Calls by the values of a metadata key, with their feedback'),
+    responses: groupResponses,
+    ...withInput(
+      { params: z.object({ metadataKey: z.string().min(1).max(128) }), query: AnalyticsGroupQuery },
+      async ({ params, query }, request, response) => {
+        rangeOf(query);
+        const workspaceId = await workspaceOf(request, query);
+        const page = await runQuery(workspaceId, query, (tx, kept) =>
+          readMetadataGroups(tx, wantedOf(workspaceId, query, kept), params.metadataKey, query),
+        );
+        response.json(groupPage(page));
+      },
+    ),
+  };
+
+  const cacheSummary: Route = {
+    ...describe('summary/cache', 'What the response cache did'),
+    responses: { 200: { description: 'The summary.', schema: AnalyticsAnswers.cacheSummary } },
+    ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
+      rangeOf(query);
+      const workspaceId = await workspaceOf(request, query);
+      const summary = await runQuery(workspaceId, query, (tx, kept) =>
+        readCacheSummary(tx, wantedOf(workspaceId, query, kept)),
+      );
+      response.json({ object: 'analytics-summary', summary });
+    }),
+  };
+
+  return [
+    ...Object.entries(graphRoutes).flatMap(([name, { aliases = [] }]) =>
+      [name, ...aliases].map((path) => graph(name as GraphName, path)),
+    ),
+    cacheSummary,
+    ...Object.keys(groupings).map((name) => group(name as GroupingName)),
+    metadataGroup,
+  ];
+}
+
+/** `graphs/errors/rate` is the operation `graphErrorsRate`. */
+const describe = (path: string, summary: string) =>
+  ({
+    method: 'GET',
+    path: `/v1/analytics/${path}`,
+    operationId: `read${path.replaceAll(/(?:^|[/:_-]+)(\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
+    summary,
+    tag: 'Analytics',
+    scope: 'analytics.read',
+  }) as const;
+
+/** In these two the interface has texts for numbers. */
+const asTexts =
+  (name: GroupingName) =>
+  (group: Record<string, unknown>): Record<string, unknown> => {
+    if (name !== 'users' && name !== 'ai-models') return group;
+    const texts = (['requests', 'cost'] as const).filter((member) => member in group);
+    return { ...group, ...Object.fromEntries(texts.map((member) => [member, String(group[member])])) };
+  };
+
+async function withWorkspaceNames(
+  db: Kysely<Database>,
+  groups: readonly Record<string, unknown>[],
+): Promise<Record<string, unknown>[]> {
+  const ids = groups.map((group) => String(group['workspace_id']));
+  const { rows } = await sql<{ id: string; slug: string | null; name: string | null }>`
+    select id, slug, data ->> 'name' as name from resource where kind = 'workspace' and id = any(${ids}::text[])`.execute(
+    db,
+  );
+  const byId = new Map(rows.map((row) => [row.id, row]));
+  return groups.map((group) => {
+    const found = byId.get(String(group['workspace_id']));
+    return { ...group, workspace_slug: found?.slug ?? null, workspace_name: found?.name ?? null };
+  });
+}

@@ -1,0 +1,71 @@
+import type { Kysely } from 'kysely';
+import { z } from 'zod';
+import { changeFeedback, recordFeedback } from '#libs/analytics/feedback.ts';
+import { FeedbackAnswer, FeedbackBody, FeedbackChange } from '#libs/contracts/feedback.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { fingerprintOf, transactOnce } from '#libs/event-log/idempotency.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+type Deps = { db: Kysely<Database>; eventLog: EventLog };
+
+const answerOf = (message: string, ids: string[]): z.output<typeof FeedbackAnswer> => ({
+  status: 'success',
+  message,
+  feedback_ids: ids,
+  feedback_id: ids,
+});
+
+/** POST /v1/feedback and PUT /v1/feedback/{id}. Errors: invalid_request, not_found, quota_exceeded, conflict (twin). */
+export function feedbackRoutes({ db, eventLog }: Deps): Route[] {
+  const responses = { 200: { description: 'The feedback was taken.', schema: FeedbackAnswer } };
+  const about = { tag: 'Feedback', scope: 'feedback.write', responses } as const;
+  return [
+    {
+      method: 'POST',
+      path: '/v1/feedback',
+      operationId: 'createFeedback',
+      summary: 'Give feedback on a trace, or a list of up to 100 items on several',
+      ...about,
+      ...withInput({ body: FeedbackBody }, async ({ body }, request, response) => {
+        const { workspaceId, keyId } = callerOf(request);
+        const items = (Array.isArray(body) ? body : [body]).map((item) => ({
+          traceId: item.trace_id ?? item.traceID ?? '',
+          value: item.value,
+          weight: item.weight,
+          metadata: item.metadata ?? null,
+        }));
+        const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+        // No event: feedback is primary data of its own. The command only sees to it that a repeat is given once.
+        const command = { workspaceId, streams: [], metadata: eventMetadataOf(request) };
+        const { body: answer } = await transactOnce(eventLog, call, command, async ({ tx }) => ({
+          status: 200,
+          body: answerOf('Feedback recorded', await recordFeedback(tx, workspaceId, items, { source: 'api', keyId })),
+        }));
+        response.json(answer);
+      }),
+    },
+    {
+      method: 'PUT',
+      path: '/v1/feedback/:id',
+      operationId: 'updateFeedback',
+      summary: 'Change feedback: what is left out stays',
+      ...about,
+      ...withInput(
+        { params: z.object({ id: z.string() }), body: FeedbackChange },
+        async ({ params, body }, request, response) => {
+          if (body.feedback_id !== undefined && body.feedback_id !== params.id) {
+            const message = "Invalid 'feedback_id': it must be the id of the path, or be left out.";
+            throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'feedback_id' });
+          }
+          await changeFeedback(db, callerOf(request).workspaceId, params.id, body);
+          response.json(answerOf('Feedback changed', [params.id]));
+        },
+      ),
+    },
+  ];
+}

@@ -1,0 +1,237 @@
+import type { Request, Response } from 'express';
+import { sql, type Kysely } from 'kysely';
+import { z } from 'zod';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { logExportFields } from '#libs/contracts/log-exports.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { fingerprintOf } from '#libs/event-log/idempotency.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { sendPieces } from '#libs/http/send-pieces.ts';
+import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { exportFormats } from '#libs/request-log/export-formats.ts';
+import { countForExport, logExportQueue } from '#libs/request-log/run-log-export.ts';
+import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
+import type { RecordName, StoreDeps } from '#libs/resources/define-resource.ts';
+import { logExportKind, type LogExportData } from '#libs/resources/log-exports.ts';
+import { createResourceStore } from '#libs/resources/resource-store.ts';
+import { viewOf, viewSchemaOf } from '#libs/resources/resource-view.ts';
+import type { DownloadLinks } from '#libs/secrets/download-links.ts';
+
+type Deps = {
+  db: Kysely<Database>;
+  resources: StoreDeps;
+  queue: Pick<JobQueue, 'enqueue'>;
+  blobs: BlobStore;
+  downloadLinks: DownloadLinks;
+  clock: Clock;
+  baseUrl: () => string;
+  stallTimeoutMs: number;
+  exports: { runningMax: number; linkTtlMs: number };
+};
+
+/** A larger number of matching records is not counted for the answer. */
+const countMax = 1_000_000;
+
+const place = { workspace_id: z.string().max(200).optional() };
+const Params = z.object({ id: z.string() });
+const Message = z.object({ object: z.literal('export'), message: z.string(), id: z.string(), status: z.string() });
+
+/** Creating, changing, starting, cancelling and downloading exports; libs/resources has the routes that every kind has. */
+export function logExportRoutes(deps: Deps): Route[] {
+  const { db, queue, clock, downloadLinks } = deps;
+  const store = createResourceStore<LogExportData>(logExportKind, deps.resources);
+  const about = { tag: 'Log exports', scope: 'logs.write' } as const;
+  const schema = viewSchemaOf(logExportKind);
+
+  const recordOf = async (request: Request, wanted: string | undefined): Promise<RecordName> => ({
+    workspaceId: await chosenWorkspace(db, callerOf(request), wanted),
+    name: String(request.params['id']),
+  });
+  /** The filters are stored as they were sent: they are read again when the export runs. */
+  const givenFilters = (request: Request): Record<string, unknown> =>
+    (jsonBodyOf(request).value as { filters: Record<string, unknown> }).filters;
+
+  const create: Route = {
+    method: 'POST',
+    path: '/v1/logs/exports',
+    operationId: 'createLogExport',
+    summary: 'Create an export of the request log as a draft',
+    ...about,
+    responses: { 200: { description: 'The export.', schema } },
+    ...withInput({ body: z.strictObject({ ...logExportFields, ...place }) }, async ({ body }, request, response) => {
+      const { workspace_id: wanted, ...input } = body;
+      const workspaceId = await chosenWorkspace(db, callerOf(request), wanted);
+      const filters = givenFilters(request);
+      const total = await countForExport(db, workspaceId, filters, countMax);
+      const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
+      const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
+      const { record, replayed } = await store.create(call, workspaceId, actor, { ...input, filters, total });
+      if (replayed) response.setHeader('idempotent-replayed', 'true');
+      response.json(record);
+    }),
+  };
+
+  const fields = { ...z.object(logExportFields).partial().shape, export_id: z.string().optional(), ...place };
+  const update: Route = {
+    method: 'PUT',
+    path: '/v1/logs/exports/:id',
+    operationId: 'updateLogExport',
+    summary: 'Change a draft: what is left out stays',
+    ...about,
+    responses: { 200: { description: 'The export.', schema } },
+    ...withInput({ params: Params, body: z.strictObject(fields) }, async ({ body }, request, response) => {
+      const { workspace_id: wanted, export_id: repeated = request.params['id'], ...input } = body;
+      if (repeated !== request.params['id']) {
+        const message =
+          "Invalid 'export_id': the path of this request has another one. Leave it out, or send the same.";
+        throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'export_id' });
+      }
+      const record = await recordOf(request, wanted);
+      const { workspace_id: workspaceId } = await store.get(record);
+      const filters = input.filters && givenFilters(request);
+      const counted = filters && { filters, total: await countForExport(db, workspaceId, filters, countMax) };
+      const actor = { caller: callerOf(request), metadata: eventMetadataOf(request) };
+      const row = await store.update(record, actor, { ...input, ...counted });
+      response.json(viewOf(logExportKind, row, clock.now()));
+    }),
+  };
+
+  const act = (
+    verb: 'start' | 'cancel',
+    summary: string,
+    run: (record: RecordName, request: Request) => Promise<string>,
+  ) =>
+    ({
+      method: 'POST',
+      path: `/v1/logs/exports/:id/${verb}`,
+      operationId: `${verb}LogExport`,
+      summary,
+      ...about,
+      responses: { 200: { description: 'It was done.', schema: Message } },
+      ...withInput(
+        { params: Params, query: z.object(place) },
+        async ({ query }, request: Request, response: Response) => {
+          const message = await run(await recordOf(request, query.workspace_id), request);
+          const status = verb === 'start' ? 'in_progress' : 'stopped';
+          response.json({ object: 'export', message, id: request.params['id'], status });
+        },
+      ),
+    }) satisfies Route;
+
+  const start = act('start', 'Start an export: a worker writes its file', async (record, request) => {
+    await store.change(record, eventMetadataOf(request), async (unit, row) => {
+      if (row.data.status === 'in_progress') return [];
+      if (row.data.status !== undefined) throw wrongState(row.id, row.data.status, 'started');
+      const { rows } = await sql<{ count: number }>`
+        select count(*)::int as count from resource
+        where kind = 'log_export' and workspace_id = ${row.workspace_id} and deleted_at is null
+          and data ->> 'status' = 'in_progress'`.execute(unit.tx);
+      const count = rows[0]?.count ?? 0;
+      if (count >= deps.exports.runningMax) {
+        const message = `${count} exports of this workspace are in progress, which is the most (SLUICE_EXPORTS_RUNNING_MAX). Start this one when one of them has ended.`;
+        throw new GatewayError('quota_exceeded', 'too_many_log_exports', message);
+      }
+      await queue.enqueue(unit.tx, logExportQueue, { export_id: row.id });
+      return [{ type: 'log_export.started', data: { status: 'in_progress', until: unit.now.toISOString() } }];
+    });
+    return 'Export started';
+  });
+
+  const cancel = act('cancel', 'Cancel an export; what was written of it is deleted', async (record, request) => {
+    await store.change(record, eventMetadataOf(request), (_unit, row) => {
+      if (row.data.status === 'stopped') return [];
+      if (row.data.status === 'success' || row.data.status === 'failed')
+        throw wrongState(row.id, row.data.status, 'cancelled');
+      return [{ type: 'log_export.stopped', data: { status: 'stopped' } }];
+    });
+    return 'Export cancelled';
+  });
+
+  const download: Route = {
+    method: 'GET',
+    path: '/v1/logs/exports/:id/download',
+    operationId: 'downloadLogExport',
+    summary: 'Get a link to the file of an export, which works for a short time and needs no key',
+    tag: 'Log exports',
+    scope: 'logs.read',
+    responses: {
+      200: { description: 'The link.', schema: z.object({ signed_url: z.url(), expires_at: z.iso.datetime() }) },
+    },
+    ...withInput({ params: Params, query: z.object(place) }, async ({ query }, request, response) => {
+      const { id, data } = await store.get(await recordOf(request, query.workspace_id));
+      if (data.status !== 'success') throw wrongState(id, data.status ?? 'a draft', 'downloaded');
+      if ((await partsOf(id)).length === 0) throw expired(id);
+      const expiresAtMs = clock.now() + deps.exports.linkTtlMs;
+      const url = new URL(`/v1/logs/exports/${id}/content`, deps.baseUrl());
+      url.searchParams.set('token', downloadLinks.sign(id, expiresAtMs));
+      response.setHeader('cache-control', 'no-store');
+      response.json({ signed_url: url.href, expires_at: new Date(expiresAtMs).toISOString() });
+    }),
+  };
+
+  const partsOf = (id: string) =>
+    db.selectFrom('log_export_part').selectAll().where('export_id', '=', id).orderBy('part').execute();
+
+  const content: Route = {
+    method: 'GET',
+    path: '/v1/logs/exports/:id/content',
+    operationId: 'readLogExport',
+    summary: 'The file of an export, by the link of its download',
+    tag: 'Log exports',
+    scope: 'public',
+    responses: { 200: { description: 'The file.', contentType: 'application/octet-stream' } },
+    ...withInput(
+      { params: Params, query: z.object({ token: z.string().max(200).default('') }) },
+      async (input, request, response) => {
+        const { id } = input.params;
+        if (!downloadLinks.accepts(id, input.query.token, clock.now())) {
+          const message = 'This link is wrong or has expired. GET /v1/logs/exports/{id}/download gives a new one.';
+          throw new GatewayError('forbidden', 'invalid_link', message, { param: 'token' });
+        }
+        const { data } = await store.get({ workspaceId: null, name: id });
+        const parts = await partsOf(id);
+        if (data.status !== 'success' || parts.length === 0) throw expired(id);
+        const { format = 'ndjson' } = data;
+        response.setHeader('content-type', exportFormats[format].contentType);
+        response.setHeader('content-length', String(parts.reduce((sum, part) => sum + part.size_bytes, 0)));
+        response.setHeader('content-disposition', `attachment; filename="${id}.${format}"`);
+        response.setHeader('x-content-type-options', 'nosniff');
+        response.setHeader('cache-control', 'private, no-store');
+        try {
+          const blobs = request.method === 'HEAD' ? [] : parts.map(({ blob }) => blob);
+          await sendPieces(response, piecesOf(deps.blobs, blobs), deps.stallTimeoutMs);
+        } catch (error) {
+          if (!response.headersSent) throw error;
+          if (!response.destroyed) response.destroy();
+        }
+      },
+    ),
+  };
+
+  return [create, update, start, cancel, download, content];
+}
+
+async function* piecesOf(blobs: BlobStore, names: readonly string[]): AsyncGenerator<Buffer> {
+  for (const name of names) {
+    for await (const piece of await blobs.read(name)) {
+      countTransferred((piece as Buffer).length);
+      yield piece as Buffer;
+    }
+  }
+}
+
+const wrongState = (id: string, status: string, done: string): GatewayError =>
+  new GatewayError('conflict', 'log_export_wrong_state', `The export '${id}' is ${status} and cannot be ${done}.`);
+
+const expired = (id: string): GatewayError =>
+  new GatewayError(
+    'not_found',
+    'log_export_expired',
+    `The file of the export '${id}' has been deleted. Create another export.`,
+  );

@@ -1,0 +1,133 @@
+import type { Request } from 'express';
+import { checkCacheFlags } from '#libs/access/call-options.ts';
+import { bodyToSend, type PromptQuery, type Prompts, type RenderedPrompt } from '#libs/access/prompts.ts';
+import { credentialsOf, type RequestCredentials } from '#libs/access/request-credentials.ts';
+import { withoutConfig } from '#libs/access/routing.ts';
+import { ChatCompletionResponse } from '#libs/contracts/chat.ts';
+import { CompletionResponse } from '#libs/contracts/completions.ts';
+import { parseWith, refuseLostNames } from '#libs/contracts/parse.ts';
+import { RenderedPrompt as RenderedPromptObject, RunPromptRequest } from '#libs/contracts/prompts.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import { jsonBodyOf } from '#libs/http/json-body.ts';
+import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { requireScope } from '#libs/http/require-scope.ts';
+import type { Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { createBodyCheck } from '#libs/validation/check-body.ts';
+import { z } from 'zod';
+import { liveCallOf, liveCourse } from '../live-call.ts';
+import { answerCall } from './answer-call.ts';
+import { liveHeaders, type LiveDeps } from './forward-live-call.ts';
+import { refuseWhenUnlogged } from './record-call.ts';
+
+const endpoints = {
+  chat: { path: '/v1/chat/completions', scope: 'chat.write' },
+  completions: { path: '/v1/completions', scope: 'completions.write' },
+} as const;
+
+/** POST /v1/prompts/{slug}/render and /completions: a prompt with variables as a request, and that request made. */
+export function runPrompt(deps: LiveDeps & { prompts: Prompts }): Route[] {
+  const requireGoodBody = {
+    chat: createBodyCheck('/v1/chat/completions'),
+    completions: createBodyCheck('/v1/completions'),
+  };
+  const course = liveCourse(deps.routing);
+  const shared = { method: 'POST', tag: 'Prompts', scope: 'prompts.read' } as const;
+  const request = { body: 'json-bytes', bodySchema: RunPromptRequest, params: z.object({ slug: z.string() }) } as const;
+
+  const render: Route = {
+    ...shared,
+    path: '/v1/prompts/:slug/render',
+    operationId: 'renderPrompt',
+    summary: 'Render a prompt with variables, without making the call',
+    request,
+    responses: { 200: { description: 'The request that a completion would send.', schema: RenderedPromptObject } },
+    handler: async (request, response) => {
+      const { body, missing } = await deps.prompts.render(queryOf(request));
+      response.json({ success: true, data: body, missing_variables: missing });
+    },
+  };
+
+  const complete: Route = {
+    ...shared,
+    path: '/v1/prompts/:slug/completions',
+    operationId: 'createPromptCompletion',
+    summary: 'Render a prompt with variables and make the call',
+    request: { ...request, headers: liveHeaders },
+    responses: {
+      200: {
+        description: 'The completion, or server-sent events when `stream` is true.',
+        schema: z.union([ChatCompletionResponse, CompletionResponse]),
+      },
+    },
+    handler: async (request, response) => {
+      const query = queryOf(request);
+      const rendered = await deps.prompts.render(query);
+      const { operation, prompt } = rendered;
+      const { path: pathname, scope } = endpoints[operation];
+      const caller = callerOf(request);
+      requireScope(caller, scope);
+      const parsed = bodyToSend(rendered);
+      requireGoodBody[operation](parsed);
+      refuseWhenUnlogged(deps.requestLog);
+      const { workspaceId, defaults } = caller;
+      const credentials = withConfig(credentialsOf(request.headers), rendered, defaults.allowsConfigOverride);
+      checkCacheFlags(request.headers);
+      const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
+      const controller = abortWhenClientLeaves(response);
+      const memory = contextOf(request).memory ?? undefined;
+      const body = Buffer.from(JSON.stringify(parsed));
+      memory?.charge(body.length);
+      const options = parsed['stream_options'] as { include_usage?: boolean } | null | undefined;
+      const sent = {
+        operation,
+        body,
+        parsed,
+        model: parsed['model'] as string,
+        stream: parsed['stream'] === true,
+        includeUsage: options?.include_usage === true,
+        headers: request.headers as Record<string, string>,
+        signal: controller.signal,
+        memory,
+      };
+      const isRouted = found !== withoutConfig;
+      const call = liveCallOf(request, found, {
+        credentials,
+        pathname,
+        sent,
+        isRouted,
+        promptInput: { ...query, prompt },
+      });
+      const outcome = await deps.calls.run(call, course);
+      return answerCall(deps, { request, response, controller, call, outcome });
+    },
+  };
+
+  return [render, complete];
+}
+
+/** The prompt that the path names, with what the body says. */
+function queryOf(request: Request): PromptQuery {
+  const { value } = jsonBodyOf(request);
+  refuseLostNames(value);
+  const { variables, hyperparameters, promptID, prompt_id: promptId, ...further } = parseWith(RunPromptRequest, value);
+  const name = String(request.params['slug']);
+  for (const [member, repeated] of Object.entries({ promptID, prompt_id: promptId })) {
+    if (repeated === undefined || repeated === null || repeated === name) continue;
+    const message = `Invalid '${member}': the path of this request has another one. Leave it out, or send the same.`;
+    throw new GatewayError('invalid_request', 'invalid_value', message, { param: member });
+  }
+  return {
+    workspaceId: callerOf(request).workspaceId,
+    name,
+    param: 'slug',
+    variables: variables ?? {},
+    hyperparameters: { ...hyperparameters, ...further },
+  };
+}
+
+/** The config of a prompt counts unless the caller sends one, or its key has a fixed one. */
+function withConfig(sent: RequestCredentials, { config }: RenderedPrompt, isAllowed: boolean): RequestCredentials {
+  if (config === null || sent.config !== null || !isAllowed) return sent;
+  return { ...sent, config: { value: config, param: 'config' } };
+}

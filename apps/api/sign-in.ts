@@ -1,0 +1,116 @@
+import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
+import type { Egress } from '#libs/calls/upstream/egress.ts';
+import { fetchKeySet } from '#libs/calls/upstream/fetch-key-set.ts';
+import { email as emailSchema } from '#libs/contracts/people.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { createSigningKeys } from '#libs/identity/signing-keys.ts';
+import { claimedRole, tokenCaller, tokenWorkspace, type People } from '#libs/identity/token-caller.ts';
+import { createTokenSignIn, type TokenIdentity, type TokenSignIn } from '#libs/identity/token-sign-in.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import { emailLookup, subjectLookup, userKind } from '#libs/resources/users.ts';
+import { welcomeUser } from '#libs/resources/welcome-user.ts';
+import { workspaceKind } from '#libs/resources/workspaces.ts';
+import type { ApiConfig } from './config.ts';
+
+type Deps = {
+  config: ApiConfig;
+  snapshot: AccessSnapshot;
+  eventLog: EventLog;
+  egress: Egress;
+  /** The clock of the database, which decides when a token expires. */
+  clock: Clock;
+  logger: Logger;
+};
+
+/**
+ * Signs people in by JWTs; null where no SLUICE_JWKS_URL says whose. `keys` fetches their public keys while it runs. Throws
+ * ConfigurationError when it is not said who issues them, or for whom.
+ */
+export function createSignIn({
+  config,
+  snapshot,
+  eventLog,
+  egress,
+  clock,
+  logger,
+}: Deps): { tokens: TokenSignIn; keys: Part } | null {
+  const { SLUICE_JWKS_URL: jwksUrl, SLUICE_JWT_ISSUER: issuer, SLUICE_JWT_AUDIENCE: audiences } = config;
+  if (jwksUrl === undefined) return null;
+  if (issuer === undefined || audiences === undefined) {
+    throw new ConfigurationError(
+      'SLUICE_JWT_ISSUER and SLUICE_JWT_AUDIENCE are required with SLUICE_JWKS_URL. Without them, tokens that were made for ' +
+        'others would be taken.',
+    );
+  }
+  const keys = createSigningKeys({
+    fetchKeys: (signal) => fetchKeySet({ egress, signal }, jwksUrl, undefined),
+    logger,
+  });
+  const claims = {
+    user: config.SLUICE_JWT_CLAIM_USER,
+    workspace: config.SLUICE_JWT_CLAIM_WORKSPACE,
+    role: config.SLUICE_JWT_CLAIM_ROLE,
+    scopes: config.SLUICE_JWT_CLAIM_SCOPES,
+    email: config.SLUICE_JWT_CLAIM_EMAIL,
+  };
+  if (jwksUrl.startsWith('http:')) {
+    logger.warn('SLUICE_JWKS_URL is not https: whoever can change its answer can sign in as anybody');
+  }
+  const byEmail = claims.user === claims.email;
+  const known = peopleOf(snapshot, { byEmail });
+
+  /** Makes the user, whom the snapshot then has. */
+  const welcome = async (identity: TokenIdentity): Promise<void> => {
+    const { user, email } = identity;
+    if (email === null || !emailSchema().safeParse(email).success) throw withoutEmail(claims.email);
+    const workspaceId = tokenWorkspace(known, identity, null);
+    const subject = byEmail ? null : user;
+    const people = { usersMax: config.SLUICE_USERS_MAX, membersMax: config.SLUICE_MEMBERS_MAX };
+    await welcomeUser({ eventLog, people }, { email, subject, workspaceId, role: claimedRole(identity) ?? 'member' });
+    await snapshot.refresh();
+  };
+
+  const tokens = createTokenSignIn({
+    settings: { issuer, audiences, toleranceMs: config.SLUICE_JWT_CLOCK_TOLERANCE, claims },
+    keys,
+    clock,
+    callerOf: (identity) => tokenCaller(known, identity),
+    accessVersion: snapshot.version,
+    ...(config.SLUICE_JWT_CREATE_USERS ? { welcome } : {}),
+  });
+  return { tokens, keys };
+}
+
+function peopleOf(snapshot: AccessSnapshot, { byEmail }: { byEmail: boolean }): People {
+  const users = () => snapshot.live(userKind);
+  const workspaces = () => snapshot.live(workspaceKind);
+  return {
+    findUser(name) {
+      const { byId, byLookup } = users();
+      // A subject that is an address may have been chosen by anybody: then it is no address of ours.
+      return byEmail ? byLookup.get(emailLookup(name)) : (byLookup.get(subjectLookup(name)) ?? byId.get(name));
+    },
+    findWorkspace(name) {
+      const { byId, records } = workspaces();
+      if (byId.has(name)) return name;
+      // There are few, and a token is looked up again only when people have changed.
+      return records.entries().find(([, { slug }]) => slug === name)?.[0];
+    },
+    onlyWorkspace() {
+      const [first, ...others] = workspaces().byId.keys();
+      return others.length === 0 ? first : undefined;
+    },
+    defaultsOf: (workspaceId) => workspaces().byId.get(workspaceId)?.defaults ?? null,
+  };
+}
+
+const withoutEmail = (claim: string): GatewayError =>
+  new GatewayError(
+    'forbidden',
+    'email_missing',
+    `The token is valid, but it has no verified e-mail address in its claim '${claim}', which a new user needs.`,
+  );

@@ -1,0 +1,144 @@
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Template } from '#libs/prompts/compile-template.ts';
+import { labelKind, type LiveLabel } from '#libs/resources/labels.ts';
+import type { LiveKind } from '#libs/resources/live-resources.ts';
+import { partialKind, type LivePartial } from '#libs/resources/prompt-partials.ts';
+import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources/prompts.ts';
+import { versionId } from '#libs/resources/resource-model.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import type { PromptVersions } from './prompt-versions.ts';
+
+/**
+ * The ids of the versions that names referred to at one moment, by name. They stay valid when their prompts are
+ * deleted.
+ */
+export type PromptPins = { prompts: Record<string, string>; partials: Record<string, string> };
+
+/** The partials of one prompt, including those inside other partials. */
+const partialsMax = 100;
+
+export const unknownPromptCode = 'prompt_not_found';
+export const unknownPartialCode = 'prompt_partial_not_found';
+
+/**
+ * Finds prompts and partials by `slug`, `slug@latest`, `slug@12` or `slug@label`. An id may be used instead of the
+ * slug.
+ */
+export function createPromptFinder(snapshot: Pick<AccessSnapshot, 'live'>, versions: PromptVersions) {
+  /** Throws not_found. */
+  const findPrompt = (
+    { workspaceId, name, param }: { workspaceId: string; name: string; param: string },
+    pins?: PromptPins,
+  ): { head: PromptHead; number: number } => {
+    const { base, which } = partsOf(name);
+    const head = findIn(snapshot.live<LivePrompt>(promptKind), workspaceId, base);
+    const pinned = pins?.prompts[name];
+    if (pinned !== undefined) return atVersion(head ?? { workspaceId, slug: base, version: 0 }, pinned);
+    const number = head && (numberOf(head, which) ?? labelled(head, workspaceId, which));
+    if (head && typeof number === 'number') return { head, number };
+    const message = `There is no prompt '${name.slice(0, 200)}'. GET /v1/prompts lists those that you can use.`;
+    throw new GatewayError('not_found', unknownPromptCode, message, { param });
+  };
+
+  const labelled = ({ labels }: LivePrompt, workspaceId: string, name = ''): number | null => {
+    if (Object.keys(labels).length === 0) return null;
+    const found = [...snapshot.live<LiveLabel>(labelKind).byId.values()].filter((label) => label.name === name);
+    const own = found.find((label) => label.workspaceId === workspaceId);
+    const { id } = own ?? found.find((label) => label.workspaceId === organisationId) ?? { id: '' };
+    return labels[id] ?? null;
+  };
+
+  const findPartial = (
+    workspaceId: string,
+    name: string,
+    pins?: PromptPins,
+  ): { template: Template | Promise<Template>; version: string } => {
+    const { base, which } = partsOf(name);
+    const head = findIn(snapshot.live<LivePartial>(partialKind), workspaceId, base);
+    const pinned = pins?.partials[name];
+    const found =
+      pinned === undefined
+        ? { head, number: head && numberOf(head, which) }
+        : atVersion<PartialHead>(head ?? { workspaceId, version: 0 }, pinned);
+    if (found.head && typeof found.number === 'number') {
+      const version = versionId(found.head.id, found.number);
+      return { template: versions.partial(found.head, found.number), version };
+    }
+    const message = `The prompt puts in the partial '${name.slice(0, 200)}', which this workspace does not have.`;
+    throw new GatewayError('not_found', unknownPartialCode, message);
+  };
+
+  /**
+   * Returns the partials of these names and those inside them; a promise only if one has to be read. Throws not_found.
+   */
+  const gatherPartials = (
+    workspaceId: string,
+    names: readonly string[],
+    pins?: PromptPins,
+    found = new Map<string, { template: Template; version: string }>(),
+  ): typeof found | Promise<typeof found> => {
+    const waiting = [...names];
+    for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
+      if (found.has(name)) continue;
+      if (found.size === partialsMax) throw tooManyPartials();
+      const { template, version } = findPartial(workspaceId, name, pins);
+      if (template instanceof Promise) {
+        const here = name;
+        return template.then((read) => {
+          found.set(here, { template: read, version });
+          return gatherPartials(workspaceId, [...waiting, ...read.partials], pins, found);
+        });
+      }
+      found.set(name, { template, version });
+      waiting.push(...template.partials);
+    }
+    return found;
+  };
+
+  return { findPrompt, gatherPartials };
+}
+
+/** The current record, or what is known of one that was deleted; its version 0 means none. */
+type PromptHead = Pick<LivePrompt, 'id' | 'workspaceId' | 'slug' | 'version'> & { data?: PromptVersion };
+type PartialHead = Pick<LivePartial, 'id' | 'workspaceId' | 'version'> & { data?: LivePartial['data'] };
+
+/** The record of a pinned version. The record that has the name now may be another one. */
+function atVersion<Head extends { id: string; version: number }>(
+  known: Omit<Head, 'id'> & { id?: string },
+  pinned: string,
+): { head: Head; number: number } {
+  const at = pinned.lastIndexOf('@');
+  const id = pinned.slice(0, at);
+  const isSame = known.id === id;
+  const head = { ...known, id, version: isSame ? known.version : 0 } as unknown as Head;
+  return { head, number: Number(pinned.slice(at + 1)) };
+}
+
+function partsOf(name: string): { base: string; which: string | undefined } {
+  const at = name.indexOf('@');
+  return at < 0 ? { base: name, which: undefined } : { base: name.slice(0, at), which: name.slice(at + 1) };
+}
+
+function findIn<Entry extends { workspaceId: string }>(
+  { byId, bySlug }: LiveKind<Entry>,
+  workspaceId: string,
+  name: string,
+): Entry | undefined {
+  const entry = byId.get(name);
+  return entry?.workspaceId === workspaceId ? entry : bySlug.get(workspaceId)?.get(name);
+}
+
+/** null: neither a version number nor `latest`. */
+function numberOf(
+  { version, lastVersion }: { version: number; lastVersion: number },
+  which: string | undefined,
+): number | null {
+  if (which === undefined) return version;
+  if (which === 'latest') return lastVersion;
+  const number = /^\d{1,9}$/.test(which) ? Number(which) : 0;
+  return number > 0 && number <= lastVersion ? number : null;
+}
+
+const tooManyPartials = (): GatewayError =>
+  new GatewayError('invalid_request', 'too_many_partials', `A prompt puts in at most ${partialsMax} partials in all.`);

@@ -1,0 +1,66 @@
+import { sql, type Kysely } from 'kysely';
+import { LRUCache } from 'lru-cache';
+import type { Database } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { compileTemplate, type Template } from '#libs/prompts/compile-template.ts';
+import { compilePrompt, type PromptTemplate } from '#libs/prompts/prompt-template.ts';
+import type { PartialData } from '#libs/resources/prompt-partials.ts';
+import type { PromptVersion } from '#libs/resources/prompts.ts';
+import { versionId } from '#libs/resources/resource-model.ts';
+
+/** A version of a prompt, ready to be rendered. It never changes. */
+export type CompiledPrompt = { version: PromptVersion; template: PromptTemplate };
+
+/** A record with versions, and the content of its version in use, if that is known. */
+type Head<Data> = { id: string; workspaceId: string; version: number; data?: Data };
+
+export type PromptVersions = {
+  /** Returns a promise only for a version that is neither in use nor cached and has to be read. Throws not_found. */
+  prompt(head: Head<PromptVersion>, number: number): CompiledPrompt | Promise<CompiledPrompt>;
+  partial(head: Head<Pick<PartialData, 'string'>>, number: number): Template | Promise<Template>;
+};
+
+/**
+ * Caches compiled versions of prompts and partials, limited by the size of their JSON. The least recently used are
+ * removed.
+ */
+export function createPromptVersions({ db, sizeMax }: { db: Kysely<Database>; sizeMax: number }): PromptVersions {
+  const kept = new LRUCache<string, CompiledPrompt | Template>({ maxSize: sizeMax });
+  const reading = new Map<string, Promise<CompiledPrompt | Template>>();
+
+  function versionOf<Data extends object, Compiled extends CompiledPrompt | Template>(
+    { id, workspaceId, version, data }: Head<Data>,
+    number: number,
+    compile: (data: Data) => Compiled,
+  ): Compiled | Promise<Compiled> {
+    const key = versionId(id, number);
+    const known = kept.get(key);
+    if (known !== undefined) return known as Compiled;
+    const keep = (source: Data): Compiled => {
+      const compiled = compile(source);
+      kept.set(key, compiled, { size: JSON.stringify(source).length });
+      return compiled;
+    };
+    if (number === version && data !== undefined) return keep(data);
+    const underWay = reading.get(key);
+    if (underWay !== undefined) return underWay as Promise<Compiled>;
+    const read = readVersion(db, workspaceId, key).then((source) => keep(source as Data));
+    reading.set(key, read);
+    return read.finally(() => reading.delete(key));
+  }
+
+  return {
+    prompt: (head, number) =>
+      versionOf(head, number, (version) => ({ version, template: compilePrompt(version.string) })),
+    partial: (head, number) => versionOf(head, number, ({ string }) => compileTemplate(string, 'string')),
+  };
+}
+
+async function readVersion(db: Kysely<Database>, workspaceId: string, id: string): Promise<object> {
+  const { rows } = await sql<{ data: object }>`
+    select data from resource_version where id = ${id} and workspace_id = ${workspaceId}`.execute(db);
+  if (rows[0]) return rows[0].data;
+  throw new GatewayError('not_found', 'prompt_version_not_found', `There is no version '${id}'.`, {
+    param: 'prompt_id',
+  });
+}

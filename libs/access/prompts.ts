@@ -1,0 +1,134 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { promptRequest } from '#libs/prompts/prompt-request.ts';
+import { operationOf } from '#libs/prompts/prompt-template.ts';
+import { createRenderer } from '#libs/prompts/render-template.ts';
+import { labelKind, type LiveLabel } from '#libs/resources/labels.ts';
+import { promptKind, type LivePrompt } from '#libs/resources/prompts.ts';
+import { versionId } from '#libs/resources/resource-model.ts';
+import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+import { createPromptFinder, type PromptPins } from './find-prompts.ts';
+import { createPromptVersions, type CompiledPrompt } from './prompt-versions.ts';
+import { withRefresh } from './target-of-credential.ts';
+
+export type PromptQuery = {
+  workspaceId: string;
+  /** `support`, `support@latest`, `support@12`, `support@production`. An id may be used instead of the slug. */
+  name: string;
+  /** The name of that parameter in messages. */
+  param: string;
+  variables: Readonly<Record<string, unknown>>;
+  /** Members of the request that replace those of the prompt. */
+  hyperparameters: Readonly<Record<string, unknown>>;
+};
+
+/** A prompt as a request. */
+export type RenderedPrompt = {
+  operation: 'chat' | 'completions';
+  /** Its model is the prompt's own or the caller's, and may be absent. */
+  body: Record<string, unknown>;
+  /** Slugs; null for none. */
+  virtualKey: string | null;
+  config: string | null;
+  /** The version that was rendered. */
+  prompt: { id: string; slug: string; version: number };
+  /** Names in the template for which there is no variable. */
+  missing: string[];
+};
+
+export type Prompts = {
+  /**
+   * Renders a prompt with these variables. Synchronous and without the database, for versions that are in use or were
+   * used recently. Names in `pins` refer to those versions. Throws not_found, and invalid_request for what cannot be
+   * rendered.
+   */
+  render(query: PromptQuery, pins?: PromptPins): RenderedPrompt | Promise<RenderedPrompt>;
+  /** Returns the versions that these names refer to now, including those of the partials in them. Throws not_found. */
+  pin(workspaceId: string, names: readonly string[], param: string): Promise<PromptPins>;
+  /** What is known of the prompts of a workspace before they are rendered, by slug and id. */
+  known(workspaceId: string): Promise<ReadonlyMap<string, KnownPrompt>>;
+};
+
+type Deps = {
+  db: Kysely<Database>;
+  snapshot: Pick<AccessSnapshot, 'live' | 'refresh'>;
+  limits: { outputCharsMax: number; cacheSizeMax: number };
+};
+
+/**
+ * The body of a prompt's request. The model is prefixed with the prompt's virtual key, as callers may write it:
+ * `@virtual-key/model`.
+ */
+export function bodyToSend({ body, virtualKey }: RenderedPrompt): Record<string, unknown> {
+  const { model } = body;
+  if (virtualKey === null || typeof model !== 'string' || model.startsWith('@')) return body;
+  return { ...body, model: `@${virtualKey}/${model}` };
+}
+
+/** Renders prompts: for calls, batch lines, targets of configs and `render` alike. */
+export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
+  const versions = createPromptVersions({ db, sizeMax: limits.cacheSizeMax });
+  const { findPrompt, gatherPartials } = createPromptFinder(snapshot, versions);
+
+  const render = (query: PromptQuery, pins?: PromptPins): RenderedPrompt | Promise<RenderedPrompt> => {
+    const { workspaceId, variables, hyperparameters } = query;
+    const { head, number } = findPrompt(query, pins);
+    const finish = (
+      { version, template }: CompiledPrompt,
+      partials: Awaited<ReturnType<typeof gatherPartials>>,
+    ): RenderedPrompt => {
+      const { operation } = template;
+      const templates = new Map([...partials].map(([name, partial]) => [name, partial.template]));
+      const renderer = createRenderer(variables, templates, limits);
+      const content = template.render(renderer);
+      return {
+        operation,
+        body: promptRequest(version, { operation, content }, hyperparameters),
+        virtualKey: version.virtual_key,
+        config: version.config,
+        prompt: { id: head.id, slug: head.slug, version: number },
+        missing: renderer.missing(),
+      };
+    };
+    const compiled = versions.prompt(head, number);
+    if (compiled instanceof Promise) {
+      return compiled.then(async (read) =>
+        finish(read, await gatherPartials(workspaceId, read.template.partials, pins)),
+      );
+    }
+    const partials = gatherPartials(workspaceId, compiled.template.partials, pins);
+    return partials instanceof Promise ? partials.then((found) => finish(compiled, found)) : finish(compiled, partials);
+  };
+
+  return {
+    // Avoids a promise of a promise.
+    render: (query, pins) => withRefresh(snapshot, () => render(query, pins)) as ReturnType<Prompts['render']>,
+    async pin(workspaceId, names, param) {
+      // Includes records that another process created a moment ago.
+      await snapshot.refresh();
+      const pins: PromptPins = { prompts: {}, partials: {} };
+      for (const name of names) {
+        const { head, number } = findPrompt({ workspaceId, name, param });
+        pins.prompts[name] = versionId(head.id, number);
+        const { template } = await versions.prompt(head, number);
+        for (const [partial, found] of await gatherPartials(workspaceId, template.partials)) {
+          pins.partials[partial] = found.version;
+        }
+      }
+      return pins;
+    },
+    async known(workspaceId) {
+      await snapshot.refresh();
+      const labels = snapshot.live<LiveLabel>(labelKind).byId;
+      const known = new Map<string, KnownPrompt>();
+      for (const [slug, prompt] of snapshot.live<LivePrompt>(promptKind).bySlug.get(workspaceId) ?? []) {
+        const names = Object.keys(prompt.labels).flatMap((id) => labels.get(id)?.name ?? []);
+        const { lastVersion, data } = prompt;
+        const entry = { lastVersion, labels: names, operation: operationOf(data.string) };
+        known.set(slug, entry).set(prompt.id, entry);
+      }
+      return known;
+    },
+  };
+}

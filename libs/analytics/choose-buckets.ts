@@ -1,0 +1,87 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { grainMs, type Grain } from './aggregate-calls.ts';
+import type { RollupState } from './roll-up.ts';
+import type { TimeRange } from './time-ranges.ts';
+
+/** A part of a queried time, and where its calls are read from. */
+export type Segment = TimeRange & { source: Grain | 'log' };
+
+/** The tables at one moment: how far rollups are, since when the log is complete, and the time now (epoch ms). */
+export type Kept = RollupState & { logFrom: number; now: number };
+
+const { minute, hour, day } = grainMs;
+/** The longest time that a query may ask for, which is also how long days are kept by default. */
+export const rangeMsMax = 400 * day;
+
+/** Until which length of time points are how far apart: at most 400 points. */
+const steps = [
+  { untilMs: 3 * hour, stepMs: minute },
+  { untilMs: 24 * hour, stepMs: 10 * minute },
+  { untilMs: 14 * day, stepMs: hour },
+  { untilMs: rangeMsMax, stepMs: day },
+] as const;
+
+/**
+ * The time that a query is about, both bounds included, as a range. Throws invalid_request when it is too long or ends
+ * before it begins.
+ */
+export function rangeOf(query: { time_of_generation_min: Date; time_of_generation_max: Date }): TimeRange {
+  const range = { from: query.time_of_generation_min.getTime(), to: query.time_of_generation_max.getTime() + 1 };
+  if (range.to > range.from && range.to - range.from <= rangeMsMax + 1) return range;
+  const message =
+    range.to <= range.from
+      ? "Invalid 'time_of_generation_max': expected a time that is not before 'time_of_generation_min'."
+      : `Invalid 'time_of_generation_min': expected a time at most ${rangeMsMax / day} days before 'time_of_generation_max'.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, {
+    param: range.to <= range.from ? 'time_of_generation_max' : 'time_of_generation_min',
+  });
+}
+
+/** How far the points of a graph are apart: by the length of the time, and of old times as far as buckets are kept. */
+export function stepOf({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' | 'hoursFrom'>): number {
+  const byLength = steps.find(({ untilMs }) => to - from <= untilMs + 1)?.stepMs ?? day;
+  if (from < kept.hoursFrom) return day;
+  return from < kept.minutesFrom ? Math.max(byLength, hour) : byLength;
+}
+
+/**
+ * Divides a time into the coarsest buckets that are there and no longer than `stepMs`; what is left at both ends comes
+ * from finer ones, and at last from rows of the log. Where the log is not kept any more, a bucket at an end is taken
+ * whole. Without a step, buckets may be of any length.
+ */
+export function segmentsOf(range: TimeRange, kept: Kept, stepMs: number = day): Segment[] {
+  // Nothing is recorded after now, so the current minute is read whole, from its rollup.
+  const to = range.to > kept.now ? Math.ceil(range.to / minute) * minute : range.to;
+  const end = to - 1 < kept.logFrom ? Math.ceil(to / finestAt(to - 1, kept)) * finestAt(to - 1, kept) : to;
+  const from =
+    range.from < kept.logFrom
+      ? Math.floor(range.from / finestAt(range.from, kept)) * finestAt(range.from, kept)
+      : range.from;
+  const buckets: { source: Grain; from: number; to: number }[] = [
+    { source: 'day', from: kept.daysFrom, to: kept.daysUntil },
+    { source: 'hour', from: kept.hoursFrom, to: kept.hoursUntil },
+    { source: 'minute', from: kept.minutesFrom, to: Number.POSITIVE_INFINITY },
+  ];
+  return divide(
+    { from, to: end },
+    buckets.filter(({ source }) => grainMs[source] <= stepMs),
+  );
+}
+
+/** The length of the finest buckets that are kept at a time. */
+const finestAt = (at: number, { minutesFrom, hoursFrom }: Kept): number =>
+  at >= minutesFrom ? minute : at >= hoursFrom ? hour : day;
+
+function divide(range: TimeRange, [coarsest, ...finer]: { source: Grain; from: number; to: number }[]): Segment[] {
+  if (range.to <= range.from) return [];
+  if (coarsest === undefined) return [{ ...range, source: 'log' }];
+  const lengthMs = grainMs[coarsest.source];
+  const from = Math.ceil(Math.max(range.from, coarsest.from) / lengthMs) * lengthMs;
+  const to = Math.floor(Math.min(range.to, coarsest.to) / lengthMs) * lengthMs;
+  if (to <= from) return divide(range, finer);
+  return [
+    ...divide({ from: range.from, to: from }, finer),
+    { from, to, source: coarsest.source },
+    ...divide({ from: to, to: range.to }, finer),
+  ];
+}

@@ -1,0 +1,152 @@
+import { sql, type Kysely, type RawBuilder } from 'kysely';
+import type { AnalyticsGroupQuery } from '#libs/contracts/analytics.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { dimensions } from './call-columns.ts';
+import { callSource, type CallsWanted } from './call-source.ts';
+import { readGroupFeedback } from './feedback-graphs.ts';
+import { toTotals, totalColumns, type Totals } from './read-totals.ts';
+import { recordedIn } from './roll-up.ts';
+
+type TotalsRow = Parameters<typeof toTotals>[0];
+
+/** What calls can be grouped by: the member that has the value, and the column of rollups. */
+export const groupings = {
+  users: { member: 'user', column: 'value', metadataKey: '_user' },
+  'ai-models': { member: 'ai_model', column: 'model' },
+  model: { member: 'ai_model', column: 'model' },
+  provider: { member: 'provider', column: 'provider' },
+  ai_service: { member: 'ai_service', column: 'provider' },
+  status_code: { member: 'status_code', column: 'status' },
+  api_key: { member: 'api_key', column: 'key_id' },
+  virtual_key: { member: 'virtual_key', column: 'virtual_key' },
+  config: { member: 'config', column: 'config' },
+  prompt: { member: 'prompt', column: 'prompt_slug' },
+  workspaces: { member: 'workspace_id', column: 'workspace_id' },
+  workspace: { member: 'workspace_id', column: 'workspace_id' },
+} as const satisfies Record<string, { member: string; column: string; metadataKey?: string }>;
+export type GroupingName = keyof typeof groupings;
+
+type Grouping = { member: string; column: string; metadataKey?: string };
+
+const perRequest = (sum: number, requests: number): number =>
+  requests === 0 ? 0 : Math.round((1e6 * sum) / requests) / 1e6;
+
+/** The members of a group: how each is read from its totals, and what it is sorted by in SQL. */
+const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; order: RawBuilder<unknown> }>> = {
+  requests: { read: ({ requests }) => requests, order: sql`sum(requests)` },
+  cost: { read: ({ cost }) => cost.toNumber(), order: sql`sum(cost)` },
+  unpriced: { read: ({ unpriced }) => unpriced, order: sql`sum(unpriced)` },
+  total_tokens: {
+    read: ({ inputTokens, outputTokens }) => inputTokens + outputTokens,
+    order: sql`sum(input_tokens + output_tokens)`,
+  },
+  avg_tokens: {
+    read: ({ inputTokens, outputTokens, requests }) => perRequest(inputTokens + outputTokens, requests),
+    order: sql`sum(input_tokens + output_tokens) / sum(requests)`,
+  },
+  avg_input_tokens: {
+    read: ({ inputTokens, requests }) => perRequest(inputTokens, requests),
+    order: sql`sum(input_tokens) / sum(requests)`,
+  },
+  avg_output_tokens: {
+    read: ({ outputTokens, requests }) => perRequest(outputTokens, requests),
+    order: sql`sum(output_tokens) / sum(requests)`,
+  },
+  avg_latency: {
+    read: ({ durationUs, requests }) => perRequest(durationUs / 1_000, requests),
+    order: sql`sum(duration_us) / sum(requests)`,
+  },
+  success_rate: {
+    read: ({ requests, failed }) => perRequest(100 * (requests - failed), requests),
+    order: sql`(sum(requests) - sum(failed_requests)) / sum(requests)`,
+  },
+  error_count: { read: ({ failed }) => failed, order: sql`sum(failed_requests)` },
+  cache_hit_rate: {
+    read: ({ hits, requests }) => perRequest(100 * hits, requests),
+    order: sql`sum(hits) / sum(requests)`,
+  },
+  first_seen: { read: ({ firstAt }) => firstAt?.toISOString(), order: sql`min(first_at)` },
+  last_seen: { read: ({ lastAt }) => lastAt?.toISOString(), order: sql`max(last_at)` },
+};
+/** They need all histograms, so they are there only where they are asked for. */
+const quantiles: Readonly<Record<string, number>> = { p50_latency: 0.5, p95_latency: 0.95, p99_latency: 0.99 };
+
+export type GroupPage = { total: number; hasMore: boolean; data: Record<string, unknown>[] };
+
+/** Calls by one of `groupings`, most requests first unless the query says otherwise. Throws invalid_request. */
+export async function readGroups(
+  db: Kysely<Database>,
+  wanted: CallsWanted,
+  grouping: Grouping,
+  query: Pick<AnalyticsGroupQuery, 'current_page' | 'page_size' | 'order_by' | 'order_by_type' | 'columns'>,
+): Promise<GroupPage> {
+  const shown = query.columns ?? Object.keys(columns);
+  for (const name of shown) {
+    if (!(name in columns) && !(name in quantiles)) throw unknownColumn('columns', name);
+  }
+  const { order_by: orderBy = 'requests' } = query;
+  const order = columns[orderBy]?.order;
+  if (order === undefined) throw unknownColumn('order_by', orderBy);
+  const limit = query.page_size ?? 50;
+  const skip = (query.current_page ?? 0) * limit;
+  const withLatency = shown.some((name) => name in quantiles);
+  const { metadataKey } = grouping;
+  const source = callSource(metadataKey === undefined ? wanted : { ...wanted, metadataKey }, {
+    reads: dimensions.filter((name) => name === grouping.column && name !== 'workspace_id'),
+    withLatency,
+  });
+  const direction = query.order_by_type === 'asc' ? sql`asc` : sql`desc`;
+  const { rows } = await sql<TotalsRow & { value: string | number | null; groups: number }>`
+    select ${sql.ref(grouping.column)} as value, ${totalColumns(withLatency)}, count(*) over () as groups
+    from (${source}) as call group by 1
+    order by ${order} ${direction}, 1 limit ${limit} offset ${skip}`.execute(db);
+  const data = rows.map((row) => {
+    const totals = toTotals(row);
+    const members = shown.map((name) => [
+      name,
+      columns[name]?.read(totals) ?? totals.latency.quantile(quantiles[name] ?? 0),
+    ]);
+    return { [grouping.member]: row.value, ...Object.fromEntries(members) } as Record<string, unknown>;
+  });
+  const total = rows[0]?.groups ?? (skip === 0 ? 0 : await countGroups(db, source, grouping));
+  return { total, hasMore: skip + rows.length < total, data };
+}
+
+async function countGroups(db: Kysely<Database>, source: RawBuilder<unknown>, { column }: Grouping): Promise<number> {
+  const { rows } = await sql<{ groups: number }>`
+    select count(*) as groups from (select ${sql.ref(column)} from (${source}) as call group by 1) as found`.execute(
+    db,
+  );
+  return rows[0]?.groups ?? 0;
+}
+
+/** Calls by the values of a metadata key, with the feedback on their traces. */
+export async function readMetadataGroups(
+  db: Kysely<Database>,
+  wanted: CallsWanted,
+  key: string,
+  query: Parameters<typeof readGroups>[3],
+): Promise<GroupPage> {
+  const grouping = { member: 'metadata_value', column: 'value', metadataKey: key };
+  const page = await readGroups(db, wanted, grouping, query);
+  const values = page.data.map((group) => String(group['metadata_value']));
+  const feedback = await readGroupFeedback(db, wanted, key, values, recordedIn(wanted.range));
+  return {
+    ...page,
+    data: page.data.map((group) => {
+      const found = feedback.get(String(group['metadata_value']));
+      return {
+        ...group,
+        avg_weighted_feedback: found?.weighted ?? 0,
+        requests_with_feedback: found?.requests ?? 0,
+      };
+    }),
+  };
+}
+
+function unknownColumn(param: string, name: string): GatewayError {
+  const known = param === 'columns' ? [...Object.keys(columns), ...Object.keys(quantiles)] : Object.keys(columns);
+  const message = `Invalid '${param}': there is no column '${name.slice(0, 40)}'. Known are ${known.join(', ')}.`;
+  return new GatewayError('invalid_request', 'invalid_value', message, { param });
+}

@@ -1,0 +1,161 @@
+import { Big } from 'big.js';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { callSource, type CallsWanted } from './call-source.ts';
+import type { Dimension } from './call-columns.ts';
+import { createLatencyHistogram, type LatencyHistogram } from './latency-histogram.ts';
+
+/** Sums over calls. Costs are exact US cents. */
+export type Totals = {
+  requests: number;
+  failed: number;
+  inputTokens: number;
+  outputTokens: number;
+  cost: Big;
+  /** Calls that were paid for at a price that is not known. */
+  unpriced: number;
+  durationUs: number;
+  /** Calls answered from the cache, their durations, and what they would have cost. */
+  hits: number;
+  hitDurationUs: number;
+  savedCost: Big;
+  latency: LatencyHistogram;
+  firstAt: Date | null;
+  lastAt: Date | null;
+};
+
+type TotalsRow = {
+  requests: number;
+  failed: number;
+  input_tokens: number;
+  output_tokens: number;
+  cost: string;
+  unpriced: number;
+  duration_us: number;
+  hits: number;
+  hit_duration_us: number;
+  saved_cost: string;
+  latency: string;
+  first_at: Date;
+  last_at: Date;
+};
+
+/** The sums in SQL. `withLatency` costs the histograms of all rows, which are far larger than the numbers. */
+export const totalColumns = (withLatency: boolean): RawBuilder<unknown> => sql`
+  sum(requests)::bigint as requests, sum(failed_requests)::bigint as failed,
+  sum(input_tokens)::bigint as input_tokens, sum(output_tokens)::bigint as output_tokens, sum(cost)::text as cost,
+  sum(unpriced)::bigint as unpriced, sum(duration_us)::bigint as duration_us,
+  sum(hits)::bigint as hits, sum(hit_duration_us)::bigint as hit_duration_us,
+  sum(saved_cost)::text as saved_cost, ${withLatency ? sql`string_agg(latency, ',')` : sql`''`} as latency,
+  min(first_at) as first_at, max(last_at) as last_at`;
+
+export function toTotals(row: TotalsRow): Totals {
+  const latency = createLatencyHistogram();
+  if (row.latency !== '') latency.add(row.latency);
+  return {
+    requests: row.requests,
+    failed: row.failed,
+    inputTokens: row.input_tokens,
+    outputTokens: row.output_tokens,
+    cost: new Big(row.cost),
+    unpriced: row.unpriced,
+    durationUs: row.duration_us,
+    hits: row.hits,
+    hitDurationUs: row.hit_duration_us,
+    savedCost: new Big(row.saved_cost),
+    latency,
+    firstAt: row.first_at,
+    lastAt: row.last_at,
+  };
+}
+
+export const noCalls = (): Totals => ({
+  requests: 0,
+  failed: 0,
+  inputTokens: 0,
+  outputTokens: 0,
+  cost: new Big(0),
+  unpriced: 0,
+  durationUs: 0,
+  hits: 0,
+  hitDurationUs: 0,
+  savedCost: new Big(0),
+  latency: createLatencyHistogram(),
+  firstAt: null,
+  lastAt: null,
+});
+
+/** The beginning of a time's point in a graph, in SQL; points begin at multiples of the step since 1970, in UTC. */
+export const pointOf = (column: RawBuilder<unknown>, stepMs: number): RawBuilder<Date> =>
+  sql`date_bin(${sql.lit(`${stepMs / 1_000} s`)}::interval, ${column}, to_timestamp(0))`;
+
+/** The beginnings (epoch ms) of all points of a range. */
+export function pointsOf({ range, stepMs }: { range: { from: number; to: number }; stepMs: number }): number[] {
+  const first = Math.floor(range.from / stepMs) * stepMs;
+  return Array.from({ length: Math.ceil((range.to - first) / stepMs) }, (_, index) => first + index * stepMs);
+}
+
+/** The totals of each point that has calls, by its beginning. */
+export async function readPoints(
+  db: Kysely<Database>,
+  wanted: CallsWanted & { stepMs: number },
+  withLatency = false,
+): Promise<Map<number, Totals>> {
+  const { rows } = await sql<TotalsRow & { point: Date }>`
+    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${totalColumns(withLatency)}
+    from (${callSource(wanted, { withLatency })}) as call group by 1`.execute(db);
+  return new Map(rows.map((row) => [row.point.getTime(), toTotals(row)]));
+}
+
+export function addTotals(all: Iterable<Totals>): Totals {
+  const sum = noCalls();
+  for (const totals of all) {
+    sum.requests += totals.requests;
+    sum.failed += totals.failed;
+    sum.inputTokens += totals.inputTokens;
+    sum.outputTokens += totals.outputTokens;
+    sum.cost = sum.cost.plus(totals.cost);
+    sum.unpriced += totals.unpriced;
+    sum.durationUs += totals.durationUs;
+    sum.hits += totals.hits;
+    sum.hitDurationUs += totals.hitDurationUs;
+    sum.savedCost = sum.savedCost.plus(totals.savedCost);
+    sum.latency.merge(totals.latency);
+  }
+  return sum;
+}
+
+/** Calls by point and by one column more, as far as `where` allows. */
+export async function countByPoint(
+  db: Kysely<Database>,
+  wanted: CallsWanted & { stepMs: number },
+  column: 'status' | 'retries',
+  where: RawBuilder<unknown>,
+): Promise<{ point: number; value: number; requests: number }[]> {
+  const reads: Dimension[] = [column, 'failed', 'retries', 'fallback'];
+  const { rows } = await sql<{ point: Date; value: number | null; requests: number }>`
+    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${sql.ref(column)} as value, sum(requests)::bigint as requests
+    from (${callSource(wanted, { reads: [...new Set(reads)] })}) as call where ${where} group by 1, 2 order by 1, 2 nulls first`.execute(
+    db,
+  );
+  // A call without a status got no answer: its client had gone.
+  return rows.map(({ point, value, requests }) => ({ point: point.getTime(), value: value ?? 0, requests }));
+}
+
+/** Distinct values of the wanted metadata key and their calls, by point, and over the whole range. */
+export async function countValues(
+  db: Kysely<Database>,
+  wanted: CallsWanted & { stepMs: number },
+): Promise<{ points: Map<number, { values: number; requests: number }>; values: number; requests: number }> {
+  const { rows } = await sql<{ point: Date | null; values: number; requests: number }>`
+    with by_value as materialized (
+      select ${pointOf(sql`bucket`, wanted.stepMs)} as point, value, sum(requests)::bigint as requests
+      from (${callSource(wanted)}) as call group by 1, 2
+    )
+    select point, count(*) as values, sum(requests)::bigint as requests from by_value group by point
+    union all
+    select null, count(distinct value), coalesce(sum(requests), 0)::bigint from by_value`.execute(db);
+  const whole = rows.find(({ point }) => point === null);
+  const points = rows.flatMap(({ point, ...counts }) => (point === null ? [] : [[point.getTime(), counts] as const]));
+  return { points: new Map(points), values: whole?.values ?? 0, requests: whole?.requests ?? 0 };
+}

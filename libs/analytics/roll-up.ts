@@ -1,0 +1,220 @@
+import { sql, type Kysely, type RawBuilder, type Transaction } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { lowestLogUuid, utcDay } from '#libs/request-log/log-id.ts';
+import { listLogDays } from '#libs/request-log/log-partitions.ts';
+import {
+  aggregateLog,
+  aggregateRollup,
+  aggregateValues,
+  grainMs,
+  rollupColumns,
+  type Cube,
+  type Grain,
+} from './aggregate-calls.ts';
+import { mergeRanges, takeLast, type TimeRange } from './time-ranges.ts';
+
+type Tx = Transaction<Database>;
+
+export type RollUpResult = {
+  /** `busy`: another process holds the lease. */
+  state: 'done' | 'busy';
+  minutes: number;
+  /** Whether changes are left for the next pass. */
+  hasMore: boolean;
+};
+
+const wideCubes = ['call', 'metadata'] as const satisfies Cube[];
+/** Changes that one pass takes: those of some seconds of several busy processes. */
+const changesMax = 2_000;
+/** An hour is rolled up this long after its end, when nearly all of its rows are there. Later ones change it again. */
+const hourDelayMs = 60_000;
+/** Hours and days that one pass closes after a standstill. */
+const closedMax = 24;
+
+/**
+ * Brings the rollups up to date with rows of the request log that were written since. The minutes of new rows are computed
+ * again from all of their rows, so it makes no difference how often that happens, in which order rows came, or what was
+ * killed when. One transaction: it deletes the reports of changes, writes the minutes, and the hours and days that have
+ * ended and have other minutes now. The lock on `rollup_state` is the lease: one process at a time, and it ends with the
+ * session of a killed one. `minutesMax` bounds the work of a pass; the newest minutes come first.
+ */
+export async function rollUp(
+  db: Kysely<Database>,
+  { nowMs, logRetentionMs, minutesMax = 30 }: { nowMs: number; logRetentionMs: number; minutesMax?: number },
+): Promise<RollUpResult> {
+  return await db.transaction().execute(async (tx) => {
+    const state = await lockState(tx);
+    if (!state) return { state: 'busy', minutes: 0, hasMore: false };
+    await reportSilentWriters(tx);
+    const { rows: changes } = await sql<{ first_at: Date; last_at: Date }>`
+      delete from request_log_change where id in (
+        select id from request_log_change order by id limit ${changesMax} for update skip locked)
+      returning first_at, last_at`.execute(tx);
+    const keptFromMs = await logKeptFrom(tx, nowMs - logRetentionMs);
+    const changed = mergeRanges(changes.map((change) => minutesOf(change, keptFromMs, nowMs)));
+    const { taken, left } = takeLast(changed, minutesMax * grainMs.minute);
+    // Of hours without minutes, all minutes are needed to make the hour.
+    const minutes = mergeRanges(
+      taken.map((range) => (range.from < state.minutesFrom ? widen(range, grainMs.hour) : range)),
+    );
+    for (const range of minutes) await writeMinutes(tx, range);
+    await writeCoarser(tx, 'hour', hoursToWrite(minutes, state));
+    const hoursUntil = closeUntil(state.hoursUntil, nowMs - hourDelayMs, 'hour');
+    await writeCoarser(tx, 'hour', [{ from: state.hoursUntil, to: hoursUntil }]);
+    await writeCoarser(tx, 'day', daysToWrite(minutes, state));
+    const daysUntil = closeUntil(state.daysUntil, hoursUntil, 'day');
+    await writeCoarser(tx, 'day', [{ from: state.daysUntil, to: daysUntil }]);
+
+    for (const { from, to } of left) await reportChange(tx, from, to - 1);
+    await sql`
+      update rollup_state set hours_until = ${new Date(hoursUntil)}, days_until = ${new Date(daysUntil)},
+        rolled_up_at = clock_timestamp()`.execute(tx);
+    return {
+      state: 'done',
+      minutes: lengthOf(minutes) / grainMs.minute,
+      hasMore: left.length > 0 || changes.length === changesMax,
+    };
+  });
+}
+
+/**
+ * Since when the log is complete (epoch milliseconds). Of days before the retention's end a late row may have made a new
+ * partition; what that one lacks, rollups keep.
+ */
+export async function logKeptFrom(db: Kysely<Database>, retainedFromMs: number): Promise<number> {
+  const [oldest] = await listLogDays(db);
+  if (oldest === undefined) return Number.POSITIVE_INFINITY;
+  return Math.max(Date.parse(oldest.day), Math.floor(retainedFromMs / grainMs.day) * grainMs.day);
+}
+
+/** Whether a pass has anything to do; costs no transaction id, so that every worker may ask all the time. */
+export async function hasWork(db: Kysely<Database>): Promise<boolean> {
+  const { rows } = await sql<{ has_work: boolean }>`
+    select exists (select from request_log_change)
+      or hours_until < clock_timestamp() - interval '61 minutes'
+      or exists (select from request_log_process
+        where not reports_changes and heard_at > unreported_until - interval '2 minutes') as has_work
+    from rollup_state`.execute(db);
+  return rows[0]?.has_work === true;
+}
+
+/**
+ * Processes of the release before write rows without reporting them: while one was heard of lately, all recent minutes
+ * count as changed.
+ */
+async function reportSilentWriters(tx: Tx): Promise<void> {
+  await sql`
+    with state as (
+      select unreported_until - interval '1 minute' as since from rollup_state
+      where unreported_until < clock_timestamp() - interval '15 seconds' and exists (
+        select from request_log_process
+        where not reports_changes and heard_at > unreported_until - interval '2 minutes')
+    ), change as (
+      insert into request_log_change (first_at, last_at) select since, clock_timestamp() from state returning last_at
+    )
+    update rollup_state set unreported_until = change.last_at from change`.execute(tx);
+}
+
+/** Has the minutes of a time rolled up again, both bounds included (epoch milliseconds). */
+export async function reportChange(db: Kysely<Database>, firstMs: number, lastMs: number): Promise<void> {
+  await db
+    .insertInto('request_log_change')
+    .values({ first_at: new Date(firstMs), last_at: new Date(lastMs) })
+    .execute();
+}
+
+export type RollupState = {
+  minutesFrom: number;
+  hoursFrom: number;
+  hoursUntil: number;
+  daysFrom: number;
+  daysUntil: number;
+  /** Hours and days from here on are in `value_rollup` too. */
+  valuesFrom: number;
+};
+
+/** How far the rollups are, in epoch milliseconds. */
+export async function readRollupState(
+  db: Kysely<Database>,
+  lock: RawBuilder<unknown> = sql``,
+): Promise<RollupState | null> {
+  const { rows } = await sql<Record<keyof RollupState, number>>`
+    select ${epochMs('minutes_from')} as "minutesFrom", ${epochMs('hours_from')} as "hoursFrom",
+      ${epochMs('hours_until')} as "hoursUntil", ${epochMs('days_from')} as "daysFrom",
+      ${epochMs('days_until')} as "daysUntil", ${epochMs('values_from')} as "valuesFrom"
+    from rollup_state ${lock}`.execute(db);
+  return rows[0] ?? null;
+}
+
+const lockState = (tx: Tx): Promise<RollupState | null> => readRollupState(tx, sql`for update skip locked`);
+
+const epochMs = (column: string): RawBuilder<unknown> =>
+  sql`greatest(extract(epoch from ${sql.ref(column)}), 0)::float8 * 1000`;
+
+/** A change as whole minutes, without what was dropped from the log and what clocks that are far ahead have made up. */
+function minutesOf(
+  { first_at, last_at }: { first_at: Date; last_at: Date },
+  keptFromMs: number,
+  nowMs: number,
+): TimeRange {
+  const from = Math.max(first_at.getTime(), keptFromMs);
+  const to = Math.min(last_at.getTime(), nowMs + grainMs.day) + 1;
+  return widen({ from, to: Math.max(from, to) }, grainMs.minute);
+}
+
+/** The range of whole buckets that a range lies in. */
+const widen = ({ from, to }: TimeRange, bucketMs: number): TimeRange => ({
+  from: Math.floor(from / bucketMs) * bucketMs,
+  to: Math.ceil(to / bucketMs) * bucketMs,
+});
+
+const lengthOf = (ranges: readonly TimeRange[]): number => ranges.reduce((sum, { from, to }) => sum + to - from, 0);
+
+const hoursToWrite = (minutes: readonly TimeRange[], { hoursUntil }: RollupState): TimeRange[] =>
+  mergeRanges(minutes.map((range) => until(widen(range, grainMs.hour), hoursUntil)));
+
+const daysToWrite = (minutes: readonly TimeRange[], { daysUntil }: RollupState): TimeRange[] =>
+  mergeRanges(minutes.map((range) => until(widen(range, grainMs.day), daysUntil)));
+
+const until = ({ from, to }: TimeRange, end: number): TimeRange => ({ from, to: Math.min(to, end) });
+
+/** The end of the buckets that have ended by `nowMs`, at most `closedMax` of them. */
+const closeUntil = (fromMs: number, nowMs: number, grain: Grain): number =>
+  Math.max(fromMs, Math.min(Math.floor(nowMs / grainMs[grain]) * grainMs[grain], fromMs + closedMax * grainMs[grain]));
+
+async function writeMinutes(tx: Tx, range: TimeRange): Promise<void> {
+  const where = recordedIn(range);
+  for (const cube of wideCubes) {
+    await replace(tx, cube, 'minute', range, aggregateLog({ cube, bucketMs: grainMs.minute, where }));
+  }
+}
+
+/** Makes hours from minutes, or days from hours; one bucket at a time, so that a long range takes no more memory. */
+async function writeCoarser(tx: Tx, to: 'hour' | 'day', ranges: readonly TimeRange[]): Promise<void> {
+  const finer = to === 'hour' ? 'minute' : 'hour';
+  for (const { from, to: end } of ranges) {
+    for (let at = from; at < end; at += grainMs[to]) {
+      const bucket = { from: at, to: at + grainMs[to] };
+      const where = sql`grain = ${sql.lit(finer)} and ${bucketIn(bucket)}`;
+      for (const cube of wideCubes) await replace(tx, cube, to, bucket, aggregateRollup(cube, to, where));
+      await replace(tx, 'value', to, bucket, aggregateValues(to, sql`grain = ${sql.lit(to)} and ${bucketIn(bucket)}`));
+    }
+  }
+}
+
+async function replace(tx: Tx, cube: Cube, grain: Grain, range: TimeRange, rows: RawBuilder<unknown>): Promise<void> {
+  const table = sql.table(`${cube}_rollup`);
+  await sql`delete from ${table} where grain = ${sql.lit(grain)} and ${bucketIn(range)}`.execute(tx);
+  await sql`
+    insert into ${table} (grain, ${rollupColumns(cube)})
+    select ${sql.lit(grain)}, ${rollupColumns(cube)} from (${rows}) as rolled_up
+    ${cube === 'value' ? sql`order by workspace_id, key` : sql``}`.execute(tx);
+}
+
+/** Rows of the request log that were recorded in a range. */
+export const recordedIn = ({ from, to }: TimeRange): RawBuilder<unknown> => sql`
+  recorded_on between ${utcDay(from)} and ${utcDay(to - 1)} and id >= ${lowestLogUuid(from)} and id < ${lowestLogUuid(to)}`;
+
+/** Buckets that begin in a range. */
+export const bucketIn = ({ from, to }: TimeRange): RawBuilder<unknown> =>
+  sql`bucket >= ${new Date(from)} and bucket < ${new Date(to)}`;

@@ -1,0 +1,165 @@
+import { z } from 'zod';
+import { priceComponents, type PriceComponent } from '#libs/prices/adjustments.ts';
+import { slug, timestamp } from './access-fields.ts';
+import { rateLimits, usageLimit, usageLimits } from './limits.ts';
+import { amount, pricingAdjustments } from './prices.ts';
+import { anyObject, text } from './scalars.ts';
+import { credentialText, providerConfiguration } from './virtual-keys.ts';
+
+// An integration holds the credential of a provider for the organisation; a provider is a workspace's use of it.
+
+export const integrationLimits = { modelsMax: 1_000, workspacesMax: 1_000, atOnceMax: 500 };
+
+/** Members of the body of POST /integrations. */
+export const integrationFields = {
+  name: text({ min: 1, max: 200 }),
+  ai_provider_id: slug(),
+  key: credentialText().optional(),
+  description: text({ max: 2_000 }).nullish(),
+  configurations: providerConfiguration().optional(),
+  pricing_adjustments: pricingAdjustments().nullish(),
+  create_default_provider: z.boolean().default(true),
+  default_provider_slug: slug().optional(),
+};
+
+/** A point of a price: cents a token, alone or as `{price}`. */
+const price = () => z.union([z.strictObject({ price: amount() }).transform(({ price: cents }) => cents), amount()]);
+
+const pricingConfig = () =>
+  z.strictObject({
+    type: z.literal('static').default('static'),
+    pay_as_you_go: z.strictObject(
+      Object.fromEntries(priceComponents.map((name) => [name, price().optional()])) as Record<
+        PriceComponent,
+        z.ZodOptional<ReturnType<typeof price>>
+      >,
+    ),
+  });
+
+const modelName = () => text({ min: 1, max: 200 });
+
+const integrationModel = () =>
+  z.strictObject({
+    slug: modelName(),
+    name: text({ min: 1, max: 200 }).optional(),
+    enabled: z.boolean(),
+    is_custom: z.boolean().nullish(),
+    is_finetune: z.boolean().nullish(),
+    /** What a fine-tuned model costs, where it has no price of its own. */
+    base_model_slug: modelName().nullish(),
+    pricing_config: pricingConfig().nullish(),
+  });
+export type IntegrationModel = z.output<ReturnType<typeof integrationModel>>;
+
+/** Body of PUT /integrations/{slug}/models: models that it does not name stay as they are. */
+export const SetModelsRequest = z.strictObject({
+  models: z.array(integrationModel()).max(integrationLimits.atOnceMax).default([]),
+  allow_all_models: z.boolean().optional(),
+});
+
+const access = {
+  enabled: z.boolean(),
+  usage_limits: usageLimits().nullish(),
+  rate_limits: rateLimits().nullish(),
+};
+
+/** Body of PUT /integrations/{slug}/workspaces: workspaces that it does not name stay as they are. */
+export const SetWorkspacesRequest = z.strictObject({
+  workspaces: z
+    .array(
+      z.strictObject({
+        id: text({ min: 1, max: 200 }),
+        ...access,
+        reset_usage: z.boolean().optional(),
+        create_default_provider: z.boolean().optional(),
+        default_provider_slug: slug().optional(),
+      }),
+    )
+    .max(integrationLimits.atOnceMax)
+    .default([]),
+  global_workspace_access: z.strictObject(access).nullish(),
+  override_existing_workspace_access: z.boolean().default(false),
+  create_default_provider: z.boolean().default(true),
+  default_provider_slug: slug().optional(),
+});
+
+const AccessObject = z.object({
+  enabled: z.boolean(),
+  usage_limits: z.array(anyObject()).nullable(),
+  rate_limits: z.array(anyObject()).nullable(),
+});
+
+/** An integration as it is answered: never its key. */
+export const IntegrationObject = z.object({
+  id: z.string(),
+  object: z.literal('integration'),
+  organisation_id: z.string(),
+  workspace_id: z.string().nullable().describe('null: it belongs to the organisation'),
+  ai_provider_id: z.string(),
+  name: z.string(),
+  slug: z.string(),
+  description: z.string().nullable(),
+  status: z.enum(['active', 'archived']),
+  masked_key: z.string(),
+  configurations: z.record(z.string(), z.string()),
+  global_workspace_access_settings: AccessObject,
+  allow_all_models: z.boolean(),
+  workspace_count: z.int().describe('workspaces that it is shared with by name'),
+  pricing_adjustments: anyObject().nullable(),
+  created_at: z.iso.datetime(),
+  last_updated_at: z.iso.datetime(),
+});
+
+export const ModelsObject = z.object({
+  total: z.int(),
+  allow_all_models: z.boolean(),
+  models: z.array(
+    z.object({
+      slug: z.string(),
+      name: z.string(),
+      enabled: z.boolean(),
+      is_custom: z.boolean(),
+      is_finetune: z.boolean(),
+      base_model_slug: z.string().nullable(),
+      pricing_config: anyObject().nullable(),
+    }),
+  ),
+});
+
+export const WorkspacesObject = z.object({
+  total: z.int(),
+  workspaces: z.array(AccessObject.extend({ id: z.string() })),
+  global_workspace_access: AccessObject,
+});
+
+/** Members of the body of POST /providers. */
+export const providerFields = {
+  name: text({ min: 1, max: 200 }),
+  integration_id: text({ min: 1, max: 200 }),
+  note: text({ max: 2_000 }).nullish(),
+  usage_limits: usageLimit().nullish(),
+  rate_limits: rateLimits().nullish(),
+  expires_at: timestamp().nullish(),
+};
+
+/** What PUT takes beside them: a budget starts again at 0. */
+export const providerUpdateFields = { reset_usage: z.boolean().optional() };
+
+/** A provider as it is answered. */
+export const ProviderObject = z.object({
+  id: z.string(),
+  object: z.literal('provider'),
+  slug: z.string(),
+  name: z.string(),
+  workspace_id: z.string(),
+  integration_id: z.string(),
+  ai_provider_id: z.string(),
+  note: z.string().nullable(),
+  status: z.enum(['active', 'exhausted', 'expired', 'deleted']),
+  usage_limits: anyObject().nullable(),
+  rate_limits: z.array(anyObject()).nullable(),
+  reset_usage: z.null(),
+  expires_at: z.iso.datetime().nullable(),
+  created_at: z.iso.datetime(),
+  last_updated_at: z.iso.datetime(),
+});

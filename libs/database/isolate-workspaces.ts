@@ -1,0 +1,130 @@
+import { sql, type Kysely } from 'kysely';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sqlStateOf } from './database-error.ts';
+import type { Database } from './schema.ts';
+
+/** What statements of a workspace run as. The application's role owns the tables, so that policies do not apply to it. */
+export const tenantRole = 'sluice_tenant';
+export const workspaceSetting = 'sluice.workspace';
+
+const inWorkspace = `workspace_id = current_setting('${workspaceSetting}', true)`;
+
+/** Kinds of records of which the organisation has some that every workspace sees (`hasShared`). */
+export const sharedKinds = ['guardrail', 'integration', 'label'];
+const isShared = `workspace_id = 'org_default' and kind in (${sharedKinds.map((kind) => `'${kind}'`).join(', ')})`;
+
+/** Tables whose rows of the organisation are partly visible to all workspaces; they stay read-only there. */
+const hasSharedRows = new Set(['resource', 'resource_version']);
+
+/** Tables without a workspace that requests read: how far the rollups are, and the epochs of the log. */
+const readableTables = ['event_epoch', 'rollup_state'];
+
+type Table = { name: string; hasWorkspace: boolean; isGranted: boolean; comment: string | null };
+
+/**
+ * Gives every table with a `workspace_id` a policy by which `sluice_tenant` sees and writes only rows of the workspace in
+ * the setting `sluice.workspace`: without the setting, none. Tables that a migration adds get theirs without being named, and a
+ * policy that this release defines otherwise is replaced. Creates the role where it may.
+ *
+ * Runs after the migrations, under their lock, on a session without a transaction. Processes of other releases do not notice: they
+ * connect as the owner.
+ */
+export async function isolateWorkspaces(session: Kysely<Database>, logger: Logger): Promise<void> {
+  await prepareRole(session, logger);
+  const hasRole = await roleExists(session);
+  if (hasRole) await openSchema(session);
+  for (const { name, hasWorkspace, isGranted, comment } of await listTables(session)) {
+    const wanted = definitionOf(name, hasWorkspace, hasRole);
+    // A dump has policies and their comments, but not the role: restored elsewhere, the rights are missing.
+    if (comment === wanted.text && isGranted === hasRole) continue;
+    await session.transaction().execute(async (tx) => {
+      for (const statement of wanted.statements) await sql.raw(statement).execute(tx);
+    });
+  }
+}
+
+/** Everybody may use the schema "public" by default, but some servers and schemas are stricter. */
+async function openSchema(session: Kysely<Database>): Promise<void> {
+  const { rows } = await sql<{ name: string; isOpen: boolean }>`
+    select current_schema() as name, has_schema_privilege(${tenantRole}, current_schema(), 'usage') as "isOpen"`.execute(
+    session,
+  );
+  const [schema] = rows;
+  if (!schema || schema.isOpen) return;
+  await sql`grant usage on schema ${sql.id(schema.name)} to ${sql.raw(tenantRole)}`.execute(session);
+}
+
+/** The statements that isolate a table, and the comment by which a later start knows that they ran. */
+function definitionOf(
+  name: string,
+  hasWorkspace: boolean,
+  hasRole: boolean,
+): { text: string | null; statements: readonly string[] } {
+  const table = `"${name}"`;
+  // The log is insert-only for everybody.
+  const rights = !hasWorkspace ? 'select' : name === 'event' ? 'select, insert' : 'select, insert, update, delete';
+  const grants = hasRole ? [`grant ${rights} on ${table} to ${tenantRole}`] : [];
+  if (!hasWorkspace) return { text: null, statements: grants };
+  const hasShared = hasSharedRows.has(name);
+  const policies = [
+    `alter table ${table} enable row level security`,
+    `drop policy if exists workspace_isolation on ${table}`,
+    `drop policy if exists workspace_reads on ${table}`,
+    `create policy workspace_isolation on ${table} using (${inWorkspace}) with check (${inWorkspace})`,
+    ...(hasShared ? [`create policy workspace_reads on ${table} for select using (${isShared})`] : []),
+  ];
+  const text = `${inWorkspace}${hasShared ? ` or ${isShared}` : ''}; ${rights}`;
+  const comment = `comment on policy workspace_isolation on ${table} is '${text.replaceAll("'", "''")}'`;
+  return { text, statements: [...policies, ...grants, comment] };
+}
+
+async function listTables(session: Kysely<Database>): Promise<Table[]> {
+  const { rows } = await sql<Table>`
+    select class.relname as name, attribute.attname is not null as "hasWorkspace",
+      coalesce(has_table_privilege(role.oid, class.oid, 'select'), false) as "isGranted",
+      obj_description(policy.oid, 'pg_policy') as comment
+    from pg_class as class
+    left join pg_attribute as attribute on attribute.attrelid = class.oid and attribute.attname = 'workspace_id'
+      and not attribute.attisdropped
+    left join pg_policy as policy on policy.polrelid = class.oid and policy.polname = 'workspace_isolation'
+    left join pg_roles as role on role.rolname = ${tenantRole}
+    where class.relnamespace = current_schema()::regnamespace and class.relkind in ('r', 'p') and not class.relispartition
+      and (attribute.attname is not null or class.relname = any(${readableTables}))
+    order by class.relname`.execute(session);
+  return rows;
+}
+
+const roleExists = async (session: Kysely<Database>): Promise<boolean> =>
+  (await sql`select from pg_roles where rolname = ${tenantRole}`.execute(session)).rows.length > 0;
+
+/** Roles belong to the whole server: several databases of it may be migrated at once, and the role may be there already. */
+async function prepareRole(session: Kysely<Database>, logger: Logger): Promise<void> {
+  if (await mayTakeRole(session)) return;
+  const statements = [
+    `create role ${tenantRole} nologin`,
+    // From PostgreSQL 16 on, who creates a role may grant it and not yet take it.
+    `grant ${tenantRole} to current_user`,
+  ];
+  for (const statement of statements) {
+    try {
+      await sql.raw(statement).execute(session);
+    } catch (error) {
+      const state = sqlStateOf(error) ?? '';
+      const isThere = state === '42710' || state === '23505';
+      if (!isThere && state !== '42501') throw error;
+      if (!isThere) logger.debug({ err: error }, 'the role of workspaces cannot be prepared by this role');
+    }
+  }
+}
+
+/**
+ * Whether statements of a workspace can run as `sluice_tenant`. If not, an operator has to create the role, or grant it to
+ * the role that Sluice connects as.
+ */
+export async function mayTakeRole(db: Kysely<Database>): Promise<boolean> {
+  // "set" is a privilege of PostgreSQL 16 and newer; before, members could always take the role.
+  const { rows } = await sql<{ may: boolean }>`
+    select pg_has_role(current_user, oid, case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end)
+      as may from pg_roles where rolname = ${tenantRole}`.execute(db);
+  return rows[0]?.may ?? false;
+}

@@ -1,0 +1,109 @@
+import { CompiledQuery, type DatabaseConnection, type Kysely } from 'kysely';
+import pg from 'pg';
+import { isConnectionLost } from './database-error.ts';
+import { tenantRole, workspaceSetting } from './isolate-workspaces.ts';
+import { createDatabase, OutcomeAwareDriver } from './pool.ts';
+import type { Database } from './schema.ts';
+import { boundWorkspace } from './workspace-binding.ts';
+
+/**
+ * Kysely on the pool for the handlers of requests: each statement sees and writes only rows of the workspace that the
+ * request is bound to (workspace-binding.ts), whatever its `where` says. Postgres enforces that, by the policies of
+ * isolate-workspaces.ts. A statement outside of a transaction takes three round trips instead of one, and a transaction no more
+ * than elsewhere. `isOn` false: the server has no role for it, and statements run as through `createDatabase`.
+ *
+ * Role and workspace are set for a transaction and not for the session, because a pooler such as PgBouncer gives the session
+ * to somebody else after it.
+ */
+export function createWorkspaceDatabase(pool: pg.Pool, isOn: () => boolean): Kysely<Database> {
+  return createDatabase(pool, (config) => new BoundDriver(config, isOn));
+}
+
+type Options = Parameters<OutcomeAwareDriver['acquireConnection']>[0];
+type Settings = Parameters<OutcomeAwareDriver['beginTransaction']>[1];
+
+class BoundDriver extends OutcomeAwareDriver {
+  readonly #isOn: () => boolean;
+
+  constructor(config: ConstructorParameters<typeof OutcomeAwareDriver>[0], isOn: () => boolean) {
+    super(config);
+    this.#isOn = isOn;
+  }
+
+  override async acquireConnection(options?: Options): Promise<DatabaseConnection> {
+    const workspaceId = boundWorkspace();
+    const connection = await super.acquireConnection(options);
+    return workspaceId === null || !this.#isOn() ? connection : new BoundConnection(connection, this, workspaceId);
+  }
+
+  override async beginTransaction(connection: DatabaseConnection, settings: Settings): Promise<void> {
+    if (!(connection instanceof BoundConnection)) return await super.beginTransaction(connection, settings);
+    await this.begin(connection, settings);
+    connection.isInTransaction = true;
+  }
+
+  /** Begins a transaction and binds it, in one round trip. */
+  async begin({ inner, workspaceId }: BoundConnection, settings: Settings): Promise<void> {
+    const binding = `set local role ${tenantRole}; set local ${workspaceSetting} = ${pg.escapeLiteral(workspaceId)}`;
+    const bound: DatabaseConnection = {
+      executeQuery: (query) => inner.executeQuery(CompiledQuery.raw(`${query.sql}; ${binding}`)),
+      streamQuery: (query, chunkSize) => inner.streamQuery(query, chunkSize),
+    };
+    try {
+      await super.beginTransaction(bound, settings);
+    } catch (error) {
+      // "begin" may have worked and what follows not; nobody else would end the transaction.
+      await super.rollbackTransaction(inner as OwnConnection);
+      throw error;
+    }
+  }
+
+  override async commitTransaction(connection: DatabaseConnection): Promise<void> {
+    await super.commitTransaction(ownOf(connection));
+  }
+
+  override async rollbackTransaction(connection: DatabaseConnection): Promise<void> {
+    await super.rollbackTransaction(ownOf(connection));
+  }
+
+  override async releaseConnection(connection: DatabaseConnection): Promise<void> {
+    await super.releaseConnection(ownOf(connection));
+  }
+}
+
+type OwnConnection = Parameters<OutcomeAwareDriver['rollbackTransaction']>[0];
+
+/** The driver's own connection, which alone it can discard and release. */
+const ownOf = (connection: DatabaseConnection): OwnConnection =>
+  (connection instanceof BoundConnection ? connection.inner : connection) as OwnConnection;
+
+class BoundConnection implements DatabaseConnection {
+  isInTransaction = false;
+  readonly inner: DatabaseConnection;
+  readonly workspaceId: string;
+  readonly #driver: BoundDriver;
+
+  constructor(inner: DatabaseConnection, driver: BoundDriver, workspaceId: string) {
+    this.inner = inner;
+    this.workspaceId = workspaceId;
+    this.#driver = driver;
+  }
+
+  executeQuery: DatabaseConnection['executeQuery'] = async <Row>(query: CompiledQuery) => {
+    if (this.isInTransaction) return await this.inner.executeQuery<Row>(query);
+    await this.#driver.begin(this, {});
+    try {
+      const result = await this.inner.executeQuery<Row>(query);
+      await this.#driver.commitTransaction(this);
+      return result;
+    } catch (error) {
+      // A lost session has nothing to roll back, and the rollback would wait for it.
+      if (!isConnectionLost(error)) await this.#driver.rollbackTransaction(this);
+      throw error;
+    }
+  };
+
+  streamQuery: DatabaseConnection['streamQuery'] = () => {
+    throw new Error('a workspace database does not stream: read pages instead');
+  };
+}

@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import type { LiveApiKey } from './authenticate.ts';
+import { liveKeys, type KeySources } from './live-callers.ts';
+import type { LiveUser } from './roles.ts';
+
+const keyOf = (type: 'user' | 'service_key', id: string): LiveApiKey => ({
+  caller: {
+    workspaceId: 'ws_1',
+    keyId: `key_${id}`,
+    principal: { type, id, role: null },
+    scopes: 'all',
+    defaults: { configId: null, allowsConfigOverride: true, metadata: { team: 'own' } },
+    expiresAtMs: Number.POSITIVE_INFINITY,
+  },
+  expiresAtMs: Number.POSITIVE_INFINITY,
+});
+const userOf = (id: string, role: 'member' | 'manager'): LiveUser => ({
+  id,
+  role: 'member',
+  memberships: new Map([['ws_1', role]]),
+});
+
+const service = keyOf('service_key', 's');
+const [ada, bob] = [keyOf('user', 'ada'), keyOf('user', 'bob')];
+const sources: KeySources = {
+  keys: new Map([
+    ['s', service],
+    ['a', ada],
+    ['b', bob],
+  ]),
+  workspaces: new Map([['ws_1', { defaults: null }]]),
+  users: new Map([
+    ['ada', userOf('ada', 'member')],
+    ['bob', userOf('bob', 'member')],
+  ]),
+};
+
+test('a change makes new callers for those whom it concerns, and for nobody else', () => {
+  const first = liveKeys(sources, null);
+  expect(first.byDigest.get('s')).toBe(service);
+  expect(liveKeys({ ...sources }, first)).toBe(first);
+  const users = new Map([...sources.users, ['ada', userOf('ada', 'manager')]]);
+  const second = liveKeys({ ...sources, users }, first);
+  expect(second.byDigest.get('b')).toBe(first.byDigest.get('b'));
+  expect(second.byDigest.get('a')?.caller.principal).toMatchObject({ role: 'manager', organisationRole: 'member' });
+  const third = liveKeys({ ...sources, users: new Map([...users].slice(0, 1)) }, second);
+  expect([...third.byDigest.keys()]).toEqual(['s', 'a']);
+  // Who comes back is found again.
+  expect([...liveKeys(sources, third).byDigest.keys()]).toEqual(['s', 'a', 'b']);
+
+  const defaults = { metadata: { team: 'all', region: 'eu' }, userConfigId: 'config_1' };
+  const fourth = liveKeys({ ...sources, workspaces: new Map([['ws_1', { defaults }]]) }, first);
+  expect(fourth.byDigest.get('s')?.caller.defaults).toEqual({
+    configId: null,
+    allowsConfigOverride: true,
+    metadata: { team: 'own', region: 'eu' },
+  });
+  expect(fourth.byDigest.get('a')?.caller.defaults).toMatchObject({ configId: 'config_1' });
+});

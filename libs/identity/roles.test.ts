@@ -1,0 +1,85 @@
+import { expect, test } from 'vitest';
+import { scopes } from '#libs/contracts/api-keys.ts';
+import type { Principal } from '#libs/http/caller.ts';
+import {
+  actsForOrganisation,
+  refuseHigherOrganisationRole,
+  refuseHigherWorkspaceRole,
+  scopesOfRole,
+  scopesWithin,
+  workspaceRoleOf,
+} from './roles.ts';
+
+const has = (role: 'admin' | 'manager' | 'member', scope: string): boolean => {
+  const held = scopesOfRole(role);
+  return held === 'all' || held.has(scope);
+};
+
+test.each([
+  ['chat.write', true, true],
+  ['batches.write', true, true],
+  ['responses.write', true, true],
+  ['configs.read', true, true],
+  ['configs.write', true, false],
+  ['virtual_keys.write', true, false],
+  ['api_keys.read', true, false],
+  ['members.read', true, true],
+  ['members.write', true, false],
+  ['audit.read', true, false],
+  ['workspaces.read', true, true],
+  ['workspaces.write', false, false],
+  ['users.read', false, false],
+])('%s: an admin has it; a manager: %s; a member: %s', (scope, manager, member) => {
+  expect([has('admin', scope), has('manager', scope), has('member', scope)]).toEqual([true, manager, member]);
+});
+
+test('each role has all rights of the one below it', () => {
+  const member = scopesOfRole('member');
+  const manager = scopesOfRole('manager');
+  if (member === 'all' || manager === 'all') throw new Error('only an admin has all rights');
+  expect(member.isSubsetOf(manager)).toBe(true);
+  expect(manager.size).toBeLessThan(scopes.length);
+});
+
+test("a user's key may do what both the key and the role allow", () => {
+  expect(scopesWithin('admin', 'all')).toBe('all');
+  expect(scopesWithin('admin', new Set(['logs.read']))).toEqual(new Set(['logs.read']));
+  expect(scopesWithin('member', 'all')).toBe(scopesOfRole('member'));
+  expect(scopesWithin('member', new Set(['chat.write', 'configs.write']))).toEqual(new Set(['chat.write']));
+});
+
+test('owners and admins of the organisation are admins of every workspace, members only of those that they belong to', () => {
+  const memberships = new Map([['ws_1', 'manager']] as const);
+  expect(workspaceRoleOf({ id: 'u', role: 'owner', memberships: new Map() }, 'ws_2')).toBe('admin');
+  expect(workspaceRoleOf({ id: 'u', role: 'admin', memberships }, 'ws_1')).toBe('admin');
+  expect(workspaceRoleOf({ id: 'u', role: 'member', memberships }, 'ws_1')).toBe('manager');
+  expect(workspaceRoleOf({ id: 'u', role: 'member', memberships }, 'ws_2')).toBeNull();
+});
+
+const user = (organisationRole: string): Principal => ({ type: 'user', id: 'u', role: 'admin', organisationRole });
+const organisationKey: Principal = { type: 'organisation_key', id: 'k', role: null };
+const serviceKey: Principal = { type: 'service_key', id: 'k', role: null };
+
+test('the organisation is administered with its keys, and by its owners and admins', () => {
+  expect([organisationKey, user('owner'), user('admin')].map(actsForOrganisation)).toEqual([true, true, true]);
+  expect([serviceKey, user('member')].map(actsForOrganisation)).toEqual([false, false]);
+});
+
+test('nobody can give or take away a role that may do more than their own', () => {
+  const refusal = expect.objectContaining({ kind: 'forbidden', code: 'higher_role' });
+  const manager = { principal: user('member'), scopes: scopesOfRole('manager') };
+  expect(() => refuseHigherWorkspaceRole(manager, 'admin')).toThrow(refusal);
+  expect(() => refuseHigherWorkspaceRole(manager, 'manager')).not.toThrow();
+  expect(() => refuseHigherWorkspaceRole({ principal: serviceKey, scopes: 'all' }, 'admin')).not.toThrow();
+  const onlyMembers = { principal: organisationKey, scopes: new Set(['members.write']) };
+  expect(() => refuseHigherWorkspaceRole(onlyMembers, 'member')).toThrow(refusal);
+
+  const as = (principal: Principal) => ({ principal, scopes: 'all' as const });
+  expect(() => refuseHigherOrganisationRole(as(user('admin')), 'owner')).toThrow(refusal);
+  expect(() => refuseHigherOrganisationRole(as(user('admin')), 'admin')).not.toThrow();
+  expect(() => refuseHigherOrganisationRole(as(user('owner')), 'owner')).not.toThrow();
+  expect(() => refuseHigherOrganisationRole(as(organisationKey), 'owner')).not.toThrow();
+  const scoped = { principal: organisationKey, scopes: new Set(['users.write']) };
+  expect(() => refuseHigherOrganisationRole(scoped, 'admin')).toThrow(refusal);
+  expect(() => refuseHigherOrganisationRole(scoped, 'member')).not.toThrow();
+});

@@ -1,0 +1,104 @@
+import { scopes } from '#libs/contracts/api-keys.ts';
+import type { OrganisationRole, WorkspaceRole } from '#libs/contracts/people.ts';
+import type { Caller, Principal } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { relayAreas } from '#libs/providers/provider.ts';
+
+/** A user as every process keeps it in memory. */
+export type LiveUser = {
+  readonly id: string;
+  readonly role: OrganisationRole;
+  /** By workspace. */
+  readonly memberships: ReadonlyMap<string, WorkspaceRole>;
+};
+
+const callAreas = ['chat', 'completions', 'embeddings', 'models', 'batches', 'files', 'fine_tuning'] as const;
+
+type Right = 'none' | 'read' | 'write';
+
+/**
+ * What a role may do in its workspace, by area; `write` includes reading. An admin may do everything there. What
+ * belongs to the organisation (users, invites, creating workspaces) requires one of its keys, or an owner or admin,
+ * whatever this table says.
+ */
+const rights: Record<Exclude<WorkspaceRole, 'admin'>, { others: Right; areas: Record<string, Right> }> = {
+  // Administers the workspace, but cannot set the guardrails that no call can leave out: they belong to `workspaces`.
+  manager: { others: 'write', areas: { users: 'none', workspaces: 'read', audit: 'read' } },
+  // Uses the workspace: makes calls and batches, writes prompts, and sees where calls go and what they cost.
+  member: {
+    others: 'read',
+    areas: {
+      ...Object.fromEntries([...callAreas, ...relayAreas].map((area) => [area, 'write'])),
+      users: 'none',
+      api_keys: 'none',
+      audit: 'none',
+      prompts: 'write',
+      collections: 'write',
+      labels: 'write',
+      feedback: 'write',
+    },
+  },
+};
+
+function scopesBy(role: Exclude<WorkspaceRole, 'admin'>): ReadonlySet<string> {
+  const { others, areas } = rights[role];
+  const allows = (scope: string): boolean => {
+    const [area = '', access] = scope.split('.');
+    const right = areas[area] ?? others;
+    return right === 'write' || (right === 'read' && access === 'read');
+  };
+  return new Set(scopes.filter(allows));
+}
+
+const scopesByRole: Record<WorkspaceRole, ReadonlySet<string> | 'all'> = {
+  admin: 'all',
+  manager: scopesBy('manager'),
+  member: scopesBy('member'),
+};
+
+/** Returns the scopes that a role gives in a workspace. */
+export const scopesOfRole = (role: WorkspaceRole): ReadonlySet<string> | 'all' => scopesByRole[role];
+
+/** Returns what a user with this role may do with a key that has these scopes: what both allow. */
+export function scopesWithin(role: WorkspaceRole, held: ReadonlySet<string> | 'all'): ReadonlySet<string> | 'all' {
+  const given = scopesByRole[role];
+  if (given === 'all') return held;
+  return held === 'all' ? given : given.intersection(held);
+}
+
+/** Returns a user's role in a workspace. Owners and admins of the organisation are admins of all. null: no access. */
+export function workspaceRoleOf({ role, memberships }: LiveUser, workspaceId: string): WorkspaceRole | null {
+  return role === 'member' ? (memberships.get(workspaceId) ?? null) : 'admin';
+}
+
+/** Whether someone acts for the organisation: with a key of it, or as one of its owners or admins. */
+export const actsForOrganisation = ({ type, organisationRole }: Principal): boolean =>
+  type === 'organisation_key' || organisationRole === 'owner' || organisationRole === 'admin';
+
+type Giver = Pick<Caller, 'principal' | 'scopes'>;
+
+/**
+ * Refuses that a caller gives or takes away a role in a workspace that has more rights than their own. The caller must
+ * be known to act in that workspace. Throws forbidden.
+ */
+export function refuseHigherWorkspaceRole({ scopes: held }: Giver, role: WorkspaceRole): void {
+  if (held === 'all') return;
+  const needed = scopesByRole[role];
+  if (needed !== 'all' && needed.isSubsetOf(held)) return;
+  throw higherRole(`The role '${role}' in a workspace may do more than the caller of this request`);
+}
+
+/** The same for a role in the organisation. The caller must be known to act for the organisation. Throws forbidden. */
+export function refuseHigherOrganisationRole({ principal, scopes: held }: Giver, role: OrganisationRole): void {
+  const isOwner = principal.type === 'organisation_key' || principal.organisationRole === 'owner';
+  if (role === 'member' || (held === 'all' && (role === 'admin' || isOwner))) return;
+  throw higherRole(`The role '${role}' may do more than the caller of this request`);
+}
+
+const higherRole = (what: string): GatewayError =>
+  new GatewayError(
+    'forbidden',
+    'higher_role',
+    `${what}, who can therefore neither give it nor take it away. Choose a lower role, or ask someone who has it.`,
+    { param: 'role' },
+  );

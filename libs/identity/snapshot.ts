@@ -1,0 +1,169 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { sql, type Kysely } from 'kysely';
+import type { DatabaseClock } from '#libs/database/database-clock.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createAccessListener } from './access-listener.ts';
+
+export type SnapshotOptions = {
+  db: Kysely<Database>;
+  logger: Logger;
+  /** Receives the database's time with every poll. */
+  databaseClock?: Pick<DatabaseClock, 'set'>;
+  /** A direct connection for LISTEN; null: only polling, which also meets the limit of one second. */
+  listenConnectionString: string | null;
+  /** Between two polls. Default 500 ms: a revoked key is refused everywhere within 1 s even when a NOTIFY is lost. */
+  pollMs?: number;
+  /** A poll that takes longer has failed. Default 2 s: a caller with an unknown key waits for two at most. */
+  pollTimeoutMs?: number;
+  /**
+   * Without a successful poll for this long, nothing is answered, because a key may have been revoked meanwhile.
+   * Default 15 min.
+   */
+  staleAfterMs?: number;
+  /** Monotonic, in milliseconds. */
+  monotonicMs?: () => number;
+};
+
+/** What is kept in memory, and how it is loaded. */
+export type SnapshotContent<State> = {
+  /** Before anything was loaded. */
+  empty: State;
+  /** Reads the database, which is at least as new as the polled version. Unchanged parts are taken from `previous`. */
+  load(previous: State): Promise<State>;
+};
+
+export type Snapshot<State> = Part & {
+  /** The current state. Ask again for every request. */
+  state: () => State;
+  /** Throws GatewayError `unavailable` when the snapshot was not confirmed for `staleAfterMs`. */
+  assertFresh(): void;
+  /**
+   * Reads the database again, with a query that is sent after this call. Concurrent callers share one query, and never more
+   * than one runs at a time. Rejects when the database does not answer.
+   */
+  refresh(): Promise<void>;
+  /** For the writer of a change: like `refresh`, but a failure is only logged, because the change is committed. */
+  catchUp(): Promise<void>;
+  /** Random ids that the database does not have. Bounded, and cleared whenever anything changes. */
+  readonly absent: { has(id: string): boolean; add(id: string): void };
+  /** The version in use, for readiness and metrics. -1: nothing was loaded yet. */
+  version(): number;
+};
+
+const absentMax = 10_000;
+
+/**
+ * Keeps everything that requests need from the database in memory, so that no request waits for it. It is refreshed by
+ * LISTEN, by polling one row, and by the process's own commands (`announceAccessChange` makes a new version). `start`
+ * resolves when the first load is done and rejects when it fails.
+ */
+export function createSnapshot<State>(options: SnapshotOptions, content: SnapshotContent<State>): Snapshot<State> {
+  const { db, logger, pollMs = 500, pollTimeoutMs = 2_000, staleAfterMs = 15 * 60_000 } = options;
+  const monotonicMs = options.monotonicMs ?? (() => performance.now());
+  const absent = new Set<string>();
+  let state = content.empty;
+  let loaded = -1;
+  let confirmedMs = Number.NEGATIVE_INFINITY;
+  let running: Promise<void> | undefined;
+  let next: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let isFailing = false;
+
+  async function poll(): Promise<void> {
+    const askedMs = monotonicMs();
+    const { rows } = await sql<{ version: number; now: Date }>`
+      select version, clock_timestamp() as now from access_version`.execute(db, {
+      signal: AbortSignal.timeout(pollTimeoutMs),
+    });
+    const [row] = rows;
+    if (row === undefined) throw new Error('access_version has no row');
+    const { version, now } = row;
+    options.databaseClock?.set(now.getTime(), askedMs, monotonicMs());
+    if (version !== loaded) {
+      state = await content.load(state);
+      loaded = version;
+      absent.clear();
+    }
+    confirmedMs = askedMs;
+  }
+
+  function refresh(): Promise<void> {
+    // A running poll may have been answered before the caller's change, so only the next one counts.
+    next ??= (async () => {
+      const current = running;
+      if (current) await current.catch(() => {});
+      else await nextTurn(); // so that all lookups of the same turn share this poll
+      next = undefined;
+      const mine = poll();
+      running = mine;
+      try {
+        await mine;
+      } finally {
+        if (running === mine) running = undefined;
+      }
+    })();
+    return next;
+  }
+
+  /** Logs the beginning and the end of an outage, not every poll of it. */
+  async function catchUp(): Promise<void> {
+    try {
+      await refresh();
+      if (isFailing) logger.info({ version: loaded }, 'access snapshot is up to date again');
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing) logger.warn({ err: error }, 'access snapshot cannot be refreshed');
+      isFailing = true;
+    }
+  }
+
+  const listener =
+    options.listenConnectionString === null
+      ? null
+      : createAccessListener({
+          connectionString: options.listenConnectionString,
+          onChange: () => void catchUp(),
+          logger,
+        });
+
+  return {
+    name: 'access snapshot',
+    async start() {
+      await refresh();
+      timer ??= setInterval(() => {
+        if (!running && !next) void catchUp();
+      }, pollMs);
+      await listener?.start?.();
+    },
+    async stop() {
+      clearInterval(timer);
+      timer = undefined;
+      await listener?.stop?.();
+      await next?.catch(() => {});
+      await running?.catch(() => {});
+    },
+    state: () => state,
+    assertFresh() {
+      if (monotonicMs() - confirmedMs <= staleAfterMs) return;
+      throw new GatewayError(
+        'unavailable',
+        'access_unavailable',
+        'Keys cannot be checked because the database is temporarily unavailable. Try again shortly.',
+        { retryAfterMs: 1_000 },
+      );
+    },
+    refresh,
+    catchUp,
+    absent: {
+      has: (id) => absent.has(id),
+      add(id) {
+        if (absent.size >= absentMax) absent.clear();
+        absent.add(id);
+      },
+    },
+    version: () => loaded,
+  };
+}

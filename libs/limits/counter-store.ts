@@ -1,0 +1,241 @@
+import { createHash } from 'node:crypto';
+import { Big } from 'big.js';
+import { sql, type Kysely, type Selectable } from 'kysely';
+import type { Database, LimitCounterTable } from '#libs/database/schema.ts';
+import {
+  newCounter,
+  renewLease,
+  type Counter,
+  type LeaseGrant,
+  type LeaseRequest,
+  type LimitTerms,
+} from './counter.ts';
+import { periodAt } from './period.ts';
+
+/** One counter of a limit, by the values that its calls are grouped by. */
+export type CounterName = {
+  id: string;
+  workspaceId: string;
+  /** Of the record that has the limit, and which of its limits it is. */
+  limitId: string;
+  /** Readable; `*` of a limit that groups by nothing. */
+  valueKey: string;
+  kind: 'budget' | 'rate';
+};
+
+export type RenewalOf = { name: CounterName; terms: LimitTerms; request: LeaseRequest };
+
+/** `too_many`: the limit has as many counters as it may; `stale`: nothing was granted, ask again. */
+export type Renewed = { grant: LeaseGrant; isAlertDue: boolean } | 'too_many' | 'stale';
+
+export type CounterStore = {
+  /** Renews leases of several counters in one transaction; results in the order of `renewals`. */
+  renew(renewals: readonly RenewalOf[]): Promise<Renewed[]>;
+};
+
+/** The id of a counter: the same in every process. */
+export const counterId = (limitId: string, valueKey: string): string =>
+  `entity_${createHash('sha256').update(`${limitId}\n${valueKey}`).digest('hex').slice(0, 32)}`;
+
+/** Reads and writes counters by `renewLease`; the rows are locked in the order of their ids, so that no two wait in a circle. */
+export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimitMax: number }): CounterStore {
+  const { db, countersPerLimitMax } = deps;
+  const known = new Set<string>();
+
+  return {
+    renew: async (renewals) =>
+      await db.transaction().execute(async (tx) => {
+        const unknown = renewals.filter(({ name }) => !known.has(name.id));
+        if (unknown.length > 0) await insertCounters(tx, unknown, countersPerLimitMax);
+        const ids = renewals.map(({ name }) => name.id);
+        const { rows } = await sql<Selectable<LimitCounterTable> & { now: Date }>`
+          select *, clock_timestamp() as now from limit_counter where id = any(${ids}::text[])
+          order by id for update`.execute(tx);
+        const byId = new Map(rows.map((row) => [row.id, row]));
+        const changed: { renewal: RenewalOf; counter: Counter; endMs: number }[] = [];
+        const results = renewals.map((renewal): Renewed => {
+          const row = byId.get(renewal.name.id);
+          // A row that was there has been swept: the next request makes it again.
+          if (row === undefined) return known.has(renewal.name.id) ? 'stale' : 'too_many';
+          const renewed = renewLease(toCounter(row), renewal.terms, renewal.request, row.now.getTime());
+          if (renewed === null) return 'stale';
+          changed.push({ renewal, counter: renewed.counter, endMs: renewed.grant.period.endMs });
+          return renewed;
+        });
+        await updateCounters(tx, changed);
+        if (known.size > knownMax) known.clear();
+        for (const id of byId.keys()) known.add(id);
+        for (const { name } of renewals) if (!byId.has(name.id)) known.delete(name.id);
+        return results;
+      }),
+  };
+}
+
+/** Counters whose rows are known to exist; to know fewer costs one more statement. */
+const knownMax = 100_000;
+
+async function insertCounters(db: Kysely<Database>, renewals: readonly RenewalOf[], max: number): Promise<void> {
+  const values = renewals
+    .toSorted((a, b) => (a.name.id < b.name.id ? -1 : 1))
+    .map(({ name, terms }) => ({ ...name, max: terms.max.toFixed() }));
+  await sql`
+    insert into limit_counter (id, workspace_id, limit_id, value_key, kind, max, period_start, used, assumed, unpriced,
+      is_alerted, leases, updated_at)
+    select id, "workspaceId", "limitId", "valueKey", kind, max, to_timestamp(0), 0, 0, 0, false, '{}', to_timestamp(0)
+    from jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as given
+      (id text, "workspaceId" text, "limitId" text, "valueKey" text, kind text, max numeric)
+    where (select count(*) from limit_counter as there where there.limit_id = given."limitId") < ${max}
+    on conflict (id) do nothing`.execute(db);
+}
+
+async function updateCounters(
+  db: Kysely<Database>,
+  changed: readonly { renewal: RenewalOf; counter: Counter; endMs: number }[],
+): Promise<void> {
+  const values = changed.map(({ renewal: { name, terms }, counter, endMs }) => ({
+    id: name.id,
+    max: terms.max.toFixed(),
+    period_start: counter.periodStartMs,
+    period_end: endMs === Number.POSITIVE_INFINITY ? null : endMs,
+    used: counter.used.toFixed(),
+    assumed: counter.assumed.toFixed(),
+    unpriced: counter.unpriced,
+    is_alerted: counter.isAlerted,
+    leases: counter.leases,
+    updated_at: counter.updatedAtMs,
+  }));
+  await sql`
+    update limit_counter as old set max = new.max, used = new.used, assumed = new.assumed, unpriced = new.unpriced,
+      is_alerted = new.is_alerted, leases = new.leases, period_start = to_timestamp(new.period_start / 1000.0),
+      period_end = to_timestamp(new.period_end / 1000.0), updated_at = to_timestamp(new.updated_at / 1000.0)
+    from jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as new
+      (id text, max numeric, period_start numeric, period_end numeric, used numeric, assumed numeric, unpriced bigint,
+        is_alerted boolean, leases jsonb, updated_at numeric)
+    where old.id = new.id`.execute(db);
+}
+
+type StoredLease = Omit<Counter['leases'][string], 'amount' | 'reported'> & { amount: string; reported: string };
+
+/** A row as `renewLease` takes it. Its dates must be exact to the millisecond. */
+export function toCounter(row: Selectable<LimitCounterTable>): Counter {
+  const leases = Object.entries(row.leases as Record<string, StoredLease>).map(
+    ([holder, lease]) =>
+      [holder, { ...lease, amount: new Big(lease.amount), reported: new Big(lease.reported) }] as const,
+  );
+  return {
+    ...newCounter(row.period_start.getTime(), row.updated_at.getTime()),
+    used: new Big(row.used),
+    assumed: new Big(row.assumed),
+    unpriced: row.unpriced,
+    isAlerted: row.is_alerted,
+    leases: Object.fromEntries(leases),
+  };
+}
+
+/** What a limit's counters have used in the period of `now`, for people; those of rates come with their last window. */
+export type CounterUse = { id: string; valueKey: string; used: Big; unpriced: number; max: Big; resetAt: Date | null };
+
+export type CounterQuery = {
+  limitId: string;
+  /** `exhausted`: nothing is left. */
+  status?: 'active' | 'exhausted' | undefined;
+  search?: string | undefined;
+  skip: number;
+  limit: number;
+};
+
+/** The counters of a limit, newest first, and how many there are. A period that is over counts 0. */
+export async function listCounters(
+  db: Kysely<Database>,
+  terms: Pick<LimitTerms, 'max' | 'reset'>,
+  { limitId, status, search, skip, limit }: CounterQuery,
+  nowMs: number,
+): Promise<{ counters: CounterUse[]; total: number }> {
+  const startsAt = new Date(periodAt(terms.reset, nowMs).startMs);
+  const used = sql`case when period_start < ${startsAt} then 0 else used end`;
+  const max = terms.max.toFixed();
+  const listed = sql`limit_id = ${limitId}
+    and (${status ?? null}::text is null or (${status ?? null} = 'exhausted') = (${used} >= ${max}::numeric))
+    and (${search ?? null}::text is null or position(lower(${search ?? ''}) in lower(value_key)) > 0)`;
+  const { rows } = await sql<{
+    id: string;
+    value_key: string;
+    used: string;
+    unpriced: number;
+    reset_at: Date | null;
+    total: number;
+  }>`
+    select id, value_key, greatest(0, ${used})::text as used, unpriced, reset_at, (count(*) over ())::int as total
+    from limit_counter where ${listed} order by created_at desc, id limit ${limit} offset ${skip}`.execute(db);
+  const counters = rows.map((row) => ({
+    id: row.id,
+    valueKey: row.value_key,
+    used: new Big(row.used),
+    unpriced: row.unpriced,
+    max: terms.max,
+    resetAt: row.reset_at,
+  }));
+  if (rows[0] || skip === 0) return { counters, total: rows[0]?.total ?? 0 };
+  const { rows: counted } = await sql<{ total: number }>`
+    select count(*)::int as total from limit_counter where ${listed}`.execute(db);
+  return { counters, total: counted[0]?.total ?? 0 };
+}
+
+/** The ids of those limits of which a counter has nothing left in the period of `nowMs`, read by one statement. */
+export async function findExhausted(
+  db: Kysely<Database>,
+  limits: readonly { limitId: string; terms: Pick<LimitTerms, 'max' | 'reset'> }[],
+  nowMs: number,
+): Promise<Set<string>> {
+  if (limits.length === 0) return new Set();
+  const values = limits.map(({ limitId, terms }) => ({
+    limit_id: limitId,
+    max: terms.max.toFixed(),
+    starts_at: periodAt(terms.reset, nowMs).startMs,
+  }));
+  const { rows } = await sql<{ limit_id: string }>`
+    select distinct limit_id from limit_counter
+    join jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as given (limit_id text, max numeric, starts_at numeric)
+      using (limit_id)
+    where case when period_start < to_timestamp(given.starts_at / 1000.0) then 0 else used end >= given.max`.execute(
+    db,
+  );
+  return new Set(rows.map(({ limit_id: id }) => id));
+}
+
+/**
+ * Sets one counter of a limit to 0, found by its id or value, and returns the value; leases stay, because calls under way go
+ * on. null: there is no such counter.
+ */
+export async function resetCounter(
+  db: Kysely<Database>,
+  { limitId, name }: { limitId: string; name: string },
+): Promise<string | null> {
+  const { rows } = await sql<{ value_key: string }>`
+    update limit_counter set used = 0, assumed = 0, unpriced = 0, is_alerted = false, reset_at = clock_timestamp(),
+      leases = coalesce((select jsonb_object_agg(key, value) from jsonb_each(leases)
+        where not coalesce((value ->> 'isAssumed')::boolean, false)), '{}')
+    where limit_id = ${limitId} and (id = ${name} or value_key = ${name}) returning value_key`.execute(db);
+  return rows[0]?.value_key ?? null;
+}
+
+/** Of counters whose last period ended so long ago; those of budgets are listed with a use of 0 until then. */
+const sweptAfter = { budget: '30 days', rate: '1 day' };
+
+/**
+ * Deletes counters of periods that ended long ago, and returns how many. They count nothing any more, but would keep their
+ * places among those that a limit may have. Counters that are never reset stay.
+ */
+export async function sweepCounters(db: Kysely<Database>): Promise<number> {
+  const { numAffectedRows } = await sql`
+    delete from limit_counter where period_end < clock_timestamp()
+      - case kind when 'rate' then ${sweptAfter.rate}::interval else ${sweptAfter.budget}::interval end`.execute(db);
+  return Number(numAffectedRows ?? 0);
+}
+
+/** Marks the alert of a counter's period as recorded. False: it was already. Part of the transaction that records it. */
+export async function claimAlert(db: Kysely<Database>, id: string): Promise<boolean> {
+  const { rows } = await sql`
+    update limit_counter set is_alerted = true where id = ${id} and not is_alerted returning id`.execute(db);
+  return rows.length > 0;
+}

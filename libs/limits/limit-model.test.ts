@@ -1,0 +1,201 @@
+import { Big } from 'big.js';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { leaseMs, newCounter, renewLease, type Counter, type LeaseRequest, type LimitTerms } from './counter.ts';
+import { LocalCounter, type Draw } from './local-counter.ts';
+
+// Processes that share one counter, with everything that can happen between them: questions and answers that are lost or
+// late, processes that are killed, and time that passes.
+
+const zero = new Big(0);
+const limit = 8;
+
+type Process = {
+  local: LocalCounter;
+  open: { draw: Draw; period: number }[];
+  /** On its way to the database; `answers`: on its way back. */
+  asked: LeaseRequest | null;
+  answer: ReturnType<typeof renewLease> | undefined;
+};
+
+class World {
+  nowMs = 1_000_000;
+  counter: Counter = newCounter(0, 0);
+  processes: Process[] = [];
+  /** Requests that were given up, and may still arrive. */
+  late: LeaseRequest[] = [];
+  made = 0;
+  /** What calls have really used, by the period that they were drawn in. */
+  spent = new Map<number, Big>();
+  readonly terms: LimitTerms;
+  readonly periodMs: number;
+
+  constructor(terms: LimitTerms, processes: number, periodMs: number) {
+    this.terms = terms;
+    this.periodMs = periodMs;
+    for (let index = 0; index < processes; index += 1) this.processes.push(this.start());
+  }
+
+  start(): Process {
+    this.made += 1;
+    return { local: new LocalCounter(`p${this.made}`), open: [], asked: null, answer: undefined };
+  }
+
+  draw(process: Process, amount: number): boolean {
+    const draw = process.local.draw(new Big(amount), this.nowMs);
+    if (draw === null) return false;
+    // As the database sees it: a lease is of the period in which it was granted.
+    process.open.push({ draw, period: this.counter.periodStartMs });
+    this.spend(this.counter.periodStartMs, draw.amount);
+    return true;
+  }
+
+  /** Everything that is drawn may be used, so it counts at once; a call that used less gives the rest back. */
+  spend(period: number, amount: Big): void {
+    const sum = (this.spent.get(period) ?? zero).plus(amount);
+    this.spent.set(period, sum);
+    if (sum.gt(this.terms.max)) throw new Error(`${sum.toFixed()} of ${this.terms.max.toFixed()} in ${period}`);
+  }
+
+  settle(process: Process, part: number): void {
+    const call = process.open.shift();
+    if (call === undefined) return;
+    const used = call.draw.amount.times(part).div(4).round(0, Big.roundDown);
+    this.spend(call.period, used.minus(call.draw.amount));
+    process.local.settle(call.draw, used, false);
+  }
+
+  ask(process: Process, waiting: number): void {
+    if (process.asked !== null || process.answer !== undefined) return;
+    process.asked = process.local.ask(new Big(waiting), this.nowMs);
+  }
+
+  apply(request: LeaseRequest): ReturnType<typeof renewLease> {
+    const renewed = renewLease(this.counter, this.terms, request, this.nowMs);
+    if (renewed !== null) this.counter = renewed.counter;
+    return renewed;
+  }
+
+  reach(process: Process): void {
+    if (process.asked === null) return;
+    process.answer = this.apply(process.asked);
+    process.asked = null;
+  }
+
+  answer(process: Process): void {
+    if (process.answer === undefined) return;
+    if (process.answer === null) process.local.lose();
+    else process.local.take(process.answer.grant);
+    process.answer = undefined;
+  }
+
+  /** The process gives up waiting; its question may still arrive, later. */
+  giveUp(process: Process): void {
+    if (process.asked === null && process.answer === undefined) return;
+    if (process.asked !== null) this.late.push(process.asked);
+    process.asked = null;
+    process.answer = undefined;
+    process.local.lose();
+  }
+
+  sync(process: Process, waiting: number): void {
+    this.giveUp(process);
+    this.ask(process, waiting);
+    this.reach(process);
+    this.answer(process);
+  }
+}
+
+type Step = { do: string; process: number; number: number };
+const actions =
+  'draw draw draw draw settle settle ask reach answer sync sync sync giveUp late tick rest wait kill'.split(' ');
+const step = fc.record({
+  do: fc.constantFrom(...actions),
+  process: fc.nat(3),
+  number: fc.nat(limit),
+});
+
+function run(world: World, steps: readonly Step[], kills: boolean): void {
+  for (const { do: what, process: index, number } of steps) {
+    const process = world.processes[index % world.processes.length];
+    if (process === undefined) continue;
+    if (what === 'draw') world.draw(process, 1 + (number % 4));
+    else if (what === 'settle') world.settle(process, number % 5);
+    else if (what === 'ask') world.ask(process, number);
+    else if (what === 'reach') world.reach(process);
+    else if (what === 'answer') world.answer(process);
+    else if (what === 'sync') world.sync(process, number);
+    else if (what === 'giveUp') world.giveUp(process);
+    else if (what === 'late') world.late.splice(0, 1).map((request) => world.apply(request));
+    else if (what === 'tick') for (const { local } of world.processes) local.tick();
+    else if (what === 'rest') for (let round = 0; round < 15; round += 1) process.local.tick();
+    else if (what === 'wait') world.nowMs += number * (world.periodMs > 0 ? world.periodMs / 8 : 1_000);
+    else if (kills) world.processes[index % world.processes.length] = world.start();
+  }
+}
+
+/** All calls end, all answers arrive, and what is free is returned. */
+function quieten(world: World): void {
+  for (const process of world.processes) {
+    while (process.open.length > 0) world.settle(process, 4);
+    for (let round = 0; round < 30; round += 1) process.local.tick();
+    for (let round = 0; round < 3; round += 1) world.sync(process, 0);
+  }
+}
+
+const never: LimitTerms = { max: new Big(limit), reset: { every: 'never' }, alertAt: null };
+
+test('whatever happens between processes, no more is drawn than the limit', () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 100, size: 'max' }), fc.integer({ min: 1, max: 4 }), (steps, processes) => {
+      run(new World(never, processes, 0), steps, true);
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
+test('nor in any of its periods', () => {
+  const terms: LimitTerms = { ...never, reset: { every: 'rpm' } };
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 100, size: 'max' }), fc.integer({ min: 1, max: 4 }), (steps, processes) => {
+      run(new World(terms, processes, 60_000), steps, true);
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
+test('what calls have not used can be drawn to the last unit when all is quiet', () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 100, size: 'max' }), fc.integer({ min: 1, max: 4 }), (steps, processes) => {
+      const world = new World(never, processes, 0);
+      run(world, steps, false);
+      quieten(world);
+      const left = never.max.minus(world.spent.get(0) ?? zero).toNumber();
+      expect(world.counter.used.toNumber()).toBe(limit - left);
+      const fresh = world.start();
+      world.sync(fresh, left);
+      expect(left === 0 || world.draw(fresh, left)).toBe(true);
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
+test('what a killed process held is not reserved any more when its lease has expired, but counts as used', () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 100, size: 'max' }), (steps) => {
+      const world = new World(never, 3, 0);
+      run(world, steps, true);
+      quieten(world);
+      world.late = [];
+      world.nowMs += leaseMs;
+      const fresh = world.start();
+      world.sync(fresh, 0);
+      const left = never.max.minus(world.counter.used);
+      world.sync(fresh, left.toNumber());
+      expect(left.lte(0) || world.draw(fresh, left.toNumber())).toBe(true);
+      // All that is counted was used, or was held by a process that is gone.
+      expect(world.counter.used.minus(world.counter.assumed).lte(world.spent.get(0) ?? zero)).toBe(true);
+    }),
+    { numRuns: 1_000 },
+  );
+});

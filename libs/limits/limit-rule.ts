@@ -1,0 +1,198 @@
+import { Big } from 'big.js';
+import type { RateLimit, RateLimitType, UsageLimit, UsageLimitType } from '#libs/contracts/limits.ts';
+import type { LimitTerms } from './counter.ts';
+import { counterId, type CounterName } from './counter-store.ts';
+import { resetOf } from './period.ts';
+
+/** What a call is known by, to limits. Names are those that people write: the slug before the id. */
+export type CallFacts = {
+  workspaceId: string;
+  keyId: string | null;
+  metadata: Readonly<Record<string, string>> | null;
+  /** The id of a stored credential, and its slug. */
+  credentialId: string | null;
+  credential: string;
+  provider: string;
+  model: string | null;
+  config: { id: string; slug: string } | null;
+  prompt: { id: string; slug: string } | null;
+};
+
+/** Which calls of its workspace a limit is asked about at all. */
+type Scope = { of: 'workspace' } | { of: 'api_key' | 'credential'; id: string };
+
+/** One budget or rate, made ready for calls. */
+export type LimitRule = {
+  scope: Scope;
+  workspaceId: string;
+  limitId: string;
+  /** The record that has it, and the noun of that record's events. */
+  recordId: string;
+  noun: string;
+  /** How messages call it. */
+  label: string;
+  kind: 'budget' | 'rate';
+  measure: UsageLimitType | RateLimitType;
+  terms: LimitTerms;
+  /** A call falls under the limit if it meets all of them. */
+  conditions: readonly Condition[];
+  groupBy: readonly string[];
+  /** Of a limit that groups by nothing, its only counter. */
+  counter: CounterName | null;
+  /** Of the others, by their values: a name has a hash, which costs more than the rest of a call's admission. */
+  names: Map<string, CounterName>;
+};
+
+type Condition = { key: string; value: string };
+
+/** A record with limits, as its kind tells it: the rules that follow from it are `rulesOfRecord` and `ruleOfPolicy`. */
+type LimitedRecord = {
+  id: string;
+  noun: string;
+  workspaceId: string;
+  label: string;
+  createdAtMs: number;
+  scope: Scope;
+  /** When its budgets were last reset by hand. */
+  usageResetAtMs?: number;
+};
+
+type PolicyTerms = { conditions: readonly Condition[]; group_by: readonly { key: string }[] };
+
+/** The limits that a record such as an API key has itself: each is a policy for the calls of its scope. */
+export function rulesOfRecord(
+  record: LimitedRecord,
+  limits: {
+    /** A list, or one. */
+    usage_limits?: readonly UsageLimit[] | UsageLimit | null | undefined;
+    rate_limits?: readonly RateLimit[] | null | undefined;
+  },
+): LimitRule[] {
+  const everyCall: PolicyTerms = { conditions: [], group_by: [] };
+  const budgets = [limits.usage_limits ?? []].flat().flatMap((limit) =>
+    limit.credit_limit === undefined
+      ? []
+      : [
+          budgetRule(record, `${record.id}/${limit.type}`, {
+            ...limit,
+            ...everyCall,
+            credit_limit: limit.credit_limit,
+          }),
+        ],
+  );
+  const rates = (limits.rate_limits ?? []).map((limit) =>
+    rateRule(record, `${record.id}/${limit.type}/${limit.unit}`, { ...limit, ...everyCall }),
+  );
+  return [...budgets, ...rates];
+}
+
+/** The rule of a usage-limit policy; `credit_limit` in US cents or tokens, exact. */
+export function budgetRule(
+  record: LimitedRecord,
+  limitId: string,
+  limit: Omit<UsageLimit, 'credit_limit'> & PolicyTerms & { credit_limit: number | string },
+): LimitRule {
+  const max = new Big(limit.credit_limit);
+  const threshold = limit.alert_threshold ?? null;
+  return rule(record, limitId, limit, {
+    kind: 'budget',
+    measure: limit.type,
+    terms: {
+      max,
+      reset: { ...resetOf(limit, record.createdAtMs), sinceMs: record.usageResetAtMs ?? 0 },
+      alertAt: threshold === null ? null : max.times(threshold).div(100),
+    },
+  });
+}
+
+/** The rule of a rate-limit policy. */
+export const rateRule = (record: LimitedRecord, limitId: string, limit: RateLimit & PolicyTerms): LimitRule =>
+  rule(record, limitId, limit, {
+    kind: 'rate',
+    measure: limit.type,
+    terms: { max: new Big(limit.value), reset: { every: limit.unit }, alertAt: null },
+  });
+
+function rule(
+  { id: recordId, noun, workspaceId, label, scope }: LimitedRecord,
+  limitId: string,
+  { conditions, group_by }: PolicyTerms,
+  { kind, measure, terms }: Pick<LimitRule, 'kind' | 'measure' | 'terms'>,
+): LimitRule {
+  const groupBy = group_by.map(({ key }) => key);
+  const counter = groupBy.length > 0 ? null : nameOf({ workspaceId, limitId, kind }, '*');
+  return {
+    scope,
+    workspaceId,
+    limitId,
+    recordId,
+    noun,
+    label,
+    kind,
+    measure,
+    terms,
+    conditions,
+    groupBy,
+    counter,
+    names: new Map(),
+  };
+}
+
+const nameOf = (
+  { workspaceId, limitId, kind }: Pick<LimitRule, 'workspaceId' | 'limitId' | 'kind'>,
+  valueKey: string,
+): CounterName => ({ id: counterId(limitId, valueKey), workspaceId, limitId, valueKey, kind });
+
+/** Whether a call falls under a limit of its workspace. `*` is met by any value, but not by none. */
+export function matches({ conditions }: Pick<LimitRule, 'conditions'>, call: CallFacts): boolean {
+  for (const { key, value } of conditions) {
+    const known = valuesOf(call, key);
+    if (known.length === 0 || (value !== '*' && !known.includes(value))) return false;
+  }
+  return true;
+}
+
+/**
+ * The counter of a call: one for each combination of the values that the limit groups by. Calls that lack a value share
+ * one, so that leaving out metadata is no way around a limit.
+ */
+export function counterOf(limit: LimitRule, call: CallFacts): CounterName {
+  if (limit.counter !== null) return limit.counter;
+  const parts = limit.groupBy.map((key) => `${key}=${encodeURIComponent(valuesOf(call, key)[0] ?? '')}`);
+  const valueKey = parts.join('&');
+  const known = limit.names.get(valueKey);
+  if (known !== undefined) return known;
+  const name = nameOf(limit, valueKey);
+  if (limit.names.size >= namesMax) limit.names.clear();
+  limit.names.set(valueKey, name);
+  return name;
+}
+
+const namesMax = 10_000;
+
+const none: readonly string[] = [];
+
+/** What a call has for a key of conditions and of `group_by`: any of these texts names it, and the first is shown. */
+function valuesOf(call: CallFacts, key: string): readonly string[] {
+  switch (key) {
+    case 'api_key':
+      return listed(call.keyId);
+    case 'workspace_id':
+      return [call.workspaceId];
+    case 'virtual_key':
+      return call.credentialId === null ? none : [call.credential, call.credentialId];
+    case 'provider':
+      return [call.provider];
+    case 'model':
+      return listed(call.model);
+    case 'config':
+      return call.config === null ? none : [call.config.slug, call.config.id];
+    case 'prompt':
+      return call.prompt === null ? none : [call.prompt.slug, call.prompt.id];
+    default:
+      return key.startsWith(metadataPrefix) ? listed(call.metadata?.[key.slice(metadataPrefix.length)] ?? null) : none;
+  }
+}
+
+const metadataPrefix = 'metadata.';
+const listed = (value: string | null): readonly string[] => (value === null ? none : [value]);

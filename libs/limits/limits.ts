@@ -1,0 +1,268 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Big } from 'big.js';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
+import type { LeaseGrant, LimitTerms } from './counter.ts';
+import type { CounterName, CounterStore, Renewed } from './counter-store.ts';
+import { LocalCounter, type Draw } from './local-counter.ts';
+
+/** A counter as this process uses it. `terms` may change while it lives. */
+export type CounterHandle = { readonly name: CounterName; terms: LimitTerms };
+
+/** Why a draw was refused: what the database said last. `too_many`: the limit has as many counters as it may. */
+export type Refusal = { reason: 'used_up'; grant: LeaseGrant } | { reason: 'too_many' };
+
+export type Limits = Part & {
+  /** The counter of this name, with the terms of now. Ask again for each call: it is forgotten when nobody uses it. */
+  counter(name: CounterName, terms: LimitTerms): CounterHandle;
+  /**
+   * Reserves `amount`: at once from this process's lease, which is the usual case, or else a promise, for which the
+   * database is asked. Resolves with a refusal when not enough is left; rejects with unavailable when the database does
+   * not answer.
+   */
+  draw(counter: CounterHandle, amount: Big): Draw | Promise<Draw | Refusal>;
+  /** Ends a draw with what its call has used. Counters of budgets keep it also when their period is over by then. */
+  settle(counter: CounterHandle, draw: Draw, used: Big): void;
+  /** Counts what was used without a draw. */
+  use(counter: CounterHandle, used: Big): void;
+  countUnpriced(counter: CounterHandle): void;
+  stats(): { counters: number; waiting: number };
+};
+
+type Waiter = { amount: Big; resolve: (draw: Draw | Refusal) => void; reject: (error: unknown) => void };
+
+type Entry = CounterHandle & {
+  local: LocalCounter;
+  waiters: Waiter[];
+  /** Until then a call that wants more than this is refused without asking again. */
+  refused: { untilMs: number; free: Big; refusal: Refusal } | null;
+  syncedMs: number;
+  idleSinceMs: number | null;
+};
+
+type Deps = {
+  store: CounterStore;
+  /** The database's. */
+  clock: Clock;
+  logger: Logger;
+  /** An alert's threshold was passed; it is recorded elsewhere, once. */
+  onAlertDue: (counter: CounterName, terms: LimitTerms, used: Big) => void;
+  /** Counters in this process; beyond it the oldest idle ones are forgotten. Default 50,000. */
+  countersMax?: number;
+  monotonicMs?: () => number;
+};
+
+const tickMs = 100;
+/** How often what was used is reported, while calls come. */
+const reportMs = 250;
+/** How soon a lease is extended that runs low. */
+const extendMs = 40;
+const renewalsMax = 200;
+/** A question that takes longer has failed: a client waits for it. */
+const answerMsMax = 2_000;
+/** After a failure, callers that have to wait are refused for so long. */
+const awayMs = 500;
+/** How long a refusal stands: shorter while other processes may return something. */
+const refusalMs = { usedUp: 1_000, leased: 100 };
+const forgetAfterMs = 60_000;
+
+const zero = new Big(0);
+
+/**
+ * The counters that calls of this process draw from. Each holds a lease on a part of its limit, and the leases are renewed
+ * in the background, many in one transaction. A call waits only when its counter has no lease yet, or near the end of a
+ * limit, where leases shrink to what single calls need.
+ */
+export function createLimits(deps: Deps): Limits {
+  const { store, clock, logger, onAlertDue, countersMax = 50_000 } = deps;
+  const monotonicMs = deps.monotonicMs ?? (() => performance.now());
+  const entries = new Map<string, Entry>();
+  const process = newId('holder_');
+  let made = 0;
+  let syncing: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let awayUntilMs = 0;
+  let isStopping = false;
+
+  const find = (name: CounterName, terms: LimitTerms): Entry => {
+    const found = entries.get(name.id);
+    if (found !== undefined) {
+      if (found.terms !== terms) {
+        found.terms = terms;
+        found.refused = null;
+      }
+      return found;
+    }
+    made += 1;
+    const local = new LocalCounter(`${process}.${made}`);
+    const entry: Entry = { name, terms, local, waiters: [], refused: null, syncedMs: 0, idleSinceMs: null };
+    entries.set(name.id, entry);
+    if (entries.size > countersMax) forgetIdle(Number.POSITIVE_INFINITY);
+    return entry;
+  };
+
+  const forgetIdle = (nowMs: number): void => {
+    for (const [id, entry] of entries) {
+      if (entry.waiters.length > 0 || !entry.local.isIdle()) entry.idleSinceMs = null;
+      else if (nowMs - (entry.idleSinceMs ??= monotonicMs()) >= forgetAfterMs) entries.delete(id);
+    }
+  };
+
+  const isDue = (entry: Entry, nowMs: number, databaseMs: number): boolean => {
+    if (entry.waiters.length > 0) return true;
+    const agoMs = nowMs - entry.syncedMs;
+    if (agoMs >= extendMs && entry.refused === null && entry.local.isLow()) return true;
+    return (agoMs >= reportMs || isStopping) && entry.local.isToBeSynced(databaseMs);
+  };
+
+  const wake = (): void => {
+    syncing ??= syncAll().finally(() => {
+      syncing = undefined;
+      // A caller may have come after the last look.
+      if (awayUntilMs <= monotonicMs() && waiting() > 0) wake();
+    });
+  };
+
+  const waiting = (): number => {
+    let sum = 0;
+    for (const { waiters } of entries.values()) sum += waiters.length;
+    return sum;
+  };
+
+  async function syncAll(): Promise<void> {
+    await nextTurn(); // so that all who wait in this turn are asked for together
+    for (;;) {
+      const [nowMs, databaseMs] = [monotonicMs(), clock.now()];
+      const due: Entry[] = [];
+      for (const entry of entries.values()) {
+        if (due.length < renewalsMax && isDue(entry, nowMs, databaseMs)) due.push(entry);
+      }
+      if (due.length === 0) return;
+      try {
+        await sync(due);
+      } catch (error) {
+        if (awayUntilMs === 0)
+          logger.warn({ err: error }, 'limits cannot be read: calls under a limit wait or are refused');
+        awayUntilMs = monotonicMs() + awayMs;
+        for (const entry of due) {
+          entry.local.lose();
+          for (const { reject } of entry.waiters.splice(0)) reject(unavailable());
+        }
+        return;
+      }
+      if (awayUntilMs !== 0) logger.info('limits can be read again');
+      awayUntilMs = 0;
+    }
+  }
+
+  async function sync(due: readonly Entry[]): Promise<void> {
+    const databaseMs = clock.now();
+    const asked = due.map((entry) => {
+      const waiters = entry.waiters.slice();
+      const sum = waiters.reduce((total, { amount }) => total.plus(amount), zero);
+      const { name, terms, local } = entry;
+      return { entry, waiters, renewal: { name, terms, request: local.ask(sum, databaseMs) } };
+    });
+    const work = store.renew(asked.map(({ renewal }) => renewal));
+    work.catch(() => {}); // it may fail after nobody waits for it any more
+    const renewed = await untilAborted(work, AbortSignal.timeout(answerMsMax), () => {
+      throw unavailable();
+    });
+    for (const [index, { entry, waiters }] of asked.entries()) serve(entry, waiters, renewed[index] ?? 'stale');
+  }
+
+  /** Takes a renewed lease and lets those go on who have waited for it, in their order. */
+  function serve(entry: Entry, waiters: readonly Waiter[], renewed: Renewed): void {
+    const { local } = entry;
+    entry.syncedMs = monotonicMs();
+    if (renewed === 'stale') return local.lose();
+    const isServed = new Set(waiters);
+    entry.waiters = entry.waiters.filter((waiter) => !isServed.has(waiter));
+    if (renewed === 'too_many') {
+      local.lose();
+      const refusal: Refusal = { reason: 'too_many' };
+      entry.refused = { untilMs: entry.syncedMs + refusalMs.usedUp, free: zero, refusal };
+      for (const { resolve } of waiters) resolve(refusal);
+      return;
+    }
+    const { grant, isAlertDue } = renewed;
+    local.take(grant);
+    const nowMs = clock.now();
+    const refusal: Refusal = { reason: 'used_up', grant };
+    let isRefused = false;
+    for (const waiter of waiters) {
+      const draw = local.draw(waiter.amount, nowMs);
+      if (draw !== null) waiter.resolve(draw);
+      // The period has ended since: the next answer is about the new one.
+      else if (!local.isValid(nowMs)) entry.waiters.push(waiter);
+      else {
+        isRefused = true;
+        waiter.resolve(refusal);
+      }
+    }
+    const ms = grant.leasedByOthers.gt(0) ? refusalMs.leased : refusalMs.usedUp;
+    const untilMs = Math.min(monotonicMs() + ms, monotonicMs() + grant.period.endMs - nowMs);
+    entry.refused = isRefused ? { untilMs, free: grant.free, refusal } : null;
+    if (isAlertDue) onAlertDue(entry.name, entry.terms, grant.used);
+  }
+
+  return {
+    name: 'limits',
+    start() {
+      timer ??= setInterval(() => {
+        for (const entry of entries.values()) entry.local.tick();
+        forgetIdle(monotonicMs());
+        if (monotonicMs() >= awayUntilMs) wake();
+      }, tickMs);
+      timer.unref();
+    },
+    async stop() {
+      clearInterval(timer);
+      timer = undefined;
+      isStopping = true;
+      await syncing;
+      // What was used is reported, and what was leased returned, as far as the database is there.
+      for (const entry of entries.values()) entry.local.retire();
+      await syncAll();
+    },
+    counter: find,
+    draw(counter, amount) {
+      const entry = counter as Entry;
+      const drawn = entry.local.draw(amount, clock.now());
+      if (drawn !== null) return drawn;
+      const nowMs = monotonicMs();
+      if (entry.refused !== null) {
+        if (nowMs < entry.refused.untilMs && amount.gt(entry.refused.free))
+          return Promise.resolve(entry.refused.refusal);
+        if (nowMs >= entry.refused.untilMs) entry.refused = null;
+      }
+      if (nowMs < awayUntilMs) return Promise.reject(unavailable());
+      return new Promise((resolve, reject) => {
+        entry.waiters.push({ amount, resolve, reject });
+        wake();
+      });
+    },
+    settle(counter, draw, used) {
+      (counter as Entry).local.settle(draw, used, counter.name.kind === 'budget');
+    },
+    use(counter, used) {
+      (counter as Entry).local.use(used);
+    },
+    countUnpriced(counter) {
+      (counter as Entry).local.countUnpriced();
+    },
+    stats: () => ({ counters: entries.size, waiting: waiting() }),
+  };
+}
+
+const unavailable = (): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'limits_unavailable',
+    'The limits that this call falls under cannot be checked because the database is temporarily unavailable. Try again shortly.',
+    { retryAfterMs: 1_000 },
+  );

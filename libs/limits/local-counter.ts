@@ -1,0 +1,181 @@
+import { Big } from 'big.js';
+import type { LeaseGrant, LeaseRequest } from './counter.ts';
+
+/** A right to use part of a counter, for one call. Settled exactly once. */
+export type Draw = { readonly amount: Big; readonly epoch: number };
+
+const zero = new Big(0);
+/** A lease is left this long before it expires in the database: the clocks of two processes may differ by a little. */
+const marginMs = 2_000;
+/** A lease that is used is renewed when this much of its time is left. */
+const renewBeforeMs = 10_000;
+
+/**
+ * One process's part of a counter: its lease, and what its calls have reserved and used of it. No input or output: it is
+ * given the time (of the database) and what the database has granted.
+ *
+ * The lease is always `free` + `reserved` + what is used and not yet reported. Calls move amounts between the three, so
+ * that what is drawn never exceeds what was granted; only a call that uses more than it drew can, and `free` is then
+ * below 0.
+ */
+export class LocalCounter {
+  readonly #holder: string;
+  #free = zero;
+  #reserved = zero;
+  /** By calls that have ended in this period, and how much of it the database knows. */
+  #used = zero;
+  #known = zero;
+  #unpriced = 0;
+  #unpricedKnown = 0;
+  /** Counts periods: a draw of a period that is over reserves nothing any more. */
+  #epoch = 0;
+  #periodStartMs: number | null = null;
+  #periodEndMs = 0;
+  #expiresAtMs = 0;
+  /** Drawn since the last tick, and a sum that forgets a fifth of itself with each tick: about that of the last five. */
+  #drawn = zero;
+  #recent = 0;
+  #largest = zero;
+  #requests = 0;
+  /** The request under way; null: there is none. */
+  #asked: { used: Big; unpriced: number; hold: Big; deficit: Big } | null = null;
+
+  /** `holder` must be of this object alone: the database adds up what each has reported. */
+  constructor(holder: string) {
+    this.#holder = holder;
+  }
+
+  /** Reserves `amount` for a call. null: the lease has not enough left. */
+  draw(amount: Big, nowMs: number): Draw | null {
+    if (this.#free.lt(amount) || !this.isValid(nowMs)) return null;
+    this.#free = this.#free.minus(amount);
+    this.#reserved = this.#reserved.plus(amount);
+    this.#drawn = this.#drawn.plus(amount);
+    if (amount.gt(this.#largest)) this.#largest = amount;
+    return { amount, epoch: this.#epoch };
+  }
+
+  /** Ends a draw: its call has used `used`, which may be more than it drew. `staysUsed`: also after its period. */
+  settle({ amount, epoch }: Draw, used: Big, staysUsed: boolean): void {
+    const isCurrent = epoch === this.#epoch;
+    if (!isCurrent && !staysUsed) return;
+    if (isCurrent) {
+      this.#reserved = this.#reserved.minus(amount);
+      this.#free = this.#free.plus(amount);
+    }
+    if (used.gt(0)) this.use(used);
+  }
+
+  /** Counts what was used without a draw. */
+  use(used: Big): void {
+    this.#free = this.#free.minus(used);
+    this.#used = this.#used.plus(used);
+  }
+
+  countUnpriced(): void {
+    this.#unpriced += 1;
+  }
+
+  /** Whether calls may draw now: the lease has not expired, and its period is not over. */
+  isValid(nowMs: number): boolean {
+    return nowMs < this.#periodEndMs && nowMs < this.#expiresAtMs - marginMs;
+  }
+
+  /** To be called ten times a second: what the last ticks have drawn says how much to lease ahead. */
+  tick(): void {
+    this.#recent = this.#recent * 0.8 + this.#drawn.toNumber();
+    this.#drawn = zero;
+    // About a second without a call.
+    if (this.#recent <= this.#largest.toNumber() / 10) this.#largest = zero;
+  }
+
+  /** No more calls will come: everything that is free is to be returned. */
+  retire(): void {
+    this.#largest = zero;
+  }
+
+  /** What calls will use in about half a second, at least what the largest of the last ones did; 0 when none come. */
+  #ahead(): Big {
+    if (this.#largest.eq(0)) return zero;
+    const recent = new Big(this.#recent.toPrecision(6)).plus(this.#drawn);
+    return recent.gt(this.#largest) ? recent : this.#largest;
+  }
+
+  /** Half of what is leased ahead is used: more should be there before it runs out. */
+  isLow(): boolean {
+    return this.#free.lt(this.#ahead().div(2));
+  }
+
+  /** Something is to be reported or returned, or the lease is to be kept alive. */
+  isToBeSynced(nowMs: number): boolean {
+    if (this.#used.gt(this.#known) || this.#unpriced > this.#unpricedKnown) return true;
+    if (this.#free.gt(this.#ahead().times(2))) return true;
+    return (this.#reserved.gt(0) || this.#free.gt(0)) && nowMs > this.#expiresAtMs - renewBeforeMs;
+  }
+
+  /** Nothing is held, and nothing is to be reported: it can be forgotten. */
+  isIdle(): boolean {
+    const isReported = this.#used.eq(this.#known) && this.#unpriced === this.#unpricedKnown;
+    return isReported && this.#free.lte(0) && this.#reserved.eq(0) && this.#largest.eq(0) && this.#asked === null;
+  }
+
+  /**
+   * What to ask the database, where calls wait for `waiting` in all. What is returned cannot be drawn any more, because
+   * another process may have been granted it before this one hears of it.
+   */
+  ask(waiting: Big, nowMs: number): LeaseRequest {
+    const wanted = larger(this.#ahead(), waiting);
+    const kept = atLeastZero(smaller(this.#free, wanted));
+    const deficit = atLeastZero(zero.minus(this.#free));
+    if (this.#free.gt(kept)) this.#free = kept;
+    const hold = this.#reserved.plus(kept);
+    this.#asked = { used: this.#used, unpriced: this.#unpriced, hold, deficit };
+    // What is kept of a period that may be over is of no use to those who wait.
+    const useful = this.isValid(nowMs) ? kept : zero;
+    const need = atLeastZero(waiting.minus(useful));
+    this.#requests += 1;
+    return {
+      holder: this.#holder,
+      number: this.#requests,
+      periodStartMs: this.#periodStartMs,
+      reported: this.#used,
+      unpriced: this.#unpriced,
+      hold,
+      need,
+      ahead: atLeastZero(this.#ahead().minus(useful)),
+      unit: this.#largest,
+    };
+  }
+
+  /** Takes the answer to the last request. */
+  take({ period, amount, expiresAtMs }: LeaseGrant): void {
+    const asked = this.#asked;
+    if (asked === null) throw new Error('a lease was granted that nobody has asked for');
+    this.#asked = null;
+    this.#expiresAtMs = expiresAtMs;
+    this.#periodEndMs = period.endMs;
+    if (period.startMs === this.#periodStartMs) {
+      this.#known = asked.used;
+      this.#unpricedKnown = asked.unpriced;
+      this.#free = this.#free.plus(asked.deficit).plus(amount).minus(asked.hold);
+      return;
+    }
+    this.#periodStartMs = period.startMs;
+    this.#epoch += 1;
+    this.#free = amount;
+    this.#reserved = zero;
+    this.#used = zero;
+    this.#known = zero;
+    this.#unpriced = 0;
+    this.#unpricedKnown = 0;
+  }
+
+  /** The last request was not answered. What was kept of the lease still counts, until the lease expires. */
+  lose(): void {
+    this.#asked = null;
+  }
+}
+
+const smaller = (a: Big, b: Big): Big => (a.lt(b) ? a : b);
+const larger = (a: Big, b: Big): Big => (a.gt(b) ? a : b);
+const atLeastZero = (amount: Big): Big => (amount.lt(0) ? zero : amount);

@@ -1,0 +1,185 @@
+import { Big } from 'big.js';
+import {
+  budgetCode,
+  BudgetWaitError,
+  type Admission,
+  type AdmissionRequest,
+  type Reservation,
+  type Spent,
+} from '#libs/calls/admission.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { counterOf, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
+import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
+import type { CounterHandle, Limits, Refusal } from '#libs/limits/limits.ts';
+import type { Draw } from '#libs/limits/local-counter.ts';
+import type { UsedAmounts } from './used-amounts.ts';
+
+type Deps = {
+  limits: Limits;
+  rulesOf: (workspaceId: string) => WorkspaceRules | undefined;
+  amounts: UsedAmounts;
+  /** The database's. */
+  clock: Clock;
+  /** What happens to calls with an unknown price under a budget of money. */
+  unpriced: 'refuse' | 'admit';
+};
+
+/** What a call has reserved from one counter; `draw` is null if its price is not known. */
+type Taken = { rule: LimitRule; counter: CounterHandle; draw: Draw | null };
+
+const nothing = new Big(0);
+
+/** A batch line asks again after this long, in case the limit was raised or reset meanwhile. */
+const askAgainMsMax = 30_000;
+
+/** Admits calls by the budgets and rates that apply to them, and settles these with what the calls have used. */
+export function createLimitAdmission(deps: Deps): Admission & { refused: () => { budget: number; rate: number } } {
+  const { limits, rulesOf, amounts, clock } = deps;
+  const refusals = { budget: 0, rate: 0 };
+
+  const giveBack = (taken: readonly Taken[]): void => {
+    for (const { counter, draw } of taken) if (draw !== null) limits.settle(counter, draw, nothing);
+  };
+
+  const settle = (request: AdmissionRequest, taken: readonly Taken[], spent: Spent): void => {
+    amounts.learn(request, spent);
+    for (const { rule, counter, draw } of taken) {
+      const used = amounts.used(rule.measure, request, spent);
+      if (used === null) limits.countUnpriced(counter);
+      // If the cost is not known, the whole reservation counts, because the call may have cost as much.
+      if (draw !== null) limits.settle(counter, draw, used ?? draw.amount);
+      else if (used !== null && used.gt(0)) limits.use(counter, used);
+    }
+  };
+
+  const refuse = (error: GatewayError, rule: LimitRule, taken: readonly Taken[]): never => {
+    giveBack(taken);
+    refusals[rule.kind] += 1;
+    throw error;
+  };
+
+  /**
+   * Reserves from one limit after the other. Returns a promise from the first limit for which the database is needed.
+   */
+  const take = (
+    request: AdmissionRequest,
+    facts: CallFacts,
+    rules: readonly LimitRule[],
+    taken: Taken[],
+  ): Reservation | Promise<Reservation> => {
+    for (let index = taken.length; index < rules.length; index += 1) {
+      const rule = rules[index] as LimitRule;
+      const { terms } = rule;
+      const counter = limits.counter(counterOf(rule, facts), terms);
+      let amount = amounts.estimate(rule.measure, request);
+      if (amount === null) {
+        if (deps.unpriced === 'refuse') return refuse(unknownPrice(rule, request), rule, taken);
+        taken.push({ rule, counter, draw: null });
+        continue;
+      }
+      if (terms.max.eq(0)) return refuse(usedUp(rule, request, amount, null, clock.now()), rule, taken);
+      // A call that is larger than a whole window may use all of it.
+      if (rule.kind === 'rate' && amount.gt(terms.max)) amount = terms.max;
+      const drawn = limits.draw(counter, amount);
+      if (drawn instanceof Promise) {
+        const wanted = amount;
+        return drawn.then(
+          (found) => {
+            if ('reason' in found) return refuse(usedUp(rule, request, wanted, found, clock.now()), rule, taken);
+            taken.push({ rule, counter, draw: found });
+            return take(request, facts, rules, taken);
+          },
+          (error: unknown) => {
+            giveBack(taken);
+            throw error;
+          },
+        );
+      }
+      taken.push({ rule, counter, draw: drawn });
+    }
+    return { settle: (spent) => settle(request, taken, spent) };
+  };
+
+  return {
+    isLimited(workspaceId, keyId, credentialId) {
+      const rules = rulesOf(workspaceId);
+      if (rules === undefined) return false;
+      if (rules.ofWorkspace.length > 0) return true;
+      return (
+        (keyId !== null && rules.byKey.has(keyId)) ||
+        (credentialId !== undefined && rules.byCredential.has(credentialId))
+      );
+    },
+    admit(request) {
+      const rules = rulesOf(request.workspaceId);
+      if (rules === undefined) return null;
+      const facts = factsOf(request);
+      const found = rules.ofWorkspace.filter((rule) => matches(rule, facts));
+      if (facts.keyId !== null) found.push(...(rules.byKey.get(facts.keyId) ?? []));
+      if (facts.credentialId !== null) found.push(...(rules.byCredential.get(facts.credentialId) ?? []));
+      return found.length === 0 ? null : take(request, facts, found, []);
+    },
+    refused: () => refusals,
+  };
+}
+
+function factsOf({ workspaceId, keyId, metadata, target, model, config, prompt }: AdmissionRequest): CallFacts {
+  const { credentialId = null, label: credential, provider } = target;
+  return { workspaceId, keyId, metadata, credentialId, credential, provider, model, config, prompt };
+}
+
+const units = { cost: 'US cents', tokens: 'tokens', requests: 'requests' };
+const windows: Record<string, string> = {
+  rps: 'second',
+  rpm: 'minute',
+  rph: 'hour',
+  rpd: 'day',
+  rpw: 'week',
+};
+
+/** Returns an error that names the limit, what is left of it, and when there will be more. */
+function usedUp(
+  rule: LimitRule,
+  { waitsForBudget }: AdmissionRequest,
+  amount: Big,
+  refusal: Refusal | null,
+  nowMs: number,
+): GatewayError {
+  const { kind, label, terms, measure, recordId } = rule;
+  const isBudget = kind === 'budget';
+  const unit = units[measure];
+  const limit = `${terms.max.toFixed()} ${unit}${isBudget ? '' : ` in a ${windows[terms.reset.every]}`}`;
+  const grant = refusal?.reason === 'used_up' ? refusal.grant : null;
+  const endMs = grant?.period.endMs ?? Number.POSITIVE_INFINITY;
+  const leftMs = Math.max(1, endMs - nowMs);
+  const until = endMs === Number.POSITIVE_INFINITY ? 'It is not reset by itself.' : `It is reset at ${isoOf(endMs)}.`;
+  let message = `This call falls under ${label}, which allows ${limit}. ${until}`;
+  if (refusal?.reason === 'too_many') {
+    message = `This call falls under ${label}, which already counts as many different values as it may: no new one is admitted.`;
+  } else if (grant !== null && isBudget) {
+    const left = terms.max.minus(grant.used);
+    // What calls under way have reserved is neither used nor free.
+    const kept = left.gte(amount) ? ' but reserved by other calls under way' : '';
+    message =
+      `This call falls under ${label}, which allows ${limit}: ${grant.used.toFixed()} are used, ` +
+      `${(left.lt(0) ? nothing : left).toFixed()} are left${kept}, and the call may use up to ${amount.toFixed()}. ${until}`;
+  }
+  if (!isBudget) return new GatewayError('rate_limited', 'rate_limited', message, { retryAfterMs: leftMs });
+  // A batch line treats this like a rate limit: it waits without a permit and asks again.
+  if (waitsForBudget) {
+    const resetsAtMs = endMs === Number.POSITIVE_INFINITY ? null : endMs;
+    return new BudgetWaitError({ recordId, message, resetsAtMs }, Math.min(leftMs, askAgainMsMax));
+  }
+  return new GatewayError('budget_exceeded', budgetCode, message);
+}
+
+const unknownPrice = ({ label }: LimitRule, { model, target }: AdmissionRequest): GatewayError =>
+  new GatewayError(
+    'budget_exceeded',
+    'price_unknown',
+    `This call falls under ${label}, which is a budget of money, and the price of the model '${model}' of ${target.provider} is ` +
+      'not known. Set a price for the model, or admit such calls without counting them (SLUICE_UNPRICED_CALLS=admit).',
+  );
+
+const isoOf = (ms: number): string => new Date(ms).toISOString();

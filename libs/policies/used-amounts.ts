@@ -1,0 +1,99 @@
+import { Big } from 'big.js';
+import type { AdmissionRequest, Spent } from '#libs/calls/admission.ts';
+import { baseOf } from '#libs/calls/allowed-models.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
+import type { Pricing } from '#libs/prices/pricing.ts';
+import type { Usage } from '#libs/prices/usage.ts';
+
+/** Amounts that calls use of a limit, estimated before the call and counted after it. */
+export type UsedAmounts = {
+  /** Returns about the most that a call may use; null: its price is not known. */
+  estimate(measure: LimitRule['measure'], request: AdmissionRequest): Big | null;
+  /** Returns what a call has used; null: its cost is not known. */
+  used(measure: LimitRule['measure'], request: AdmissionRequest, spent: Spent): Big | null;
+  /** Records the length of an answer, to estimate later ones of its model. */
+  learn(request: AdmissionRequest, spent: Spent): void;
+};
+
+type Bought = { models: readonly (string | null)[]; usage: Usage | null };
+
+const zero = new Big(0);
+const one = new Big(1);
+/** The estimated output of a call without a maximum, before the model has answered once. */
+const outputTokensDefault = 1_000;
+/** The estimate for such a call, as a multiple of the model's mean answer. Few answers are longer than that. */
+const usualFactor = 2;
+const modelsMax = 1_000;
+/** Operations of which only the input is charged. */
+const withoutOutput: ReadonlySet<string> = new Set(['embeddings', 'moderations']);
+
+export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmounts {
+  /** The moving average of the output tokens of each model. */
+  const usual = new Map<string, number>();
+  const modelOf = ({ target, model }: AdmissionRequest): string => `${target.provider}/${model ?? ''}`;
+
+  const expected = (request: AdmissionRequest): Usage => {
+    const { inputTokens, outputTokensMax } = request.estimate();
+    const outputTokens = withoutOutput.has(request.operation)
+      ? 0
+      : (outputTokensMax ??
+        Math.ceil(usualFactor * (usual.get(modelOf(request)) ?? outputTokensDefault / usualFactor)));
+    return { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 };
+  };
+
+  const priceOf = ({ workspaceId, target, model }: AdmissionRequest, { models, usage }: Bought): Big | null => {
+    const buyer = { workspaceId, integration: target.integration ?? null };
+    const purchase = { provider: target.provider, models: [...models, baseOf(target, model)], usage };
+    return pricing.priceOf(buyer, purchase)?.cents ?? null;
+  };
+
+  return {
+    estimate(measure, request) {
+      if (measure === 'requests') return one;
+      // A list, or a file: nothing that is charged by tokens.
+      if (request.model === null) return zero;
+      const usage = expected(request);
+      if (measure === 'tokens') return new Big(usage.inputTokens + usage.outputTokens);
+      return priceOf(request, { models: [request.model], usage });
+    },
+
+    used(measure, request, spent) {
+      if (measure === 'requests') return one;
+      if (request.model === null) return zero;
+      let sum = zero;
+      for (const bought of purchasesOf(request, spent)) {
+        // An answer without usage may have cost as much as was reserved.
+        const usage = bought.usage ?? expected(request);
+        if (measure === 'tokens') sum = sum.plus(usage.inputTokens + usage.outputTokens);
+        else {
+          const cents = priceOf(request, { ...bought, usage });
+          if (cents === null) return null;
+          sum = sum.plus(cents);
+        }
+      }
+      return sum;
+    },
+
+    learn(request, { usage, status }) {
+      if (usage === null || request.model === null || status === null || status >= 400) return;
+      const model = modelOf(request);
+      const before = usual.get(model);
+      if (before === undefined && usual.size >= modelsMax) usual.clear();
+      usual.set(model, before === undefined ? usage.outputTokens : before * 0.9 + usage.outputTokens * 0.1);
+    },
+  };
+}
+
+/**
+ * Every answer that was paid for: the last one, and those that were rejected by a retry or a guardrail. Errors cost
+ * nothing.
+ */
+function purchasesOf({ model }: AdmissionRequest, { attempts, usage, status, model: answered }: Spent): Bought[] {
+  const last = attempts.at(-1);
+  return attempts.flatMap((attempt): Bought[] => {
+    const { paid } = attempt;
+    if (paid !== undefined) return [{ models: [paid.responseModel, paid.model], usage: paid.usage }];
+    const isAnswer = attempt === last && status !== null && status < 400;
+    return isAnswer ? [{ models: [answered, model], usage }] : [];
+  });
+}

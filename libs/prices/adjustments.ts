@@ -1,0 +1,80 @@
+import { Big } from 'big.js';
+import { namesOfModel } from './model-names.ts';
+import { contentHash } from './price-table.ts';
+import { tokenRates, type ModelPrice, type TokenKind } from './rates.ts';
+
+/** The components of a price by their names in Portkey's control plane, with their names here. */
+const componentKinds = {
+  request_token: 'input',
+  request_text_token: 'input',
+  response_token: 'output',
+  response_text_token: 'output',
+  cache_read_input_token: 'cached_input',
+  cache_read_text_input_token: 'cached_input',
+  cache_write_input_token: 'cache_write',
+  cache_write_text_input_token: 'cache_write',
+  request_audio_token: 'audio_input',
+  cache_read_audio_input_token: 'cached_audio_input',
+  response_audio_token: 'audio_output',
+  request_image_token: 'image_input',
+  cache_read_image_input_token: 'cached_image_input',
+  response_image_token: 'image_output',
+  reasoning_token: 'reasoning',
+} as const satisfies Record<string, TokenKind>;
+export type PriceComponent = keyof typeof componentKinds;
+export const priceComponents = Object.keys(componentKinds) as readonly PriceComponent[];
+
+/**
+ * How the prices of a workspace or an integration differ from the list. Decimals are texts. `multiplier.default`
+ * applies to every component without a multiplier of its own. `models` has prices in cents per token that replace the
+ * list's; they are multiplied as well.
+ */
+export type PricingAdjustments = {
+  multiplier?: Readonly<Partial<Record<PriceComponent | 'default', string>>>;
+  models?: Readonly<Record<string, Readonly<Partial<Record<PriceComponent, string>>>>>;
+};
+
+/** Adjustments ready for use. */
+export type CompiledAdjustments = {
+  /** A part of the version of every price that they change. */
+  hash: string;
+  /** The factor for a kind of token; undefined: none. */
+  factorOf: (kind: TokenKind) => Big | undefined;
+  /** The factor for everything that is not a token. */
+  defaultFactor: Big | undefined;
+  find: (model: string) => ModelPrice | null;
+};
+
+/** Prepares adjustments for use. Their decimals were already checked. */
+export function compileAdjustments(adjustments: PricingAdjustments): CompiledAdjustments {
+  const { multiplier = {}, models = {} } = adjustments;
+  const defaultFactor = multiplier.default === undefined ? undefined : new Big(multiplier.default);
+  const factors = new Map<TokenKind, Big>();
+  for (const component of priceComponents) {
+    const factor = multiplier[component];
+    if (factor !== undefined) factors.set(componentKinds[component], new Big(factor));
+  }
+  // As in a list, what is written for an hour is priced like any write.
+  const written = factors.get('cache_write');
+  if (written) factors.set('cache_write_1h', written);
+  const prices = new Map<string, ModelPrice>();
+  for (const [model, components] of Object.entries(models)) {
+    const listed: Partial<Record<TokenKind, string>> = {};
+    for (const component of priceComponents) {
+      const price = components[component];
+      if (price !== undefined) listed[componentKinds[component]] = price;
+    }
+    const tokens = tokenRates(listed, (cents) => new Big(cents));
+    prices.set(model.toLowerCase(), { tokens, tiers: [], serviceTiers: new Map(), units: {}, images: new Map() });
+  }
+  return {
+    hash: contentHash(adjustments),
+    factorOf: (kind) => factors.get(kind) ?? defaultFactor,
+    defaultFactor,
+    find(model) {
+      if (prices.size === 0) return null;
+      const name = namesOfModel(model).find((each) => prices.has(each));
+      return name === undefined ? null : (prices.get(name) ?? null);
+    },
+  };
+}

@@ -1,0 +1,48 @@
+// Providers and clouds write the same model in many ways. Each step below removes one part that never changes the
+// price.
+
+/** `us.anthropic.claude-…`, `apac.…`: the regions of an inference profile. */
+const region = /^(?:us|eu|apac|us-gov|global|jp|au|ca)\.(?=[a-z0-9]+\.)/;
+/** `models/…`, `publishers/google/models/…`, `accounts/fireworks/models/…`, an ARN, `openai/…`. */
+const folder = /^.*\//;
+/** `anthropic.claude-…`, not the point of `gpt-4.1`. */
+const vendor = /^[a-z]+\d*\.(?=[a-z])/;
+/** `…-v1:0`, `…-v2`, `…:1`. */
+const revision = /(?:-v\d+)?:\d+$|-v\d+$/;
+/** `…-2024-08-06`, `…-20241022`, `…@20241022`, `…@default`. */
+const day = /(?:-20\d\d-\d\d-\d\d|-20\d{6}|@20\d{6}|@default)$/;
+const newest = /-latest$/;
+/** Google's stable versions: `gemini-2.0-flash-001`. Previews may cost something else. */
+const stable = /-00\d$/;
+
+/** `ft:gpt-4o-mini-2024-07-18:acme::abc`. Its price is the row of its base model for fine-tuned models. */
+const fineTuned = /^ft:([^:]+)/;
+
+/**
+ * Returns the names under which a model may be in a price list, the most exact first. A name with more parts than the
+ * list has (a date, a region) falls back to the name without them. Nothing else is guessed, because a wrong price is
+ * worse than none.
+ */
+export function namesOfModel(model: string): readonly string[] {
+  const name = model.toLowerCase();
+  const base = fineTuned.exec(name)?.[1];
+  if (base !== undefined) return [name, ...shorter(base).map((each) => `ft:${each}`)];
+  return shorter(name);
+}
+
+function shorter(name: string): readonly string[] {
+  const names = new Set([name]);
+  let heads = [name];
+  for (const part of [folder, region, vendor]) {
+    heads = [...heads, ...heads.map((head) => head.replace(part, ''))];
+  }
+  for (const head of heads) {
+    names.add(head);
+    let tail = head;
+    for (const part of [newest, revision, day, revision, stable]) {
+      tail = tail.replace(part, '');
+      names.add(tail);
+    }
+  }
+  return [...names];
+}

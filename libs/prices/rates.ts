@@ -1,0 +1,71 @@
+import { Big } from 'big.js';
+
+/** The kinds of tokens. Each has its own price, or that of a simpler kind. */
+export const tokenKinds = [
+  'input',
+  'cached_input',
+  'cache_write',
+  'cache_write_1h',
+  'audio_input',
+  'cached_audio_input',
+  'image_input',
+  'cached_image_input',
+  'output',
+  'reasoning',
+  'audio_output',
+  'image_output',
+] as const;
+export type TokenKind = (typeof tokenKinds)[number];
+
+/** What is charged by the piece. */
+export const unitKinds = ['per_call', 'per_search', 'per_hour', 'per_million_characters'] as const;
+export type UnitKind = (typeof unitKinds)[number];
+
+/** Cents per token, by kind. Absent: such tokens have no price. */
+export type TokenRates = Readonly<Partial<Record<TokenKind, Big>>>;
+
+/** The price of one model, in cents. */
+export type ModelPrice = {
+  tokens: TokenRates;
+  /** The whole call is priced by the last one whose limit its input exceeds. In ascending order. */
+  tiers: readonly { aboveInputTokens: number; tokens: TokenRates }[];
+  /** By class of service: other prices, or a factor on those above. */
+  serviceTiers: ReadonlyMap<string, { factor: Big } | { tokens: TokenRates }>;
+  units: Readonly<Partial<Record<UnitKind, Big>>>;
+  /** By quality and size; `any` for all others. Empty: images have no price. */
+  images: ReadonlyMap<string, Big>;
+};
+
+/** The kind whose price is used for a kind without a price of its own. */
+const likeKind: Readonly<Partial<Record<TokenKind, TokenKind>>> = {
+  cached_input: 'input',
+  cache_write: 'input',
+  cache_write_1h: 'cache_write',
+  audio_input: 'input',
+  image_input: 'input',
+  cached_audio_input: 'cached_input',
+  cached_image_input: 'cached_input',
+  reasoning: 'output',
+  audio_output: 'output',
+  image_output: 'output',
+};
+
+/** Fills in the kinds that are priced like another one. `centsOf` converts the numbers of a list. */
+export function tokenRates(
+  listed: Readonly<Partial<Record<TokenKind, string>>>,
+  centsOf: (listed: string) => Big,
+): TokenRates {
+  const rates: Partial<Record<TokenKind, Big>> = {};
+  // In the order of `tokenKinds`, in which each stands behind the one that it is priced like.
+  for (const kind of tokenKinds) {
+    const own = listed[kind];
+    const like = likeKind[kind];
+    const rate = own === undefined ? (like === undefined ? undefined : rates[like]) : centsOf(own);
+    if (rate !== undefined) rates[kind] = rate;
+  }
+  return rates;
+}
+
+/** Lists have dollars for a million tokens. */
+export const centsPerToken = (dollarsPerMillion: string): Big => new Big(dollarsPerMillion).times('0.0001');
+export const centsOfDollars = (dollars: string): Big => new Big(dollars).times(100);

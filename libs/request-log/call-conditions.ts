@@ -1,0 +1,94 @@
+import { sql, type RawBuilder } from 'kysely';
+import type { CallFilters } from '#libs/contracts/call-filters.ts';
+
+// The filters on calls as SQL, for the request log and for the rollups of it.
+
+/** Σ value·weight ÷ Σ weight of the rows of a group; null where all weights are 0. */
+export const weightedFeedback: RawBuilder<unknown> = sql`(sum(value * weight) / nullif(sum(weight), 0))`;
+
+export const and = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> =>
+  conditions.length === 0 ? sql`true` : sql.join(conditions, sql` and `);
+
+export const workspaceCondition = (workspaceId: string | null): RawBuilder<unknown>[] =>
+  workspaceId === null ? [] : [sql`workspace_id = ${workspaceId}`];
+
+/** Lists of texts, by the column that has to be one of them. */
+const textLists = (filters: CallFilters): [column: string, values: readonly string[]][] => {
+  const { virtual_keys, configs, api_key_ids, ai_model, prompt_slug, cache_status } = filters;
+  const lists = {
+    virtual_key: virtual_keys,
+    config: configs,
+    key_id: api_key_ids,
+    model: ai_model,
+    prompt_slug,
+    cache_status,
+  };
+  return Object.entries(lists).flatMap(([column, values]) => (values === undefined ? [] : [[column, values]]));
+};
+
+/** The columns that `rollupConditions` are about. */
+export const filteredColumns = (filters: CallFilters): string[] => [
+  ...textLists(filters).map(([column]) => column),
+  ...(filters.status_code === undefined ? [] : ['status']),
+  ...(filters.ai_org_model === undefined ? [] : ['provider', 'model']),
+];
+
+/** Filters on columns that rollups and the log both have. */
+export function rollupConditions(filters: CallFilters): RawBuilder<unknown>[] {
+  const { status_code, ai_org_model } = filters;
+  const conditions = textLists(filters).map(
+    ([column, values]) => sql`${sql.ref(column)} = any(${[...values]}::text[])`,
+  );
+  if (status_code !== undefined) conditions.push(sql`status = any(${status_code}::int[])`);
+  if (ai_org_model !== undefined) {
+    const pairs = ai_org_model.map((name) => {
+      const [, provider, model] = /^(.*?)__(.*)$/s.exec(name) ?? [];
+      return provider === undefined
+        ? sql`(provider = ${name} or model = ${name})`
+        : sql`(provider = ${provider} and model = ${model})`;
+    });
+    conditions.push(sql`(${sql.join(pairs, sql` or `)})`);
+  }
+  return conditions;
+}
+
+/** Whether only rows of the log know what is filtered by. */
+export function needsLog(filters: CallFilters): boolean {
+  const { trace_id, span_id } = filters;
+  return trace_id !== undefined || span_id !== undefined || rangesOf(filters).length > 0 || hasScore(filters);
+}
+
+const hasScore = ({ weighted_feedback_min, weighted_feedback_max }: CallFilters): boolean =>
+  weighted_feedback_min !== undefined || weighted_feedback_max !== undefined;
+
+const input = sql`coalesce(input_tokens, 0)`;
+const output = sql`coalesce(output_tokens, 0)`;
+
+function rangesOf(filters: CallFilters): RawBuilder<unknown>[] {
+  const ranges: [RawBuilder<unknown>, string | undefined, string | undefined][] = [
+    [sql`${input} + ${output}`, filters.total_units_min, filters.total_units_max],
+    [sql`cost`, filters.cost_min, filters.cost_max],
+    [input, filters.prompt_token_min, filters.prompt_token_max],
+    [output, filters.completion_token_min, filters.completion_token_max],
+  ];
+  return ranges.flatMap(([value, min, max]) => [
+    ...(min === undefined ? [] : [sql`${value} >= ${min}::numeric`]),
+    ...(max === undefined ? [] : [sql`${value} <= ${max}::numeric`]),
+  ]);
+}
+
+/** Filters that only the log answers, and those on metadata, for rows of the log. */
+export function logConditions(filters: CallFilters, workspaceId: string | null): RawBuilder<unknown>[] {
+  const { metadata = {}, trace_id, span_id, weighted_feedback_min: min, weighted_feedback_max: max } = filters;
+  const conditions = rangesOf(filters);
+  for (const [key, values] of Object.entries(metadata))
+    conditions.push(sql`metadata ->> ${key} = any(${values}::text[])`);
+  if (trace_id !== undefined) conditions.push(sql`trace_id = any(${trace_id}::text[])`);
+  if (span_id !== undefined) conditions.push(sql`span_id = any(${span_id}::text[])`);
+  if (hasScore(filters)) {
+    conditions.push(sql`trace_id in (
+      select trace_id from feedback where ${and(workspaceCondition(workspaceId))} group by trace_id
+      having ${weightedFeedback} >= ${min ?? '-10'}::numeric and ${weightedFeedback} <= ${max ?? '10'}::numeric)`);
+  }
+  return conditions;
+}

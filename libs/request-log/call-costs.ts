@@ -1,0 +1,100 @@
+import type { Big } from 'big.js';
+import { baseOf } from '#libs/calls/allowed-models.ts';
+import type { Attempt, Target } from '#libs/calls/call.ts';
+import type { Price } from '#libs/prices/price-usage.ts';
+import type { Pricing } from '#libs/prices/pricing.ts';
+import type { Units, Usage } from '#libs/prices/usage.ts';
+import type { LoggedCall } from './logged-call.ts';
+
+/** What a call cost, in cents as decimals. */
+export type CallCost = {
+  /** null: not known. 0 of an answer from the cache, and of a call that no provider answered. */
+  cents: string | null;
+  /** What an answer from the cache would have cost. */
+  savedCents: string | null;
+  /** The prices that counted; null: none did. */
+  version: string | null;
+  /** Usage or cost are estimates, or an attempt may have cost something that nobody knows. */
+  isEstimate: boolean;
+};
+
+/** Prices calls, and counts those whose cost is not known. */
+export type CallCosts = {
+  of: (logged: Pick<LoggedCall, 'call' | 'end' | 'method'>) => CallCost;
+  /** How many of each provider's calls it could not price since the start of this process. */
+  unpriced: () => ReadonlyMap<string, number>;
+};
+
+type Bought = {
+  target: Target;
+  model: string | null;
+  responseModel: string | null;
+  usage: Usage | null;
+  units?: Units | null | undefined;
+};
+
+/** Failures before anything was sent. */
+const unsent: ReadonlySet<string | null> = new Set(['upstream_unreachable', 'upstream_connect_timeout']);
+
+export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
+  const unpriced = new Map<string, number>();
+
+  return {
+    of({ call, end, method }) {
+      const { workspaceId, target, model, earlierAttempts } = call;
+      const { attempts, usage = null, units, responseModel = null } = end;
+      const priceOf = (bought: Bought): Price | null =>
+        pricing.priceOf(
+          { workspaceId, integration: bought.target.integration ?? null },
+          {
+            provider: bought.target.provider,
+            models: [bought.responseModel, bought.model, baseOf(bought.target, bought.model)],
+            usage: bought.usage,
+            units: bought.units,
+          },
+        );
+      const answer = target === null ? null : { target, model, responseModel, usage, units };
+      if (attempts.length === 0 && earlierAttempts.length === 0) {
+        // Refused before anybody was asked, or answered from the cache.
+        const saved = answer === null || usage === null ? null : priceOf(answer);
+        const savedCents = saved?.cents.toFixed() ?? null;
+        return { cents: '0', savedCents, version: saved?.version ?? null, isEstimate: end.isEstimate === true };
+      }
+      let sum: Big | null = null;
+      let version: string | null = null;
+      let isKnown = true;
+      let isEstimate = end.isEstimate === true;
+      const last = attempts.at(-1);
+      const add = (attempt: Attempt): void => {
+        // What was streamed or passed through is known at the end of the call alone.
+        const bought = attempt.paid ?? (attempt === last && isAnswered(attempt) && method === 'POST' ? answer : null);
+        if (bought === null) {
+          isEstimate ||= mayHaveCost(attempt, method);
+          return;
+        }
+        const price = priceOf(bought);
+        isKnown &&= price !== null;
+        if (price === null) return;
+        sum = sum === null ? price.cents : sum.plus(price.cents);
+        ({ version } = price);
+      };
+      for (const attempt of earlierAttempts) add(attempt);
+      for (const attempt of attempts) add(attempt);
+      if (!isKnown) {
+        const provider = target?.provider ?? 'unknown';
+        unpriced.set(provider, (unpriced.get(provider) ?? 0) + 1);
+        return { cents: null, savedCents: null, version: null, isEstimate };
+      }
+      const cents = sum as Big | null;
+      return { cents: cents?.toFixed() ?? '0', savedCents: null, version, isEstimate };
+    },
+    unpriced: () => unpriced,
+  };
+}
+
+const isAnswered = ({ status }: Attempt): boolean => status !== null && status < 400;
+
+/** Providers charge for no error, but for an answer that never came here, or that was left, they may. */
+const mayHaveCost = (attempt: Attempt, method: string): boolean =>
+  method === 'POST' &&
+  (attempt.status === null ? attempt.isUntaken !== true && !unsent.has(attempt.errorCode) : isAnswered(attempt));

@@ -1,0 +1,90 @@
+import { stringify } from 'csv-stringify/sync';
+import { ByteWriter, ParquetWriter, schemaFromColumnData } from 'hyparquet-writer';
+import type { ExportField } from '#libs/contracts/log-exports.ts';
+import { exportColumns } from './export-columns.ts';
+import type { LogListRow } from './read-log.ts';
+
+/** Makes the bytes of one file of rows that come in groups. */
+export type ExportEncoder = {
+  encode(rows: readonly LogListRow[]): Uint8Array;
+  /** What comes after the last rows. */
+  end(): Uint8Array;
+};
+
+type Format = {
+  contentType: string;
+  /** Whether files that were made one after another are one file when they are put together. */
+  isInParts: boolean;
+  /** `isFirst`: nothing of the file was written before. */
+  open(fields: readonly ExportField[], isFirst: boolean): ExportEncoder;
+};
+
+const nothing = new Uint8Array();
+
+export const exportFormats: Readonly<Record<'ndjson' | 'csv' | 'parquet', Format>> = {
+  ndjson: {
+    contentType: 'application/x-ndjson',
+    isInParts: true,
+    open: (fields) => ({
+      encode: (rows) => {
+        const lines = rows.map((row) =>
+          JSON.stringify(Object.fromEntries(fields.map((field) => [field, exportColumns[field].read(row)]))),
+        );
+        return Buffer.from(lines.map((line) => `${line}\n`).join(''));
+      },
+      end: () => nothing,
+    }),
+  },
+  csv: {
+    contentType: 'text/csv; charset=utf-8',
+    isInParts: true,
+    open: (fields, isFirst) => {
+      let header = isFirst;
+      const encode = (rows: readonly LogListRow[]): Uint8Array => {
+        const records = rows.map((row) => fields.map((field) => exportColumns[field].read(row)));
+        const text = stringify(records, {
+          header,
+          columns: [...fields],
+          // A spreadsheet would run a text that begins like a formula.
+          escape_formulas: true,
+          cast: { boolean: String },
+        });
+        header = false;
+        return Buffer.from(text);
+      };
+      return { encode, end: () => (header ? encode([]) : nothing) };
+    },
+  },
+  parquet: {
+    contentType: 'application/vnd.apache.parquet',
+    // Its end is a directory of the whole file.
+    isInParts: false,
+    open: (fields) => openParquet(fields),
+  },
+};
+
+function openParquet(fields: readonly ExportField[]): ExportEncoder {
+  const columnsOf = (rows: readonly LogListRow[]) =>
+    fields.map((name) => {
+      const { type, read } = exportColumns[name];
+      const data = rows.map((row) => read(row));
+      return { name, data, type, nullable: true, offsetIndex: false };
+    });
+  const writer = new ByteWriter();
+  const file = new ParquetWriter({ writer, schema: schemaFromColumnData({ columnData: columnsOf([]) }) });
+  const take = (): Uint8Array => {
+    const bytes = writer.getBytes().slice();
+    writer.index = 0; // the offsets in the file go on
+    return bytes;
+  };
+  return {
+    encode(rows) {
+      void file.write({ columnData: columnsOf(rows), rowGroupSize: Math.max(1, rows.length) });
+      return take();
+    },
+    end() {
+      void file.finish();
+      return take();
+    },
+  };
+}

@@ -1,0 +1,31 @@
+import { timeOfLogUuid } from './log-id.ts';
+
+/** The ids of the rows of a group that were recorded first and last. */
+export type IdRange = { first: string; last: string };
+
+/**
+ * The range of the ids of some rows. Ids begin with the time of the record, so their order is that of time, also where the
+ * clock of the process was set back among them.
+ */
+export function idRangeOf(rows: readonly { id: string }[]): IdRange {
+  let first = rows[0]?.id ?? '';
+  let last = first;
+  for (const { id } of rows) {
+    if (id < first) first = id;
+    if (id > last) last = id;
+  }
+  return { first, last };
+}
+
+/**
+ * The INSERT that reports when the rows of a group were recorded, or null without a group. It has to be in the transaction
+ * that writes the rows: whoever sees the change then sees the rows as well, and no row is there without a change.
+ */
+export function changeOf(ranges: readonly IdRange[]): string | null {
+  const [head] = ranges;
+  if (head === undefined) return null;
+  const first = ranges.reduce((low, range) => (range.first < low ? range.first : low), head.first);
+  const last = ranges.reduce((high, range) => (range.last > high ? range.last : high), head.last);
+  const time = (id: string): string => new Date(timeOfLogUuid(id)).toISOString();
+  return `insert into request_log_change (first_at, last_at) values ('${time(first)}', '${time(last)}')`;
+}

@@ -1,0 +1,229 @@
+import { sql, type Kysely } from 'kysely';
+import { z } from 'zod';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { LogExportFilters } from '#libs/contracts/log-exports.ts';
+import { sqlStateOf } from '#libs/database/database-error.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
+import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';
+import { exportFormats, type ExportEncoder } from './export-formats.ts';
+import { toLogId } from './log-id.ts';
+import { pageStatements, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
+
+/** Writes the file of one export. A job that was lost goes on where the last finished part ends. */
+export const logExportQueue: QueueDefinition<{ export_id: string }> = {
+  name: 'log-export',
+  payload: z.object({ export_id: z.string() }),
+  options: {
+    retryLimit: 10_000,
+    retryDelay: 1,
+    retryBackoff: true,
+    retryDelayMax: 30,
+    heartbeatSeconds: 10,
+    expireInSeconds: 86_399, // pg-boss requires less than a day
+    retentionSeconds: 60 * 86_400,
+    deleteAfterSeconds: 3_600,
+    notify: true,
+  },
+};
+
+type Deps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  blobs: BlobStore;
+  logger: Logger;
+  limits: { rowsMax: number; partRows?: number; pageRows?: number };
+};
+
+/** How far an export is: after which row it goes on, and how many it has passed over and written. */
+type Progress = { part: number; lastId: string | null; skipped: number; written: number };
+
+/** What makes an export end as failed, in words for its owner; anything else is tried again. */
+function failureOf(error: unknown): string | null {
+  if (error instanceof GatewayError) return error.message;
+  if (sqlStateOf(error) === '57014')
+    return 'Reading the log took too long because few records match. Choose a shorter time, or fewer filters.';
+  return null;
+}
+
+const pageTimeoutMs = 300_000;
+
+/** Runs an export that is in progress until its file is written, it is cancelled, or it fails. Safe to repeat. */
+export async function runLogExport(deps: Deps, exportId: string, signal: AbortSignal): Promise<void> {
+  const row = await findRunning(deps.db, exportId);
+  if (row === undefined) return;
+  try {
+    if (await writeFile(deps, row, signal)) await end(deps, row, { type: 'log_export.succeeded', status: 'success' });
+  } catch (error) {
+    const message = failureOf(error);
+    if (message === null || signal.aborted) throw error;
+    deps.logger.warn({ err: error, export_id: exportId }, 'an export of the request log failed');
+    await end(deps, row, { type: 'log_export.failed', status: 'failed', error: message });
+  }
+}
+
+type Running = { id: string; workspace_id: string; data: LogExportData };
+
+async function findRunning(db: Kysely<Database>, exportId: string): Promise<Running | undefined> {
+  const { rows } = await sql<Running>`
+    select id, workspace_id, data from resource
+    where kind = 'log_export' and id = ${exportId} and deleted_at is null
+      and data ->> 'status' = 'in_progress'`.execute(db);
+  return rows[0];
+}
+
+async function end(
+  { eventLog }: Deps,
+  { id, workspace_id: workspaceId }: Running,
+  { type, ...data }: { type: string; status: string; error?: string },
+): Promise<void> {
+  const metadata = { actor: { type: 'system' as const, id: 'log export' } };
+  await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+    const row = await unit.load(logExportModel, id);
+    if (!row || row.deleted_at || (row.data as LogExportData).status !== 'in_progress') return;
+    await unit.append(logExportModel, id, [{ type, data }]);
+  });
+}
+
+/** False: the export was cancelled, or another worker writes it. */
+async function writeFile(deps: Deps, row: Running, signal: AbortSignal): Promise<boolean> {
+  const { db, limits } = deps;
+  const { rows: parts } = await sql<Progress>`
+    select max(part) + 1 as part, max(skipped)::float8 as skipped, sum(rows)::float8 as written,
+      (array_agg(last_id order by part desc))[1] as "lastId"
+    from log_export_part where export_id = ${row.id} having count(*) > 0`.execute(db);
+  let progress: Progress = parts[0] ?? { part: 0, lastId: null, skipped: 0, written: 0 };
+  const isInParts = exportFormats[row.data.format ?? 'ndjson'].isInParts;
+  if (!isInParts && progress.part > 0) return true;
+  const partRows = isInParts ? (limits.partRows ?? 50_000) : Number.POSITIVE_INFINITY;
+  for (;;) {
+    const next = await writePart(deps, row, progress, partRows, signal);
+    if (next === null) return false;
+    if (next.isEnd) return true;
+    progress = next;
+  }
+}
+
+async function writePart(
+  { db, blobs, limits }: Deps,
+  row: Running,
+  progress: Progress,
+  partRows: number,
+  signal: AbortSignal,
+): Promise<(Progress & { isEnd: boolean }) | null> {
+  const { format = 'ndjson', requested_data: fields } = row.data;
+  const encoder: ExportEncoder = exportFormats[format].open(fields, progress.part === 0);
+  const writer = await blobs.openWriter();
+  try {
+    let { lastId, skipped, written } = progress;
+    for (let isEnd = false; ;) {
+      signal.throwIfAborted();
+      if ((await findRunning(db, row.id)) === undefined) {
+        await writer.abort();
+        return null;
+      }
+      const page = await readPage(db, row, { lastId, skipped, written }, limits.pageRows ?? 1_000);
+      ({ isEnd, skipped } = page);
+      lastId = page.lastId ?? lastId;
+      written += page.rows.length;
+      if (written > limits.rowsMax) throw tooLarge(limits.rowsMax);
+      if (page.rows.length > 0) await writer.write(encoder.encode(page.rows));
+      if (!isEnd && written - progress.written < partRows) continue;
+      await writer.write(encoder.end());
+      const { blob, sizeBytes } = await writer.commit();
+      const { rows: inserted } = await sql`
+        insert into log_export_part (workspace_id, export_id, part, blob, size_bytes, rows, skipped, last_id)
+        values (${row.workspace_id}, ${row.id}, ${progress.part}, ${blob}, ${sizeBytes}, ${written - progress.written},
+          ${skipped}, ${lastId})
+        on conflict do nothing returning part`.execute(db);
+      return inserted.length === 0 ? null : { part: progress.part + 1, lastId, skipped, written, isEnd };
+    }
+  } catch (error) {
+    await writer.abort();
+    throw error;
+  }
+}
+
+/** The next rows of the file; those before its page are passed over. */
+async function readPage(
+  db: Kysely<Database>,
+  { workspace_id, data }: Running,
+  { lastId, skipped, written }: Omit<Progress, 'part'>,
+  pageRows: number,
+): Promise<{ rows: LogListRow[]; lastId: string | undefined; skipped: number; isEnd: boolean }> {
+  const { query, skip, rowsMax } = readExportFilters(data.filters);
+  const until = data.until === undefined ? {} : { toMs: Date.parse(data.until) };
+  const after = lastId === null ? {} : { after: toLogId(lastId) };
+  const found = await db.transaction().execute(async (tx) => {
+    await sql`set local statement_timeout = ${sql.lit(pageTimeoutMs)}`.execute(tx);
+    return await selectPage(tx, workspace_id, { ...query, ...until, ...after, limit: pageRows });
+  });
+  const page = found.slice(0, pageRows);
+  const passed = Math.min(page.length, skip - skipped);
+  const rows = page.slice(passed, passed + rowsMax - written);
+  const isEnd = found.length <= pageRows || written + rows.length >= rowsMax;
+  return { rows, lastId: page.at(-1)?.id, skipped: skipped + passed, isEnd };
+}
+
+/** The filters of an export as a query of the log, and the page of it: rows to pass over, and rows at most. */
+export function readExportFilters(filters: Record<string, unknown>): {
+  query: PageQuery;
+  skip: number;
+  rowsMax: number;
+} {
+  const { current_page: page = 0, page_size: size, ...query } = LogExportFilters.parse(filters);
+  return { query, skip: page * (size ?? 0), rowsMax: size ?? Number.POSITIVE_INFINITY };
+}
+
+const countTimeoutMs = 2_000;
+
+/** How many records an export would have now; null: more than `max`, or too many to read in two seconds. */
+export async function countForExport(
+  db: Kysely<Database>,
+  workspaceId: string,
+  filters: Record<string, unknown>,
+  max: number,
+): Promise<number | null> {
+  const { query, skip, rowsMax } = readExportFilters(filters);
+  try {
+    return await db.transaction().execute(async (tx) => {
+      await sql`set local statement_timeout = ${sql.lit(countTimeoutMs)}`.execute(tx);
+      const [matching] = pageStatements(tx, workspaceId, query);
+      if (matching === undefined) return 0;
+      const limited = matching
+        .clearSelect()
+        .select('id')
+        .clearOrderBy()
+        .limit(skip + Math.min(max, rowsMax) + 1);
+      const { count } = await tx
+        .selectFrom(limited.as('matching'))
+        .select(({ fn }) => fn.countAll<number>().as('count'))
+        .executeTakeFirstOrThrow();
+      const total = Math.min(Math.max(0, count - skip), rowsMax);
+      return total > max ? null : total;
+    });
+  } catch (error) {
+    if (sqlStateOf(error) === '57014') return null;
+    throw error;
+  }
+}
+
+const tooLarge = (rowsMax: number): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'log_export_too_large',
+    `More than ${rowsMax} records match, which is the most of one export (SLUICE_EXPORT_ROWS_MAX). Choose a shorter time, or a page_size.`,
+  );
+
+/** Forgets the files of exports that ended without success, were deleted, or are older than `retentionMs`. */
+export async function sweepLogExports(db: Kysely<Database>, retentionMs: number): Promise<void> {
+  await sql`
+    delete from log_export_part using resource
+    where resource.id = log_export_part.export_id and (
+      resource.deleted_at is not null or resource.data ->> 'status' in ('stopped', 'failed')
+      or (resource.data ->> 'status' = 'success'
+        and resource.updated_at < clock_timestamp() - ${retentionMs} * interval '1 millisecond'))`.execute(db);
+}

@@ -1,0 +1,100 @@
+import type { LogDetails } from '#libs/contracts/logs.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { versionId } from '#libs/resources/resource-model.ts';
+import type { LogListRow } from './read-log.ts';
+import { toLogRecord } from './to-log-record.ts';
+
+/** Where the gateway is called, for the URLs of calls; and the slug of the workspace, null when it has none any more. */
+type Place = { baseUrl: string; workspaceSlug: string | null };
+
+/** One row of the log as GET /v1/logs/{id} shows it: the record, and the members that Portkey's clients read. */
+export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug }: Place): LogDetails {
+  const record = toLogRecord(row);
+  const { id, created_at, usage, cost } = record;
+  const inputTokens = usage?.input_tokens ?? 0;
+  const outputTokens = usage?.output_tokens ?? 0;
+  const isSuccess = isSuccessful(row);
+  const url = urlOf(row, baseUrl);
+  const metadata = Object.entries(row.metadata ?? {});
+  return {
+    ...record,
+    _id: id,
+    organisation_id: organisationId,
+    request: {
+      url,
+      method: row.method ?? 'POST',
+      headers: {},
+      body: null,
+      gatewayHeaders: gatewayHeadersOf(row),
+    },
+    response: {
+      status: row.status ?? 0,
+      headers: {},
+      body: null,
+      responseTime: Math.round(row.duration_ms),
+      lastUsedOptionJsonPath: row.last_used_option ?? '',
+    },
+    metrics: {
+      id,
+      organisation_id: organisationId,
+      prompt_slug: row.prompt_slug,
+      prompt_version_id: row.prompt_version === null ? null : String(row.prompt_version),
+      config: row.config,
+      config_id: row.config_id,
+      config_version_id:
+        row.config_id === null || row.config_version === null ? null : versionId(row.config_id, row.config_version),
+      created_at,
+      is_success: isSuccess,
+      ai_org: row.provider,
+      ai_model: row.response_model ?? row.model,
+      req_units: inputTokens,
+      res_units: outputTokens,
+      total_units: inputTokens + outputTokens,
+      cost,
+      cost_currency: 'USD',
+      request_url: url,
+      request_method: row.method,
+      response_status_code: row.status,
+      response_time: Math.round(row.duration_ms),
+      cache_status: row.cache_status,
+      cache_type: row.cache_status === null ? null : 'simple',
+      stream_mode: row.stream ? 1 : 0,
+      retry_success_count: isSuccess ? (row.retries ?? 0) : 0,
+      trace_id: row.trace_id,
+      span_id: row.span_id,
+      span_name: row.span_name,
+      parent_span_id: row.parent_span_id,
+      mode: row.mode,
+      virtual_key: row.virtual_key,
+      source: row.kind,
+      internal_trace_id: row.request_id,
+      workspace_slug: workspaceSlug,
+      'metadata.key': metadata.map(([key]) => key),
+      'metadata.value': metadata.map(([, value]) => value),
+      api_key_id: row.key_id,
+      gateway_processing_time: record.gateway_ms === null ? null : Math.round(record.gateway_ms),
+      upstream_response_time: row.upstream_ms === null ? null : Math.round(row.upstream_ms),
+    },
+  };
+}
+
+/** A call fails when its status says so, when it got none, or when it broke off after a good status. */
+export const isSuccessful = ({ status, error_code }: LogListRow): boolean =>
+  status !== null && status < 400 && error_code === null;
+
+/** Of a call through here, the path at this gateway. */
+const urlOf = ({ path }: LogListRow, baseUrl: string): string => new URL(path ?? '/', baseUrl).href;
+
+/** The headers of the gateway that the record says the request had. */
+function gatewayHeadersOf(row: LogListRow): Record<string, string> {
+  const headers = {
+    'x-gateway-trace-id': row.trace_id,
+    'x-gateway-span-id': row.span_id,
+    'x-gateway-parent-span-id': row.parent_span_id,
+    'x-gateway-span-name': row.span_name,
+    'x-gateway-virtual-key': row.virtual_key,
+    'x-gateway-config': row.config,
+    'x-gateway-metadata': row.metadata && JSON.stringify(row.metadata),
+  };
+  return Object.fromEntries(Object.entries(headers).filter((header): header is [string, string] => header[1] !== null));
+}

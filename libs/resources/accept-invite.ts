@@ -1,0 +1,181 @@
+import { sql, type Kysely } from 'kysely';
+import type { Request } from 'express';
+import type { z } from 'zod';
+import type { AcceptInviteRequest } from '#libs/contracts/people.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { InlineModel } from '#libs/event-log/inline-model.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { clientAddressOf } from '#libs/http/client-address.ts';
+import { contextOf } from '#libs/http/request-context.ts';
+import { announceAccessChange } from '#libs/identity/access-change.ts';
+import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import type { ApiKeyData } from './api-key-data.ts';
+import { apiKeyModel } from './api-keys.ts';
+import { findWorkspace } from './choose-workspace.ts';
+import type { StoreDeps } from './define-resource.ts';
+import { inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
+import { joinWorkspaces } from './members.ts';
+import type { ResourceEvent, ResourceRow } from './resource-row.ts';
+import {
+  findUserByEmail,
+  peopleLock,
+  refuseTooManyUsers,
+  userCreated,
+  userModel,
+  viewOfUser,
+  type UserData,
+} from './users.ts';
+
+type Names = z.output<typeof AcceptInviteRequest>;
+type NewKey = { id: string; workspaceId: string; key: Secret };
+
+/** How often a user with the invited address may appear or go in the moment between two statements. */
+const triesMax = 3;
+
+/**
+ * Makes the invited person a user of the organisation with the memberships and keys of the invite; one who is a user
+ * already gets the memberships and keys only. Returns the public form of the user, and the keys. Throws not_found for an
+ * unknown token, conflict for an invite that was accepted, cancelled or made by somebody who has left, or is expired,
+ * rate_limited after too many wrong tokens, and quota_exceeded.
+ */
+export async function acceptInvite(
+  deps: StoreDeps,
+  model: InlineModel<ResourceRow, ResourceEvent>,
+  request: Request,
+  { token, ...names }: Names,
+): Promise<object> {
+  const { db, eventLog, snapshot } = deps;
+  const forgive = deps.people.slowGuesses(request);
+  const digest = inviteTokenDigest(token);
+  const found = await findInvite(db, digest);
+  if (found === null) throw unknownToken();
+  forgive();
+  for (let tries = 1; tries <= triesMax; tries += 1) {
+    const existing = await findUserByEmail(db, found.data.email);
+    const userId = existing ?? newId('user_');
+    const keys = newKeys(found.data);
+    const streams = [peopleLock, found.id, userId, ...keys.map(({ id }) => id)];
+    const command = { workspaceId: organisationId, streams, metadata: metadataOf(request, userId) };
+    const answer = await eventLog.transact(command, async (unit) => {
+      const invite = (await unit.load(model, found.id)) as InviteRow | undefined;
+      if (invite?.data.token_sha256 !== digest) throw unknownToken();
+      await refuseUnusable(unit, invite);
+      if ((await findUserByEmail(unit.tx, invite.data.email)) !== existing) return null;
+      if (existing === null) await createUser(unit, userId, invite, names, deps);
+      const active = await activeWorkspaces(unit, invite.data);
+      await joinWorkspaces(unit, userId, active, deps.people);
+      const made = keys.filter(({ workspaceId }) => active.some(({ id }) => id === workspaceId));
+      for (const key of made) await createKey(unit, key, userId, invite.data);
+      await unit.append(model, found.id, [{ type: 'invite.accepted', data: { user_id: userId } }]);
+      await announceAccessChange(unit);
+      const user = (await unit.load(userModel, userId)) as ResourceRow<UserData>;
+      const shown = made.map(({ id, workspaceId, key }) => ({ id, key: key.reveal(), workspace_id: workspaceId }));
+      return { ...viewOfUser(user), workspace_api_keys: shown };
+    });
+    if (answer === null) continue;
+    await snapshot.catchUp();
+    return answer;
+  }
+  throw new GatewayError('conflict', 'user_changing', 'The user with this address is being changed. Accept it again.');
+}
+
+async function findInvite(db: Kysely<Database>, digest: string): Promise<InviteRow | null> {
+  const { rows } = await sql<InviteRow>`
+    select * from resource where kind = 'invite' and lookup = ${digest}`.execute(db);
+  return rows[0] ?? null;
+}
+
+const unknownToken = (): GatewayError =>
+  new GatewayError(
+    'not_found',
+    'invite_not_found',
+    'No invite has this token: it is mistyped, or the invite was resent. Use the newest link.',
+    { param: 'token' },
+  );
+
+const remedies = {
+  accepted: 'was accepted already, and works once. Sign in as usual.',
+  cancelled: 'was cancelled. Ask for another one.',
+  expired: 'has expired. Ask for it to be resent.',
+};
+
+async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<void> {
+  const status = inviteStatus(invite.data, unit.now.getTime());
+  if (status !== 'pending') {
+    throw new GatewayError('conflict', `invite_${status}`, `The invite ${remedies[status]}`, { param: 'token' });
+  }
+  if (await isInviterGone(unit, invite.data)) {
+    const message = 'Whoever made the invite may not do so any more. Ask for another one.';
+    throw new GatewayError('conflict', 'inviter_gone', message, { param: 'token' });
+  }
+}
+
+/** A revoked key, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
+async function isInviterGone({ tx }: UnitOfWork, { invited_by: id, role }: InviteData): Promise<boolean> {
+  const { rows } = await sql<{ kind: string; role: string | null }>`
+    select kind, data ->> 'role' as role from resource where id = ${id} and deleted_at is null`.execute(tx);
+  const [inviter] = rows;
+  if (inviter === undefined) return true;
+  return inviter.kind === 'user' && inviter.role !== 'owner' && (inviter.role !== 'admin' || role === 'owner');
+}
+
+async function createUser(
+  unit: UnitOfWork,
+  id: string,
+  { data: { email, role } }: InviteRow,
+  { first_name, last_name }: Omit<Names, 'token'>,
+  { people }: StoreDeps,
+): Promise<void> {
+  await refuseTooManyUsers(unit, people.usersMax);
+  await unit.append(userModel, id, [
+    userCreated({ email, role, first_name: first_name ?? '', last_name: last_name ?? '' }),
+  ]);
+}
+
+async function activeWorkspaces({ tx }: UnitOfWork, { workspaces }: InviteData): Promise<InviteData['workspaces']> {
+  const found = await Promise.all(workspaces.map(({ id }) => findWorkspace(tx, id)));
+  return workspaces.filter((_, index) => found[index] !== null);
+}
+
+function newKeys({ workspaces, workspace_api_key_details: details }: InviteData): NewKey[] {
+  if (details === null) return [];
+  return workspaces.map(({ id: workspaceId }) => ({ id: newId('key_'), workspaceId, key: createGatewayKey() }));
+}
+
+async function createKey(
+  unit: UnitOfWork,
+  { id, workspaceId, key }: NewKey,
+  userId: string,
+  { email, workspace_api_key_details: details }: InviteData,
+): Promise<void> {
+  const data: ApiKeyData = {
+    name: details?.name ?? email,
+    digest: digestOf(key.reveal()),
+    last_four: key.lastFour(),
+    scopes: details?.scopes ?? [],
+    defaults: {},
+    expires_at: null,
+    type: 'workspace-user',
+    user_id: userId,
+  };
+  await unit.append(apiKeyModel, id, [{ type: 'api_key.created', data }], workspaceId);
+}
+
+/** Nobody is signed in: who accepts is the user that the invite makes. */
+function metadataOf(request: Request, userId: string): EventMetadata {
+  const { requestId, traceId } = contextOf(request);
+  const address = clientAddressOf(request);
+  return {
+    actor: { type: 'system', id: 'invite', principal: { type: 'user', id: userId, role: null } },
+    request_id: requestId,
+    trace_id: traceId,
+    ...(address === null ? {} : { address }),
+    method: request.method,
+    path: request.path,
+  };
+}

@@ -1,0 +1,44 @@
+import type { z } from 'zod';
+import type { ApiKeyType } from '#libs/contracts/api-keys.ts';
+import type { keyRateLimits, usageLimit } from '#libs/contracts/limits.ts';
+import type { ApiKeyDefaults } from '#libs/database/schema.ts';
+
+/** Enough to recognise a key and to tell it apart, not to use it. What is optional came later: older keys lack it. */
+export type ApiKeyData = {
+  name: string;
+  description?: string | null;
+  /** SHA-256 of the key, hex. */
+  digest: string;
+  last_four: string;
+  /** `<area>.<read|write>`; null for all, also those of later versions. */
+  scopes: string[] | null;
+  defaults: ApiKeyDefaults;
+  /** ISO 8601 with milliseconds, null for never; like all times here. */
+  expires_at: string | null;
+  /** Whose key it is. Absent: a service's of the workspace, as all keys were before there were others. */
+  type?: ApiKeyType;
+  /** Of a key of a user. */
+  user_id?: string;
+  /** `auto`: made by a start or a command, not by a request. */
+  creation_mode?: 'auto';
+  usage_limits?: z.output<ReturnType<typeof usageLimit>> | null;
+  rate_limits?: z.output<ReturnType<typeof keyRateLimits>> | null;
+  /** What was used before does not count in `usage_limits`. */
+  usage_reset_at?: string;
+  alert_emails?: string[] | null;
+  rotation_policy?: {
+    rotation_period: 'weekly' | 'monthly' | null;
+    next_rotation_at: string | null;
+    key_transition_period_ms: number;
+  } | null;
+  /** When it was recorded that `next_rotation_at` has passed. */
+  rotation_due_at?: string | null;
+  /** Keys that were replaced, the newest first, and until when each works beside the new one. */
+  previous?: { digest: string; last_four: string; expires_at: string }[];
+  /** Of the key that it was created with, after a rotation: a start with that key must not create it again. */
+  first_digest?: string;
+};
+
+/** Epoch milliseconds; Infinity for never. */
+export const expiryMs = ({ expires_at: expiresAt }: Pick<ApiKeyData, 'expires_at'>): number =>
+  expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);

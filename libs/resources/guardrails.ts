@@ -1,0 +1,171 @@
+import { isDeepStrictEqual } from 'node:util';
+import { sql } from 'kysely';
+import {
+  guardrailFields,
+  GuardrailObject,
+  toStoredGuardrail,
+  type Guardrail,
+  type GuardrailDocument,
+} from '#libs/contracts/guardrails.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { readDocument } from '#libs/targets/config-document.ts';
+import { joinSecrets, redactSecrets, splitSecrets } from '#libs/targets/config-secrets.ts';
+import { guardrailNamesIn } from '#libs/targets/guardrail-names.ts';
+import { noSuchGuardrail } from '#libs/targets/no-such-guardrail.ts';
+import { defineResource, type CheckContext } from './define-resource.ts';
+import { versionId } from './resource-model.ts';
+import type { ResourceRow } from './resource-row.ts';
+import { authorsOf, timesOf } from './resource-view.ts';
+
+/** The documents are as their author wrote them, without their secrets, which are encrypted under the id of the version. */
+type GuardrailData = GuardrailDocument & {
+  name: string;
+  guardrail_version: number;
+};
+
+export type LiveGuardrail = {
+  readonly slug: string;
+  /** null when this process cannot read it: a newer release stored it, or its secrets cannot be decrypted. */
+  readonly guardrail: Guardrail | null;
+};
+
+/**
+ * A guardrail under a name of its own, for configs, keys and workspaces: of one workspace, or of the organisation for all of them.
+ * A change of what it checks or does is a new version.
+ */
+export const guardrailKind = defineResource<typeof guardrailFields, GuardrailData, LiveGuardrail>({
+  noun: 'guardrail',
+  idPrefix: 'guardrail_',
+  area: 'guardrails',
+  path: '/v1/guardrails',
+  names: { one: 'guardrail', many: 'guardrails', tag: 'Guardrails' },
+  hasShared: true,
+  fields: guardrailFields,
+  slug: true,
+  versioned: {
+    fields: ['checks', 'actions'],
+    publish: 'at_once',
+    shown: ({ checks = [], actions = {} }) => ({ checks: shownChecks(checks), actions }),
+  },
+
+  async check({ name, checks, actions }, context) {
+    const { row } = context;
+    const before = await wholeOf(context);
+    if (before === null && row !== null && checks === undefined) throw unreadableChecks(row);
+    const whole: GuardrailDocument = {
+      checks: readChecks(checks ?? before?.checks ?? [], context.checkDestination),
+      actions: actions ?? before?.actions ?? {},
+    };
+    const named = name === undefined ? {} : { name };
+    if (isDeepStrictEqual(whole, before)) return { data: named };
+    const { document, secrets } = splitSecrets(asConfig(whole.checks));
+    return { data: { ...named, checks: checksOf(document), actions: whole.actions }, secrets };
+  },
+
+  checkRemoval: ({ id, slug, workspace_id }, _caller, unit) => refuseWhenNamed(unit, workspace_id, [id, slug ?? id]),
+
+  view(row) {
+    const { id, slug, workspace_id, data, deleted_at } = row;
+    return {
+      id,
+      object: 'guardrail',
+      slug: slug ?? id,
+      name: data.name,
+      organisation_id: organisationId,
+      workspace_id: workspace_id === organisationId ? null : workspace_id,
+      status: deleted_at ? 'archived' : 'active',
+      version: data.guardrail_version,
+      version_id: versionId(id, data.guardrail_version),
+      checks: shownChecks(data.checks),
+      actions: data.actions,
+      ...authorsOf(row),
+      ...timesOf(row),
+    };
+  },
+  viewSchema: GuardrailObject,
+
+  cached: {
+    toEntry({ id, slug: stored, data: { name, checks, actions } }, secrets, logger) {
+      const slug = stored ?? id;
+      const whole = secrets && joinSecrets(asConfig(checks), secrets);
+      const guardrail = whole && toStoredGuardrail({ slug, name }, { checks: checksOf(whole), actions });
+      if (guardrail === null) logger.error({ guardrail_id: id }, 'a stored guardrail cannot be read');
+      return { slug, guardrail };
+    },
+  },
+});
+
+/** Throws invalid_request for a name that no guardrail of the workspace has. `param` is where the document stands. */
+export async function requireGuardrails(
+  { tx }: Pick<UnitOfWork, 'tx'>,
+  workspaceId: string,
+  document: unknown,
+  param: string,
+): Promise<void> {
+  const names = [...guardrailNamesIn(document)];
+  if (names.length === 0) return;
+  const { rows } = await sql<{ id: string; slug: string }>`
+    select id, slug from resource
+    where kind = 'guardrail' and workspace_id in (${workspaceId}, ${organisationId}) and deleted_at is null
+      and (id = any(${names}::text[]) or slug = any(${names}::text[]))`.execute(tx);
+  const known = new Set(rows.flatMap(({ id, slug }) => [id, slug]));
+  const missing = names.find((name) => !known.has(name));
+  if (missing !== undefined) throw noSuchGuardrail(missing, param);
+}
+
+/**
+ * Keeps a guardrail that a living record names from being deleted. What no record tells (configs that come with calls, versions
+ * that batches go by) names it in vain afterwards, and is refused then.
+ */
+async function refuseWhenNamed({ tx }: UnitOfWork, workspaceId: string, names: readonly string[]): Promise<void> {
+  const owner = workspaceId === organisationId ? null : workspaceId;
+  // Few documents have the text; only reading them shows whether it is a name there.
+  const { rows } = await sql<{ kind: string; name: string; data: object }>`
+    select kind, coalesce(slug, id) as name, data from resource
+    where workspace_id = coalesce(${owner}, workspace_id) and deleted_at is null and kind <> 'guardrail'
+      and exists (select from unnest(${names}::text[]) as name where position(to_json(name)::text in data::text) > 0)
+    order by id limit 1000`.execute(tx);
+  const holder = rows.find(({ data }) => names.some((name) => guardrailNamesIn(data).has(name)));
+  if (holder === undefined) return;
+  const message =
+    `This guardrail is named by the ${holder.kind.replaceAll('_', ' ')} '${holder.name}', whose calls would be refused ` +
+    'without it. Take it out there first.';
+  throw new GatewayError('conflict', 'guardrail_in_use', message, { param: 'slug' });
+}
+
+type Checks = GuardrailDocument['checks'];
+
+// Secrets are found, and guardrails judged, as those of configs are.
+const asConfig = (checks: Checks) => ({ input_guardrails: [{ checks }] });
+const checksOf = (config: Record<string, unknown>): Checks =>
+  (config as ReturnType<typeof asConfig>).input_guardrails[0]?.checks ?? [];
+const shownChecks = (checks: Checks): Checks => checksOf(redactSecrets(asConfig(checks)));
+
+/** The checks as the log gives them back. Throws invalid_request for what could never be evaluated, in disabled checks too. */
+function readChecks(checks: Checks, checkDestination: (url: URL) => void): Checks {
+  const enabled = checks.map((check) => ({ ...check, is_enabled: true }));
+  try {
+    readDocument(asConfig(enabled), 'checks', checkDestination);
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    const param = error.param?.replace(/^checks\.input_guardrails(?:\[0\]\.checks)?/, 'checks') ?? 'checks';
+    throw new GatewayError(error.kind, error.code, error.message, { param, cause: error });
+  }
+  return JSON.parse(JSON.stringify(checks)) as Checks;
+}
+
+/** null for none yet, and when the secrets cannot be read. */
+async function wholeOf({ row, readSecrets }: CheckContext<GuardrailData>): Promise<GuardrailDocument | null> {
+  if (row === null) return null;
+  const { checks, actions } = row.data;
+  const secrets = await readSecrets();
+  const whole = secrets && joinSecrets(asConfig(checks), secrets);
+  return whole && { checks: checksOf(whole), actions };
+}
+
+const unreadableChecks = ({ slug, id }: ResourceRow<GuardrailData>): GatewayError => {
+  const message = `The secrets of the guardrail '${slug ?? id}' cannot be decrypted. Send its checks again, with their secrets.`;
+  return new GatewayError('conflict', 'guardrail_unreadable', message, { param: 'checks' });
+};

@@ -1,0 +1,233 @@
+import type { Request } from 'express';
+import { sql } from 'kysely';
+import {
+  AcceptedInvite,
+  AcceptInviteRequest,
+  CancelledInvite,
+  email,
+  InviteObject,
+  inviteFields,
+  InviteStatus,
+  OrganisationRole,
+  ResentInvite,
+} from '#libs/contracts/people.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import type { Caller } from '#libs/http/caller.ts';
+import { withInput } from '#libs/http/route.ts';
+import { refuseUnknownScopes } from '#libs/identity/key-rights.ts';
+import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { acceptInvite } from './accept-invite.ts';
+import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
+import { defineResource, type PeopleOptions } from './define-resource.ts';
+import { createInviteToken, inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
+import { resourceModel } from './resource-model.ts';
+import { isEmail, peopleLock } from './users.ts';
+
+/**
+ * An invitation to the organisation, as a link with a token that works once and for a limited time. Of the token only the
+ * SHA-256 is kept. Who has an account already only gets the workspaces.
+ */
+export const inviteKind = defineResource<typeof inviteFields, InviteData>({
+  noun: 'invite',
+  idPrefix: 'invite_',
+  area: 'users',
+  path: '/v1/admin/users/invites',
+  names: { one: 'invite', many: 'invites', tag: 'Invites' },
+  owner: 'organisation',
+  fields: inviteFields,
+  hasUpdate: false,
+  // A cancelled one is still listed.
+  hasRemove: false,
+  locks: [peopleLock],
+  lookup: (data) => data.token_sha256,
+  filters: {
+    role: { schema: OrganisationRole, field: 'role', match: 'equal' },
+    email: { schema: email(), where: isEmail },
+    status: { schema: InviteStatus, where: hasStatus },
+  },
+
+  async check(input, { caller, unit, people, scopes }) {
+    const { email: address = '', role = 'member', workspaces = [], workspace_api_key_details: key } = input;
+    refuseUnknownScopes(key?.scopes ?? [], scopes(), 'workspace_api_key_details.scopes');
+    refuseForeignScopes(caller, key?.scopes ?? []);
+    if (key && workspaces.length === 0) {
+      const message =
+        "An API key belongs to a workspace: name one in 'workspaces', or leave out 'workspace_api_key_details'.";
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'workspace_api_key_details' });
+    }
+    const places = await Promise.all(
+      workspaces.map(async ({ id: name, role: workspaceRole }) => {
+        const id = await findWorkspace(unit.tx, name);
+        if (id === null) throw noSuchWorkspace(name, 'workspaces');
+        return { id, role: workspaceRole };
+      }),
+    );
+    refuseHigherRoles(caller, { role, workspaces: places });
+    await refuseFurtherInvite(unit, address, people.invitesMax);
+    const token = createInviteToken();
+    const data: InviteData = {
+      email: address,
+      role,
+      workspaces: places,
+      workspace_api_key_details: key ?? null,
+      invited_by: caller.principal.id,
+      ...freshToken(token, unit, people),
+    };
+    return { data, shownOnce: { invite_link: linkOf(token, people) } };
+  },
+
+  refuseReplay(record) {
+    const message =
+      `This request was executed before and created the invite ${(record as { id: string }).id}, whose link was ` +
+      'returned once. If it was not received, resend the invite.';
+    throw new GatewayError('conflict', 'idempotency_replay_unavailable', message);
+  },
+
+  events: {
+    resent: (data, { data: token }) => ({ ...data, ...(token as Pick<InviteData, 'token_sha256' | 'expires_at'>) }),
+    cancelled: (data, { recordedAt }) => ({ ...data, cancelled_at: recordedAt.toISOString() }),
+    accepted: (data, { data: { user_id }, recordedAt }: { data: { user_id: string }; recordedAt: Date }) => ({
+      ...data,
+      user_id,
+      accepted_at: recordedAt.toISOString(),
+    }),
+  },
+
+  view: viewOfInvite,
+  viewSchema: InviteObject,
+
+  routes: (store, deps, kit) => [
+    {
+      method: 'DELETE',
+      path: '/v1/admin/users/invites/:id',
+      operationId: 'cancelInvite',
+      summary: 'Cancel an invite: its link ends',
+      tag: 'Invites',
+      scope: 'users.write',
+      responses: { 200: { description: 'The invite.', schema: CancelledInvite } },
+      async handler(request, response) {
+        const name = await kit.recordOf(request, {});
+        const row = await store.change(name, kit.actorOf(request).metadata, (_unit, invite) => {
+          if (invite.data.cancelled_at !== undefined) return [];
+          refuseEnded(invite);
+          return [{ type: 'invite.cancelled', data: {} }];
+        });
+        response.json({ ...viewOfInvite(row, deps.clock.now()), deleted: true });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/v1/admin/users/invites/:id/resend',
+      operationId: 'resendInvite',
+      summary: 'Make a new link for an invite; the old one ends',
+      tag: 'Invites',
+      scope: 'users.write',
+      responses: { 200: { description: 'The invite and its new link.', schema: ResentInvite } },
+      async handler(request, response) {
+        const { caller, metadata } = kit.actorOf(request);
+        const token = createInviteToken();
+        const row = await store.change(await kit.recordOf(request, {}), metadata, (unit, invite) => {
+          refuseEnded(invite);
+          refuseHigherRoles(caller, invite.data);
+          return [{ type: 'invite.resent', data: freshToken(token, unit, deps.people) }];
+        });
+        const link = linkOf(token, deps.people);
+        response.setHeader('cache-control', 'no-store');
+        response.json({ ...viewOfInvite(row, deps.clock.now()), invite_link: link, inviteLink: link });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/v1/admin/users/invites/accept',
+      operationId: 'acceptInvite',
+      summary: 'Accept an invite with the token of its link; needs no key',
+      tag: 'Invites',
+      scope: 'public',
+      responses: { 200: { description: 'The user, and the keys that were asked for.', schema: AcceptedInvite } },
+      ...withInput({ body: AcceptInviteRequest }, async ({ body }, request: Request, response) => {
+        const answer = await acceptInvite(deps, inviteModel, request, body);
+        response.setHeader('cache-control', 'no-store');
+        response.json(answer);
+      }),
+    },
+  ],
+});
+
+const inviteModel = resourceModel([inviteKind]);
+
+function viewOfInvite(row: InviteRow, nowMs: number): object {
+  const { id, data, created_at } = row;
+  return {
+    id,
+    object: 'invite',
+    email: data.email,
+    role: data.role,
+    workspaces: data.workspaces,
+    status: inviteStatus(data, nowMs),
+    invited_by: data.invited_by,
+    created_at: created_at.toISOString(),
+    expires_at: data.expires_at,
+    accepted_at: data.accepted_at ?? null,
+  };
+}
+
+function hasStatus(status: InviteStatus) {
+  const isAccepted = sql`data ? 'accepted_at'`;
+  const isCancelled = sql`data ? 'cancelled_at'`;
+  const isExpired = sql`(data ->> 'expires_at')::timestamptz <= clock_timestamp()`;
+  if (status === 'accepted') return isAccepted;
+  if (status === 'cancelled') return isCancelled;
+  const isOpen = sql`not ${isAccepted} and not ${isCancelled}`;
+  return status === 'expired' ? sql`${isOpen} and ${isExpired}` : sql`${isOpen} and not ${isExpired}`;
+}
+
+const freshToken = (
+  token: string,
+  { now }: Pick<UnitOfWork, 'now'>,
+  { inviteTtlMs }: PeopleOptions,
+): Pick<InviteData, 'token_sha256' | 'expires_at'> => ({
+  token_sha256: inviteTokenDigest(token),
+  expires_at: new Date(now.getTime() + inviteTtlMs).toISOString(),
+});
+
+function linkOf(token: string, { inviteUrl }: PeopleOptions): string {
+  const url = new URL(inviteUrl());
+  url.searchParams.set('token', token);
+  return url.href;
+}
+
+/** Nobody invites to more than the own rights. */
+function refuseHigherRoles(caller: Caller, { role, workspaces }: Pick<InviteData, 'role' | 'workspaces'>): void {
+  refuseHigherOrganisationRole(caller, role);
+  for (const workspace of workspaces) refuseHigherWorkspaceRole(caller, workspace.role);
+}
+
+function refuseForeignScopes({ scopes }: Caller, wanted: readonly string[]): void {
+  if (scopes === 'all') return;
+  const missing = wanted.filter((scope) => !scopes.has(scope));
+  if (missing.length === 0) return;
+  const message = `The key of this request does not have ${missing.join(', ')}, so it cannot give that to another key.`;
+  throw new GatewayError('forbidden', 'insufficient_scope', message, { param: 'workspace_api_key_details' });
+}
+
+function refuseEnded({ id, data }: InviteRow): void {
+  if (data.accepted_at === undefined && data.cancelled_at === undefined) return;
+  const what = data.accepted_at === undefined ? 'cancelled' : 'accepted';
+  throw new GatewayError('conflict', `invite_${what}`, `The invite '${id}' was ${what}.`, { param: 'id' });
+}
+
+/** One pending invite for each address, and so many in all. The people lock is held. */
+async function refuseFurtherInvite({ tx }: UnitOfWork, address: string, invitesMax: number): Promise<void> {
+  const { rows } = await sql<{ same: string | null; count: number }>`
+    select min(id) filter (where ${isEmail(address)}) as same, count(*)::int as count
+    from resource where kind = 'invite' and ${hasStatus('pending')}`.execute(tx);
+  const { same = null, count = 0 } = rows[0] ?? {};
+  if (same !== null) {
+    const message = `The invite '${same}' for this address is pending. Resend it, or cancel it first.`;
+    throw new GatewayError('conflict', 'invite_pending', message, { param: 'email' });
+  }
+  if (count < invitesMax) return;
+  const message = `${invitesMax} invites are pending, and no more are allowed. Cancel some, or raise SLUICE_INVITES_MAX.`;
+  throw new GatewayError('quota_exceeded', 'too_many_invites', message);
+}

@@ -1,0 +1,95 @@
+import { sql } from 'kysely';
+import { LogExportObject, logExportFields, type ExportField } from '#libs/contracts/log-exports.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { defineResource } from './define-resource.ts';
+import { resourceModel } from './resource-model.ts';
+import type { Authors } from './resource-row.ts';
+import { timesOf } from './resource-view.ts';
+
+export type LogExportData = Authors & {
+  /** As they were sent. */
+  filters: Record<string, unknown>;
+  requested_data: ExportField[];
+  description?: string;
+  format?: 'ndjson' | 'csv' | 'parquet';
+  /** Absent: a draft. */
+  status?: 'in_progress' | 'success' | 'failed' | 'stopped';
+  total?: number | null;
+  /** ISO 8601: records of later times are not in it, so that it ends. */
+  until?: string;
+  error?: string;
+};
+
+/** Exports that a workspace may keep; deleting one makes room. */
+const exportsMax = 200;
+
+const merge = (data: LogExportData, event: { data: object }): LogExportData => ({ ...data, ...event.data });
+
+/** An export of the request log to a file. Created as a draft, started by a route of its own, and written by a worker. */
+export const logExportKind = defineResource<typeof logExportFields, LogExportData>({
+  noun: 'log_export',
+  idPrefix: 'export_',
+  area: 'logs',
+  path: '/v1/logs/exports',
+  names: { one: 'log export', many: 'log exports', tag: 'Log exports' },
+  object: 'export',
+  fields: logExportFields,
+  // Both also count what matches (apps/api/routes/log-export-routes.ts).
+  hasCreate: false,
+  hasUpdate: false,
+  locks: (workspaceId) => [`log-exports:${workspaceId}`],
+  events: { updated: merge, started: merge, stopped: merge, succeeded: merge, failed: merge },
+
+  async check(input, { unit, workspaceId, row }) {
+    if (row !== null) {
+      if (row.data.status === undefined) return { data: input as Partial<LogExportData> };
+      const message = `The export '${row.id}' is ${row.data.status}: only a draft can be changed. Create another one.`;
+      throw new GatewayError('conflict', 'log_export_not_draft', message);
+    }
+    const { rows } = await sql<{ count: number }>`
+      select count(*)::int as count from resource
+      where kind = 'log_export' and workspace_id = ${workspaceId} and deleted_at is null`.execute(unit.tx);
+    if ((rows[0]?.count ?? 0) < exportsMax) return { data: input as Partial<LogExportData> };
+    const message = `This workspace has ${exportsMax} exports already, which is the most. Delete one first.`;
+    throw new GatewayError('quota_exceeded', 'too_many_log_exports', message);
+  },
+
+  checkRemoval({ id, data }) {
+    if (data.status !== 'in_progress') return;
+    const message = `The export '${id}' is in progress: cancel it before it is deleted.`;
+    throw new GatewayError('conflict', 'log_export_in_progress', message);
+  },
+
+  async related(rows, { db }) {
+    const { rows: written } = await sql<{ export_id: string; rows: number; bytes: number }>`
+      select export_id, sum(rows)::float8 as rows, sum(size_bytes)::float8 as bytes from log_export_part
+      where export_id = any(${rows.map(({ id }) => id)}::text[]) group by 1`.execute(db);
+    const byId = new Map(written.map((each) => [each.export_id, each]));
+    return ({ id }) => ({ total_records: byId.get(id)?.rows ?? 0, size_bytes: byId.get(id)?.bytes ?? 0 });
+  },
+
+  view(row) {
+    const { id, workspace_id, data } = row;
+    return {
+      id,
+      object: 'export',
+      organisation_id: organisationId,
+      workspace_id,
+      filters: data.filters,
+      requested_data: data.requested_data,
+      format: data.format ?? 'ndjson',
+      status: data.status ?? 'draft',
+      description: data.description ?? '',
+      error: data.error ?? null,
+      total: data.total ?? null,
+      total_records: 0,
+      size_bytes: 0,
+      ...timesOf(row),
+      created_by: data.created_by ?? null,
+    };
+  },
+  viewSchema: LogExportObject,
+});
+
+export const logExportModel = resourceModel([logExportKind]);

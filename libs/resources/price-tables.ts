@@ -1,0 +1,92 @@
+import { sql, type Kysely } from 'kysely';
+import { PriceTableObject, priceTableFields } from '#libs/contracts/prices.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { builtInPrices } from '#libs/prices/built-in-prices.ts';
+import { contentHash, createPriceTable, type PriceTable, type PriceTableDocument } from '#libs/prices/price-table.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { defineResource } from './define-resource.ts';
+import type { LiveKind } from './live-resources.ts';
+import { resourceModel } from './resource-model.ts';
+
+export type PriceTableData = { table: PriceTableDocument };
+
+export type LivePriceTable = { readonly createdAtMs: number; readonly table: PriceTable };
+
+/**
+ * Price lists of the organisation. The newest one is in use, in place of the one that the release brings; one that is
+ * deleted gives way to the one before. A list is never changed, because its version stands in the rows that it priced.
+ */
+export const priceTableKind = defineResource<typeof priceTableFields, PriceTableData, LivePriceTable | null>({
+  noun: 'price_table',
+  idPrefix: 'price_',
+  area: 'prices',
+  path: '/v1/admin/price-tables',
+  names: { one: 'price table', many: 'price tables', tag: 'Prices' },
+  owner: 'organisation',
+  fields: priceTableFields,
+  hasUpdate: false,
+
+  check({ table }) {
+    if (table === undefined) return { data: {} };
+    try {
+      createPriceTable(table);
+    } catch (error) {
+      const message = `Invalid 'table': ${error instanceof Error ? error.message : 'it cannot be read'}.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'table' });
+    }
+    return { data: { table: JSON.parse(JSON.stringify(table)) as PriceTableDocument } };
+  },
+
+  view: ({ id, data: { table }, created_at, updated_at }) => ({
+    id,
+    object: 'price-table',
+    version: `${table.date}.${contentHash(table)}`,
+    date: table.date,
+    table,
+    created_at: created_at.toISOString(),
+    last_updated_at: updated_at.toISOString(),
+  }),
+  viewSchema: PriceTableObject,
+
+  cached: {
+    toEntry({ id, data, created_at }, _secrets, logger) {
+      try {
+        return { createdAtMs: created_at.getTime(), table: createPriceTable(data.table) };
+      } catch (error) {
+        logger.error({ err: error, price_table_id: id }, 'a price table cannot be read, so that the one before counts');
+        return null;
+      }
+    },
+  },
+});
+
+/** For the command that stores one beside the routes. */
+export const priceTableModel = resourceModel([priceTableKind]);
+
+/** The table that counts now: the newest of the organisation, or else `builtIn`. */
+export function createCurrentPriceTable(
+  live: () => LiveKind<LivePriceTable | null>,
+  builtIn: PriceTable,
+): () => PriceTable {
+  let seen: LiveKind<LivePriceTable | null> | undefined;
+  let current = builtIn;
+  return () => {
+    // Asked for every call; the map is another one only after a change.
+    const now = live();
+    if (now === seen) return current;
+    seen = now;
+    const [newest] = [...now.byId.values()]
+      .filter((entry) => entry !== null)
+      .toSorted((a, b) => b.createdAtMs - a.createdAtMs);
+    current = newest?.table ?? builtIn;
+    return current;
+  };
+}
+
+/** The table that counts now, read from the database, for a process without the snapshot. */
+export async function readCurrentPriceTable(db: Kysely<Database>): Promise<PriceTable> {
+  const { rows } = await sql<{ data: PriceTableData }>`
+    select data from resource where kind = ${priceTableKind.noun} and deleted_at is null
+    order by created_at desc, id desc limit 1`.execute(db);
+  return rows[0] === undefined ? builtInPrices : createPriceTable(rows[0].data.table);
+}

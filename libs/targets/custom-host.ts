@@ -1,0 +1,59 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Settings } from '#libs/providers/provider.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+
+const lengthMax = 2_048;
+
+/**
+ * The base URL that a caller gives for a provider, in its canonical form: http or https, host and path only.
+ * Throws invalid_request for user name, password, query, fragment, spaces and backslashes, naming `param`. Whether the
+ * address may be reached is judged where connections are opened (libs/calls/upstream/egress.ts).
+ */
+export function parseCustomHost(text: string, param: string): URL {
+  const url = text.length <= lengthMax && !/[\s\\?#]/.test(text) && URL.canParse(text) ? new URL(text) : null;
+  const isUsable = url !== null && /^https?:$/.test(url.protocol) && url.username === '' && url.password === '';
+  if (isUsable) return url;
+  throw new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    `Invalid ${param}: expected the base URL of a server, like https://llm.example.com/v1, of at most ${lengthMax} ` +
+      'characters and without user name, password, query and fragment.',
+    { param },
+  );
+}
+
+/** How a custom host is stored and compared: as URL spells it, without slashes at the end. */
+export const canonicalHost = (url: URL): string => url.href.replace(/\/+$/, '');
+
+/**
+ * Checks where the calls of a stored credential go: the canonical form of `customHost`, or null for the address that the provider has
+ * with these settings. Throws invalid_request when there is none, and for a host that can never be called.
+ */
+export function checkHost(
+  checkDestination: (url: URL) => void,
+  { provider, settings, customHost }: { provider: string; settings: Settings; customHost: string | null },
+): string | null {
+  if (customHost === null) {
+    if (findProvider(provider)?.baseUrlOf(settings)) return null;
+    throw missingHost(provider, settings);
+  }
+  const url = parseCustomHost(customHost, 'custom_host');
+  checkDestination(url);
+  return canonicalHost(url);
+}
+
+/** The refusal of a target whose provider has no address: none of its own, or one made of a setting that is not given. */
+function missingHost(provider: string, settings: Settings): GatewayError {
+  const address = findProvider(provider)?.address ?? '';
+  const names = [...address.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name);
+  const setting = names.find((name) => !settings[name]);
+  return new GatewayError(
+    'invalid_request',
+    'missing_required_parameter',
+    setting === undefined
+      ? `Missing required parameter: 'custom_host'. The provider '${provider}' has no default address.`
+      : `Missing required parameter: '${setting}'. The address of the provider '${provider}' is made of it; ` +
+          `or give a server of your own as 'custom_host'.`,
+    { param: setting ?? 'custom_host' },
+  );
+}

@@ -1,0 +1,128 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { secretNames, settingNames } from '#libs/contracts/virtual-keys.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import type { SettingForm } from '#libs/providers/provider.ts';
+import { findProvider, providersWith } from '#libs/providers/registry.ts';
+import { settingFields } from '#libs/providers/setting-fields.ts';
+import type { SecretMembers } from '#libs/secrets/secrets.ts';
+
+export type ProviderSettings = {
+  settings: Readonly<Record<string, string>>;
+  secrets: Readonly<Record<string, Secret>>;
+};
+
+const lengthMax = 16_384;
+const forms: Readonly<Record<string, SettingForm>> = settingFields;
+
+type HeaderNames = readonly (readonly [setting: string, header: string, alias: string])[];
+const headersOf = (settings: readonly string[]): HeaderNames =>
+  settings.map((setting) => {
+    const header = setting.replaceAll('_', '-');
+    return [setting, `x-gateway-${header}`, `x-portkey-${header}`];
+  });
+const openHeaders = headersOf(settingNames);
+const secretHeaders = headersOf(secretNames);
+
+/**
+ * The provider's own settings in a caller's headers (`x-gateway-` and the setting's name with hyphens). They belong to the
+ * caller's own credential and are read for nothing else. Throws invalid_request, without quoting a secret.
+ */
+export function settingsOf(headers: IncomingHttpHeaders): ProviderSettings {
+  const settings: Record<string, string> = {};
+  for (const [setting, header, alias] of openHeaders) {
+    const value = valueOf(headers, header, alias);
+    if (value !== null) settings[setting] = value;
+  }
+  const secrets: Record<string, Secret> = {};
+  for (const [setting, header, alias] of secretHeaders) {
+    const value = valueOf(headers, header, alias);
+    if (value === null) continue;
+    assertSendable(setting, value, header);
+    secrets[setting] = new Secret(value);
+  }
+  return { settings, secrets };
+}
+
+function valueOf(headers: IncomingHttpHeaders, header: string, alias: string): string | null {
+  const value = headers[header] || headers[alias];
+  if (typeof value !== 'string' || value === '') return null;
+  if (value.length <= lengthMax) return value;
+  const message = `Invalid ${header}: it is longer than ${lengthMax} characters.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param: header });
+}
+
+/** Whether the setting is a document (a key file), which is not sent in a header. */
+export const isDocument = (setting: string): boolean => forms[setting]?.json === true;
+
+/**
+ * Refuses a credential (`key`, or a secret setting) that no header can hold: one that was pasted with a line break would be
+ * stored, and then fail every call. Throws invalid_request naming `param`, without quoting the credential.
+ */
+export function assertSendable(setting: string, value: string, param: string): void {
+  if (isDocument(setting) || /^[\x21-\x7e]+$/.test(value)) return;
+  throw new GatewayError(
+    'invalid_request',
+    'invalid_value',
+    `Invalid '${param}': a credential must consist of printable ASCII characters, without spaces and line breaks.`,
+    { param },
+  );
+}
+
+/** Whether a provider may know its caller by these settings, without a `key`. */
+export const authenticates = ({ settings, secrets }: ProviderSettings): boolean =>
+  Object.keys(secrets).length > 0 || Object.keys(settings).some((name) => forms[name]?.authenticates);
+
+/** Everything that is encrypted; the order is that of preference for the last four characters. */
+const credentialNames = ['key', ...secretNames] as const;
+
+/**
+ * Divides a request's flat members into what may be shown again and what is encrypted.
+ * Throws invalid_request for a credential that no header can hold, and for a setting that `provider` does not know.
+ * (Settings in headers are not checked like this: a client may send the same ones with every call.)
+ */
+export function splitSettings(
+  provider: string,
+  request: Readonly<Record<string, unknown>>,
+): { settings: Record<string, string>; secrets: SecretMembers } {
+  const settings: Record<string, string> = {};
+  for (const name of settingNames) {
+    const value = request[name];
+    if (typeof value === 'string') settings[name] = value;
+  }
+  const secrets: Record<string, Secret> = {};
+  for (const name of credentialNames) {
+    const value = request[name];
+    if (typeof value !== 'string') continue;
+    assertSendable(name, value, name);
+    secrets[name] = new Secret(value);
+  }
+  refuseForeignSetting(provider, [...Object.keys(settings), ...Object.keys(secrets)]);
+  return { settings, secrets };
+}
+
+function refuseForeignSetting(provider: string, names: readonly string[]): void {
+  const known = findProvider(provider)?.settings ?? {};
+  const foreign = names.find((name) => name !== 'key' && !Object.hasOwn(known, name));
+  if (foreign === undefined) return;
+  const owners = providersWith(foreign).join(', ');
+  const message = `Invalid '${foreign}': it is a setting of ${owners}, and this key is one of ${provider}. Leave it out.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param: foreign });
+}
+
+/** The name of a setting that would send the stored credential to another server, or null. */
+export function changedDestination(
+  provider: string,
+  stored: Readonly<Record<string, string>>,
+  wanted: Readonly<Record<string, string>>,
+): string | null {
+  const known = findProvider(provider)?.settings ?? {};
+  const changed = Object.keys(wanted).find((name) => known[name]?.destination && stored[name] !== wanted[name]);
+  return changed ?? null;
+}
+
+/** The end of the key, for people to tell keys apart. A key file (JSON) has no end that would tell anything. */
+export function lastFourOf(secrets: SecretMembers): string {
+  const name = credentialNames.find((secret) => secrets[secret] && !isDocument(secret));
+  return (name && secrets[name]?.lastFour()) ?? '';
+}

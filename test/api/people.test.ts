@@ -1,0 +1,494 @@
+import { Portkey } from 'portkey-ai';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { inlineModels } from '#apps/platform/models.ts';
+import { checkInlineModels } from '#libs/event-log/rebuild.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { eventually } from '#test/eventually.ts';
+import { asker, join, tokenOf, type Ask } from './people-kit.ts';
+
+let platform: TestPlatform;
+let ask: Ask;
+let client: Portkey;
+beforeAll(async () => {
+  platform = await startPlatform({ worker: false, environment: { SLUICE_OWNER_EMAIL: 'Ada@Example.org' } });
+  ask = asker(platform);
+  client = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+});
+afterAll(() => platform?.stop());
+
+/** What a method of the client resolved with, without what it adds itself. */
+const plain = (answer: unknown): Record<string, unknown> & { data: Record<string, unknown>[] } =>
+  JSON.parse(JSON.stringify(answer)) as never;
+const refusal = async (call: Promise<unknown>): Promise<unknown> => {
+  try {
+    return await call;
+  } catch (error) {
+    return { status: (error as { status: number }).status };
+  }
+};
+
+async function makeWorkspace(name: string): Promise<string> {
+  return (await ask('POST', '/admin/workspaces', { name })).body['id'] ?? '';
+}
+
+test('the first start makes the owner, who is a member of the first workspace', async () => {
+  const users = plain(await client.admin.users.list({ role: 'owner' }));
+  expect(users).toMatchObject({ object: 'list', total: 1, data: [{ role: 'owner', email: 'Ada@Example.org' }] });
+  const { body } = await ask('GET', '/admin/workspaces/default');
+  expect(body).toMatchObject({ users: [{ id: users.data[0]?.['id'], role: 'admin', org_role: 'owner' }] });
+  expect(users.data[0]?.['workspace_ids']).toEqual([body['id']]);
+  expect(plain(await client.admin.users.list({ email: 'ada@example.ORG' }))).toMatchObject({ total: 1 });
+});
+
+test('an invite cannot promise a key with a scope that no operation has', async () => {
+  const workspaces = [{ id: await makeWorkspace('scoped'), role: 'member' }];
+  const details = { scopes: ['chat.write', 'chat.read'] };
+  const body = { email: 'scoped@example.org', role: 'member', workspaces, workspace_api_key_details: details };
+  expect(await ask('POST', '/admin/users/invites', body)).toMatchObject({
+    status: 400,
+    body: { error: { code: 'invalid_value', param: 'workspace_api_key_details.scopes[1]' } },
+  });
+});
+
+test("the official client's methods for invites and users work unchanged", async () => {
+  const workspaceId = await makeWorkspace('invited');
+  const made = plain(
+    await client.admin.users.invites.create({
+      email: 'Grace@example.org',
+      role: 'member',
+      workspaces: [{ id: workspaceId, role: 'manager' }],
+      workspace_api_key_details: { scopes: ['configs.read', 'configs.write'] },
+    }),
+  );
+  const inviteId = String(made['id']);
+  expect(made).toMatchObject({
+    id: expect.stringMatching(/^invite_/),
+    invite_link: expect.stringContaining('token=inv_'),
+  });
+  const pending = {
+    object: 'invite',
+    id: inviteId,
+    email: 'Grace@example.org',
+    role: 'member',
+    status: 'pending',
+    accepted_at: null,
+    invited_by: expect.stringMatching(/^key_/),
+  };
+  expect(plain(await client.admin.users.invites.retrieve({ inviteId }))).toMatchObject(pending);
+  const page = { status: 'pending', email: 'grace@EXAMPLE.org', role: 'member', pageSize: 5, currentPage: 0 };
+  expect(plain(await client.admin.users.invites.list(page))).toMatchObject({ total: 1, data: [pending] });
+  expect(await ask('POST', '/admin/users/invites', { email: 'GRACE@example.org', role: 'member' })).toMatchObject({
+    status: 409,
+    body: { error: { code: 'invite_pending', param: 'email' } },
+  });
+
+  // A new link ends the old one.
+  const resent = plain(await client.admin.users.invites.resend({ inviteId }));
+  const accept = (token: string) =>
+    ask('POST', '/admin/users/invites/accept', { token, first_name: 'Grace', last_name: 'Hopper' }, null);
+  expect(await accept(tokenOf(String(made['invite_link'])))).toMatchObject({
+    status: 404,
+    body: { error: { code: 'invite_not_found' } },
+  });
+  const token = tokenOf(String(resent['inviteLink']));
+  const [first, second] = await Promise.all([accept(token), accept(token)]);
+  const [accepted, late] = first.status === 200 ? [first, second] : [second, first];
+  expect(late).toMatchObject({ status: 409, body: { error: { code: 'invite_accepted' } } });
+  expect(accepted).toMatchObject({
+    status: 200,
+    body: {
+      object: 'user',
+      email: 'Grace@example.org',
+      first_name: 'Grace',
+      role: 'member',
+      workspace_ids: [workspaceId],
+      workspace_api_keys: [{ workspace_id: workspaceId, key: expect.stringMatching(/^slk_/) }],
+    },
+  });
+  expect(plain(await client.admin.users.invites.retrieve({ inviteId }))).toMatchObject({
+    status: 'accepted',
+    accepted_at: expect.any(String),
+  });
+  expect(await refusal(client.admin.users.invites.delete({ inviteId }))).toEqual({ status: 409 });
+
+  const userId = accepted.body['id'] ?? '';
+  expect(plain(await client.admin.users.retrieve({ userId }))).toMatchObject({ id: userId, last_name: 'Hopper' });
+  expect(plain(await client.admin.users.list({ pageSize: 1, currentPage: 0, role: 'member' }))).toMatchObject({
+    object: 'list',
+    data: [{ id: userId }],
+  });
+  expect(plain(await client.admin.users.update({ userId, role: 'admin' }))).toMatchObject({ role: 'admin' });
+  expect(plain(await client.admin.users.delete({ userId }))).toMatchObject({ deleted: true });
+  expect(await refusal(client.admin.users.retrieve({ userId }))).toEqual({ status: 404 });
+  // The address is free again.
+  const again = plain(await client.admin.users.invites.create({ email: 'grace@example.org', role: 'member' }));
+  expect(plain(await client.admin.users.invites.delete({ inviteId: String(again['id']) }))).toMatchObject({
+    deleted: true,
+  });
+  expect(await accept(tokenOf(String(again['invite_link'])))).toMatchObject({
+    status: 409,
+    body: { error: { code: 'invite_cancelled' } },
+  });
+  expect(plain(await client.admin.users.invites.list({ status: 'cancelled' }))).toMatchObject({
+    data: [{ id: again['id'], status: 'cancelled' }],
+  });
+});
+
+test("the official client's methods for workspaces and their members work unchanged", async () => {
+  const first = await join(ask);
+  const second = await join(ask);
+  const made = plain(
+    await client.admin.workspaces.create({
+      name: 'Research',
+      description: 'asks',
+      defaults: { metadata: { team: 'research' } },
+      users: [first.id],
+    }),
+  );
+  const workspaceId = String(made['id']);
+  expect(made).toMatchObject({ slug: 'research', defaults: { metadata: { team: 'research' } }, usage_limits: [] });
+  const one = plain(await client.admin.workspaces.retrieve({ workspaceId }));
+  expect(one).toMatchObject({ description: 'asks', users: [{ id: first.id, role: 'member', status: 'active' }] });
+  expect(
+    plain(await client.admin.workspaces.list({ exact_name: 'Research', page_size: 1, current_page: 0 })),
+  ).toMatchObject({
+    total: 1,
+    data: [{ id: workspaceId }],
+  });
+  expect(plain(await client.admin.workspaces.update({ workspaceId, description: 'still asks' }))).toMatchObject({
+    description: 'still asks',
+    defaults: { metadata: { team: 'research' } },
+  });
+
+  const { users } = client.admin.workspaces;
+  const added = plain(await users.create({ workspaceId, users: [{ id: second.id, role: 'admin' }] }));
+  expect(added.data).toMatchObject([
+    { object: 'workspace-user', id: second.id, role: 'admin', workspace_id: workspaceId },
+  ]);
+  expect(plain(await users.list({ workspaceId, page_size: 1, current_page: 0 }))).toMatchObject({
+    total: 2,
+    has_more: true,
+    data: [{ id: second.id }],
+  });
+  const list = async (query: string) => (await ask('GET', `/admin/workspaces/research/users?${query}`)).body;
+  expect(await list(`limit=1&after=${second.id}`)).toMatchObject({ has_more: false, data: [{ id: first.id }] });
+  expect(await list('role=admin')).toMatchObject({ total: 1, data: [{ id: second.id }] });
+  expect(plain(await users.update({ workspaceId, userId: first.id, role: 'manager' }))).toMatchObject({
+    role: 'manager',
+  });
+  expect(plain(await users.retrieve({ workspaceId, userId: first.id }))).toMatchObject({
+    role: 'manager',
+    org_role: 'member',
+    scopes: expect.arrayContaining(['configs.write']),
+    settings: null,
+  });
+  expect(plain(await users.delete({ workspaceId, userId: first.id }))).toMatchObject({ deleted: true });
+  expect(await refusal(users.retrieve({ workspaceId, userId: first.id }))).toEqual({ status: 404 });
+  expect(
+    await ask('POST', `/admin/workspaces/${workspaceId}/users`, { users: [{ id: 'user_x', role: 'member' }] }),
+  ).toMatchObject({
+    status: 404,
+    body: { error: { code: 'user_not_found' } },
+  });
+
+  // Deleting it ends the memberships.
+  expect(plain(await client.admin.workspaces.delete({ workspaceId, name: 'Research' }))).toMatchObject({
+    deleted: true,
+  });
+  expect((await ask('GET', `/admin/users/${second.id}`)).body['workspace_ids']).toEqual([]);
+  expect((await ask('GET', `/admin/workspaces/${workspaceId}/users`)).status).toBe(404);
+});
+
+test('an invite expires, and is good again when it is resent', async () => {
+  const { body } = await ask('POST', '/admin/users/invites', { email: 'late@example.org', role: 'member' });
+  const id = body['id'] ?? '';
+  const past = new Date(Date.now() - 1_000).toISOString();
+  const { pool } = platform.database;
+  await pool.query(`update resource set data = data || jsonb_build_object('expires_at', $2::text) where id = $1`, [
+    id,
+    past,
+  ]);
+  const accept = (link: string | undefined) =>
+    ask('POST', '/admin/users/invites/accept', { token: tokenOf(link) }, null);
+  expect(await accept(body['invite_link'])).toMatchObject({ status: 409, body: { error: { code: 'invite_expired' } } });
+  expect((await ask('GET', '/admin/users/invites?status=expired')).body).toMatchObject({
+    data: [{ id, status: 'expired' }],
+  });
+  const resent = await ask('POST', `/admin/users/invites/${id}/resend`);
+  expect(await accept(resent.body['invite_link'])).toMatchObject({ status: 200, body: { email: 'late@example.org' } });
+});
+
+test('whoever is a user already gets the workspaces of an invite and nothing else', async () => {
+  const [one, two] = [await makeWorkspace('one'), await makeWorkspace('two')];
+  const { id } = await join(ask, {
+    email: 'Known@example.org',
+    role: 'admin',
+    workspaces: [{ id: one, role: 'manager' }],
+  });
+  const again = await join(ask, {
+    email: 'known@EXAMPLE.org',
+    workspaces: [
+      { id: one, role: 'member' },
+      { id: two, role: 'member' },
+    ],
+  });
+  expect(again.id).toBe(id);
+  expect((await ask('GET', `/admin/users/${id}`)).body).toMatchObject({
+    email: 'Known@example.org',
+    role: 'admin',
+    workspace_ids: [one, two],
+  });
+  expect((await ask('GET', `/admin/workspaces/${one}/users/${id}`)).body).toMatchObject({ role: 'manager' });
+});
+
+test('a key of a user does what the role allows, follows it, and ends with the membership or the user', async () => {
+  const workspaceId = await makeWorkspace('keyed');
+  const scopes = ['configs.read', 'configs.write', 'members.read', 'members.write'];
+  const { id, key } = await join(ask, { workspaces: [{ id: workspaceId, role: 'member' }], scopes });
+  const config = { name: 'c', config: { virtual_key: 'a' } };
+  expect((await ask('GET', '/configs', undefined, key)).status).toBe(200);
+  expect(await ask('POST', '/configs', config, key)).toMatchObject({
+    status: 403,
+    body: { error: { code: 'missing_scope' } },
+  });
+  const member = `/admin/workspaces/${workspaceId}/users/${id}`;
+  await ask('PUT', member, { role: 'manager' });
+  const made = await ask('POST', '/configs', config, key);
+  expect(made.status).toBe(200);
+  const { rows } = await platform.database.pool.query<{ metadata: object }>(
+    'select metadata from event where stream_id = $1',
+    [made.body['id']],
+  );
+  expect(rows[0]?.metadata).toMatchObject({
+    actor: {
+      type: 'api_key',
+      principal: { type: 'user', id, role: 'manager', organisation_role: 'member' },
+      workspace_id: workspaceId,
+    },
+  });
+  // Not what the key does not have, whatever the role.
+  expect((await ask('GET', '/logs', undefined, key)).status).toBe(403);
+  expect((await ask('DELETE', member)).status).toBe(200);
+  expect((await ask('GET', '/configs', undefined, key)).status).toBe(401);
+  expect((await ask('GET', `/api-keys?workspace_id=${workspaceId}`)).body).toMatchObject({ total: 0 });
+
+  const other = await join(ask, { workspaces: [{ id: workspaceId, role: 'member' }], scopes });
+  expect((await ask('GET', '/configs', undefined, other.key)).status).toBe(200);
+  expect((await ask('DELETE', `/admin/users/${other.id}`)).status).toBe(200);
+  expect((await ask('GET', '/configs', undefined, other.key)).status).toBe(401);
+});
+
+test('nobody gives or takes a role that may do more, or acts in another workspace', async () => {
+  const [own, foreign] = [await makeWorkspace('ours'), await makeWorkspace('theirs')];
+  const everything = ['users.read', 'users.write', 'members.read', 'members.write', 'workspaces.write'];
+  const all = { workspaces: [{ id: own, role: 'admin' }] };
+  const { body: full } = await ask('POST', '/api-keys', { name: 'service', workspace_id: own });
+  const stranger = await join(ask);
+  const manager = await join(ask, {
+    workspaces: [{ id: own, role: 'manager' }],
+    scopes: ['members.read', 'members.write'],
+  });
+  const admin = await join(ask, { role: 'admin', ...all, scopes: everything });
+  const { id: ownerId } = (await ask('GET', '/admin/users?role=owner')).body.data[0] as never as { id: string };
+  const higher = { status: 403, body: { error: { code: 'higher_role' } } };
+  const hidden = { status: 404, body: { error: { code: 'workspace_not_found' } } };
+  const add = (workspace: string, role: string, key: string) =>
+    ask('POST', `/admin/workspaces/${workspace}/users`, { users: [{ id: stranger.id, role }] }, key);
+
+  // A key with few scopes hands on no more than these, whatever it may administer.
+  expect(await add(own, 'member', manager.key)).toMatchObject(higher);
+  expect(await add(foreign, 'member', full['key'] ?? '')).toMatchObject(hidden);
+  expect(await add(own, 'admin', full['key'] ?? '')).toMatchObject({ status: 200 });
+  expect(await ask('DELETE', `/admin/workspaces/${own}/users/${stranger.id}`, undefined, manager.key)).toMatchObject(
+    higher,
+  );
+  expect((await ask('GET', `/admin/workspaces/${own}/users`, undefined, manager.key)).status).toBe(200);
+  expect(await ask('GET', `/admin/workspaces/${foreign}/users`, undefined, manager.key)).toMatchObject(hidden);
+  // The organisation's admin reaches every workspace, and its people as far as the key goes.
+  expect((await ask('GET', `/admin/workspaces/${foreign}/users`, undefined, admin.key)).status).toBe(200);
+  expect((await ask('PUT', `/admin/workspaces/${foreign}`, { description: 'x' }, admin.key)).status).toBe(200);
+  const put = (userId: string, role: string, key?: string) => ask('PUT', `/admin/users/${userId}`, { role }, key);
+  expect(await put(stranger.id, 'owner', admin.key)).toMatchObject(higher);
+  expect(await put(stranger.id, 'admin', admin.key)).toMatchObject(higher);
+  expect(await put(ownerId, 'member', admin.key)).toMatchObject(higher);
+  expect(await ask('DELETE', `/admin/users/${ownerId}`, undefined, admin.key)).toMatchObject(higher);
+  const invite = { email: 'escalates@example.org', role: 'admin' };
+  expect(await ask('POST', '/admin/users/invites', invite, admin.key)).toMatchObject(higher);
+  expect((await ask('POST', '/admin/users/invites', invite, full['key'])).status).toBe(403);
+  expect((await ask('GET', '/admin/users', undefined, full['key'])).body).toMatchObject({ total: 0 });
+  expect((await ask('GET', `/admin/users/${ownerId}`, undefined, full['key'])).status).toBe(404);
+
+  // There is always an owner.
+  expect(await put(ownerId, 'member')).toMatchObject({ status: 409, body: { error: { code: 'last_owner' } } });
+  expect(await ask('DELETE', `/admin/users/${ownerId}`)).toMatchObject({ status: 409 });
+  expect((await put(stranger.id, 'owner')).status).toBe(200);
+  const both = await Promise.all([put(ownerId, 'member'), put(stranger.id, 'member')]);
+  expect(new Set(both.map(({ status }) => status))).toEqual(new Set([200, 409]));
+});
+
+test('an invite ends with whoever made it', async () => {
+  const workspaceId = await makeWorkspace('gone');
+  const scopes = ['users.write', 'workspaces.read'];
+  const admin = await join(ask, { role: 'admin', workspaces: [{ id: workspaceId, role: 'admin' }], scopes });
+  const { body } = await ask('POST', '/admin/users/invites', { email: 'back@example.org', role: 'member' }, admin.key);
+  expect(body['invited_by']).toBe(admin.id);
+  await ask('PUT', `/admin/users/${admin.id}`, { role: 'member' });
+  const accept = { token: tokenOf(body['invite_link']) };
+  expect(await ask('POST', '/admin/users/invites/accept', accept, null)).toMatchObject({
+    status: 409,
+    body: { error: { code: 'inviter_gone' } },
+  });
+});
+
+test('the metadata and the config of a workspace go under those of its keys', async () => {
+  const workspaceId = await makeWorkspace('defaults');
+  const metadata = { team: 'blue', region: 'eu' };
+  const { body: full } = await ask('POST', '/api-keys', { name: 'full', workspace_id: workspaceId });
+  const virtualKey = { name: 'usual', provider: 'simulator', custom_host: platform.simulatorUrl, key: 'k' };
+  expect((await ask('POST', '/virtual-keys', virtualKey, full['key'])).status).toBe(200);
+  const { body: config } = await ask('POST', '/configs', {
+    name: 'usual',
+    config: { virtual_key: 'usual' },
+    workspace_id: workspaceId,
+  });
+  const put = await ask('PUT', '/admin/workspaces/defaults', { defaults: { metadata, user_api_key_config: 'usual' } });
+  expect(put.body).toMatchObject({ defaults: { metadata, user_api_key_config: config['id'] } });
+  expect(await ask('PUT', '/admin/workspaces/defaults', { defaults: { user_api_key_config: 'none' } })).toMatchObject({
+    status: 400,
+    body: { error: { code: 'config_not_found', param: 'defaults.user_api_key_config' } },
+  });
+  expect(await ask('PUT', '/admin/workspaces/defaults', { defaults: { input_guardrails: ['none'] } })).toMatchObject({
+    status: 400,
+    body: { error: { code: 'guardrail_not_found', param: 'defaults.input_guardrails' } },
+  });
+  const user = await join(ask, {
+    workspaces: [{ id: workspaceId, role: 'member' }],
+    scopes: ['chat.write', 'logs.read'],
+  });
+  const service = await ask('POST', '/api-keys', {
+    name: 's',
+    workspace_id: workspaceId,
+    defaults: { metadata: { team: 'green' } },
+  });
+  const chat = { model: 'sim-small', messages: [{ role: 'user', content: 'Hi' }] };
+  // Only the key of the user goes by the config, without which the call has no target.
+  expect((await ask('POST', '/chat/completions', chat, user.key)).status).toBe(200);
+  expect((await ask('POST', '/chat/completions', chat, service.body['key'])).status).toBe(400);
+  const named = { ...chat, model: '@usual/sim-small' };
+  expect((await ask('POST', '/chat/completions', named, service.body['key'])).status).toBe(200);
+  const { pool } = platform.database;
+  const text = "select metadata from request_log where workspace_id = $1 order by metadata ->> 'team'";
+  const { rows } = await eventually(
+    () => pool.query(text, [workspaceId]),
+    (found) => found.rows.length === 2,
+  );
+  expect(rows).toEqual([{ metadata }, { metadata: { team: 'green', region: 'eu' } }]);
+});
+
+test('a workspace has budgets and rates for all of its calls', async () => {
+  const { body: made } = await ask('POST', '/admin/workspaces', {
+    name: 'limited',
+    usage_limits: [{ type: 'tokens', credit_limit: 1_000_000, periodic_reset: 'monthly' }],
+    rate_limits: [{ type: 'requests', unit: 'rpd', value: 2 }],
+  });
+  expect(made).toMatchObject({
+    usage_limits: [{ type: 'tokens', credit_limit: 1_000_000, periodic_reset: 'monthly' }],
+    rate_limits: [{ type: 'requests', unit: 'rpd', value: 2 }],
+  });
+  const make = async (name: string) =>
+    (await ask('POST', '/api-keys', { name, workspace_id: made['id'] })).body['key'] ?? '';
+  const [one, other] = [await make('one'), await make('other')];
+  const virtualKey = { name: 'sim', provider: 'simulator', custom_host: platform.simulatorUrl, key: 'k' };
+  expect((await ask('POST', '/virtual-keys', virtualKey, one)).status).toBe(200);
+  const chat = { model: '@sim/sim-small', max_tokens: 5, messages: [{ role: 'user', content: 'Hi' }] };
+  const statuses = [];
+  for (const key of [one, other, one]) statuses.push((await ask('POST', '/chat/completions', chat, key)).status);
+  expect(statuses).toEqual([200, 200, 429]);
+  await ask('PUT', '/admin/workspaces/limited', { rate_limits: null });
+  expect((await ask('POST', '/chat/completions', chat, other)).status).toBe(200);
+});
+
+test('nobody gets hold of the key of another user', async () => {
+  const workspaceId = await makeWorkspace('keys of users');
+  const { body: full } = await ask('POST', '/api-keys', { name: 'full', workspace_id: workspaceId });
+  const place = { workspaces: [{ id: workspaceId, role: 'manager' }], scopes: ['api_keys.read', 'api_keys.write'] };
+  const one = await join(ask, place);
+  const other = await join(ask, place);
+  const make = (userId: string, key?: string) =>
+    ask(
+      'POST',
+      '/api-keys/workspace/user',
+      { name: 'k', user_id: userId, scopes: ['api_keys.read'], workspace_id: workspaceId },
+      key,
+    );
+  const foreign = { status: 403, body: { error: { code: 'key_of_other_user' } } };
+  expect(await make(one.id, full['key'])).toMatchObject(foreign);
+  expect(await make(one.id, other.key)).toMatchObject(foreign);
+  const made = await make(one.id, one.key);
+  expect(made).toMatchObject({ status: 200, body: { type: 'workspace-user', user_id: one.id } });
+  expect(await ask('POST', `/api-keys/${made.body['id']}/rotate`, {}, other.key)).toMatchObject(foreign);
+  expect(await ask('PUT', `/api-keys/${made.body['id']}`, { name: 'x' }, full['key'])).toMatchObject(foreign);
+  expect((await make(one.id)).status).toBe(200);
+  expect((await ask('GET', '/api-keys', undefined, made.body['key'])).status).toBe(200);
+});
+
+test('the activity of memberships stands in their workspace, that of users in the organisation', async () => {
+  const workspaceId = await makeWorkspace('audited');
+  const { id } = await join(ask, { workspaces: [{ id: workspaceId, role: 'member' }] });
+  const { body: full } = await ask('POST', '/api-keys', { name: 'full', workspace_id: workspaceId });
+  const worker = await platform.startWorker();
+  const read = async (place: string, key?: string) =>
+    (await ask('GET', `/audit-logs?resource_id=${id}&workspace_id=${place}`, undefined, key)).body;
+  const found = await eventually(
+    async () => ({ own: await read(workspaceId, full['key']), organisation: await read('org_default') }),
+    ({ own, organisation }) => [own, organisation].every(({ records }) => records.length === 1),
+  );
+  expect(found.own).toMatchObject({ records: [{ action: 'workspace_joined', user_type: 'system' }] });
+  expect(found.organisation).toMatchObject({ records: [{ action: 'created', uri: '/v1/admin/users/invites/accept' }] });
+  expect(await read('org_default', full['key'])).toMatchObject({ error: { code: 'workspace_not_found' } });
+  await worker.stop();
+});
+
+test('there are at most so many users, invites and members', async () => {
+  const small = {
+    SLUICE_USERS_MAX: '3',
+    SLUICE_INVITES_MAX: '2',
+    SLUICE_MEMBERS_MAX: '1',
+    SLUICE_WRONG_KEYS_PER_MINUTE: '2',
+  };
+  const bounded = await startPlatform({ worker: false, environment: small });
+  try {
+    const request = asker(bounded);
+    const invite = (name: string) =>
+      request('POST', '/admin/users/invites', { email: `${name}@example.org`, role: 'member' });
+    const accept = (token: string) => request('POST', '/admin/users/invites/accept', { token }, null);
+    const tokens: string[] = [];
+    for (const name of ['a', 'b']) tokens.push(tokenOf((await invite(name)).body['invite_link']));
+    expect(await invite('c')).toMatchObject({ status: 429, body: { error: { code: 'too_many_invites' } } });
+    const users = [];
+    for (const token of tokens) users.push((await accept(token)).body['id']);
+    const third = await invite('c');
+    expect(await accept(tokenOf(third.body['invite_link']))).toMatchObject({
+      status: 429,
+      body: { error: { code: 'too_many_users' } },
+    });
+    const named = (ids: unknown[]) => ({ name: 'w', users: ids });
+    expect(await request('POST', '/admin/workspaces', named(users))).toMatchObject({
+      status: 429,
+      body: { error: { code: 'too_many_members' } },
+    });
+    expect((await request('GET', '/admin/workspaces?exact_name=w')).body).toMatchObject({ total: 0 });
+    expect((await request('POST', '/admin/workspaces', named([users[0]]))).status).toBe(200);
+
+    // Who guesses tokens is slowed as who guesses keys.
+    const guesses = [];
+    for (const guess of ['x', 'y', 'z']) guesses.push((await accept(guess)).status);
+    expect(guesses).toEqual([404, 404, 429]);
+  } finally {
+    await bounded.stop();
+  }
+});
+
+test('a rebuild gives the same users, invites and memberships', async () => {
+  expect((await checkInlineModels(platform.database.pool, inlineModels)).difference).toBeNull();
+});

@@ -1,0 +1,62 @@
+import { Portkey } from 'portkey-ai';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { TestPlatform } from '#test/platform.ts';
+import { startScriptedPlatform } from './scripted-provider.ts';
+
+// The official client of Portkey, unmodified, with every method that it has for virtual keys and configs.
+
+let scripted: Awaited<ReturnType<typeof startScriptedPlatform>>;
+let platform: TestPlatform;
+let client: Portkey;
+beforeAll(async () => {
+  scripted = await startScriptedPlatform();
+  ({ platform } = scripted);
+  client = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+});
+afterAll(() => scripted.stop());
+
+const gone = { status: 404 };
+
+test('virtual keys live from creation to deletion', async () => {
+  const limits = { credit_limit: 1_000, periodic_reset: 'monthly' };
+  const created = await client.virtualKeys.create({
+    name: 'Azure',
+    provider: 'azure-openai',
+    key: 'sk-azure-1234',
+    resourceName: 'contoso',
+    deploymentName: 'gpt',
+    apiVersion: '2025-04-01-preview',
+    note: null,
+    usage_limits: limits,
+    rate_limits: [{ type: 'requests', unit: 'rpm', value: 10 }],
+  });
+  expect(created).toMatchObject({ slug: 'azure', object: 'virtual-key', success: true, data: { slug: 'azure' } });
+  const usage_limits = { ...limits, type: 'cost' };
+  const record = { name: 'Azure', slug: 'azure', status: 'active', usage_limits, object: 'virtual-key' };
+  const retrieved = await client.virtualKeys.retrieve({ slug: 'azure' });
+  expect(retrieved).toMatchObject({ ...record, model_config: { azure_resource_name: 'contoso' }, note: null });
+  expect(new Date(String(retrieved.created_at)).toISOString()).toBe(retrieved.created_at);
+  const list = await client.virtualKeys.list();
+  expect(list).toMatchObject({ object: 'list' });
+  expect(list.data).toHaveLength(list.total ?? -1);
+  expect(list.data).toContainEqual(expect.objectContaining(record));
+  const updated = await client.virtualKeys.update({ slug: 'azure', name: 'Azure EU', note: 'moved', rate_limits: [] });
+  expect(updated).toMatchObject({ slug: 'azure', name: 'Azure EU', note: 'moved', rate_limits: [] });
+  await client.virtualKeys.delete({ slug: 'azure' });
+  await expect(client.virtualKeys.retrieve({ slug: 'azure' })).rejects.toMatchObject(gone);
+});
+
+test('configs live from creation to deletion', async () => {
+  const config = { retry: { attempts: 2 }, virtual_key: 'simulator' };
+  const created = await client.configs.create({ name: 'Retry', config, isDefault: 1 });
+  expect(created).toMatchObject({ slug: 'retry', data: { slug: 'retry', version_id: created.version_id } });
+  const retrieved = await client.configs.retrieve({ slug: 'retry' });
+  expect(retrieved).toMatchObject({ name: 'Retry', is_default: 1, config, success: true, data: { config } });
+  expect((await client.configs.list()).data).toContainEqual(expect.objectContaining({ slug: 'retry', is_default: 1 }));
+  const changed = { virtual_key: 'simulator' };
+  const updated = await client.configs.update({ slug: 'retry', name: 'Plain', config: changed, status: 'active' });
+  expect(updated).toMatchObject({ name: 'Plain', config: changed, data: { version_id: updated.version_id } });
+  expect(updated.version_id).not.toBe(created.version_id);
+  await client.configs.delete({ slug: 'retry' });
+  await expect(client.configs.retrieve({ slug: 'retry' })).rejects.toMatchObject(gone);
+});

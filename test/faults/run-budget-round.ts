@@ -1,0 +1,261 @@
+import { randomUUID } from 'node:crypto';
+import { Big } from 'big.js';
+import { sql } from 'kysely';
+import { isTerminal } from '#libs/batches/batch.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { checkBatch, type BatchEvidence } from './check-batch.ts';
+import { checkModels, checkResidue, collectEvidence } from './collect-evidence.ts';
+import { createRandom } from './random.ts';
+import type { RigProcess } from './rig/child-process.ts';
+import type { Rig } from './rig/start-rig.ts';
+import { callsMax } from './settings.ts';
+import { loseHeartbeats } from './strike.ts';
+import { writeInput } from './write-input.ts';
+
+export type BudgetPlan = {
+  seed: number;
+  lines: number;
+  measure: 'tokens' | 'cost';
+  latencyMs: number;
+  /** Share of what all lines would use. */
+  share: number;
+  /** Each strikes when this share of the lines has a result. */
+  kills: readonly { at: number; whom: 'worker-0' | 'worker-1' | 'api' | 'postgres' }[];
+};
+
+type Used = { input: number; output: number };
+
+/** Output of a call at most, and more than a call of this round can have as input, by what is reserved for it. */
+const maxTokens = 60;
+const largest: Used = { input: 120, output: maxTokens };
+/** What a line uses at most, for the size of the budget. */
+const usual: Used = { input: 12, output: 50 };
+/** Longer than any batch of a plan takes. */
+const endMs = 120_000;
+/** Leases of killed processes end after 15 s, others are returned within a second; a busy machine gets twice as long. */
+const freeMs = 30_000;
+
+/** Pure: the same seed gives the same plan. */
+export function planBudgetRound(seed: number, linesMax: number): BudgetPlan {
+  const random = createRandom(seed);
+  return {
+    seed,
+    lines: random.between(Math.ceil(linesMax / 2), linesMax),
+    measure: random.pick(['tokens', 'cost']),
+    latencyMs: random.between(50, 300),
+    share: random.between(30, 90) / 100,
+    kills: Array.from({ length: random.between(1, 4) }, () => ({
+      at: random.next() * 0.8,
+      whom: random.pick(['worker-0', 'worker-0', 'worker-1', 'api', 'postgres']),
+    })),
+  };
+}
+
+/**
+ * A batch and live calls under one budget that is too small for them, while processes are killed. What was really used,
+ * as the provider counted it, must not exceed the budget; what killed processes held must be bounded; and afterwards all
+ * that is left must be usable. Returns descriptions of what was violated.
+ */
+export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ violations: string[]; story: string }> {
+  const name = `budget-${plan.seed}-${randomUUID().slice(0, 8)}`;
+  const weigh = ({ input, output }: Used): Big =>
+    plan.measure === 'tokens' ? new Big(input + output) : new Big(input + 2 * output).div(10_000);
+  const limit = weigh(usual).times(Math.ceil(plan.lines * plan.share));
+  const policyId = await createBudget(rig, plan, name, limit);
+  // Processes learn of a policy within a second; those that start afterwards know it from the first call on.
+  rig.workers[1].wake();
+  await Promise.all([rig.api, ...rig.workers].map((process) => process.terminate(0)));
+  await rig.untilReady();
+  await rig.resetCalls();
+
+  const model = `@simulator/sim-small+${plan.latencyMs}ms`;
+  const input = writeInput({ name, lines: plan.lines, model, maxTokens });
+  const { id: fileId } = await rig.client.upload(`${name}.jsonl`, input, name);
+  const { id: batchId } = await rig.client.createBatch(
+    {
+      input_file_id: fileId,
+      endpoint: '/v1/chat/completions',
+      completion_window: '24h',
+      gateway_options: { metadata: { round: name }, on_budget_exceeded: 'fail' },
+    },
+    { idempotencyKey: name, ownKey: false },
+  );
+  const live = createLiveCalls(rig, name, model);
+  const seen = await strikeUntilEnd(rig, plan, batchId, live);
+  await rig.untilReady();
+  const violations = await checkResidue(rig, batchId, true);
+  const evidence: BatchEvidence = { ...(await collectEvidence(rig, batchId)), input, seen };
+  violations.push(...checkBatch(evidence), ...checkCodes(evidence));
+  const counter = await useTheRest(rig, policyId, limit, weigh(largest), live);
+
+  const spent = await whatWasSpent(rig, name, weigh, new Map([...usedByLine(name, evidence), ...live.used]));
+  const { used, assumed } = counter;
+  const fixed = (amount: Big): string => amount.toFixed();
+  if (spent.least.gt(used)) violations.push(`${fixed(spent.least)} were used, and ${fixed(used)} are counted`);
+  if (used.gt(limit)) violations.push(`${fixed(used)} are counted, and the budget is ${fixed(limit)}`);
+  if (used.minus(assumed).gt(spent.most))
+    violations.push(`${fixed(used.minus(assumed))} are counted as settled, and at most ${fixed(spent.most)} were used`);
+  // What docs/limits.md says that a killed process takes with it: its calls under way, and what it had leased ahead.
+  const lost = weigh(largest).times(callsMax).plus(limit.div(8)).times(plan.kills.length);
+  if (assumed.gt(lost)) violations.push(`${fixed(assumed)} are taken as used by killed processes`);
+  if (limit.minus(used).gte(weigh(largest)))
+    violations.push(`${fixed(limit.minus(used))} of the budget are left, and calls are refused`);
+  violations.push(...(await checkModels(rig)), ...rig.takeCrashes());
+  const { completed, failed } = evidence.batch.request_counts;
+  const story =
+    `${plan.measure} ${fixed(limit)}: used ${fixed(used)}, of that assumed ${fixed(assumed)}, really at least ` +
+    `${fixed(spent.least)}; ${completed} lines completed, ${failed} refused; killed: ` +
+    `${plan.kills.map(({ whom }) => whom).join(' ')}; ${live.used.size} live calls`;
+  return { violations, story };
+}
+
+async function createBudget(rig: Rig, plan: BudgetPlan, name: string, limit: Big): Promise<string> {
+  const response = await fetch(`${rig.baseUrl}/policies/usage-limits`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${rig.key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({
+      name,
+      type: plan.measure,
+      credit_limit: limit.toNumber(),
+      conditions: [{ key: 'metadata.round', value: name }],
+      group_by: [],
+    }),
+  });
+  const { id } = (await response.json()) as { id?: string };
+  if (id === undefined) throw new Error(`no policy: ${response.status}`);
+  return id;
+}
+
+/** Live calls under the budget of the round, and what each has used that was answered. */
+function createLiveCalls(rig: Rig, name: string, model: string) {
+  const used = new Map<string, Used>();
+  let sent = 0;
+  return {
+    used,
+    /** One call; its status, or 0 when the connection broke. */
+    async call(): Promise<number> {
+      sent += 1;
+      const user = `${name}/live-${sent}`;
+      const body = { model, user, max_tokens: maxTokens, messages: [{ role: 'user', content: `Call ${sent}.` }] };
+      const headers = {
+        authorization: `Bearer ${rig.key}`,
+        'content-type': 'application/json',
+        'x-gateway-metadata': JSON.stringify({ round: name }),
+      };
+      try {
+        const response = await fetch(`${rig.baseUrl}/chat/completions`, {
+          method: 'POST',
+          headers,
+          body: JSON.stringify(body),
+        });
+        const { usage } = (await response.json()) as { usage?: { prompt_tokens: number; completion_tokens: number } };
+        if (usage) used.set(user, { input: usage.prompt_tokens, output: usage.completion_tokens });
+        return response.status;
+      } catch {
+        return 0;
+      }
+    },
+  };
+}
+
+type LiveCalls = ReturnType<typeof createLiveCalls>;
+
+/** Polls the batch until its end, kills as planned, and makes a live call with every look. */
+async function strikeUntilEnd(
+  rig: Rig,
+  plan: BudgetPlan,
+  batchId: string,
+  live: LiveCalls,
+): Promise<BatchEvidence['seen']> {
+  const processes: Record<string, Pick<RigProcess, 'kill'>> = {
+    'worker-0': rig.workers[0],
+    'worker-1': rig.workers[1],
+    api: rig.api,
+    postgres: rig.postgres,
+  };
+  const left = plan.kills.toSorted((a, b) => a.at - b.at);
+  const seen: BatchEvidence['seen'][number][] = [];
+  const deadline = performance.now() + endMs;
+  const calls: Promise<number>[] = [];
+  for (;;) {
+    const batch = await rig.client.retrieveBatch(batchId);
+    seen.push(batch);
+    const { completed, failed } = batch.request_counts;
+    const [next] = left;
+    if (next && completed + failed > next.at * plan.lines) {
+      left.shift();
+      await processes[next.whom]?.kill(0);
+      await loseHeartbeats(rig);
+    }
+    if (isTerminal(batch.status)) break;
+    if (performance.now() > deadline) throw new Error(`the batch is still ${batch.status}`);
+    calls.push(live.call());
+    await sleep(50);
+  }
+  await Promise.all(calls);
+  return seen;
+}
+
+/** Calls until the budget is used up, and what is then counted: when less than `enough` is left, or nothing comes free. */
+async function useTheRest(
+  rig: Rig,
+  policyId: string,
+  limit: Big,
+  enough: Big,
+  live: LiveCalls,
+): Promise<{ used: Big; assumed: Big }> {
+  let deadline = performance.now() + freeMs;
+  for (;;) {
+    const statuses = await Promise.all([live.call(), live.call(), live.call(), live.call()]);
+    if (statuses.includes(200)) deadline = performance.now() + freeMs;
+    const { rows } = await sql<{ used: string; assumed: string; leased: number }>`
+      select used::text, assumed::text, (select count(*)::int from jsonb_each(leases) as lease
+        where lease.value ->> 'amount' <> '0' and not (lease.value ->> 'isAssumed')::boolean) as leased
+      from limit_counter where limit_id = ${policyId}`.execute(rig.db);
+    const [row = { used: '0', assumed: '0', leased: 0 }] = rows;
+    const counter = { used: new Big(row.used), assumed: new Big(row.assumed) };
+    const isUsedUp = row.leased === 0 && limit.minus(counter.used).lt(enough);
+    if (isUsedUp || performance.now() > deadline) return counter;
+    if (!statuses.includes(200)) await sleep(200);
+  }
+}
+
+function usedByLine(name: string, { output }: BatchEvidence): [string, Used][] {
+  type Line = {
+    response: { body: { usage: { prompt_tokens: number; completion_tokens: number } } };
+    custom_id: string;
+  };
+  const lines = (output?.toString('utf8') ?? '').split('\n').filter((line) => line !== '');
+  return lines.map((text): [string, Used] => {
+    const { custom_id: customId, response } = JSON.parse(text) as Line;
+    const { prompt_tokens: input, completion_tokens: written } = response.body.usage;
+    return [`${name}/${numberOf(customId, name)}`, { input, output: written }];
+  });
+}
+
+/** The number of the line that has this `custom_id` (see write-input.ts). */
+const numberOf = (customId: string, name: string): string => /\d+/.exec(customId.slice(name.length))?.[0] ?? '';
+
+/** By the calls that the provider has received. One whose answer nobody saw may have used nothing, or all it could. */
+async function whatWasSpent(
+  rig: Rig,
+  name: string,
+  weigh: (used: Used) => Big,
+  known: ReadonlyMap<string, Used>,
+): Promise<{ least: Big; most: Big }> {
+  let [least, most] = [new Big(0), new Big(0)];
+  for (const [user, count] of Object.entries(await rig.calls())) {
+    if (!user.startsWith(`${name}/`)) continue;
+    const used = known.get(user);
+    least = least.plus(used ? weigh(used).times(count) : 0);
+    most = most.plus(weigh(used ?? largest).times(count));
+  }
+  return { least, most };
+}
+
+/** A line of this round fails because of the budget, and for nothing else. */
+function checkCodes({ errors }: BatchEvidence): string[] {
+  const lines = (errors?.toString('utf8') ?? '').split('\n').filter((line) => line !== '');
+  const others = lines.filter((line) => !line.includes('"code":"usage_limit_exceeded"'));
+  return others.slice(0, 3).map((line) => `a line failed that had no reason to: ${line.slice(0, 400)}`);
+}

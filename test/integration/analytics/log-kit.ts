@@ -1,0 +1,37 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { createInsertRows } from '#libs/request-log/insert-rows.ts';
+import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
+import { newLogUuid, utcDay } from '#libs/request-log/log-id.ts';
+import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
+import { rollUp } from '#libs/analytics/roll-up.ts';
+import { logEntry } from '#test/log-entry.ts';
+
+export const minuteMs = 60_000;
+export const hourMs = 3_600_000;
+export const dayMs = 86_400_000;
+export const logRetentionMs = 30 * dayMs;
+
+let sequence = 0;
+
+/** Writes calls into the request log, each recorded at its `at` (epoch ms), as one group of a process. */
+export async function writeCalls(
+  db: Kysely<Database>,
+  calls: readonly (Partial<RequestLogEntry> & { at: number })[],
+): Promise<void> {
+  const rows = calls.map(({ at, ...entry }) => {
+    sequence += 1;
+    return { ...logEntry(entry), recorded_on: utcDay(at), id: newLogUuid(at, sequence), sequence };
+  });
+  if (!db.isTransaction)
+    for (const day of new Set(rows.map((row) => row.recorded_on))) await ensureLogPartition(db, day);
+  await createInsertRows(db, '019aa631-4c00-7000-8000-000000000001')(rows);
+}
+
+/** Rolls up until nothing is left. */
+export async function rollUpAll(db: Kysely<Database>, nowMs: number = Date.now()): Promise<void> {
+  for (;;) {
+    const { state, hasMore } = await rollUp(db, { nowMs, logRetentionMs, minutesMax: 600 });
+    if (state === 'done' && !hasMore) return;
+  }
+}

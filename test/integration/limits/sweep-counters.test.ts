@@ -1,0 +1,36 @@
+import { Big } from 'big.js';
+import { sql } from 'kysely';
+import { expect, test } from 'vitest';
+import type { LeaseRequest } from '#libs/limits/counter.ts';
+import { counterId, createCounterStore, sweepCounters, type RenewalOf } from '#libs/limits/counter-store.ts';
+import { useTestDatabase } from '#test/postgres.ts';
+
+const database = useTestDatabase();
+const zero = new Big(0);
+const one = new Big(1);
+
+const renewalOf = (kind: 'budget' | 'rate', number: number): RenewalOf => {
+  const limitId = `policy_${kind}`;
+  const name = { id: counterId(limitId, '*'), workspaceId: 'ws_1', limitId, valueKey: '*', kind };
+  const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
+  const report = { periodStartMs: null, reported: zero, unpriced: 0, hold: zero };
+  const request: LeaseRequest = { holder: 'holder_1', number, ...report, need: one, ahead: zero, unit: one };
+  return { name, terms, request };
+};
+
+test('counters whose last period ended long ago are deleted, and are made again when calls come', async () => {
+  const { db } = database;
+  const store = createCounterStore({ db, countersPerLimitMax: 1 });
+  const renew = (number: number) => store.renew([renewalOf('budget', number), renewalOf('rate', number)]);
+  const granted = { grant: { amount: one } };
+  expect(await renew(1)).toMatchObject([granted, granted]);
+  expect(await sweepCounters(db)).toBe(0);
+  const age = (days: number) =>
+    sql`update limit_counter set period_end = clock_timestamp() - make_interval(days => ${days})`.execute(db);
+  await age(2);
+  expect(await sweepCounters(db)).toBe(1);
+  expect(await renew(2)).toMatchObject([granted, 'stale']);
+  expect(await renew(3)).toMatchObject([granted, granted]);
+  await age(31);
+  expect(await sweepCounters(db)).toBe(2);
+});
