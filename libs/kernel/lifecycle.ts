@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { limitHeapGrowth } from './heap-growth.ts';
 import type { Logger } from './logger.ts';
 import { ConfigurationError } from './read-env.ts';
@@ -43,6 +44,9 @@ export async function stopAll(
 /** Without its parent a child has no log and soon no database. Long enough to settle results, short enough to be replaced. */
 const orphanDeadlineMs = 5_000;
 
+/** The time that a log reader has to take the last lines. */
+const lastLinesMs = 1_000;
+
 /** The message that a process with an IPC channel sends to its parent when all of its parts are started. */
 export const startedMessage = 'started';
 
@@ -80,6 +84,8 @@ export async function runProcess(
       logger.debug({ part }, 'stopping part');
     });
     logger.info('stopped');
+    // A log reader that hangs must not turn an orderly stop into one that missed its deadline.
+    await Promise.race([new Promise((resolve) => logger.flush(resolve)), delay(lastLinesMs)]);
     process.exit(exitCode);
   };
   const stop = (reason: string, withinMs = deadlineMs): void => {

@@ -28,6 +28,19 @@ test('a line that is followed by process.exit is written', async () => {
   expect({ code, lines }).toEqual({ code: 3, lines: ['last words'] });
 });
 
+test('after a flush nothing is left to write, even when the write before it is late', async () => {
+  const { code, lines } = await run(`
+    import { pbkdf2 } from 'node:crypto';
+    const log = createLogDestination();
+    for (let n = 0; n < 4; n += 1) pbkdf2('', '', 300_000, 64, 'sha512', () => {}); // all threads that write are busy
+    log.write('first\\n');
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    log.write('second\\n');
+    await new Promise((resolve) => log.flush(resolve));
+    process.exit(0);`);
+  expect({ code, lines }).toEqual({ code: 0, lines: ['first', 'second'] });
+});
+
 test('lines keep their order over many turns of the event loop, and none is lost', async () => {
   const { lines } = await run(`
     const log = createLogDestination();

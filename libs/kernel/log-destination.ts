@@ -17,13 +17,16 @@ const lastTriesMax = 20;
 /**
  * Writes log lines to a file descriptor in the background: all lines of one turn of the event loop in one write, and under
  * load all lines of 20 ms.
- * A line that is followed by process.exit is still written. A reader that has died or hangs, or a full disk, costs log
- * lines but never the process. How many lines were dropped is logged as soon as there is room again.
+ * A line that is followed by process.exit is still written, but a write that is under way at that moment may come later or
+ * not at all: a process that ends in order calls `flush` and waits for its callback, which comes when nothing is left to
+ * write. A reader that has died or hangs, or a full disk, costs log lines but never the process. How many lines were dropped is logged as soon as there is room again.
  *
  * (pino's own destination, sonic-boom 4.2.1, repeats a failing write for ever when the process ends, so that it never ends.
  * It does not limit what waits, and it ends the process when the disk behind stdout is full.)
  */
-export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options = {}): DestinationStream {
+export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options = {}): DestinationStream & {
+  flush: (callback: () => void) => void;
+} {
   let pending: string[] = [];
   let pendingLength = 0;
   let dropped = 0;
@@ -32,6 +35,7 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
   let writtenAtMs = Number.NEGATIVE_INFINITY;
   /** What a reader that hangs has not taken yet. */
   let waiting: Buffer | undefined;
+  let onFlushed: (() => void)[] = [];
 
   const take = (): string => {
     const lines = pending;
@@ -59,21 +63,28 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
       }
       if (!error && rest.length > 0) return writeOut(rest);
       if (error) failed(error, rest);
-      isWriting = false;
-      if (pending.length > 0) schedule();
+      idle();
     });
   };
 
   const schedule = (): void => {
     isWriting = true;
-    if (performance.now() - writtenAtMs < gatherMs) setTimeout(flush, gatherMs);
-    else setImmediate(flush);
+    if (performance.now() - writtenAtMs < gatherMs) setTimeout(writePending, gatherMs);
+    else setImmediate(writePending);
   };
 
-  const flush = (): void => {
+  const writePending = (): void => {
     writtenAtMs = performance.now();
-    if (isGone || pending.length === 0) isWriting = false;
+    if (isGone || pending.length === 0) idle();
     else writeOut(Buffer.from(take()));
+  };
+
+  const idle = (): void => {
+    isWriting = false;
+    if (pending.length > 0 && !isGone) return schedule();
+    const callbacks = onFlushed;
+    onFlushed = [];
+    for (const callback of callbacks) callback();
   };
 
   process.on('exit', () => {
@@ -99,6 +110,10 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
       pending.push(line);
       pendingLength += line.length;
       if (!isWriting) schedule();
+    },
+    flush(callback) {
+      if (isWriting) onFlushed.push(callback);
+      else callback();
     },
   };
 }
