@@ -5,6 +5,10 @@ import { defineConfig } from 'vitest/config';
 // and kept, they let an API start in two thirds of the time. Node itself checks each against its source.
 process.env['NODE_COMPILE_CACHE'] ??= path.join(import.meta.dirname, 'node_modules/.cache/node-compile');
 
+// Thousands of tests start processes, kill them and wait for clocks on machines that others load. One that fails is run once
+// more, and the report marks it (`retry x1`), so that a rare race is seen without making the whole run worthless.
+const retry = 1;
+
 // `unit` needs nothing; `integration` needs a Postgres (DATABASE_URL, embedded, or Testcontainers: test/postgres.ts).
 export default defineConfig({
   test: {
@@ -16,6 +20,7 @@ export default defineConfig({
           name: 'unit',
           // Files share what they import, which was half of the time that they took. No test changes a module for itself.
           isolate: false,
+          retry,
           testTimeout: 60_000,
           include: ['{apps,libs}/**/*.test.ts', 'test/*.test.ts', 'test/{conformance,bench,abuse}/*.test.ts'],
         },
@@ -25,6 +30,7 @@ export default defineConfig({
           name: 'integration',
           include: ['test/{integration,api,faults}/**/*.test.ts'],
           globalSetup: ['test/postgres-server.ts'],
+          retry,
           testTimeout: 60_000,
           hookTimeout: 120_000,
         },
