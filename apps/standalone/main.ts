@@ -1,8 +1,43 @@
+import { Command } from 'commander';
+import { readEnvFile } from '#libs/kernel/read-env.ts';
+import { version } from '#libs/kernel/version.ts';
+import { describeUnknownVariables } from '../known-variables.ts';
 import { announce } from './announce.ts';
 import { readConfig } from './config.ts';
 import { explain } from './explain.ts';
 import { onStopSignal } from './on-stop-signal.ts';
 import { createStandalone, type Terminal } from './standalone.ts';
+
+new Command('npm start')
+  .description(
+    'Runs the whole platform on this machine until Ctrl-C: API, worker, a simulator that stands in for a provider, and ' +
+      'an embedded Postgres, unless DATABASE_URL names another one.',
+  )
+  .addHelpText(
+    'after',
+    `
+Settings are environment variables, or lines of a file named .env in this folder. The usual ones:
+  PORT=8787                     port of the API
+  HOST=127.0.0.1                address of the API; 0.0.0.0 for all networks of this machine
+  SLUICE_DATA_DIR=.data         database, files, keys and logs
+  DATABASE_URL=postgres://…     a Postgres of your own (15 or later) instead of the embedded one
+  SLUICE_MASTER_KEY=…           encrypts stored provider keys; absent: generated, in master.key of the data directory
+  SLUICE_BOOTSTRAP_KEY=…        the first admin key; absent: generated, in admin.key of the data directory
+  SLUICE_EGRESS_ALLOW=host:port private addresses that calls may reach, such as your own model server
+  SLUICE_LOG_LEVEL=info         what is written to the logs directory
+docs/production.md describes all of them.
+
+Examples:
+  npm start
+  PORT=9000 SLUICE_DATA_DIR=/var/lib/sluice npm start
+  SLUICE_EGRESS_ALLOW=127.0.0.1:11434 npm start         with Ollama on this machine
+`,
+  )
+  .version(version)
+  .showHelpAfterError('"npm start -- --help" lists the settings.')
+  .allowExcessArguments(false)
+  .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2))
+  .parse();
 
 // If the terminal was closed, writing to it fails. That must not end this process before it has stopped the others.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
@@ -12,6 +47,7 @@ const terminal: Terminal = {
 };
 
 try {
+  const hasEnvFile = readEnvFile();
   const config = readConfig();
   const standalone = createStandalone(config, terminal);
   let stopping = false;
@@ -29,7 +65,8 @@ try {
       process.exit(1);
     },
   });
-  terminal.say('starting sluice');
+  terminal.say(`starting sluice${hasEnvFile ? ', with the settings of .env' : ''}`);
+  for (const text of describeUnknownVariables()) terminal.problem(text);
   try {
     for (const line of announce(await standalone.start())) terminal.say(line);
   } catch (error) {

@@ -70,11 +70,16 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
 
   const start = async (): Promise<Running> => {
     const lock = await takeDataDirectory(dataDir);
+    terminal.say(`  data       ${dataDir}`);
+    terminal.say(`  logs       ${path.join(dataDir, 'logs')}`);
     cleanups.push(() => lock.release());
     const wasKilled = await hasRuntimeFile(dataDir);
     const ports = await choosePorts(config, wasKilled);
     const logger = loggerTo(openLog('standalone'), config.SLUICE_LOG_LEVEL);
+    const isEmbedded = config.DATABASE_URL === undefined;
+    terminal.say(`  database   ${isEmbedded ? 'embedded Postgres starts' : 'Postgres of DATABASE_URL'}`);
     const database = await openDatabase(logger);
+    terminal.say(`  database   ${placeOf(database.url())}`);
     assertGoesOn();
     const installation = await inspect(database.url(), logger);
     const keys = await prepareKeys(config, installation);
@@ -89,9 +94,8 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     cleanups.push(() => removeRuntimeFile(dataDir));
     database.onMoved(rememberWhere);
 
-    await startChildren(logs, () => environmentsNow(ports, keys, database.url()), localUrl);
+    await startChildren(logs, () => environmentsNow(ports, keys, database.url()), localUrl, ports);
     isReady = true;
-    describePlaces(ports, database.url());
     const simulatorUrl = `http://127.0.0.1:${ports.simulatorPort}`;
     return { url, localUrl, simulatorUrl, keys, isFirstStart: !installation.hasWorkspace, databaseUrl: database.url };
   };
@@ -143,7 +147,12 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     logs: Record<keyof ChildEnvironments, ChildLog>,
     environments: () => ChildEnvironments,
     localUrl: string,
+    { port, simulatorPort }: Ports,
   ): Promise<void> => {
+    const addresses = { api: `port ${port}`, worker: '', simulator: `http://127.0.0.1:${simulatorPort}/v1` };
+    const sayStarted = (name: keyof ChildEnvironments, pid: number): void => {
+      if (!isReady) terminal.say(`  ${name.padEnd(10)} ${[`pid ${pid}`, addresses[name]].filter(Boolean).join(', ')}`);
+    };
     const failing = new AbortController();
     const make = (name: keyof ChildEnvironments, drainMs: number): Supervised =>
       supervise({
@@ -153,6 +162,7 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
         environment: () => ({ ...startOptions[name].environment, ...environments()[name] }),
         log: logs[name],
         stopDeadlineMs: drainMs + stopGraceMs,
+        onStarted: (pid) => sayStarted(name, pid),
         onProblem: terminal.problem,
         onGiveUp: (reason) => failing.abort(new StartError(reason.message)),
         mayGiveUp: () => !isReady,
@@ -174,18 +184,6 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     };
     const onWaiting = (why: string): void => terminal.say(`  waiting    ${why}`);
     await waitUntilReady({ url: localUrl, signal, alsoMissing, onWaiting });
-  };
-
-  const describePlaces = ({ port, simulatorPort }: Ports, databaseUrl: string): void => {
-    const database = new URL(databaseUrl);
-    const where = config.DATABASE_URL === undefined ? 'embedded Postgres' : 'Postgres of DATABASE_URL';
-    const pidOf = (name: string): string => `pid ${children.find((child) => child.name === name)?.pid() ?? '-'}`;
-    terminal.say(`  database   ${where}, ${database.host}${database.pathname}`);
-    terminal.say(`  api        ${pidOf('api')}, port ${port}`);
-    terminal.say(`  worker     ${pidOf('worker')}`);
-    terminal.say(`  simulator  ${pidOf('simulator')}, http://127.0.0.1:${simulatorPort}/v1`);
-    terminal.say(`  data       ${dataDir}`);
-    terminal.say(`  logs       ${path.join(dataDir, 'logs')}`);
   };
 
   const assertGoesOn = (): void => stopping.signal.throwIfAborted();
@@ -230,6 +228,12 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
 /** This process logs like its children: into a file, and warnings also to the terminal. */
 function loggerTo(log: ChildLog, level: string): Logger {
   return createLogger({ name: 'standalone', level }, { write: (text: string) => log.line(text.trimEnd()) });
+}
+
+/** Without the user and password. */
+function placeOf(databaseUrl: string): string {
+  const { host, pathname } = new URL(databaseUrl);
+  return `${host}${pathname}`;
 }
 
 const bracketed = (host: string): string => (host.includes(':') ? `[${host}]` : host);

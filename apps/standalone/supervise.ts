@@ -32,6 +32,8 @@ export type SuperviseOptions = {
   environment: () => Record<string, string>;
   log: ChildLog;
   stopDeadlineMs: number;
+  /** Called each time the process has reported that all of its parts have started. */
+  onStarted?: (pid: number) => void;
   /** Gets a message for people when the process has ended. */
   onProblem: (text: string) => void;
   /** The process ended `startsMax` times in a row while `mayGiveUp` was true; it is not started again. */
@@ -76,7 +78,9 @@ export function supervise(options: SuperviseOptions): Supervised {
     child = launched;
     hasStarted = false;
     launched.on('message', (message) => {
-      if (child === launched && message === startedMessage) hasStarted = true;
+      if (child !== launched || message !== startedMessage) return;
+      hasStarted = true;
+      options.onStarted?.(launched.pid ?? 0);
     });
     log.attach(launched.stdout, launched.stderr);
     const closed = new Promise<void>((resolve) => launched.once('close', () => resolve()));

@@ -1,3 +1,4 @@
+import { loadEnvFile } from 'node:process';
 import { z } from 'zod';
 
 /**
@@ -14,6 +15,26 @@ export function readEnv<Schema extends z.ZodType>(
   if (result.success) return result.data;
   const lines = result.error.issues.map((issue) => `  ${issue.path.join('.') || '(environment)'}: ${issue.message}`);
   throw new ConfigurationError(`The configuration is invalid:\n${lines.join('\n')}`);
+}
+
+/** The names of all variables of this process. */
+export const variableNames = (): string[] => Object.keys(process.env);
+
+/**
+ * Adds the variables of a `.env` file in the current folder to those of the process, which win. Returns whether there is
+ * such a file. Throws ConfigurationError if it cannot be read.
+ */
+export function readEnvFile(): boolean {
+  try {
+    loadEnvFile('.env');
+    return true;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    if (code === 'ENOENT') return false;
+    throw new ConfigurationError(
+      '.env in the current folder cannot be read. It must be a text file of NAME=value lines.',
+    );
+  }
 }
 
 export class ConfigurationError extends Error {

@@ -88,13 +88,14 @@ export function createEgress({
   const allowed = (address: string, port: number): boolean =>
     !isForbiddenAddress(address) || allow.allowsAddress(address, port);
 
-  const refuse = (host: string): Error => {
+  const refuse = (hostname: string, port: number): Error => {
     destinationsRefused += 1;
     return new GatewayError(
       'invalid_request',
       'destination_not_allowed',
-      `Connections to ${host} are not allowed: it is, or resolves to, a private or reserved address. ` +
-        'Use a public host, or ask the operator to allow this one (SLUICE_EGRESS_ALLOW).',
+      `Connections to ${hostname}:${port} are not allowed: it is, or resolves to, a private or reserved address. ` +
+        `Use a public host, or ask the operator to allow this one by adding it to the variable that Sluice is started with: ` +
+        `SLUICE_EGRESS_ALLOW=${hostname}:${port}`,
     );
   };
 
@@ -124,7 +125,8 @@ export function createEgress({
     }
     const port = portOf(url);
     const address = literalOf(url.hostname);
-    if (address !== null && !allow.allowsHost(url.hostname, port) && !allowed(address, port)) throw refuse(url.host);
+    if (address !== null && !allow.allowsHost(url.hostname, port) && !allowed(address, port))
+      throw refuse(url.hostname, port);
   };
 
   /** Refuses a name when any of its addresses is forbidden: such a name is an attack or a mistake. */
@@ -136,7 +138,7 @@ export function createEgress({
         const [first] = addresses ?? [];
         if (error || !first) callback(error ?? notFound(hostname), '', 0);
         else if (!excepted && addresses.some(({ address }) => !allowed(address, port)))
-          callback(refuse(hostname), '', 0);
+          callback(refuse(hostname, port), '', 0);
         else if (options.all) callback(null, addresses);
         else callback(null, first.address, first.family);
       });
@@ -156,7 +158,7 @@ export function createEgress({
     return (workspaceId) => (options, callback) => {
       // Node does not look up a literal address, so the hook above is not called for one.
       if (!excepted && isIP(options.hostname) !== 0 && !allowed(options.hostname, port)) {
-        queueMicrotask(() => callback(refuse(origin.host), null));
+        queueMicrotask(() => callback(refuse(origin.hostname, port), null));
         return undefined;
       }
       opener.workspaceId = workspaceId;
@@ -165,7 +167,7 @@ export function createEgress({
         if (error) return callback(error, null);
         if (!excepted && !allowed(socket.remoteAddress ?? '', port)) {
           socket.destroy();
-          return callback(refuse(origin.host), null);
+          return callback(refuse(origin.hostname, port), null);
         }
         count(socket);
         callback(null, socket);

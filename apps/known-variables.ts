@@ -1,0 +1,34 @@
+import { distance } from 'fastest-levenshtein';
+import { variableNames } from '#libs/kernel/read-env.ts';
+import { ApiConfig } from './api/config.ts';
+import { WorkerConfig } from './worker/config.ts';
+
+/** Variables of `npm start`, the command line and the tests, besides those of the API and the worker. */
+const others = ['SLUICE_SIMULATOR_PORT'];
+const otherPrefixes = /^SLUICE_(?:TEST|BENCH|SECRET)_/;
+
+const known: ReadonlySet<string> = new Set([
+  ...Object.keys(ApiConfig.shape),
+  ...Object.keys(WorkerConfig.shape),
+  ...others,
+]);
+
+/** More different characters than this are another word, not a slip. */
+const slipsMax = 4;
+
+/**
+ * A sentence for each `SLUICE_…` variable that no process of Sluice reads, with the nearest name that one does read. Such
+ * a variable is no error: it may belong to another release, and a rollback must start.
+ */
+export function describeUnknownVariables(names: readonly string[] = variableNames()): string[] {
+  return names
+    .filter((name) => name.startsWith('SLUICE_') && !known.has(name) && !otherPrefixes.test(name))
+    .map((name) => {
+      const [nearest] = [...known]
+        .map((candidate) => ({ candidate, slips: distance(name, candidate) }))
+        .filter(({ slips }) => slips <= slipsMax)
+        .toSorted((a, b) => a.slips - b.slips);
+      const hint = nearest === undefined ? '' : ` Did you mean ${nearest.candidate}?`;
+      return `${name} is not a variable of Sluice and has no effect.${hint}`;
+    });
+}
