@@ -40,6 +40,7 @@ import { listFineTuningCheckpoints } from './routes/list-fine-tuning-checkpoints
 import { listFineTuningEvents } from './routes/list-fine-tuning-events.ts';
 import { listFineTuningJobs } from './routes/list-fine-tuning-jobs.ts';
 import { retrieveFineTuningJob } from './routes/retrieve-fine-tuning-job.ts';
+import { docsRoutes } from './routes/docs-routes.ts';
 import { deleteFile } from './routes/delete-file.ts';
 import { deleteModel } from './routes/delete-model.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
@@ -146,6 +147,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
   const routes: Route[] = [
     ...liveCalls,
     ...ofWorkspaces.map(boundToWorkspace),
+    ...docsRoutes(),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,

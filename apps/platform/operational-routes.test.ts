@@ -21,7 +21,6 @@ test('the root, health, metrics and the document need no key, and say what is wr
     openapi: '/openapi.json',
     health: '/health/ready',
     metrics: '/metrics',
-    docs: 'README.md and docs/ of the source',
   });
   for (const path of ['/health/live', '/health']) expect(await (await get(path)).json()).toEqual({ status: 'ok' });
   expect(await (await get('/health/ready')).json()).toEqual({

@@ -31,9 +31,10 @@ export function operationalRoutes({ checkReadiness, metrics, openApi }: Deps): R
         200: { description: 'Name, interface version and paths.', contentType: 'application/json' },
       },
       handler: (_request, response) => {
-        const { title: name, version } = documented().info;
-        const paths = { openapi: '/openapi.json', health: '/health/ready', ...(metrics && { metrics: '/metrics' }) };
-        response.json({ name, version, ...paths, docs: 'README.md and docs/ of the source' });
+        const { info, paths } = documented();
+        const entries = Object.entries({ docs: '/docs', health: '/health/ready', metrics: '/metrics' });
+        const present = Object.fromEntries(entries.filter(([, path]) => path in paths));
+        response.json({ name: info.title, version: info.version, openapi: '/openapi.json', ...present });
       },
     },
     ...[

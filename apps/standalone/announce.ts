@@ -4,14 +4,17 @@ import type { Running } from './standalone.ts';
 /** What `npm start` prints when everything runs: the address, on the first start the admin key, and a command to try. */
 export function announce({ url, localUrl, keys, isFirstStart }: Running): string[] {
   const { adminKey } = keys;
-  const ready = `sluice ready ${url}/v1`;
+  const ready = [`sluice ready ${url}/v1`, `  reference  ${localUrl}/docs`];
   if (adminKey === undefined) {
-    return [ready, 'Call it with one of your gateway keys. If you lost them all: npm run sluice -- keys create-admin'];
+    return [
+      ...ready,
+      'Call it with one of your gateway keys. If you lost them all: npm run sluice -- keys create-admin',
+    ];
   }
   const { value, file } = adminKey;
   if (file === undefined) {
     return [
-      ready,
+      ...ready,
       '',
       'Try it (SLUICE_BOOTSTRAP_KEY is the admin key):',
       '',
@@ -23,7 +26,7 @@ export function announce({ url, localUrl, keys, isFirstStart }: Running): string
     const key = value.reveal();
     const where = `It is stored in ${path.resolve(file)}, and you may move it elsewhere.`;
     return [
-      ready,
+      ...ready,
       '',
       `admin key  ${key}`,
       where,
@@ -34,7 +37,7 @@ export function announce({ url, localUrl, keys, isFirstStart }: Running): string
       '',
     ];
   }
-  return [ready, '', 'Try it:', '', tryLine(localUrl, `"authorization: Bearer $(cat ${quoted(file)})"`), ''];
+  return [...ready, '', 'Try it:', '', tryLine(localUrl, `"authorization: Bearer $(cat ${quoted(file)})"`), ''];
 }
 
 function tryLine(url: string, authorization: string): string {

@@ -1,0 +1,27 @@
+// Runs in the browser. `SwaggerUIBundle` comes from swagger-ui-bundle.js.
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const follow = () => document.documentElement.classList.toggle('dark-mode', dark.matches);
+dark.addEventListener('change', follow);
+follow();
+
+const show = async () => {
+  const spec = await (await fetch('/openapi.json')).json();
+  // The document names one address of this server. The page may have been opened under another, which is the only one
+  // that it may call.
+  spec.servers = [{ url: location.origin }];
+  SwaggerUIBundle({
+    spec,
+    dom_id: '#reference',
+    deepLinking: true,
+    docExpansion: 'none',
+    defaultModelsExpandDepth: -1,
+    displayRequestDuration: true,
+    filter: true,
+    tryItOutEnabled: true,
+    validatorUrl: null, // it would send the document to a server on the internet
+  });
+};
+
+show().catch(() => {
+  document.querySelector('#reference').textContent = 'The API did not answer. Reload the page to try again.';
+});

@@ -1,0 +1,67 @@
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { gzip } from 'node:zlib';
+import type { Route } from '#libs/http/route.ts';
+
+const bundleFolder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
+const ownFolder = path.join(import.meta.dirname, '../docs');
+
+const pages: readonly { name: string; folder: string; file: string; contentType: string; summary: string }[] = [
+  { name: '', folder: ownFolder, file: 'page.html', contentType: 'text/html', summary: 'The API reference as a page' },
+  ...[
+    { folder: ownFolder, file: 'page.js', contentType: 'text/javascript' },
+    { folder: ownFolder, file: 'page.css', contentType: 'text/css' },
+    { folder: bundleFolder, file: 'swagger-ui-bundle.js', contentType: 'text/javascript' },
+    { folder: bundleFolder, file: 'swagger-ui.css', contentType: 'text/css' },
+  ].map((page) => ({ ...page, name: `/${page.file}`, summary: `${page.file}, a part of the API reference` })),
+];
+
+/**
+ * Swagger UI writes styles into the page and draws its icons from data URLs. Scripts come from here only, and the page can
+ * call nothing but this server, so that a key that somebody enters stays between the two.
+ */
+const contentSecurityPolicy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+const compress = promisify(gzip);
+
+/** `GET /docs`, the API reference rendered from /openapi.json, and the files it consists of. None needs a key. */
+export function docsRoutes(): Route[] {
+  return pages.map(({ name, folder, file, contentType, summary }): Route => {
+    let compressed: Promise<Buffer> | undefined;
+    return {
+      method: 'GET',
+      path: `/docs${name}`,
+      operationId: `getDocs${name.replaceAll(/[^a-z]+([a-z])/g, (_match, letter: string) => letter.toUpperCase())}`,
+      tag: 'Operations',
+      scope: 'public',
+      summary,
+      responses: { 200: { description: 'The file.', contentType } },
+      handler: async (request, response) => {
+        // Compressed at the first request: nearly every browser and client takes gzip, and the bundle is 1.7 MB without it.
+        compressed ??= readFile(path.join(folder, file)).then(async (bytes) => await compress(bytes));
+        const takesGzip = request.acceptsEncodings('gzip') === 'gzip';
+        const body = takesGzip ? await compressed : await readFile(path.join(folder, file));
+        response.setHeader('content-type', `${contentType}; charset=utf-8`);
+        if (takesGzip) response.setHeader('content-encoding', 'gzip');
+        response.setHeader('vary', 'accept-encoding');
+        response.setHeader('cache-control', 'max-age=600');
+        response.setHeader('content-security-policy', contentSecurityPolicy);
+        response.setHeader('x-content-type-options', 'nosniff');
+        response.setHeader('referrer-policy', 'no-referrer');
+        response.setHeader('content-length', body.length);
+        response.end(body);
+      },
+    };
+  });
+}
