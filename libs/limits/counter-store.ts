@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { Big } from 'big.js';
 import { sql, type Kysely, type Selectable } from 'kysely';
+import { LRUCache } from 'lru-cache';
 import type { Database, LimitCounterTable } from '#libs/database/schema.ts';
 import {
   newCounter,
@@ -41,11 +42,13 @@ export const counterId = (limitId: string, valueKey: string): string =>
 export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimitMax: number }): CounterStore {
   const { db, countersPerLimitMax } = deps;
   const known = new Set<string>();
+  /** Limits that had as many counters as they may, and until when nobody looks whether there is room again. */
+  const full = new LRUCache<string, true>({ max: fullMax, ttl: fullMs });
 
   return {
     renew: async (renewals) =>
       await db.transaction().execute(async (tx) => {
-        const unknown = renewals.filter(({ name }) => !known.has(name.id));
+        const unknown = renewals.filter(({ name }) => !known.has(name.id) && !full.has(name.limitId));
         if (unknown.length > 0) await insertCounters(tx, unknown, countersPerLimitMax);
         const ids = renewals.map(({ name }) => name.id);
         const { rows } = await sql<Selectable<LimitCounterTable> & { now: Date }>`
@@ -66,6 +69,7 @@ export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimi
         if (known.size > knownMax) known.clear();
         for (const id of byId.keys()) known.add(id);
         for (const { name } of renewals) if (!byId.has(name.id)) known.delete(name.id);
+        for (const { name } of unknown) if (!byId.has(name.id)) full.set(name.limitId, true);
         return results;
       }),
   };
@@ -73,18 +77,29 @@ export function createCounterStore(deps: { db: Kysely<Database>; countersPerLimi
 
 /** Counters whose rows are known to exist; to know fewer costs one more statement. */
 const knownMax = 100_000;
+/** A caller who sends a new value with each call must not have the counters counted for each of them. */
+const fullMs = 1_000;
+const fullMax = 10_000;
 
+/** Makes the rows of new counters, as far as their limits have room; the counters of each limit are counted once. */
 async function insertCounters(db: Kysely<Database>, renewals: readonly RenewalOf[], max: number): Promise<void> {
   const values = renewals
     .toSorted((a, b) => (a.name.id < b.name.id ? -1 : 1))
     .map(({ name, terms }) => ({ ...name, max: terms.max.toFixed() }));
   await sql`
+    with given as (
+      select *, row_number() over (partition by "limitId" order by id) as place
+      from jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as one
+        (id text, "workspaceId" text, "limitId" text, "valueKey" text, kind text, max numeric)
+      where not exists (select from limit_counter as there where there.id = one.id)
+    ), counted as materialized (
+      select "limitId", (select count(*) from limit_counter as there where there.limit_id = "limitId") as counters
+      from (select distinct "limitId" from given) as limits
+    )
     insert into limit_counter (id, workspace_id, limit_id, value_key, kind, max, period_start, used, assumed, unpriced,
       is_alerted, leases, updated_at)
     select id, "workspaceId", "limitId", "valueKey", kind, max, to_timestamp(0), 0, 0, 0, false, '{}', to_timestamp(0)
-    from jsonb_to_recordset(${JSON.stringify(values)}::jsonb) as given
-      (id text, "workspaceId" text, "limitId" text, "valueKey" text, kind text, max numeric)
-    where (select count(*) from limit_counter as there where there.limit_id = given."limitId") < ${max}
+    from given join counted using ("limitId") where counters + place <= ${max} order by id
     on conflict (id) do nothing`.execute(db);
 }
 

@@ -41,6 +41,7 @@ type Entry = CounterHandle & {
   /** Until then a call that wants more than this is refused without asking again. */
   refused: { untilMs: number; free: Big; refusal: Refusal } | null;
   syncedMs: number;
+  /** null: active. */
   idleSinceMs: number | null;
 };
 
@@ -81,6 +82,13 @@ export function createLimits(deps: Deps): Limits {
   const { store, clock, logger, onAlertDue, countersMax = 50_000 } = deps;
   const monotonicMs = deps.monotonicMs ?? (() => performance.now());
   const entries = new Map<string, Entry>();
+  /**
+   * The entries that hold, owe or wait for something. Only these are looked at ten times a second, because a caller may make
+   * a new counter with each call.
+   */
+  const active = new Set<Entry>();
+  /** All others, the one that has been idle for longest first. */
+  const idle = new Set<Entry>();
   const process = newId('holder_');
   let made = 0;
   let syncing: Promise<void> | undefined;
@@ -99,16 +107,43 @@ export function createLimits(deps: Deps): Limits {
     }
     made += 1;
     const local = new LocalCounter(`${process}.${made}`);
-    const entry: Entry = { name, terms, local, waiters: [], refused: null, syncedMs: 0, idleSinceMs: null };
+    const entry: Entry = { name, terms, local, waiters: [], refused: null, syncedMs: 0, idleSinceMs: monotonicMs() };
     entries.set(name.id, entry);
-    if (entries.size > countersMax) forgetIdle(Number.POSITIVE_INFINITY);
+    idle.add(entry);
+    if (entries.size > countersMax) forget(1);
     return entry;
   };
 
-  const forgetIdle = (nowMs: number): void => {
-    for (const [id, entry] of entries) {
-      if (entry.waiters.length > 0 || !entry.local.isIdle()) entry.idleSinceMs = null;
-      else if (nowMs - (entry.idleSinceMs ??= monotonicMs()) >= forgetAfterMs) entries.delete(id);
+  const activate = (entry: Entry): void => {
+    if (entry.idleSinceMs === null) return;
+    entry.idleSinceMs = null;
+    idle.delete(entry);
+    active.add(entry);
+  };
+
+  /** Forgets so many of those that have been idle for longest. */
+  const forget = (count: number): void => {
+    for (const entry of idle) {
+      if (count <= 0) return;
+      count -= 1;
+      idle.delete(entry);
+      // A call that ended late may have kept an entry in use that was forgotten, and has a successor.
+      if (entries.get(entry.name.id) === entry) entries.delete(entry.name.id);
+    }
+  };
+
+  const tickAll = (): void => {
+    const nowMs = monotonicMs();
+    for (const entry of active) {
+      entry.local.tick();
+      if (entry.waiters.length > 0 || !entry.local.isIdle()) continue;
+      active.delete(entry);
+      idle.add(entry);
+      entry.idleSinceMs = nowMs;
+    }
+    for (const entry of idle) {
+      if (entry.idleSinceMs !== null && nowMs - entry.idleSinceMs < forgetAfterMs) return;
+      forget(1);
     }
   };
 
@@ -123,13 +158,13 @@ export function createLimits(deps: Deps): Limits {
     syncing ??= syncAll().finally(() => {
       syncing = undefined;
       // A caller may have come after the last look.
-      if (awayUntilMs <= monotonicMs() && waiting() > 0) wake();
+      if (awayUntilMs <= monotonicMs() && [...active].some(({ waiters }) => waiters.length > 0)) wake();
     });
   };
 
   const waiting = (): number => {
     let sum = 0;
-    for (const { waiters } of entries.values()) sum += waiters.length;
+    for (const { waiters } of active) sum += waiters.length;
     return sum;
   };
 
@@ -137,10 +172,7 @@ export function createLimits(deps: Deps): Limits {
     await nextTurn(); // so that all who wait in this turn are asked for together
     for (;;) {
       const [nowMs, databaseMs] = [monotonicMs(), clock.now()];
-      const due: Entry[] = [];
-      for (const entry of entries.values()) {
-        if (due.length < renewalsMax && isDue(entry, nowMs, databaseMs)) due.push(entry);
-      }
+      const due = inTurns([...active].filter((entry) => isDue(entry, nowMs, databaseMs)));
       if (due.length === 0) return;
       try {
         await sync(due);
@@ -214,8 +246,7 @@ export function createLimits(deps: Deps): Limits {
     name: 'limits',
     start() {
       timer ??= setInterval(() => {
-        for (const entry of entries.values()) entry.local.tick();
-        forgetIdle(monotonicMs());
+        tickAll();
         if (monotonicMs() >= awayUntilMs) wake();
       }, tickMs);
       timer.unref();
@@ -226,14 +257,17 @@ export function createLimits(deps: Deps): Limits {
       isStopping = true;
       await syncing;
       // What was used is reported, and what was leased returned, as far as the database is there.
-      for (const entry of entries.values()) entry.local.retire();
+      for (const entry of active) entry.local.retire();
       await syncAll();
     },
     counter: find,
     draw(counter, amount) {
       const entry = counter as Entry;
       const drawn = entry.local.draw(amount, clock.now());
-      if (drawn !== null) return drawn;
+      if (drawn !== null) {
+        activate(entry);
+        return drawn;
+      }
       const nowMs = monotonicMs();
       if (entry.refused !== null) {
         if (nowMs < entry.refused.untilMs && amount.gt(entry.refused.free))
@@ -243,20 +277,41 @@ export function createLimits(deps: Deps): Limits {
       if (nowMs < awayUntilMs) return Promise.reject(unavailable());
       return new Promise((resolve, reject) => {
         entry.waiters.push({ amount, resolve, reject });
+        activate(entry);
         wake();
       });
     },
     settle(counter, draw, used) {
+      activate(counter as Entry);
       (counter as Entry).local.settle(draw, used, counter.name.kind === 'budget');
     },
     use(counter, used) {
+      activate(counter as Entry);
       (counter as Entry).local.use(used);
     },
     countUnpriced(counter) {
+      activate(counter as Entry);
       (counter as Entry).local.countUnpriced();
     },
     stats: () => ({ counters: entries.size, waiting: waiting() }),
   };
+}
+
+/**
+ * As many as one transaction renews, taken from each workspace in turn: one with thousands of counters must not let the
+ * callers of others wait for all of them.
+ */
+function inTurns(due: readonly Entry[]): readonly Entry[] {
+  if (due.length <= renewalsMax) return due;
+  const queues = [...Map.groupBy(due, ({ name }) => name.workspaceId).values()];
+  const chosen: Entry[] = [];
+  for (let place = 0; chosen.length < renewalsMax; place += 1) {
+    for (const queue of queues) {
+      const entry = queue[place];
+      if (entry !== undefined && chosen.length < renewalsMax) chosen.push(entry);
+    }
+  }
+  return chosen;
 }
 
 const unavailable = (): GatewayError =>

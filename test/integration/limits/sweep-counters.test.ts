@@ -9,9 +9,9 @@ const database = useTestDatabase();
 const zero = new Big(0);
 const one = new Big(1);
 
-const renewalOf = (kind: 'budget' | 'rate', number: number): RenewalOf => {
+const renewalOf = (kind: 'budget' | 'rate', number: number, valueKey = '*'): RenewalOf => {
   const limitId = `policy_${kind}`;
-  const name = { id: counterId(limitId, '*'), workspaceId: 'ws_1', limitId, valueKey: '*', kind };
+  const name = { id: counterId(limitId, valueKey), workspaceId: 'ws_1', limitId, valueKey, kind };
   const terms = { max: new Big(10), reset: { every: kind === 'rate' ? 'rps' : 'week' } as const, alertAt: null };
   const report = { periodStartMs: null, reported: zero, unpriced: 0, hold: zero };
   const request: LeaseRequest = { holder: 'holder_1', number, ...report, need: one, ahead: zero, unit: one };
@@ -34,3 +34,24 @@ test('counters whose last period ended long ago are deleted, and are made again 
   await age(31);
   expect(await sweepCounters(db)).toBe(2);
 });
+
+test('a limit never has more counters than it may, and those that it has go on', async () => {
+  const { db } = database;
+  const values = (from: number, count: number): RenewalOf[] =>
+    Array.from({ length: count }, (_value, index) => renewalOf('budget', 1, `team ${from + index}`));
+  const store = createCounterStore({ db, countersPerLimitMax: 3 });
+  const first = await store.renew(values(0, 5));
+  expect(first.filter((renewed) => renewed === 'too_many')).toHaveLength(2);
+  expect(await store.renew(values(10, 2))).toEqual(['too_many', 'too_many']);
+  const other = createCounterStore({ db, countersPerLimitMax: 3 });
+  const again = await other.renew(values(0, 5).map((one) => ({ ...one, request: { ...one.request, number: 2 } })));
+  expect(again.map((renewed) => renewed === 'too_many')).toEqual(first.map((renewed) => renewed === 'too_many'));
+  expect(await renewedRows()).toBe(3);
+});
+
+const renewedRows = async (): Promise<number> => {
+  const { rows } = await sql<{
+    count: number;
+  }>`select count(*)::int from limit_counter where limit_id = 'policy_budget'`.execute(database.db);
+  return rows[0]?.count ?? 0;
+};

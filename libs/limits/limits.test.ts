@@ -1,0 +1,101 @@
+import { Big } from 'big.js';
+import { pino } from 'pino';
+import { expect, onTestFinished, test } from 'vitest';
+import { newCounter, renewLease, type Counter, type LimitTerms } from './counter.ts';
+import { counterId, type CounterName, type CounterStore } from './counter-store.ts';
+import { createLimits } from './limits.ts';
+
+const terms: LimitTerms = { max: new Big(1_000), reset: { every: 'week' }, alertAt: null };
+const one = new Big(1);
+
+/** Counters in memory, and which of them each transaction renewed. */
+function memoryStore() {
+  const counters = new Map<string, Counter>();
+  const renewed: CounterName[][] = [];
+  const store: CounterStore = {
+    renew: async (renewals) => {
+      renewed.push(renewals.map(({ name }) => name));
+      return renewals.map(({ name, terms: now, request }) => {
+        const result = renewLease(counters.get(name.id) ?? newCounter(0, 0), now, request, Date.now());
+        if (result === null) return 'stale';
+        counters.set(name.id, result.counter);
+        return result;
+      });
+    },
+  };
+  return { store, renewed };
+}
+
+function never(): never {
+  throw new Error('the draw was refused');
+}
+
+const nameOf = (workspaceId: string, valueKey: string): CounterName => {
+  const limitId = `policy_of_${workspaceId}`;
+  return { id: counterId(limitId, valueKey), workspaceId, limitId, valueKey, kind: 'budget' };
+};
+
+function start(options: { countersMax?: number } = {}) {
+  const { store, renewed } = memoryStore();
+  const time = { ms: 0 };
+  const limits = createLimits({
+    store,
+    clock: { now: Date.now },
+    logger: pino({ level: 'silent' }),
+    onAlertDue: () => {},
+    monotonicMs: () => performance.now() + time.ms,
+    ...options,
+  });
+  void limits.start?.();
+  onTestFinished(() => limits.stop?.());
+  return { limits, renewed, time };
+}
+
+test('a workspace with a thousand new counters does not let the callers of others wait for all of them', async () => {
+  const { limits, renewed } = start();
+  const crowd = Array.from({ length: 1_000 }, (_value, index) =>
+    Promise.resolve(limits.draw(limits.counter(nameOf('crowd', `value ${index}`), terms), one)),
+  );
+  const draw = await limits.draw(limits.counter(nameOf('other', '*'), terms), one);
+  expect(draw).toHaveProperty('amount');
+  expect(renewed[0]?.map(({ workspaceId }) => workspaceId)).toContain('other');
+  expect(renewed[0]).toHaveLength(200);
+  await Promise.all(crowd);
+});
+
+test('counters that nobody uses are forgotten, those in use are kept, and a late settle is still reported', async () => {
+  const { limits, renewed, time } = start();
+  const held = limits.counter(nameOf('a', 'held'), terms);
+  const left = limits.counter(nameOf('a', 'left'), terms);
+  const [heldDraw = never(), leftDraw = never()] = await Promise.all(
+    [held, left].map(async (counter) => await limits.draw(counter, one)),
+  );
+  if ('reason' in heldDraw || 'reason' in leftDraw) return never();
+  limits.settle(left, leftDraw, one);
+  await expect.poll(() => limits.stats().counters, { timeout: 20_000 }).toBe(2);
+  await expect
+    .poll(
+      () => {
+        time.ms += 10_000; // a minute without a call, as far as the process can tell
+        return limits.stats().counters;
+      },
+      { timeout: 20_000, interval: 100 },
+    )
+    .toBe(1);
+  const before = renewed.length;
+  limits.settle(held, heldDraw, one);
+  await expect
+    .poll(() =>
+      renewed
+        .slice(before)
+        .flat()
+        .map(({ valueKey }) => valueKey),
+    )
+    .toContain('held');
+});
+
+test('beyond the most counters, the one that has been idle for longest is forgotten', async () => {
+  const { limits } = start({ countersMax: 2 });
+  for (const value of ['a', 'b', 'c', 'd']) limits.counter(nameOf('ws', value), terms);
+  expect(limits.stats().counters).toBe(2);
+});
