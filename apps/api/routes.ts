@@ -22,6 +22,7 @@ import type { StoreDeps } from '#libs/resources/define-resource.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { Access } from '../platform/access.ts';
 import { logExportRoutes } from './routes/log-export-routes.ts';
+import { importLogs } from './routes/import-logs.ts';
 import { listLogs } from './routes/list-logs.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { listAuditLogs } from './routes/list-audit-logs.ts';
@@ -137,6 +138,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...resourceKinds.flatMap((kind) => resourceRoutes(kind, { ...deps.resources, scopes })),
     ...logExportRoutes({ ...deps, resources: { ...deps.resources, scopes }, downloadLinks: access.downloadLinks }),
     listLogs(deps),
+    importLogs({ ...liveDeps, db: deps.db }),
     retrieveLog(deps),
     listAuditLogs(deps),
     listEvents(deps),

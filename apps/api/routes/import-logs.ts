@@ -1,0 +1,45 @@
+import type { Kysely } from 'kysely';
+import { ImportedLogs, ImportedLogsAnswer, ImportedLogsQuery } from '#libs/contracts/imported-logs.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { callerOf, contextOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
+import { toLogEntry } from '#libs/request-log/call-entry.ts';
+import { toImportedCall } from '#libs/request-log/imported-call.ts';
+import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
+import { refuseWhenUnlogged, type RecordDeps } from './record-call.ts';
+
+const writtenWithinMs = 10_000;
+
+/**
+ * POST /v1/logs: adds calls that were made elsewhere to the request log. They have a cost and are part of analytics, and no
+ * limit counts them. Errors: invalid_request, not_found (workspace), unavailable (the log is full).
+ */
+export const importLogs = ({ db, requestLog, costs }: RecordDeps & { db: Kysely<Database> }): Route => ({
+  method: 'POST',
+  path: '/v1/logs',
+  operationId: 'createLogs',
+  summary: 'Add calls that were made elsewhere to the request log: one, or a list of up to 1,000',
+  tag: 'Logs',
+  scope: 'logs.write',
+  responses: { 200: { description: 'The records were taken.', schema: ImportedLogsAnswer } },
+  ...withInput({ query: ImportedLogsQuery, body: ImportedLogs }, async ({ query, body }, request, response) => {
+    const caller = callerOf(request);
+    const workspaceId = await chosenWorkspace(db, caller, query.workspace_slug ?? query.workspace_id);
+    refuseWhenUnlogged(requestLog);
+    const { principal, keyId } = caller;
+    const importer = {
+      workspaceId,
+      keyId,
+      userId: principal.type === 'user' ? principal.id : null,
+      requestId: contextOf(request).requestId,
+      nowMs: Date.now(),
+    };
+    const items = Array.isArray(body) ? body : [body];
+    for (const item of items) requestLog.record(toLogEntry(costs, toImportedCall(item, importer)));
+    // So that a client finds what it has just sent. While the database is away, the records wait on this process's disk like
+    // those of calls; an error would make clients send them a second time.
+    await untilAborted(requestLog.flush(), AbortSignal.timeout(writtenWithinMs), () => {});
+    response.json({ status: 'success', recorded: items.length });
+  }),
+});
