@@ -19,7 +19,8 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { createReadinessCheck, type Phase } from '../platform/check-readiness.ts';
 import { createPlatform, type Platform } from '../platform/compose.ts';
-import { registerPlatformMetrics } from '../platform/metrics.ts';
+import { createBodyRecorder } from '#libs/request-log/body-recorder.ts';
+import { registerBodyMetrics, registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
 import { createKeyGuard } from './guard-keys.ts';
@@ -72,6 +73,16 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     queue,
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
   });
+  const bodyRecorder = createBodyRecorder({
+    db,
+    blobs,
+    secrets: access.secrets,
+    clock: platform.databaseClock,
+    logger,
+    retentionMs: config.SLUICE_RECORDING_RETENTION,
+    workspaceBytesMax: config.SLUICE_RECORDING_MAX,
+  });
+  registerBodyMetrics(metrics.registry, bodyRecorder);
   let phase: Phase = 'starting';
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
@@ -144,6 +155,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       calls,
       requestLog,
       costs,
+      bodies: bodyRecorder,
       stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
     },
@@ -228,6 +240,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     keys.refusals,
     ...(signIn === null ? [] : [signIn.keys]),
     { name: 'body threads', stop: () => largeBodies.stop() },
+    bodyRecorder,
     acceptance,
   ];
   return { parts, platform, refusals: keys.refusals, url };

@@ -94,6 +94,10 @@ export const ApiConfig = z.object({
   SLUICE_EXPORTS_RUNNING_MAX: wholeNumber(2, { min: 1, max: 1_000 }),
   /** How long the download link of an export works. It needs no API key, so it should not last long. */
   SLUICE_EXPORT_LINK_TTL: duration('15m', { minMs: 1_000, maxMs: 7 * 86_400_000 }),
+  /** How long recorded bodies of calls are kept, unless their workspace says otherwise. */
+  SLUICE_RECORDING_RETENTION: duration('30d', { minMs: 60_000, maxMs: 3_650 * 86_400_000 }),
+  /** Recorded bodies of one workspace, compressed. Beyond it none is recorded until older ones have expired. */
+  SLUICE_RECORDING_MAX: byteSize('10GiB', { minBytes: 0, maxBytes: 1_125_899_906_842_624 }),
   /** Web pages of these origins may call the API; `*` allows all. None by default: everyone can read the key in a page. */
   SLUICE_CORS_ORIGINS: corsOrigins().optional(),
   /**

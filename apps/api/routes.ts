@@ -24,6 +24,7 @@ import type { Access } from '../platform/access.ts';
 import { logExportRoutes } from './routes/log-export-routes.ts';
 import { importLogs } from './routes/import-logs.ts';
 import { listLogs } from './routes/list-logs.ts';
+import { readRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { listAuditLogs } from './routes/list-audit-logs.ts';
 import { listEvents } from './routes/list-events.ts';
@@ -139,7 +140,11 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...logExportRoutes({ ...deps, resources: { ...deps.resources, scopes }, downloadLinks: access.downloadLinks }),
     listLogs(deps),
     importLogs({ ...liveDeps, db: deps.db }),
-    retrieveLog(deps),
+    retrieveLog({
+      ...deps,
+      readBodies: (workspaceId, reference) =>
+        readRecordedBodies({ ...deps, secrets: deps.resources.secrets }, workspaceId, reference),
+    }),
     listAuditLogs(deps),
     listEvents(deps),
     listCircuits(deps),

@@ -1,4 +1,5 @@
-import { Gauge, type Registry } from 'prom-client';
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
 import { readRollupLag, type RollupLag } from '#libs/analytics/run-roll-up.ts';
 import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
@@ -230,6 +231,22 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
 const responseCacheHelp =
   'Response cache of this process: hits, misses and dropped_rows since its start; ' +
   'memory_bytes, memory_entries and waiting_rows (not yet written to the database) now.';
+
+/** The metrics of the process that records bodies of calls. */
+export function registerBodyMetrics(registry: Registry, bodies: Pick<BodyRecorder, 'stats'>): void {
+  const what = { recorded: 'recorded', dropped: 'dropped because there was no room or time' } as const;
+  for (const [name, text] of Object.entries(what)) {
+    const made: Counter = new Counter({
+      name: `sluice_recorded_bodies_${name}_total`,
+      help: `Calls whose bodies this process has ${text}.`,
+      registers: [registry],
+      collect() {
+        made.reset();
+        made.inc(bodies.stats()[name as keyof typeof what]);
+      },
+    });
+  }
+}
 
 function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {
   const readLag = databaseRead(() => readRollupLag(db));

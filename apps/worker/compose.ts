@@ -21,6 +21,7 @@ import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
+import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
@@ -181,6 +182,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             nowMs: databaseClock.now(),
           }),
       },
+      { name: 'drop old recorded bodies', everyMs: 600_000, run: () => sweepRecordedBodies(db, blobs) },
       {
         name: 'drop old log exports',
         everyMs: 3_600_000,

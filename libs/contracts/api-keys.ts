@@ -75,6 +75,8 @@ export const apiKeyFields = {
       metadata: metadata().nullish(),
       /** false: the key's requests go by `config_id`, and may bring no config and no option of one. */
       allow_config_override: z.boolean().optional(),
+      /** Whether requests and answers are recorded in the request log; null: as the workspace says. */
+      record_bodies: z.boolean().nullish(),
     })
     .optional(),
   usage_limits: usageLimit().nullish(),
@@ -129,6 +131,7 @@ export const ApiKeyObject = z.object({
     config_id: z.string().nullable(),
     metadata: z.record(z.string(), z.string()).nullable(),
     allow_config_override: z.boolean(),
+    record_bodies: z.boolean().nullable(),
   }),
   usage_limits: usageLimit().nullable(),
   rate_limits: z.array(anyObject()).nullable(),

@@ -3,7 +3,7 @@ import { callFilters, moment, workspaceChoice } from './call-filters.ts';
 import { cursor, listOf, queryInteger, wholeNumberText } from './lists.ts';
 import { integer, text } from './scalars.ts';
 
-// GET /logs and /logs/{id}: the request log. Prompts and answers are not in it.
+// GET /logs and /logs/{id}: the request log. Prompts and answers are in it only where a workspace or key asks for it.
 
 const filter = () => text({ min: 1, max: 200 }).optional();
 
@@ -123,7 +123,7 @@ export const LogDetails = LogRecord.extend({
     url: z.string(),
     method: z.string(),
     headers: anyMembers(),
-    body: anyMembers().nullable().describe('null: bodies are not recorded'),
+    body: anyMembers().nullable().describe('null: it was not recorded (docs/logs.md)'),
     gatewayHeaders: anyMembers().describe('those that the record tells of'),
   }),
   response: z.object({

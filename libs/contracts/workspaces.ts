@@ -1,6 +1,8 @@
+import { RE2JS } from 're2js';
 import { z } from 'zod';
 import { guardrailLimits } from './guardrail-checks.ts';
 import { rateLimits, usageLimits } from './limits.ts';
+import { patternSize } from './pattern-size.ts';
 import { firstMembers, MemberObject } from './people.ts';
 import { pricingAdjustments } from './prices.ts';
 import { anyObject, metadata, text } from './scalars.ts';
@@ -9,6 +11,39 @@ import { anyObject, metadata, text } from './scalars.ts';
 const list = () => z.array(z.union([text({ min: 1, max: 200 }), anyObject()])).max(guardrailLimits.guardrailsMax);
 
 const names = () => z.array(text({ min: 1, max: 200 })).max(guardrailLimits.guardrailsMax);
+
+const patternsMax = 20;
+/** Of all patterns together; every body is searched for each of them. */
+const patternSizeMax = 4_000;
+
+const redactPatterns = () =>
+  z
+    .array(
+      text({ min: 1, max: 200 }).refine(isPattern, { message: 'must be a regular expression in the syntax of RE2' }),
+    )
+    .max(patternsMax)
+    .refine((rules) => rules.reduce((sum, rule) => sum + patternSize(rule), 0) <= patternSizeMax, {
+      message: 'must be shorter, or repeat less: all of them are searched for in every body',
+    });
+
+function isPattern(rule: string): boolean {
+  try {
+    RE2JS.compile(rule);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Bodies of calls in the request log. */
+export const recordingFields = () =>
+  z.strictObject({
+    bodies: z.boolean().describe('whether requests and answers of all keys are recorded that do not say otherwise'),
+    redact: redactPatterns()
+      .optional()
+      .describe('RE2 patterns: what they match is replaced by [redacted] before anything is stored'),
+    retention_days: z.int().min(1).max(3_650).nullish().describe('null: as long as the installation keeps bodies'),
+  });
 
 /** What the calls of a workspace have unless they, or their key, say otherwise. */
 const defaults = z.strictObject({
@@ -19,6 +54,7 @@ const defaults = z.strictObject({
   output_guardrails: names().optional(),
   /** The config of users' keys that have none of their own, by slug or id. */
   user_api_key_config: text({ min: 1, max: 200 }).nullish(),
+  recording: recordingFields().nullish(),
   /** Clients send back what they were answered. */
   is_default: z.int().optional(),
   object: z.literal('workspace').optional(),
@@ -51,6 +87,7 @@ export const WorkspaceObject = z.object({
       input_guardrails: names(),
       output_guardrails: names(),
       user_api_key_config: z.string().nullable(),
+      recording: anyObject().nullable(),
     })
     .nullable(),
   usage_limits: z.array(anyObject()),

@@ -34,7 +34,13 @@ export type WorkspaceTable = StreamFold & {
 };
 
 /** `allow_config_override` is absent for true. */
-export type ApiKeyDefaults = { config_id?: string; metadata?: Record<string, string>; allow_config_override?: false };
+export type ApiKeyDefaults = {
+  config_id?: string;
+  metadata?: Record<string, string>;
+  allow_config_override?: false;
+  /** Absent: as the workspace says. */
+  record_bodies?: boolean;
+};
 
 export type ApiKeyTable = StreamFold & {
   name: string;
@@ -355,6 +361,19 @@ type RequestLogChangeTable = { id: GeneratedAlways<number>; first_at: Date; last
 
 /** What users of the API, and guardrails, say of a trace (libs/analytics). Primary data, in no event. */
 /** One finished blob of an export, of which `rows` are in the file. */
+/** A blob with bodies of calls (libs/request-log/body-recorder.ts). */
+export type RecordedBodiesTable = {
+  id: string;
+  workspace_id: string;
+  blob: string;
+  /** Where each call's bodies begin in the blob, and its end. */
+  offsets: number[];
+  key_owner: string;
+  size_bytes: number;
+  created_at: Generated<Date>;
+  expires_at: Date;
+};
+
 export type LogExportPartTable = {
   workspace_id: string;
   export_id: string;
@@ -535,6 +554,7 @@ export type Database = {
   provider_circuit: ProviderCircuitTable;
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
+  recorded_bodies: RecordedBodiesTable;
   call_rollup: CallRollupTable;
   metadata_rollup: CallRollupTable & { key: string; value: string };
   value_rollup: CallRollupTable & { key: string; value: string | null };

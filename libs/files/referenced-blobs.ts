@@ -3,7 +3,7 @@ import type { Database } from '#libs/database/schema.ts';
 
 /**
  * Returns those of the blobs that are still needed: by a file that is neither deleted nor expired, by a batch or
- * fine-tuning job that has not ended and reads its input from it, or by an export of the request log.
+ * fine-tuning job that has not ended and reads its input from it, by an export of the request log, or by recorded bodies.
  */
 export async function findReferencedBlobs(
   db: Kysely<Database>,
@@ -19,6 +19,7 @@ export async function findReferencedBlobs(
       or exists (select from fine_tuning_job where training_file_id = file.id and finished_at is null)
       or exists (select from fine_tuning_job where validation_file_id = file.id and finished_at is null)
     )
-    union all select blob from log_export_part where blob = any(${blobs}::text[])`.execute(db);
+    union all select blob from log_export_part where blob = any(${blobs}::text[])
+    union all select blob from recorded_bodies where blob = any(${blobs}::text[])`.execute(db);
   return new Set(rows.map((row) => row.blob));
 }

@@ -7,6 +7,16 @@ export type CallerDefaults = {
   /** False: requests of the key always use the config `configId`, never one of their own. */
   readonly allowsConfigOverride: boolean;
   readonly metadata: Readonly<Record<string, string>> | null;
+  /** How the bodies of its calls are recorded. null: never; absent: neither the key nor its workspace asks for it. */
+  readonly recording?: Recording | null;
+};
+
+/** What is recorded of bodies. */
+export type Recording = {
+  /** RE2 patterns: what they match is not stored. */
+  readonly redact: readonly string[];
+  /** Absent: as long as the installation keeps bodies. */
+  readonly retentionDays?: number;
 };
 
 /**

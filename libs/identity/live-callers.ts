@@ -1,4 +1,4 @@
-import type { Caller } from '#libs/http/caller.ts';
+import type { Caller, Recording } from '#libs/http/caller.ts';
 import type { LiveApiKey } from './authenticate.ts';
 import { scopesWithin, workspaceRoleOf, type LiveUser } from './roles.ts';
 
@@ -7,6 +7,8 @@ export type KeyDefaults = {
   readonly metadata: Readonly<Record<string, string>> | null;
   /** The config of users' keys that have none of their own. */
   readonly userConfigId: string | null;
+  /** Absent: bodies are recorded of keys that ask for it. */
+  readonly recording?: Recording & { readonly isOn: boolean };
 };
 
 /** The records from which the callers of keys are computed. Maps that have not changed are the same objects. */
@@ -63,11 +65,14 @@ export function effectiveCaller(
 
 function withDefaults(
   { defaults }: Caller,
-  { metadata, userConfigId }: KeyDefaults,
+  { metadata, userConfigId, recording }: KeyDefaults,
   isUsers: boolean,
 ): Caller['defaults'] {
+  // What the workspace redacts is redacted of every key.
+  const isRecorded = defaults.recording === undefined ? recording?.isOn === true : defaults.recording !== null;
   return Object.freeze({
     ...defaults,
+    ...(isRecorded && recording !== undefined ? { recording } : {}),
     configId: defaults.configId ?? (isUsers ? userConfigId : null),
     metadata: metadata === null ? defaults.metadata : Object.freeze({ ...metadata, ...defaults.metadata }),
   });

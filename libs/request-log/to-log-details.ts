@@ -2,13 +2,14 @@ import type { LogDetails } from '#libs/contracts/logs.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
 import type { LogListRow } from './read-log.ts';
+import type { RecordedTexts } from './recorded-bodies.ts';
 import { toLogRecord } from './to-log-record.ts';
 
 /** Where the gateway is called, for the URLs of calls; and the slug of the workspace, null when it has none any more. */
-type Place = { baseUrl: string; workspaceSlug: string | null };
+type Place = { baseUrl: string; workspaceSlug: string | null; bodies: RecordedTexts | null };
 
 /** One row of the log as GET /v1/logs/{id} shows it: the record, and the members that Portkey's clients read. */
-export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug }: Place): LogDetails {
+export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, bodies }: Place): LogDetails {
   const record = toLogRecord(row);
   const { id, created_at, usage, cost } = record;
   const inputTokens = usage?.input_tokens ?? 0;
@@ -24,13 +25,13 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug }: Place)
       url,
       method: row.method ?? 'POST',
       headers: {},
-      body: null,
+      body: bodyOf(bodies?.request),
       gatewayHeaders: gatewayHeadersOf(row),
     },
     response: {
       status: row.status ?? 0,
       headers: {},
-      body: null,
+      body: bodyOf(bodies?.response),
       responseTime: Math.round(row.duration_ms),
       lastUsedOptionJsonPath: row.last_used_option ?? '',
     },
@@ -76,6 +77,18 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug }: Place)
       upstream_response_time: row.upstream_ms === null ? null : Math.round(row.upstream_ms),
     },
   };
+}
+
+/** A recorded body as it was; `{ text }` of one that is no JSON object, or is none any more because of what was redacted. */
+function bodyOf(text: string | null | undefined): Record<string, unknown> | null {
+  if (text == null) return null;
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch {
+    // Shown as text.
+  }
+  return { text };
 }
 
 /** A call fails when its status says so, when it got none, or when it broke off after a good status. */

@@ -79,6 +79,7 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
       config_id: data.defaults.config_id ?? null,
       metadata: data.defaults.metadata ?? null,
       allow_config_override: data.defaults.allow_config_override ?? true,
+      record_bodies: data.defaults.record_bodies ?? null,
     },
     usage_limits: data.usage_limits ?? null,
     rate_limits: data.rate_limits ?? null,
@@ -114,6 +115,9 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
           configId: defaults.config_id ?? null,
           allowsConfigOverride: defaults.allow_config_override ?? true,
           metadata: defaults.metadata ?? null,
+          ...(defaults.record_bodies === undefined
+            ? {}
+            : { recording: defaults.record_bodies ? { redact: [] } : null }),
         }),
         expiresAtMs,
       });

@@ -104,16 +104,18 @@ async function readDefaults(
   before: ApiKeyDefaults,
   context: CheckContext<ApiKeyData>,
 ): Promise<ApiKeyDefaults> {
-  const { config_id: config, metadata, allow_config_override: mayOverride } = wanted ?? {};
+  const { config_id: config, metadata, allow_config_override: mayOverride, record_bodies } = wanted ?? {};
   const { config_id: configBefore = null, metadata: metadataBefore = null } = before;
   const configId = config === undefined ? configBefore : config && (await configIdOf(config, context));
   const labels = metadata === undefined ? metadataBefore : metadata;
+  const recorded = record_bodies === undefined ? before.record_bodies : record_bodies;
   const isFixed = mayOverride === undefined ? before.allow_config_override === false : !mayOverride;
   return {
     // By its id: its slug may name another one some day.
     ...(configId === null ? {} : { config_id: configId }),
     ...(labels === null ? {} : { metadata: labels }),
     ...(isFixed ? { allow_config_override: false } : {}),
+    ...(recorded == null ? {} : { record_bodies: recorded }),
   };
 }
 

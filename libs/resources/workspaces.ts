@@ -10,6 +10,7 @@ import {
   SetGuardrailsRequest,
   WorkspaceObject,
   workspaceFields,
+  type recordingFields,
 } from '#libs/contracts/workspaces.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
@@ -40,6 +41,7 @@ type WorkspaceDefaults = {
   input_guardrails?: string[];
   output_guardrails?: string[];
   user_api_key_config?: string | null;
+  recording?: z.output<ReturnType<typeof recordingFields>> | null;
 };
 
 export type WorkspaceData = {
@@ -139,6 +141,7 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
           input_guardrails: data.defaults.input_guardrails ?? [],
           output_guardrails: data.defaults.output_guardrails ?? [],
           user_api_key_config: data.defaults.user_api_key_config ?? null,
+          recording: data.defaults.recording ?? null,
         }
       : null,
     usage_limits: data.usage_limits ?? [],
@@ -222,7 +225,12 @@ export const firstWorkspaceSlug = 'default';
 function keyDefaultsOf({ defaults }: WorkspaceData): KeyDefaults | null {
   const metadata = defaults?.metadata ?? null;
   const userConfigId = defaults?.user_api_key_config ?? null;
-  return metadata === null && userConfigId === null ? null : { metadata, userConfigId };
+  const recording = defaults?.recording ?? null;
+  if (metadata === null && userConfigId === null && recording === null) return null;
+  if (recording === null) return { metadata, userConfigId };
+  const { bodies, redact = [], retention_days: days } = recording;
+  const kept = { isOn: bodies, redact, ...(days == null ? {} : { retentionDays: days }) };
+  return { metadata, userConfigId, recording: kept };
 }
 
 /** Names become ids, because a slug may name another record some day. Throws for what the workspace does not have. */
@@ -263,6 +271,7 @@ async function checkDefaults(
       names.map(async (name) => (await idOf('guardrail', name)) ?? refuseGuardrail(name, `defaults.${member}`)),
     );
   }
+  if (wanted.recording !== undefined) checked.recording = wanted.recording;
   if (config === null) checked.user_api_key_config = null;
   if (typeof config === 'string') {
     const id = await idOf('config', config);

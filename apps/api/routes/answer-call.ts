@@ -10,7 +10,13 @@ import { sendEventStream } from '#libs/http/sse.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { LiveCall } from '../live-call.ts';
+import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/stream-answer.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { bodyBytesMax } from '#libs/request-log/body-recorder.ts';
 import { endOf, recordCall, type RecordDeps } from './record-call.ts';
+
+/** Two bytes for each character, and what assembling it takes. */
+const recordedBytesMax = 4 * bodyBytesMax;
 
 export type AnswerDeps = RecordDeps & {
   /** A client that takes nothing of its answer for so long is cut off. */
@@ -102,12 +108,18 @@ function setHeaders(response: Response, headers: Headers): void {
 function fail(deps: AnswerDeps, { request, call, outcome, controller }: Answered<Failure>): never {
   const { error, attempts, lostAnswer } = outcome;
   const left = controller.signal.aborted;
-  recordCall(deps, request, call, {
-    status: left ? 499 : statusOf(error),
-    errorCode: left ? 'client_closed_request' : error.code,
-    attempts,
-    ...endOf(lostAnswer),
-  });
+  recordCall(
+    deps,
+    request,
+    call,
+    {
+      status: left ? 499 : statusOf(error),
+      errorCode: left ? 'client_closed_request' : error.code,
+      attempts,
+      ...endOf(lostAnswer),
+    },
+    () => Buffer.from(JSON.stringify({ error: { message: error.message, code: error.code } })),
+  );
   throw error;
 }
 
@@ -123,19 +135,27 @@ function sendJson(
   response.writeHead(outcome.status, head);
   sendTogether(response, outcome.body, deps.stallTimeoutMs);
   const { status, attempts } = outcome;
-  recordCall(deps, request, call, {
-    status,
-    errorCode: status >= 400 ? `http_${status}` : null,
-    attempts,
-    ...endOf(outcome),
-  });
+  recordCall(
+    deps,
+    request,
+    call,
+    {
+      status,
+      errorCode: status >= 400 ? `http_${status}` : null,
+      attempts,
+      ...endOf(outcome),
+    },
+    () => outcome.body,
+  );
 }
 
 async function sendStream(
   deps: AnswerDeps,
   { request, response, call, outcome, controller }: Answered<StreamAnswer>,
 ): Promise<void> {
-  const ended = await sendEventStream(request, response, outcome.events, {
+  const recorded = callerOf(request).defaults.recording ? new StreamAnswerBuilder() : null;
+  const events = recorded === null ? outcome.events : assembled(outcome.events, recorded);
+  const ended = await sendEventStream(request, response, events, {
     controller,
     logger: deps.logger,
     status: outcome.status,
@@ -143,18 +163,37 @@ async function sendStream(
   });
   const summary: StreamSummary = await outcome.done;
   const gone = ended === 'disconnected' || ended === 'stalled';
-  recordCall(deps, request, call, {
-    status: gone ? 499 : (summary.status ?? outcome.status),
-    errorCode: gone ? `client_${ended}` : (summary.error?.code ?? (summary.complete ? null : 'upstream_truncated')),
-    attempts: outcome.attempts,
-    ...endOf(outcome),
-    usage: summary.usage,
-    isEstimate: summary.isEstimate === true,
-    responseModel: summary.model,
-    finishReason: summary.finishReason,
-    firstEventMs: summary.firstEventMs,
-    streamedMs: sinceBegun(outcome),
-  });
+  recordCall(
+    deps,
+    request,
+    call,
+    {
+      status: gone ? 499 : (summary.status ?? outcome.status),
+      errorCode: gone ? `client_${ended}` : (summary.error?.code ?? (summary.complete ? null : 'upstream_truncated')),
+      attempts: outcome.attempts,
+      ...endOf(outcome),
+      usage: summary.usage,
+      isEstimate: summary.isEstimate === true,
+      responseModel: summary.model,
+      finishReason: summary.finishReason,
+      firstEventMs: summary.firstEventMs,
+      streamedMs: sinceBegun(outcome),
+    },
+    recorded === null ? undefined : () => recorded.body(call.request.operation === 'chat'),
+  );
+}
+
+/** Passes the events of a stream on, and adds them to the answer that is recorded, until that is too large for it. */
+async function* assembled(
+  events: AsyncIterable<readonly string[]>,
+  answer: StreamAnswerBuilder,
+): AsyncIterable<readonly string[]> {
+  let bytes = 0;
+  for await (const batch of events) {
+    yield batch;
+    if (bytes > recordedBytesMax) continue;
+    for (const payload of batch) if (payload !== '[DONE]') bytes += answer.add(payload);
+  }
 }
 
 /** Writes the answer as it comes. One that breaks off in the middle breaks the client's connection off as well. */

@@ -15,7 +15,7 @@ const writtenWithinMs = 10_000;
  * POST /v1/logs: adds calls that were made elsewhere to the request log. They have a cost and are part of analytics, and no
  * limit counts them. Errors: invalid_request, not_found (workspace), unavailable (the log is full).
  */
-export const importLogs = ({ db, requestLog, costs }: RecordDeps & { db: Kysely<Database> }): Route => ({
+export const importLogs = ({ db, requestLog, costs, bodies }: RecordDeps & { db: Kysely<Database> }): Route => ({
   method: 'POST',
   path: '/v1/logs',
   operationId: 'createLogs',
@@ -27,7 +27,7 @@ export const importLogs = ({ db, requestLog, costs }: RecordDeps & { db: Kysely<
     const caller = callerOf(request);
     const workspaceId = await chosenWorkspace(db, caller, query.workspace_slug ?? query.workspace_id);
     refuseWhenUnlogged(requestLog);
-    const { principal, keyId } = caller;
+    const { principal, keyId, defaults } = caller;
     const importer = {
       workspaceId,
       keyId,
@@ -36,7 +36,17 @@ export const importLogs = ({ db, requestLog, costs }: RecordDeps & { db: Kysely<
       nowMs: Date.now(),
     };
     const items = Array.isArray(body) ? body : [body];
-    for (const item of items) requestLog.record(toLogEntry(costs, toImportedCall(item, importer)));
+    for (const item of items) {
+      const entry = toLogEntry(costs, toImportedCall(item, importer));
+      if (defaults.recording) {
+        const [sent, answered] = [item.request.body, item.response.body].map((each) =>
+          Buffer.from(JSON.stringify(each)),
+        );
+        const texts = { request: sent ?? null, response: answered ?? null };
+        entry.bodies_blob = bodies.record(workspaceId, defaults.recording, texts);
+      }
+      requestLog.record(entry);
+    }
     // So that a client finds what it has just sent. While the database is away, the records wait on this process's disk like
     // those of calls; an error would make clients send them a second time.
     await untilAborted(requestLog.flush(), AbortSignal.timeout(writtenWithinMs), () => {});

@@ -2,13 +2,14 @@ import type { Request } from 'express';
 import type { Answer } from '#libs/calls/call.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
 import type { CallCosts } from '#libs/request-log/call-costs.ts';
 import { toLogEntry } from '#libs/request-log/call-entry.ts';
 import type { CallEnd } from '#libs/request-log/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
 import type { LiveCall } from '../live-call.ts';
 
-export type RecordDeps = { requestLog: RequestLog; costs: CallCosts };
+export type RecordDeps = { requestLog: RequestLog; costs: CallCosts; bodies: BodyRecorder };
 
 /** A call whose record could not be kept is refused before it costs anything. */
 export function refuseWhenUnlogged(requestLog: RequestLog): void {
@@ -29,12 +30,21 @@ export const endOf = (answered: Answer | null | undefined): Partial<CallEnd> =>
       }
     : {};
 
-/** After the answer: the row of the request log, and the fields of the request's one log line. */
-export function recordCall({ requestLog, costs }: RecordDeps, request: Request, call: LiveCall, end: CallEnd): void {
+/**
+ * After the answer: the row of the request log, and the fields of the request's one log line. `response` is the answer's body, if
+ * there is one that can be recorded; it is asked for only where the caller's bodies are recorded.
+ */
+export function recordCall(
+  { requestLog, costs, bodies }: RecordDeps,
+  request: Request,
+  call: LiveCall,
+  end: CallEnd,
+  response?: () => Buffer,
+): void {
   call.isRecorded = true;
   const { request: sent, target, model } = call;
   const context = contextOf(request);
-  const { principal } = callerOf(request);
+  const { principal, defaults } = callerOf(request);
   const entry = toLogEntry(costs, {
     kind: 'live',
     operation: sent.operation,
@@ -50,6 +60,10 @@ export function recordCall({ requestLog, costs }: RecordDeps, request: Request, 
     durationMs: performance.now() - context.startedMs,
     end,
   });
+  if (defaults.recording) {
+    const texts = { request: sent.body, response: response?.() ?? null };
+    entry.bodies_blob = bodies.record(call.workspaceId, defaults.recording, texts);
+  }
   requestLog.record(entry);
   addLogFields(request, {
     provider: target?.provider ?? null,

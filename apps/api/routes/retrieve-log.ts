@@ -5,13 +5,19 @@ import type { Database } from '#libs/database/schema.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import type { RecordedTexts } from '#libs/request-log/recorded-bodies.ts';
 import { findLog } from '#libs/request-log/read-log.ts';
 import { toLogDetails } from '#libs/request-log/to-log-details.ts';
 
 const Params = z.object({ log_id: z.string() });
 
 /** GET /v1/logs/{log_id}: one record of the request log. Errors: not_found. */
-export const retrieveLog = (deps: { db: Kysely<Database>; baseUrl: () => string }): Route => ({
+export const retrieveLog = (deps: {
+  db: Kysely<Database>;
+  /** Those that the row of a call names. */
+  readBodies: (workspaceId: string, reference: string) => Promise<RecordedTexts | null>;
+  baseUrl: () => string;
+}): Route => ({
   method: 'GET',
   path: '/v1/logs/:log_id',
   operationId: 'retrieveLog',
@@ -30,6 +36,8 @@ export const retrieveLog = (deps: { db: Kysely<Database>; baseUrl: () => string 
       .select('slug')
       .where('id', '=', row.workspace_id)
       .executeTakeFirst();
-    response.json(toLogDetails(row, { baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null }));
+    const { bodies_blob: reference, workspace_id: workspaceId } = row;
+    const bodies = reference === null ? null : await deps.readBodies(workspaceId, reference);
+    response.json(toLogDetails(row, { bodies, baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null }));
   }),
 });

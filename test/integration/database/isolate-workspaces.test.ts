@@ -64,8 +64,9 @@ function valueOf(name: string, type: string, workspaceId: string): unknown {
   if (type === 'bytea') return Buffer.from('x');
   if (type === 'boolean') return false;
   if (type.startsWith('timestamp') || type === 'date') return '2026-01-31';
+  if (type.endsWith('[]')) return '{}';
   if (/int|numeric|double|real/.test(type)) return 1;
-  return type.endsWith('[]') ? '{}' : `${name} of ${workspaceId}`;
+  return `${name} of ${workspaceId}`;
 }
 
 const workspacesIn = async (db: Kysely<Database>, table: string): Promise<string[]> => {

@@ -23,7 +23,10 @@ beforeAll(async () => {
     logEntry({ request_id: 'req_silent', input_tokens: null, cached_tokens: null, output_tokens: null, status: null }),
   );
   await log.stop?.();
-  server = await serveForTest([listLogs({ db }), retrieveLog({ db, baseUrl: () => 'http://gateway.test' })]);
+  server = await serveForTest([
+    listLogs({ db }),
+    retrieveLog({ db, readBodies: async () => null, baseUrl: () => 'http://gateway.test' }),
+  ]);
 });
 afterAll(async () => {
   await server?.[Symbol.asyncDispose]();

@@ -1,0 +1,251 @@
+import { randomBytes } from 'node:crypto';
+import { sql, type Kysely } from 'kysely';
+import { v7 as uuidv7 } from 'uuid';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { Recording } from '#libs/http/caller.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { createThreadLane } from '#libs/threads/thread-lane.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
+import type { BodiesToSeal, SealedBodies } from './seal-bodies-worker.ts';
+
+/** Bodies of one call; null for one that there is not, or that was not read. */
+export type CallBodies = { request: Uint8Array | null; response: Uint8Array | null };
+
+export type BodyRecorder = Part & {
+  /**
+   * Takes bodies to store them soon, and returns how the row of the call names them (`bodies_blob`); null if there is nothing to
+   * store or no room. Returns at once and never throws. The bodies must not change any more.
+   */
+  record(workspaceId: string, recording: Recording, bodies: CallBodies): string | null;
+  stats(): { waitingBytes: number; recorded: number; dropped: number };
+};
+
+type Deps = {
+  db: Kysely<Database>;
+  blobs: Pick<BlobStore, 'put'>;
+  secrets: Pick<Secrets, 'store'>;
+  /** The database's. */
+  clock: Clock;
+  logger: Logger;
+  /** How long bodies are kept of workspaces that do not say it. */
+  retentionMs: number;
+  /** Of all bodies of a workspace; beyond it none is recorded. */
+  workspaceBytesMax: number;
+  /** Memory of bodies that wait, of all workspaces. Default 64 MiB; one workspace may take a quarter of it. */
+  waitingBytesMax?: number;
+};
+
+/** Bodies that go into one blob. */
+type Group = {
+  id: string;
+  workspaceId: string;
+  recording: Recording;
+  bodies: CallBodies[];
+  bytes: number;
+  sinceMs: number;
+};
+
+/** A blob is written when it has so much … */
+const groupBytes = 4 * 1_048_576;
+const groupBodies = 500;
+/** … or this long after its first body. */
+const groupWaitMs = 1_000;
+/** A larger body is left out. */
+export const bodyBytesMax = 1_048_576;
+/** Even an empty body takes a place. */
+const placeBytes = 256;
+const dayMs = 86_400_000;
+/** A key of bodies is used for a day by one process, far from the number of texts that one key may encrypt. */
+const keyMs = dayMs;
+const sizeCheckMs = 60_000;
+const tries = 3;
+const retryMs = 1_000;
+const sealTimeoutMs = 20_000;
+const stopDeadlineMs = 5_000;
+
+/** What the secrets that hold keys of bodies are owned by. */
+export const bodyKeyOwner = 'body_key_';
+
+/**
+ * Records bodies of calls where their key asks for it: many in one blob, redacted, compressed and encrypted in a thread, and
+ * written in the background. A call never waits for it. When it cannot keep up, or a process dies, bodies are missing; the rows of
+ * the request log are not touched by that.
+ */
+export function createBodyRecorder(deps: Deps): BodyRecorder {
+  const { db, blobs, clock, logger, waitingBytesMax = 64 * 1_048_576 } = deps;
+  const lane = createThreadLane<BodiesToSeal, SealedBodies>({
+    module: new URL('./seal-bodies-worker.ts', import.meta.url),
+    threads: 1,
+    threadMemoryMb: 256,
+    idleTimeoutMs: 10_000,
+  });
+  /** By workspace and what is asked for. */
+  const open = new Map<string, Map<Recording, Group>>();
+  const ready: Group[] = [];
+  const waiting = new Map<string, number>();
+  const keys = new Map<string, { owner: string; key: Buffer; untilMs: number }>();
+  const sizes = new Map<string, { bytes: number; readMs: number }>();
+  let waitingBytes = 0;
+  let recorded = 0;
+  let dropped = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let writing: Promise<void> | undefined;
+
+  const close = (group: Group): void => {
+    const ofWorkspace = open.get(group.workspaceId);
+    ofWorkspace?.delete(group.recording);
+    if (ofWorkspace?.size === 0) open.delete(group.workspaceId);
+    ready.push(group);
+    writing ??= writeAll().finally(() => {
+      writing = undefined;
+    });
+  };
+
+  const closeOlderThan = (ms: number): void => {
+    const before = performance.now() - ms;
+    const groups = [...open.values()].flatMap((ofWorkspace) => [...ofWorkspace.values()]);
+    for (const group of groups) if (group.sinceMs <= before) close(group);
+  };
+
+  const add = (workspaceId: string, bytes: number): void => {
+    waitingBytes += bytes;
+    const sum = (waiting.get(workspaceId) ?? 0) + bytes;
+    if (sum <= 0) waiting.delete(workspaceId);
+    else waiting.set(workspaceId, sum);
+  };
+
+  async function writeAll(): Promise<void> {
+    for (let group = ready.shift(); group !== undefined; group = ready.shift()) {
+      try {
+        await write(group);
+        recorded += group.bodies.length;
+      } catch (error) {
+        dropped += group.bodies.length;
+        logger.warn({ err: error, bodies: group.bodies.length }, 'bodies of calls were not recorded');
+      } finally {
+        add(group.workspaceId, -group.bytes);
+      }
+    }
+  }
+
+  async function write({ id, workspaceId, recording, bodies }: Group): Promise<void> {
+    if ((await sizeOf(workspaceId)) >= deps.workspaceBytesMax)
+      throw new Error(`workspace ${workspaceId} has as many recorded bodies as it may (SLUICE_RECORDING_MAX)`);
+    const { owner, key } = await keyOf(workspaceId);
+    const task = { identity: `${workspaceId}/${id}`, key, redact: recording.redact, bodies };
+    const sealed = await lane.run(task, { timeoutMs: sealTimeoutMs, group: workspaceId });
+    if (sealed === null) throw new Error('bodies could not be redacted and encrypted in time');
+    const { blob, sizeBytes } = await blobs.put(onePiece(sealed.bytes), { leavesReserve: true });
+    const keptMs = recording.retentionDays === undefined ? deps.retentionMs : recording.retentionDays * dayMs;
+    const row = {
+      id,
+      workspace_id: workspaceId,
+      blob,
+      offsets: sealed.offsets,
+      key_owner: owner,
+      size_bytes: sizeBytes,
+      expires_at: new Date(clock.now() + keptMs),
+    };
+    await patiently(() => db.insertInto('recorded_bodies').values(row).execute());
+    const size = sizes.get(workspaceId);
+    if (size !== undefined) size.bytes += sizeBytes;
+  }
+
+  /** What all recorded bodies of a workspace take, read once a minute. */
+  async function sizeOf(workspaceId: string): Promise<number> {
+    const known = sizes.get(workspaceId);
+    if (known !== undefined && performance.now() - known.readMs < sizeCheckMs) return known.bytes;
+    const { bytes } = await db
+      .selectFrom('recorded_bodies')
+      .select(sql<number>`coalesce(sum(size_bytes), 0)::float8`.as('bytes'))
+      .where('workspace_id', '=', workspaceId)
+      .executeTakeFirstOrThrow();
+    if (sizes.size >= sizesMax) sizes.clear();
+    sizes.set(workspaceId, { bytes, readMs: performance.now() });
+    return bytes;
+  }
+
+  /** The key that encrypts a workspace's bodies in this process for a day. It is stored like the credentials of providers. */
+  async function keyOf(workspaceId: string): Promise<{ owner: string; key: Buffer }> {
+    const known = keys.get(workspaceId);
+    if (known !== undefined && known.untilMs > performance.now()) return known;
+    const key = randomBytes(32);
+    const owner = `${bodyKeyOwner}${uuidv7()}`;
+    await patiently(() =>
+      db.transaction().execute(async (tx) => {
+        const members = { key: new Secret(key.toString('base64')) };
+        await deps.secrets.store({ tx, now: new Date(clock.now()) }, { workspaceId, ownerId: owner }, members);
+      }),
+    );
+    const made = { owner, key, untilMs: performance.now() + keyMs };
+    if (keys.size >= sizesMax) keys.clear();
+    keys.set(workspaceId, made);
+    return made;
+  }
+
+  return {
+    name: 'body recorder',
+    start() {
+      timer ??= setInterval(() => closeOlderThan(groupWaitMs), groupWaitMs / 4);
+      timer.unref();
+    },
+    async stop() {
+      clearInterval(timer);
+      timer = undefined;
+      closeOlderThan(0);
+      await Promise.race([writing, sleep(stopDeadlineMs)]);
+      await lane.stop();
+    },
+    record(workspaceId, recording, { request, response }) {
+      const bodies = { request: small(request), response: small(response) };
+      if (bodies.request === null && bodies.response === null) return null;
+      const bytes = placeBytes + (bodies.request?.length ?? 0) + (bodies.response?.length ?? 0);
+      const ofWorkspaceBytes = waiting.get(workspaceId) ?? 0;
+      if (waitingBytes + bytes > waitingBytesMax || ofWorkspaceBytes + bytes > waitingBytesMax / 4) {
+        dropped += 1;
+        return null;
+      }
+      let ofWorkspace = open.get(workspaceId);
+      if (ofWorkspace === undefined) open.set(workspaceId, (ofWorkspace = new Map()));
+      let group = ofWorkspace.get(recording);
+      if (group === undefined) {
+        group = { id: uuidv7(), workspaceId, recording, bodies: [], bytes: 0, sinceMs: performance.now() };
+        ofWorkspace.set(recording, group);
+      }
+      const reference = `${group.id}.${group.bodies.length}`;
+      group.bodies.push(bodies);
+      group.bytes += bytes;
+      add(workspaceId, bytes);
+      if (group.bytes >= groupBytes || group.bodies.length >= groupBodies) close(group);
+      return reference;
+    },
+    stats: () => ({ waitingBytes, recorded, dropped }),
+  };
+}
+
+/** Workspaces whose keys and sizes a process knows. */
+const sizesMax = 10_000;
+
+const small = (bytes: Uint8Array | null): Uint8Array | null =>
+  bytes === null || bytes.length === 0 || bytes.length > bodyBytesMax ? null : bytes;
+
+// eslint-disable-next-line @typescript-eslint/require-await
+async function* onePiece(bytes: Uint8Array): AsyncIterable<Uint8Array> {
+  yield bytes;
+}
+
+async function patiently<Value>(work: () => Promise<Value>): Promise<Value> {
+  for (let count = 1; ; count += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (count >= tries) throw error;
+      await sleep(retryMs);
+    }
+  }
+}

@@ -1,0 +1,135 @@
+import { readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { sql } from 'kysely';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+
+let platform: TestPlatform;
+beforeAll(async () => {
+  platform = await startPlatform();
+});
+afterAll(() => platform.stop());
+
+type Json = Record<string, unknown>;
+type Details = { id: string; request: { body: Json | null }; response: { body: Json | null } };
+
+async function call(method: string, url: string, body?: object, key = platform.adminKey) {
+  const response = await fetch(platform.baseUrl + url, {
+    method,
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  const isJson = response.headers.get('content-type')?.includes('json') === true;
+  return { status: response.status, text, body: (isJson ? JSON.parse(text) : {}) as Json };
+}
+
+const record = async (recording: object | null): Promise<void> => {
+  const { body } = await call('PUT', '/admin/workspaces/default', { defaults: { recording } });
+  expect(body).toMatchObject({ defaults: { recording } });
+};
+
+/** Makes a call in a trace of its own, and returns its record once it is complete. */
+async function made(traceId: string, request: object, options: { key?: string; isRecorded?: boolean } = {}) {
+  const { key = platform.adminKey, isRecorded = true } = options;
+  const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'x-gateway-trace-id': traceId },
+    body: JSON.stringify({ model: '@simulator/sim-small', ...request }),
+  });
+  const answer = await response.text();
+  const details = await eventually(
+    async () => {
+      const { body } = await call('GET', `/logs?trace_id=${traceId}`);
+      const [row] = body['data'] as { id: string }[];
+      return row === undefined ? null : ((await call('GET', `/logs/${row.id}`)).body as unknown as Details);
+    },
+    (found) => found !== null && (!isRecorded || found.request.body !== null),
+  );
+  if (details === null) throw new Error('no record');
+  return { answer, details };
+}
+
+const say = (content: string) => ({ messages: [{ role: 'user', content }] });
+
+test('bodies are recorded only where a workspace or a key asks for it, and a key can say no', async () => {
+  const before = await made('before', say('a quiet word'), { isRecorded: false });
+  expect([before.details.request.body, before.details.response.body]).toEqual([null, null]);
+  const keyOf = async (record_bodies: boolean): Promise<string> => {
+    const { body } = await call('POST', '/api-keys', { name: `records ${record_bodies}`, defaults: { record_bodies } });
+    expect(body['defaults']).toMatchObject({ record_bodies });
+    return String(body['key']);
+  };
+  const [loud, quiet] = [await keyOf(true), await keyOf(false)];
+  const one = await made('key-on', say('a loud word'), { key: loud });
+  expect(one.details.request.body).toMatchObject(say('a loud word'));
+  expect(one.details.response.body).toEqual(JSON.parse(one.answer));
+  await record({ bodies: true });
+  const silent = await made('key-off', say('a quiet word'), { key: quiet, isRecorded: false });
+  expect(silent.details.request.body).toBeNull();
+  expect((await made('workspace-on', say('a common word'))).details.request.body).toMatchObject(say('a common word'));
+});
+
+test('what patterns match, and whatever looks like a credential, is not stored', async () => {
+  await record({ bodies: true, redact: [String.raw`\b\d{4}-\d{4}\b`], retention_days: 7 });
+  const { details } = await made('redacted', say('card 1234-5678 and key sk-abcdefghijklmnop, please'));
+  expect(details.request.body).toMatchObject(say('card [redacted] and key [redacted], please'));
+  const { rows } = await sql<{ days: number }>`
+    select round(extract(epoch from expires_at - created_at) / 86400)::int as days from recorded_bodies
+    order by created_at desc limit 1`.execute(platform.database.db);
+  expect(rows).toEqual([{ days: 7 }]);
+  const refused = await call('PUT', '/admin/workspaces/default', {
+    defaults: { recording: { bodies: true, redact: ['(?=x)'] } },
+  });
+  expect([refused.status, refused.text]).toEqual([400, expect.stringContaining('RE2')]);
+});
+
+test('of a stream the assembled answer is recorded, and of a failed call what the caller was told', async () => {
+  await record({ bodies: true });
+  const { answer, details } = await made('streamed', { ...say('stream, please'), stream: true });
+  const said = answer
+    .split('\n')
+    .filter((line) => line.startsWith('data: {'))
+    .map(
+      (line) =>
+        (JSON.parse(line.slice(6)) as { choices: { delta: { content?: string } }[] }).choices[0]?.delta.content ?? '',
+    )
+    .join('');
+  expect(said.length).toBeGreaterThan(10);
+  expect(details.response.body).toMatchObject({ choices: [{ message: { role: 'assistant', content: said } }] });
+  const failed = await made('failed', { ...say('x'), model: '@simulator/sim-fault-503' });
+  expect(JSON.stringify(failed.details.response.body)).toContain('error');
+});
+
+test('nothing of them lies in the blobs or the database in clear', async () => {
+  await record({ bodies: true });
+  await made('hidden', say('an unmistakable sentence'));
+  const files = await readdir(path.join(platform.dataDir, 'blobs'), { recursive: true, withFileTypes: true });
+  const contents = await Promise.all(
+    files.filter((file) => file.isFile()).map((file) => readFile(path.join(file.parentPath, file.name), 'latin1')),
+  );
+  expect(contents.length).toBeGreaterThan(0);
+  expect(contents.filter((text) => text.includes('unmistakable'))).toEqual([]);
+  const { rows } = await sql<{ row: string }>`
+    select to_jsonb(request_log)::text as row from request_log union all select to_jsonb(event)::text from event`.execute(
+    platform.database.db,
+  );
+  expect(rows.filter(({ row }) => row.includes('unmistakable'))).toEqual([]);
+});
+
+test('after their time bodies and keys are gone, and the record stays', async () => {
+  await record({ bodies: true });
+  const { details } = await made('swept', say('soon gone'));
+  const { db } = platform.database;
+  await sql`update recorded_bodies set expires_at = now() - interval '1 second'`.execute(db);
+  await sql`update secret set created_at = now() - interval '4 days' where owner_id like 'body_key_%'`.execute(db);
+  const blobs = await createDiskBlobStore({ folder: path.join(platform.dataDir, 'blobs') });
+  expect(await sweepRecordedBodies(db, blobs)).toBeGreaterThan(0);
+  const { body } = await call('GET', `/logs/${details.id}`);
+  expect(body).toMatchObject({ id: details.id, request: { body: null }, response: { body: null } });
+  const { rows } = await sql`select from secret where owner_id like 'body_key_%'`.execute(db);
+  expect(rows).toEqual([]);
+});
