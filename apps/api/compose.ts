@@ -127,6 +127,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       snapshot,
       clock: platform.databaseClock,
       checkDestination: egress.check,
+      secretManagers: platform.secretManagers,
       promptLimits: { versionBytesMax: config.SLUICE_PROMPT_MAX, recordsMax: config.SLUICE_PROMPTS_MAX },
       people: {
         usersMax: config.SLUICE_USERS_MAX,

@@ -2,9 +2,11 @@ import type { Kysely } from 'kysely';
 import { createAccessSnapshot, type AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createBatchTargets, type BatchTargets } from '#libs/access/batch-target.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { createMappedSecrets } from '#libs/access/mapped-secrets.ts';
 import { createPrompts, type Prompts } from '#libs/access/prompts.ts';
 import { createRouting, type Routing } from '#libs/access/routing.ts';
 import { createDownloadLinks, type DownloadLinks } from '#libs/secrets/download-links.ts';
+import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
@@ -35,6 +37,8 @@ export function createAccess(deps: {
   /** Throws for a URL that may not be called. */
   checkDestination: (url: URL) => void;
   promptLimits: { outputCharsMax: number; cacheSizeMax: number };
+  /** The secrets that are kept elsewhere. */
+  secretCache: SecretCache;
 }): Access {
   const { db, databaseClock: clock, logger, checkDestination } = deps;
   const masterKeys = parseMasterKeys(deps.masterKey);
@@ -47,21 +51,16 @@ export function createAccess(deps: {
     listenConnectionString: deps.connectionString,
     staleAfterMs: deps.staleAfterMs,
   });
+  const mappedSecrets = createMappedSecrets({ snapshot, cache: deps.secretCache });
+  const targetDeps = { db, secrets, snapshot, clock, mappedSecrets, checkDestination };
   return {
     downloadLinks: createDownloadLinks(masterKeys),
     secrets,
     snapshot,
     prompts: createPrompts({ db, snapshot, limits: deps.promptLimits }),
-    routing: createRouting({ snapshot, clock, checkDestination }),
-    batchTargets: createBatchTargets({ db, secrets, snapshot, clock, checkDestination }),
-    fineTuningTargets: createBatchTargets({
-      db,
-      secrets,
-      snapshot,
-      clock,
-      checkDestination,
-      holder: 'fine-tuning job',
-    }),
+    routing: createRouting(targetDeps),
+    batchTargets: createBatchTargets(targetDeps),
+    fineTuningTargets: createBatchTargets({ ...targetDeps, holder: 'fine-tuning job' }),
     async checkMasterKey() {
       const needed = await checkMasterKeys(db, masterKeys);
       for (const [id, secrets] of Object.entries(needed)) {

@@ -20,7 +20,7 @@ import { recordFeedback } from '#libs/analytics/feedback.ts';
 import { createGuardrails, type GuardrailFeedback } from '#libs/calls/protect/guardrails/guardrails.ts';
 import { createTextJudge } from '#libs/calls/protect/guardrails/text-judge.ts';
 import { systemClock } from '#libs/kernel/clock.ts';
-import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import { ConfigurationError, readVariable } from '#libs/kernel/read-env.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budget.ts';
@@ -38,6 +38,9 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { createRequestLog, type RequestLog } from '#libs/request-log/request-log.ts';
 import { createCurrentPriceTable, priceTableKind } from '#libs/resources/price-tables.ts';
 import { workspaceKind, type LiveWorkspace } from '#libs/resources/workspaces.ts';
+import { createSecretCache, type SecretCache } from '#libs/secret-managers/secret-cache.ts';
+import { createSecretManagers, type SecretManagers } from '#libs/secret-managers/secret-managers.ts';
+import { createSend } from '#libs/secret-managers/send.ts';
 import { createSharedCircuits } from '#libs/calls/protect/traffic/shared-circuits.ts';
 import { createTraffic, type Traffic } from '#libs/calls/protect/traffic/traffic.ts';
 import { createResponseCache, type ResponseCache } from '#libs/calls/protect/response-cache/response-cache.ts';
@@ -58,6 +61,9 @@ export type Platform = {
   queue: JobQueue;
   blobs: BlobStore;
   access: Access;
+  /** Where secrets are kept that are not stored here, and those that were fetched. */
+  secretManagers: SecretManagers;
+  secretCache: SecretCache;
   files: Files;
   egress: Egress;
   calls: Calls;
@@ -145,6 +151,27 @@ export async function createPlatform(
     logger,
     memoryBytesMax: config.SLUICE_CACHE_MEMORY,
   });
+  const stopping = new AbortController();
+  const secretManagers = createSecretManagers({
+    send: createSend({ egress, signal: stopping.signal }),
+    checkDestination: egress.check,
+    readVariable,
+    folder: config.SLUICE_SECRETS_FOLDER ?? null,
+    kubernetes: {
+      tokenFile: config.SLUICE_SECRETS_KUBERNETES_TOKEN,
+      vaults: config.SLUICE_SECRETS_KUBERNETES_VAULTS,
+    },
+    now: () => systemClock.now(),
+    monotonicMs: () => performance.now(),
+  });
+  const secretCache = createSecretCache({
+    fetch: (reference) => secretManagers.fetch(reference),
+    logger,
+    ttlMs: config.SLUICE_SECRETS_TTL,
+    staleMs: config.SLUICE_SECRETS_STALE,
+    now: () => performance.now(),
+    random: Math.random,
+  });
   const access = createAccess({
     db,
     databaseClock,
@@ -154,6 +181,7 @@ export async function createPlatform(
     logger,
     checkDestination: egress.check,
     promptLimits: { outputCharsMax: config.SLUICE_PROMPT_OUTPUT_MAX, cacheSizeMax: config.SLUICE_PROMPT_CACHE },
+    secretCache,
   });
   const pricing = createPricing({
     table: createCurrentPriceTable(() => access.snapshot.live(priceTableKind), builtInPrices),
@@ -227,6 +255,8 @@ export async function createPlatform(
     queue,
     blobs,
     access,
+    secretManagers,
+    secretCache,
     files,
     egress,
     calls,
@@ -249,6 +279,7 @@ export async function createPlatform(
       wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
+      { name: 'secret managers', stop: () => stopping.abort() },
       { name: 'guardrail threads', stop: () => textJudge.stop() },
       { name: 'guarded answer threads', stop: () => answerTexts.stop() },
       { name: 'answer threads', stop: () => answerThreads.stop() },

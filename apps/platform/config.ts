@@ -4,6 +4,18 @@ import { z } from 'zod';
 import { defaultMemoryBytesMax } from '#libs/kernel/memory-budget.ts';
 import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
 
+/** Origins like `https://vault.example:8200`, separated by commas. */
+const origins = () =>
+  z
+    .string()
+    .default('')
+    .transform((text, context): ReadonlySet<string> => {
+      const parts = text.split(/[\s,]+/).filter((part) => part !== '');
+      if (parts.every((part) => /^https?:/.test(part) && URL.parse(part)?.origin === part)) return new Set(parts);
+      context.addIssue('must be a list of origins like https://vault.example:8200, without paths');
+      return z.NEVER;
+    });
+
 /** Variables that both the API and the worker read. Each app adds its own in its config.ts. */
 export const platformFields = {
   /** A Postgres database of Sluice's own; `npm start` sets it to the embedded server. */
@@ -89,6 +101,16 @@ export const platformFields = {
   SLUICE_PROMPT_OUTPUT_MAX: byteSize('1MiB', { minBytes: 1_024, maxBytes: 67_108_864 }),
   /** Compiled versions of prompts and partials that a process keeps, by the size of their JSON. */
   SLUICE_PROMPT_CACHE: byteSize('32MiB', { minBytes: 65_536, maxBytes: 4_294_967_296 }),
+  /** How long a secret of a secret manager is used before it has been fetched again: rotated keys overlap for longer. */
+  SLUICE_SECRETS_TTL: duration('5m', { minMs: 1_000, maxMs: 86_400_000 }),
+  /** How much longer while its manager does not answer, or refuses: long enough for an operator to repair it. */
+  SLUICE_SECRETS_STALE: duration('1h', { minMs: 0, maxMs: 7 * 86_400_000 }),
+  /** The folder of secrets in files, such as a mounted secret of Kubernetes. Absent: there are none. */
+  SLUICE_SECRETS_FOLDER: z.string().optional(),
+  /** The token by which this process signs in to Vault in Kubernetes; this is where Kubernetes puts it. */
+  SLUICE_SECRETS_KUBERNETES_TOKEN: z.string().default('/var/run/secrets/kubernetes.io/serviceaccount/token'),
+  /** The Vaults that this token may be sent to, separated by commas. Any other server could use it as this process. */
+  SLUICE_SECRETS_KUBERNETES_VAULTS: origins(),
   /** When unfinished lines of a batch expire, counted from its creation. For both windows; shorter in tests. */
   SLUICE_BATCH_EXPIRY: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
   /** Open batches of one workspace: more than anyone needs, and few enough to count them at each create. */

@@ -13,7 +13,8 @@ import { subscribers } from './subscribers.ts';
  * /metrics always answers within little more than a second.
  */
 export function registerPlatformMetrics(registry: Registry, platform: Platform): void {
-  const { db, queue, calls, egress, requestLog, costs, pool, traffic, responseCache, memory, limits } = platform;
+  const { db, queue, calls, egress, requestLog, costs, pool, traffic, responseCache, memory, limits, secretCache } =
+    platform;
   const registers = [registry];
   gauge(
     'sluice_forwarding_open_calls',
@@ -54,6 +55,17 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'sluice_egress_calls_resent',
     'Calls that this process sent again because the provider had closed the idle connection, since its start.',
     () => egress.stats().callsResent,
+  );
+  labelled(
+    'sluice_secret_fetches',
+    'Fetches of secrets that are kept elsewhere by their result (ok, unavailable, denied, not_found, malformed), since the start of this process.',
+    'result',
+    () => secretCache.stats().fetches,
+  );
+  gauge(
+    'sluice_secrets_cached',
+    'Number of secret references whose secret this process has in memory.',
+    () => secretCache.stats().cached,
   );
   gauge(
     'sluice_request_log_waiting_rows',

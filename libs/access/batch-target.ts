@@ -10,6 +10,7 @@ import { createBatchPlans } from './batch-plan.ts';
 import { secretIdsOf, storePlace } from './batch-place.ts';
 import { createBatchSecretCache } from './batch-secret-cache.ts';
 import { chooseCredential, type Credential } from './choose-credential.ts';
+import type { MappedSecrets } from './mapped-secrets.ts';
 import { splitSecrets } from '#libs/targets/config-secrets.ts';
 import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
@@ -36,6 +37,7 @@ type Deps = {
     | 'assertFresh'
   >;
   clock: Clock;
+  mappedSecrets: MappedSecrets;
   checkDestination: (url: URL) => void;
   /** What error messages call the owner of the target. Default `batch`. */
   holder?: string;
@@ -76,7 +78,7 @@ export type BatchTargets = {
    * Returns where the calls of one target of the plan go. Checked again for each run of a line's plan, so that a
    * rotated key is used and a deleted or expired one is refused. A line's `@slug/model` takes precedence over the
    * batch's target. Throws GatewayError, which is the line's error: codes `virtual_key_deleted`, `virtual_key_expired`,
-   * `virtual_key_not_found`, `missing_credentials`. Also throws `unavailable`, after which the line waits.
+   * `virtual_key_not_found`, `missing_credentials`, and as `MappedSecrets`. Also throws `unavailable`, after which the line waits.
    */
   resolveLeaf(
     workspaceId: string,

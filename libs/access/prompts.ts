@@ -102,8 +102,7 @@ export function createPrompts({ db, snapshot, limits }: Deps): Prompts {
   };
 
   return {
-    // Avoids a promise of a promise.
-    render: (query, pins) => withRefresh(snapshot, () => render(query, pins)) as ReturnType<Prompts['render']>,
+    render: (query, pins) => withRefresh(snapshot, () => render(query, pins)),
     async pin(workspaceId, names, param) {
       // Includes records that another process created a moment ago.
       await snapshot.refresh();

@@ -57,6 +57,7 @@ const snapshot = {
 const routing = createRouting({
   snapshot,
   clock: { now: () => nowMs },
+  mappedSecrets: { complete: (target) => target },
   checkDestination: (url) => {
     if (url.hostname === 'forbidden.example')
       throw new GatewayError('invalid_request', 'destination_not_allowed', 'no');

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Clock } from '#libs/kernel/clock.ts';
+import type { Target } from '#libs/calls/call.ts';
 import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import type { StoredVersion } from '#libs/calls/planned-call.ts';
@@ -11,6 +12,7 @@ import { hasOwnPlace, useLeaf } from './leaf-credentials.ts';
 import { noSuchConfig, unreadableConfig } from '#libs/targets/no-such-config.ts';
 import { atLeaf, createInlineConfigs, readConfig } from '#libs/targets/read-config.ts';
 import { slugOfModel, type RequestCredentials } from './request-credentials.ts';
+import type { MappedSecrets } from './mapped-secrets.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { targetOfCredential, withRefresh, type ResolvedTarget } from './target-of-credential.ts';
 import { guardedPlan } from './guarded-plan.ts';
@@ -18,6 +20,7 @@ import { guardedPlan } from './guarded-plan.ts';
 export type RoutingDeps = {
   snapshot: Pick<AccessSnapshot, 'findCredential' | 'findConfig' | 'findGuardrails' | 'storedGuardrails' | 'refresh'>;
   clock: Clock;
+  mappedSecrets: MappedSecrets;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
 };
@@ -57,8 +60,9 @@ export type Routing = {
    * Returns where the calls of one target go, with the caller's credentials if the target has none of its own. A
    * virtual key in `model` (`@slug/model`) is used when the config chose the model or the target names no destination;
    * otherwise only the name after the slash is used. Synchronous and without the database if the snapshot has the
-   * virtual key. A missing one is looked up again, because it may have been created elsewhere a moment ago. Throws
-   * invalid_request with the header, parameter or member at fault, and `unavailable` when that lookup fails.
+   * virtual key. A missing one is looked up again, because it may have been created elsewhere a moment ago. What is mapped
+   * to secret references may have to be fetched. Throws invalid_request with the header, parameter or member at fault,
+   * `unavailable` when that lookup fails, and as `MappedSecrets`.
    */
   resolveLeaf(query: LeafQuery): ResolvedTarget | Promise<ResolvedTarget>;
   /** The target of a request that is not a call: the first one of its plan. Throws as both of the above. */
@@ -116,7 +120,14 @@ export function createRouting(deps: RoutingDeps): Routing {
     return { plan, param: param ?? 'config', options, stored };
   };
 
-  const resolveLeaf = ({ workspaceId, credentials, leaf, param, model, isLeafsModel }: LeafQuery): ResolvedTarget => {
+  const resolveLeaf = ({
+    workspaceId,
+    credentials,
+    leaf,
+    param,
+    model,
+    isLeafsModel,
+  }: LeafQuery): ResolvedTarget | Promise<ResolvedTarget> => {
     const named = slugOfModel(model);
     const moves = named !== null && (isLeafsModel || !hasOwnPlace(leaf));
     // Without a config there is nothing to be merged with what the caller sent.
@@ -125,7 +136,11 @@ export function createRouting(deps: RoutingDeps): Routing {
     const used = use?.credentials ?? credentials;
     const credential = chooseCredential(deps, workspaceId, used, moves ? named.slug : null, use?.at);
     if (credential.type === 'none') throw missingCredentials();
-    return targetOfCredential(credential, model, workspaceId);
+    const resolved = targetOfCredential(credential, model, workspaceId);
+    if (credential.type !== 'virtual_key' || credential.key.mapped === undefined) return resolved;
+    const completed = deps.mappedSecrets.complete(resolved.target, credential.key);
+    const withSecrets = (target: Target): ResolvedTarget => ({ ...resolved, target });
+    return completed instanceof Promise ? completed.then(withSecrets) : withSecrets(completed);
   };
 
   const configOf: Routing['configOf'] = (query) => {

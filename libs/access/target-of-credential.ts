@@ -41,7 +41,7 @@ const missingCodes: ReadonlySet<string | null> = new Set([
  */
 export function withRefresh<Result>(
   snapshot: Pick<AccessSnapshot, 'refresh'>,
-  find: () => Result,
+  find: () => Result | Promise<Result>,
 ): Result | Promise<Result> {
   try {
     return find();

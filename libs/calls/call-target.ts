@@ -158,8 +158,9 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     const attempts: Attempt[] = [];
     openCalls += 1;
     try {
-      const prepared = sender.prepare(request, target, attempts);
+      let prepared = sender.prepare(request, target, attempts);
       const { hold } = prepared;
+      let mayRenew = target.renewCredential !== undefined;
       const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
       for (;;) {
         const acquired =
@@ -170,6 +171,15 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
           outcome = await sender.attempt(prepared, attempts);
         } finally {
           if (permit !== undefined) release(permit, outcome);
+        }
+        if (mayRenew && isRefusedCredential(outcome)) {
+          mayRenew = false;
+          const renewed = await target.renewCredential?.();
+          // The body of a pass-through call may be a stream, which was read already.
+          if (renewed && request.relayed === undefined) {
+            prepared = sender.prepare(request, { ...target, ...renewed }, attempts);
+            continue;
+          }
         }
         // Outside the circuit breaker, because the provider has answered, although not with what was requested.
         if (hold !== null) outcome = hold(outcome);
@@ -212,6 +222,9 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     counters: () => ({ openCalls, openStreams }),
   };
 }
+
+/** Whether the provider says that it does not know the credential: it may have been rotated since it was fetched. */
+const isRefusedCredential = (outcome: Outcome): boolean => outcome.kind !== 'failed' && outcome.status === 401;
 
 /** Releases a permit; if the body of the answer is still arriving, when it has ended. */
 function release(permit: Permit, outcome: Outcome | null): void {

@@ -46,7 +46,15 @@ export type Target = {
   integration?: string;
   /** Absent: all. */
   models?: AllowedModels;
+  /**
+   * For a credential that is kept elsewhere: fetches it again, because the provider has refused it. null: it is the
+   * same. Bounded; never rejects for a secret that cannot be had.
+   */
+  renewCredential?: () => Promise<RenewedCredential | null>;
 };
+
+/** The parts of a target that a rotated secret changes. */
+export type RenewedCredential = Pick<Target, 'apiKey' | 'settings' | 'secrets'>;
 
 /** The area of a pass-through call. */
 export type CallOperation = Operation | RelayArea;

@@ -37,7 +37,7 @@ export type Calls = {
   run: <Planned extends Call>(call: Planned, course: Course<Planned>) => Promise<Outcome>;
   /** Calls GET /models of the target and answers in OpenAI's list format. Its limits are seconds and megabytes. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Outcome>;
-  /** Makes one request for files or fine-tuning; see `plainRequest`. */
+  /** Makes one request for files or fine-tuning; see `plainRequest`. Repeated once with a credential that was rotated. */
   request: Sender['request'];
   /** Calls one target directly, without a plan. */
   callTarget: CallTarget['call'];
@@ -71,7 +71,14 @@ export function createCalls(deps: Deps): Calls {
       const request = { operation: 'models' as const, body: Buffer.alloc(0), model: null, signal };
       return target.send({ ...request, stream: false, includeUsage: false, timeouts: quickTimeouts }, to);
     },
-    request: sender.request,
+    async request(to, request) {
+      const answer = await sender.request(to, request);
+      if (answer.status !== 401) return answer;
+      const renewed = await to.renewCredential?.();
+      // A stream was read already.
+      const isRepeatable = !request.body || request.body instanceof Uint8Array;
+      return renewed && isRepeatable ? sender.request({ ...to, ...renewed }, request) : answer;
+    },
     callTarget: target.call,
     counters: () => {
       const { openCalls, openStreams } = target.counters();

@@ -26,6 +26,7 @@ const scopeAreas = [
   'members',
   'providers',
   'integrations',
+  'secret_references',
   'prompts',
   'collections',
   'labels',

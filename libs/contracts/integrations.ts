@@ -4,6 +4,7 @@ import { slug, timestamp } from './access-fields.ts';
 import { rateLimits, usageLimit, usageLimits } from './limits.ts';
 import { amount, pricingAdjustments } from './prices.ts';
 import { anyObject, text } from './scalars.ts';
+import { SecretMappingObject, secretMappings } from './secret-references.ts';
 import { credentialText, providerConfiguration } from './virtual-keys.ts';
 
 // An integration holds the credential of a provider for the organisation; a provider is a workspace's use of it.
@@ -17,6 +18,7 @@ export const integrationFields = {
   key: credentialText().optional(),
   description: text({ max: 2_000 }).nullish(),
   configurations: providerConfiguration().optional(),
+  secret_mappings: secretMappings(),
   pricing_adjustments: pricingAdjustments().nullish(),
   create_default_provider: z.boolean().default(true),
   default_provider_slug: slug().optional(),
@@ -102,6 +104,7 @@ export const IntegrationObject = z.object({
   status: z.enum(['active', 'archived']),
   masked_key: z.string(),
   configurations: z.record(z.string(), z.string()),
+  secret_mappings: z.array(SecretMappingObject),
   global_workspace_access_settings: AccessObject,
   allow_all_models: z.boolean(),
   workspace_count: z.int().describe('workspaces that it is shared with by name'),

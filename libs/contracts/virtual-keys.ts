@@ -4,6 +4,7 @@ import { settingFields } from '#libs/providers/setting-fields.ts';
 import { slug, timestamp } from './access-fields.ts';
 import { rateLimits, usageLimit } from './limits.ts';
 import { addBreach, anyObject, text } from './scalars.ts';
+import { SecretMappingObject, secretMappings } from './secret-references.ts';
 
 // A provider's own settings are members of a virtual key beside its `key`. They are declared in the provider's folder; what
 // is known of them here is made from there (libs/providers/setting-fields.ts).
@@ -72,7 +73,10 @@ const deployments = () =>
     .max(20)
     .nullish();
 
-/** Members of the body of POST /virtual-keys. `key` is needed unless the provider's own settings hold the credential. */
+/**
+ * Members of the body of POST /virtual-keys. `key` is needed unless the provider's own settings or `secret_mappings` hold the
+ * credential.
+ */
 export const virtualKeyFields = {
   name: text({ min: 1, max: 200 }),
   provider: slug(),
@@ -82,6 +86,7 @@ export const virtualKeyFields = {
   expires_at: timestamp().nullish(),
   usage_limits: usageLimit().nullish(),
   rate_limits: rateLimits().nullish(),
+  secret_mappings: secretMappings(),
   ...settingMembers,
   ...portkeyMembers(),
   deploymentConfig: deployments(),
@@ -123,6 +128,7 @@ export const VirtualKeyObject = z.object({
   status: z.enum(['active', 'exhausted', 'expired', 'deleted']),
   settings: z.record(z.string(), z.string()),
   model_config: z.record(z.string(), z.string()),
+  secret_mappings: z.array(SecretMappingObject),
   usage_limits: anyObject().nullable(),
   rate_limits: z.array(anyObject()).nullable(),
   /** When its use was last reset by hand. */

@@ -10,7 +10,7 @@ export const workspaceSetting = 'sluice.workspace';
 const inWorkspace = `workspace_id = current_setting('${workspaceSetting}', true)`;
 
 /** Kinds of records of which the organisation has some that every workspace sees (`hasShared`). */
-export const sharedKinds = ['guardrail', 'integration', 'label'];
+export const sharedKinds = ['guardrail', 'integration', 'label', 'secret_reference'];
 const isShared = `workspace_id = 'org_default' and kind in (${sharedKinds.map((kind) => `'${kind}'`).join(', ')})`;
 
 /** Tables whose rows of the organisation are partly visible to all workspaces; they stay read-only there. */

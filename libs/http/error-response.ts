@@ -25,6 +25,7 @@ const answers: Record<ErrorKind, ErrorAnswer> = {
   rate_limited: { status: 429, type: 'rate_limit_error' },
   quota_exceeded: { status: 429, type: 'insufficient_quota' },
   budget_exceeded: { status: 412, type: 'insufficient_quota' },
+  dependency_failed: { status: 424, type: 'invalid_request_error' },
   provider_failed: { status: 502, type: 'server_error' },
   unavailable: { status: 503, type: 'service_unavailable_error' },
   provider_timeout: { status: 504, type: 'server_error' },

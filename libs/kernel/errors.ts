@@ -18,6 +18,8 @@ export type ErrorKind =
   | 'unsupported_operation'
   | 'provider_failed'
   | 'provider_timeout'
+  /** Something that the call needs before the provider can be called (a referenced secret) is wrong where it is kept. */
+  | 'dependency_failed'
   | 'storage_full'
   | 'unavailable'
   /** A bug during a call that has to be recorded all the same: see `asGatewayError`. */

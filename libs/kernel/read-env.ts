@@ -17,6 +17,9 @@ export function readEnv<Schema extends z.ZodType>(
   throw new ConfigurationError(`The configuration is invalid:\n${lines.join('\n')}`);
 }
 
+/** One variable of this process, read when it is needed. */
+export const readVariable = (name: string): string | undefined => process.env[name];
+
 /** The names of all variables of this process. */
 export const variableNames = (): string[] => Object.keys(process.env);
 

@@ -12,6 +12,7 @@ import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { PromptLimits } from './prompt-limits.ts';
+import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import type { PageRequest, ResourceEvent, ResourceRow, ResourceVersionRow } from './resource-row.ts';
 
@@ -224,6 +225,8 @@ export type StoreDeps = {
   clock: Clock;
   /** Throws for a URL that could never be called (libs/calls/upstream/egress.ts `check`). */
   checkDestination: (url: URL) => void;
+  /** Judges secret references. Absent: they are stored without. */
+  secretManagers?: Pick<SecretManagers, 'check'>;
   /** Those of all routes, which a key can be given. */
   scopes: () => ReadonlySet<string>;
   /** Default: those of libs/resources/prompt-limits.ts. */

@@ -99,6 +99,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
       status: deleted_at ? 'archived' : 'active',
       masked_key: data.secret_id === null ? '' : `********${data.secret_last_four}`,
       configurations: { ...data.settings, ...(data.custom_host === null ? {} : { custom_host: data.custom_host }) },
+      secret_mappings: data.secret_mappings ?? [],
       global_workspace_access_settings: {
         enabled,
         usage_limits: usage_limits ?? null,
@@ -126,7 +127,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
           ...(workspaces === undefined ? {} : { workspaces }),
           ...(global_workspace_access === undefined ? {} : { global_workspace_access }),
         },
-        ...liveCredential(data, secrets),
+        ...liveCredential(data, secrets, ownerId),
       };
     },
   },
@@ -135,14 +136,15 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
 });
 
 /** As a virtual key has them, beside each other. */
-const credentialOf = ({ key, configurations, ai_provider_id: provider }: Input) => ({
+const credentialOf = ({ key, configurations, secret_mappings: mappings, ai_provider_id: provider }: Input) => ({
   ...configurations,
+  ...(mappings === undefined ? {} : { secret_mappings: mappings }),
   ...(provider === undefined ? {} : { provider }),
   ...(key === undefined ? {} : { key }),
 });
 
-function checkNew(input: Input, context: CheckContext<IntegrationData>): Checked<IntegrationData> {
-  const { data, secrets } = checkNewCredential(credentialOf(input), context);
+async function checkNew(input: Input, context: CheckContext<IntegrationData>): Promise<Checked<IntegrationData>> {
+  const { data, secrets } = await checkNewCredential(credentialOf(input), context);
   const { name = '', description = null, pricing_adjustments: prices = null } = input;
   return { data: asJson({ name, description, pricing_adjustments: prices, ...data }) as IntegrationData, secrets };
 }

@@ -14,6 +14,7 @@ import { promptKind } from './prompts.ts';
 import { guardrailKind } from './guardrails.ts';
 import { integrationKind } from './integrations.ts';
 import { providerKind } from './providers.ts';
+import { secretReferenceKind } from './secret-references.ts';
 import { virtualKeyKind } from './virtual-keys.ts';
 import { workspaceKind } from './workspaces.ts';
 
@@ -26,6 +27,7 @@ export const resourceKinds: readonly AnyResource[] = [
   configKind,
   guardrailKind,
   virtualKeyKind,
+  secretReferenceKind,
   integrationKind,
   providerKind,
   collectionKind,

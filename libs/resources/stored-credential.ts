@@ -1,13 +1,23 @@
 import type { AllowedModels } from '#libs/calls/call.ts';
+import type { z } from 'zod';
+import type { SecretMapping, secretMappings } from '#libs/contracts/secret-references.ts';
 import { portkeySettings } from '#libs/contracts/virtual-keys.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { findProvider } from '#libs/providers/registry.ts';
 import type { SecretMembers } from '#libs/secrets/secrets.ts';
 import { checkHost } from '#libs/targets/custom-host.ts';
-import { authenticates, changedDestination, lastFourOf, splitSettings } from '#libs/targets/provider-settings.ts';
+import {
+  authenticates,
+  changedDestination,
+  lastFourOf,
+  proves,
+  splitSettings,
+  type ProviderSettings,
+} from '#libs/targets/provider-settings.ts';
 import { unknownProvider } from '#libs/targets/unknown-provider.ts';
 import type { CheckContext } from './define-resource.ts';
+import { checkMappings } from './secret-mappings.ts';
 
 /** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
 export const credentialKinds = ['virtual_key', 'provider'] as const;
@@ -22,6 +32,8 @@ export type StoredCredential = {
   /** null for a server that asks for no credential. */
   secret_id: string | null;
   secret_last_four: string;
+  /** Fields whose values are fetched for calls. Absent for none, as before there were any. */
+  secret_mappings?: SecretMapping[];
 };
 
 /** A provider's credential in memory. */
@@ -35,6 +47,8 @@ export type OpenCredential = {
   readonly apiKey: Secret | null;
   /** Decrypted; null when the stored row does not open. */
   readonly secrets: SecretMembers | null;
+  /** What is taken from secret references, and who mapped it. Absent: nothing. */
+  readonly mapped?: { readonly ownerId: string; readonly mappings: readonly SecretMapping[] };
 };
 
 /** What a slug of `@slug/model` stands for: a virtual key, or a provider with the credential of its integration. */
@@ -55,24 +69,29 @@ export type LiveCredential = OpenCredential & {
 
 /** Members of a request that make a credential: `key`, `custom_host`, the provider's settings under our names and Portkey's. */
 type CredentialInput = Readonly<Record<string, unknown>> & {
+  secret_mappings?: z.output<ReturnType<typeof secretMappings>> | undefined;
   provider?: string | undefined;
   custom_host?: string | null | undefined;
 };
 
-type Context = Pick<CheckContext<unknown>, 'checkDestination' | 'readSecrets' | 'row'>;
+type Context = Pick<CheckContext<unknown>, 'checkDestination' | 'readSecrets' | 'row' | 'unit' | 'workspaceId'>;
 type Judged<Data> = { data: Data; secrets: SecretMembers };
 
 /** Judges a new credential. Throws invalid_request for an unknown provider, setting or host, and a missing credential. */
-export function checkNewCredential(
+export async function checkNewCredential(
   input: CredentialInput,
-  { checkDestination }: Pick<Context, 'checkDestination'>,
-): Judged<Omit<StoredCredential, 'secret_id'>> {
+  { checkDestination, unit, workspaceId: ownerId }: Pick<Context, 'checkDestination' | 'unit' | 'workspaceId'>,
+): Promise<Judged<Omit<StoredCredential, 'secret_id'>>> {
   const provider = findProvider(input.provider ?? '')?.id;
   if (provider === undefined) throw unknownProvider(input.provider ?? '', 'provider');
   const { settings, secrets } = splitSettings(provider, withOurNames(input));
-  if (secrets['key'] === undefined && !authenticates({ settings, secrets })) throw missingKey();
+  const mappings = (await checkMappings(unit, { ownerId, provider }, input.secret_mappings)) ?? [];
+  refuseMappedValue({ ...settings, ...secrets }, mappings);
+  if (!isComplete({ settings, secrets }, mappings)) throw missingKey();
   const customHost = checkHost(checkDestination, { provider, settings, customHost: input.custom_host ?? null });
-  return { data: { provider, custom_host: customHost, settings, secret_last_four: lastFourOf(secrets) }, secrets };
+  const mapped = mappings.length === 0 ? {} : { secret_mappings: mappings };
+  const data = { provider, custom_host: customHost, settings, secret_last_four: lastFourOf(secrets), ...mapped };
+  return { data, secrets };
 }
 
 /**
@@ -81,12 +100,15 @@ export function checkNewCredential(
  */
 export async function checkChangedCredential(
   input: CredentialInput,
-  { checkDestination, readSecrets, row }: Context,
+  { checkDestination, readSecrets, row, unit, workspaceId: ownerId }: Context,
   stored: StoredCredential,
 ): Promise<{ data: Partial<StoredCredential>; secrets?: SecretMembers }> {
-  const { provider } = stored;
+  const { provider, secret_mappings: before = [] } = stored;
   const { settings: givenSettings, secrets: given } = splitSettings(provider, withOurNames(input));
-  const settings = { ...stored.settings, ...givenSettings };
+  const changed = await checkMappings(unit, { ownerId, provider }, input.secret_mappings);
+  const mappings = changed ?? before;
+  refuseMappedValue({ ...givenSettings, ...given }, mappings);
+  const settings = unmapped({ ...stored.settings, ...givenSettings }, mappings);
   const wanted = input.custom_host === undefined ? stored.custom_host : input.custom_host;
   // A stored host is not checked again, so that a name can be changed whatever the operator allows by now.
   const isNewPlace = input.custom_host !== undefined || (wanted === null && Object.keys(givenSettings).length > 0);
@@ -95,22 +117,53 @@ export async function checkChangedCredential(
   const moved =
     customHost === stored.custom_host ? changedDestination(provider, stored.settings, givenSettings) : 'custom_host';
   const hasNewSecret = Object.keys(given).length > 0;
-  if (moved !== null && stored.secret_id !== null && !hasNewSecret) throw needsCredential(row?.slug ?? '', moved);
-  const data = { custom_host: customHost, settings };
-  if (!hasNewSecret) return { data };
-  const kept = moved === null ? await readSecrets() : null;
-  const secrets = { ...kept, ...given };
+  const movesSecret = stored.secret_id !== null && !hasNewSecret && (changed === undefined || changed.length === 0);
+  const movesMapped = before.length > 0 && changed === undefined;
+  if (moved !== null && (movesSecret || movesMapped)) throw needsCredential(row?.slug ?? '', moved);
+  const mapped = changed === undefined ? {} : { secret_mappings: changed };
+  const data = { custom_host: customHost, settings, ...mapped };
+  if (!hasNewSecret && changed === undefined) return { data };
+  const kept = moved === null ? unmapped((await readSecrets()) ?? {}, mappings) : null;
+  const secrets: SecretMembers = { ...kept, ...given };
+  if (changed !== undefined && !isComplete({ settings, secrets }, mappings)) throw missingKey();
   return { data: { ...data, secret_last_four: lastFourOf(secrets) }, secrets };
 }
 
-/** The credential of a row, ready for calls. `secrets` is null when they cannot be decrypted. */
-export const liveCredential = (data: StoredCredential, secrets: SecretMembers | null): OpenCredential => ({
+/** Whether a provider is given something to know its caller by. */
+const isComplete = (own: ProviderSettings, mappings: readonly SecretMapping[]): boolean =>
+  own.secrets['key'] !== undefined || authenticates(own) || mappings.some(({ target_field: field }) => proves(field));
+
+/** Throws invalid_request for a field that a request gives and that is mapped: one of the two would have no effect. */
+function refuseMappedValue(given: object, mappings: readonly SecretMapping[]): void {
+  const both = mappings.find(({ target_field: field }) => Object.hasOwn(given, field));
+  if (both === undefined) return;
+  const { target_field: param } = both;
+  const message = `Invalid '${param}': its value is taken from a secret reference. Leave it out, or send secret_mappings without it.`;
+  throw new GatewayError('invalid_request', 'field_mapped', message, { param });
+}
+
+/** What remains of stored values when fields are mapped. */
+function unmapped<Value>(
+  values: Readonly<Record<string, Value>>,
+  mappings: readonly SecretMapping[],
+): Record<string, Value> {
+  const fields = new Set(mappings.map(({ target_field: field }) => field));
+  return Object.fromEntries(Object.entries(values).filter(([name]) => !fields.has(name)));
+}
+
+/** The credential of a row, ready for calls. `secrets` is null when they cannot be decrypted; `ownerId` owns the row. */
+export const liveCredential = (
+  data: StoredCredential,
+  secrets: SecretMembers | null,
+  ownerId: string,
+): OpenCredential => ({
   provider: data.provider,
   customHost: data.custom_host,
   baseUrl: data.custom_host === null ? addressOf(data) : new URL(data.custom_host),
   settings: data.settings,
   apiKey: secrets?.['key'] ?? null,
   secrets,
+  ...(data.secret_mappings?.length ? { mapped: { ownerId, mappings: data.secret_mappings } } : {}),
 });
 
 /** Settings that came under Portkey's names, under ours. Throws invalid_request for several deployments without a default. */
@@ -148,6 +201,6 @@ const needsCredential = (slug: string, param: string): GatewayError =>
     'invalid_request',
     'credential_required',
     `Changing '${param}' would send the stored credential of '${slug}' to another server. Send the 'key' (or the ` +
-      "provider's own secret settings) in the same request.",
+      "provider's own secret settings, or 'secret_mappings') in the same request.",
     { param: 'key' },
   );

@@ -69,6 +69,7 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
       status: deleted_at ? 'deleted' : expiryMs(data) <= nowMs ? 'expired' : 'active',
       settings: data.settings,
       model_config: { ...data.settings, ...(data.custom_host === null ? {} : { custom_host: data.custom_host }) },
+      secret_mappings: data.secret_mappings ?? [],
       usage_limits: data.usage_limits ?? null,
       rate_limits: data.rate_limits ?? null,
       usage_reset_at: data.usage_reset_at ?? null,
@@ -95,7 +96,7 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
       slug: slug ?? id,
       noun: 'virtual key',
       expiresAtMs: expiryMs(data),
-      ...liveCredential(data, secrets),
+      ...liveCredential(data, secrets, workspaceId),
     }),
   },
 });
@@ -139,8 +140,8 @@ export async function listActiveCredentials(
   return rows;
 }
 
-function checkNew(input: Input, context: Context): Checked<VirtualKeyData> {
-  const { data, secrets } = checkNewCredential(input, context);
+async function checkNew(input: Input, context: Context): Promise<Checked<VirtualKeyData>> {
+  const { data, secrets } = await checkNewCredential(input, context);
   refusePastExpiry(input.expires_at, context.unit.now);
   return {
     data: {

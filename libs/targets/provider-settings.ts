@@ -55,6 +55,24 @@ function valueOf(headers: IncomingHttpHeaders, header: string, alias: string): s
 /** Whether the setting is a document (a key file), which is not sent in a header. */
 export const isDocument = (setting: string): boolean => forms[setting]?.json === true;
 
+/** Whether a field is encrypted where it is stored, as `key` is. */
+export const isSecretSetting = (name: string): boolean => name === 'key' || forms[name]?.secret === true;
+
+/**
+ * Throws invalid_request for a field that a secret cannot fill: one that the provider does not have, or that decides which
+ * server is called. `param` is where it stands.
+ */
+export function refuseUnmappable(provider: string, field: string, param: string): void {
+  if (field === 'key') return;
+  const { settings = {}, address = '' } = findProvider(provider) ?? {};
+  const names = Object.entries(settings).flatMap(([name, { unused, destination }]) =>
+    unused === true || destination === true || address?.includes(`{${name}}`) ? [] : [name],
+  );
+  if (names.includes(field)) return;
+  const message = `Invalid '${param}': '${field.slice(0, 100)}' cannot be mapped. For ${provider} these can: ${['key', ...names].join(', ')}.`;
+  throw new GatewayError('invalid_request', 'invalid_value', message, { param });
+}
+
 /**
  * Refuses a credential (`key`, or a secret setting) that no header can hold: one that was pasted with a line break would be
  * stored, and then fail every call. Throws invalid_request naming `param`, without quoting the credential.
@@ -72,6 +90,10 @@ export function assertSendable(setting: string, value: string, param: string): v
 /** Whether a provider may know its caller by these settings, without a `key`. */
 export const authenticates = ({ settings, secrets }: ProviderSettings): boolean =>
   Object.keys(secrets).length > 0 || Object.keys(settings).some((name) => forms[name]?.authenticates);
+
+/** Whether a field alone is something that a provider may know its caller by. */
+export const proves = (name: string): boolean =>
+  name === 'key' || forms[name]?.secret === true || forms[name]?.authenticates === true;
 
 /** Everything that is encrypted; the order is that of preference for the last four characters. */
 const credentialNames = ['key', ...secretNames] as const;

@@ -354,6 +354,7 @@ test('a virtual key never shows its credential, and a rotated one takes effect a
     status: 'active',
     usage_limits: null,
     usage_reset_at: null,
+    secret_mappings: [],
     rate_limits: null,
     settings: {},
     model_config: { custom_host: upstream.url.href },

@@ -95,6 +95,11 @@ const makers: Record<string, () => Promise<string | undefined>> = {
   '/v1/guardrails/:/versions': () => Promise.resolve('1'),
   '/v1/virtual-keys': async () =>
     (await make('/v1/virtual-keys', { name: canary, provider: 'openai', key: `sk-${canary}` }))['slug'],
+  '/v1/secret-references': async () => {
+    const auth_config = { vault_auth_type: 'token', vault_addr: 'https://vault.example', vault_token: `hvs-${canary}` };
+    const reference = { name: canary, manager_type: 'hashicorp_vault', auth_config, secret_path: `secret/${canary}` };
+    return (await make('/v1/secret-references', { ...reference, workspace_id: 'default' }))['slug'];
+  },
   '/v1/integrations': async () => {
     const integration = { name: canary, ai_provider_id: 'openai', key: `sk-${canary}`, workspace_id: 'default' };
     return (await make('/v1/integrations', integration))['slug'];

@@ -56,10 +56,11 @@ const retryStatuses: readonly number[] = [429, 500, 502, 503, 504, 529];
  * so. Afterwards, `call` says where it went. Never rejects.
  *
  * Fallback continues with the next option when the status of the answer is listed, or, without a list, when it is not
- * 2xx. A call without an answer counts as 502, 503 (an open circuit, a full queue), or 504 and 408 (a timeout). A
- * stream counts until its first event; from then on it is the answer. Fallback does not continue when the gateway
- * itself refused the call (a forbidden destination, an unknown virtual key, an unsupported parameter), because that is
- * a mistake in the request or the config, which a fallback would hide. Nor does it continue when the caller has left.
+ * 2xx. A call without an answer counts as 502, 503 (an open circuit, a full queue), 504 and 408 (a timeout), or 424 and
+ * 503 (a secret that its reference does not give). A stream counts until its first event; from then on it is the answer.
+ * Fallback does not continue when the gateway itself refused the call (a forbidden destination, an unknown virtual key,
+ * an unsupported parameter), because that is a mistake in the request or the config, which a fallback would hide. Nor
+ * does it continue when the caller has left.
  * The last outcome is the answer.
  *
  * A target whose circuit is open is skipped: a fallback always continues with the next one, and a loadbalance chooses
@@ -244,6 +245,8 @@ const statusesByKind: Partial<Record<ErrorKind, readonly number[]>> = {
   provider_failed: [502],
   provider_timeout: [504, 408],
   unavailable: [503],
+  // A secret of one target says nothing about those of others.
+  dependency_failed: [424, 503],
   rate_limited: [429],
   budget_exceeded: [412],
 };

@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import { createAccessSnapshot, type AccessSnapshot, type AccessSnapshotOptions } from '#libs/access/access-snapshot.ts';
 import { createAuthenticate } from '#libs/identity/authenticate.ts';
 import { createBatchTargets } from '#libs/access/batch-target.ts';
+import type { MappedSecrets } from '#libs/access/mapped-secrets.ts';
 import { bootstrap } from '#libs/resources/bootstrap.ts';
 import type { KeyRights } from '#libs/identity/key-rights.ts';
 import { parseMasterKeys, type MasterKeys } from '#libs/secrets/master-key.ts';
@@ -66,6 +67,9 @@ export function createProcess({ db, connectionString }: Source, options: Options
     clock: systemClock,
     scopes: () => new Set<string>(scopes),
   };
+  // Nothing in these tests is mapped to a secret reference.
+  const mappedSecrets: MappedSecrets = { complete: (target) => target };
+  const targetDeps = { db, secrets, snapshot, clock: systemClock, mappedSecrets, checkDestination };
   return {
     db,
     eventLog,
@@ -75,8 +79,8 @@ export function createProcess({ db, connectionString }: Source, options: Options
     apiKeys: apiKeysOf(createResourceStore<ApiKeyData>(apiKeyKind, resources)),
     virtualKeys: virtualKeysOf(createResourceStore<VirtualKeyData>(virtualKeyKind, resources)),
     authenticate: createAuthenticate({ snapshot, clock: systemClock }),
-    routing: createRouting({ snapshot, clock: systemClock, checkDestination }),
-    batchTargets: createBatchTargets({ db, secrets, snapshot, clock: systemClock, checkDestination }),
+    routing: createRouting(targetDeps),
+    batchTargets: createBatchTargets(targetDeps),
   };
 }
 

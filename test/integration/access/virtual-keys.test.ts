@@ -74,6 +74,7 @@ test('a virtual key is stored whole, answered without its secrets, and usable at
     usage_limits: null,
     rate_limits: null,
     usage_reset_at: null,
+    secret_mappings: [],
     settings: { aws_region: 'eu-central-1', aws_access_key_id: 'AKIAEXAMPLE' },
     model_config: { aws_region: 'eu-central-1', aws_access_key_id: 'AKIAEXAMPLE' },
     created_at: expect.stringMatching(isoTime),

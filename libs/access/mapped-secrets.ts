@@ -1,0 +1,131 @@
+import type { RenewedCredential, Target } from '#libs/calls/call.ts';
+import type { SecretMapping } from '#libs/contracts/secret-references.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import { secretReferenceKind } from '#libs/resources/secret-references.ts';
+import type { LiveCredential } from '#libs/resources/stored-credential.ts';
+import type { FetchedSecret } from '#libs/secret-managers/fetched-secret.ts';
+import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
+import { SecretError } from '#libs/secret-managers/secret-error.ts';
+import type { LiveSecretReference } from '#libs/secret-managers/secret-manager.ts';
+import { assertSendable, isSecretSetting } from '#libs/targets/provider-settings.ts';
+import type { AccessSnapshot } from './access-snapshot.ts';
+
+export type MappedSecrets = {
+  /**
+   * Adds to a target what its credential takes from secret references. At once when all of them are cached. Throws
+   * SecretError, and GatewayError `secret_reference_not_allowed`.
+   */
+  complete(target: Target, key: LiveCredential): Target | Promise<Target>;
+};
+
+type Mapped = { mapping: SecretMapping; reference: LiveSecretReference };
+
+/** Finds the values of fields that are mapped to secret references. */
+export function createMappedSecrets({
+  snapshot,
+  cache,
+}: {
+  snapshot: Pick<AccessSnapshot, 'live'>;
+  cache: Pick<SecretCache, 'read' | 'renew'>;
+}): MappedSecrets {
+  const referenceOf = (mapping: SecretMapping, ownerId: string): Mapped => {
+    const reference = snapshot.live(secretReferenceKind).byId.get(mapping.secret_reference_id);
+    if (reference === undefined) throw deleted(mapping);
+    if (!mayMap(reference, ownerId)) throw notAllowed(reference);
+    return { mapping, reference };
+  };
+
+  const complete: MappedSecrets['complete'] = (target, { mapped }) => {
+    if (mapped === undefined) return target;
+    const found = mapped.mappings.map((mapping) => referenceOf(mapping, mapped.ownerId));
+    const read = found.map(({ reference }) => cache.read(reference));
+    const isReady = read.every((secret) => !(secret instanceof Promise));
+    const use = (secrets: readonly FetchedSecret[]): Target => {
+      const filled = fill(target, found, secrets);
+      return { ...target, ...filled, renewCredential: () => renew(target, found, secrets, filled) };
+    };
+    if (isReady) return use(read as FetchedSecret[]);
+    return Promise.all(read.map((secret) => Promise.resolve(secret))).then(use);
+  };
+
+  const renew = async (
+    target: Target,
+    found: readonly Mapped[],
+    used: readonly FetchedSecret[],
+    before: RenewedCredential,
+  ): Promise<RenewedCredential | null> => {
+    const renewed = await Promise.all(
+      found.map(async ({ reference }, index) => {
+        const secret = used[index] as FetchedSecret;
+        return (await cache.renew(reference, secret)) ?? secret;
+      }),
+    );
+    try {
+      const filled = fill(target, found, renewed);
+      return isSame(before, filled) ? null : filled;
+    } catch (error) {
+      if (error instanceof SecretError) return null;
+      throw error;
+    }
+  };
+
+  return { complete };
+}
+
+/** The workspace that owns a reference may map it, and of the organisation's those that it is for. */
+function mayMap({ ownerId, workspaces }: LiveSecretReference, mapperId: string): boolean {
+  if (ownerId === mapperId) return true;
+  return ownerId === organisationId && (workspaces === null || workspaces.has(mapperId));
+}
+
+function fill(target: Target, found: readonly Mapped[], fetched: readonly FetchedSecret[]): RenewedCredential {
+  let { apiKey } = target;
+  const settings: Record<string, string> = { ...target.settings };
+  const secrets: Record<string, Secret> = { ...target.secrets };
+  for (const [index, { mapping, reference }] of found.entries()) {
+    const { target_field: field, value_format: format } = mapping;
+    const key = mapping.secret_key ?? reference.key;
+    const value = (fetched[index] as FetchedSecret).pick(key, format ?? 'string');
+    refuseUnsendable(reference.slug, field, value);
+    if (field === 'key') apiKey = value;
+    if (isSecretSetting(field)) secrets[field] = value;
+    else settings[field] = value.reveal();
+  }
+  return { apiKey, settings, secrets };
+}
+
+function refuseUnsendable(slug: string, field: string, value: Secret): void {
+  try {
+    assertSendable(field, value.reveal(), field);
+  } catch (error) {
+    const what =
+      `holds a value for '${field}' that is no credential: it must consist of printable ASCII characters, without ` +
+      'spaces and line breaks';
+    throw new SecretError('malformed', slug, what, error);
+  }
+}
+
+const textsOf = ({ apiKey, settings, secrets }: RenewedCredential): string =>
+  JSON.stringify([
+    apiKey?.reveal(),
+    settings,
+    Object.entries(secrets).map(([name, secret]) => [name, secret.reveal()]),
+  ]);
+
+const isSame = (one: RenewedCredential, other: RenewedCredential): boolean => textsOf(one) === textsOf(other);
+
+const deleted = ({ target_field: field, secret_reference_id: id }: SecretMapping): GatewayError =>
+  new GatewayError(
+    'dependency_failed',
+    'secret_reference_not_found',
+    `The secret reference '${id}', which '${field}' of this credential is mapped to, does not exist any more.`,
+  );
+
+const notAllowed = ({ slug }: LiveSecretReference): GatewayError =>
+  new GatewayError(
+    'forbidden',
+    'secret_reference_not_allowed',
+    `The secret reference '${slug}' is not for this workspace any more. A key of the organisation can allow it again.`,
+  );

@@ -1,0 +1,79 @@
+import { sql } from 'kysely';
+import type { z } from 'zod';
+import type { secretMappings, SecretMapping } from '#libs/contracts/secret-references.ts';
+import type { UnitOfWork } from '#libs/event-log/event-log.ts';
+import { organisationId } from '#libs/http/caller.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { refuseUnmappable } from '#libs/targets/provider-settings.ts';
+import { isReferenceFor } from './secret-reference-data.ts';
+
+type Given = z.output<ReturnType<typeof secretMappings>>;
+
+/**
+ * The mappings of a request as they are stored; undefined where it has none. `ownerId`: the workspace that owns the
+ * credential, or the organisation. The references stay until the transaction ends. Throws invalid_request for a field
+ * that cannot be mapped, or is mapped twice, and for a reference that the owner may not map.
+ */
+export async function checkMappings(
+  { tx }: Pick<UnitOfWork, 'tx'>,
+  { ownerId, provider }: { ownerId: string; provider: string },
+  given: Given | undefined,
+): Promise<SecretMapping[] | undefined> {
+  if (given === undefined) return undefined;
+  const mappings: SecretMapping[] = [];
+  for (const [index, { target_field, secret_reference_id, secret_key, value_format }] of (given ?? []).entries()) {
+    const place = `secret_mappings[${index}]`;
+    // Portkey's names of fields say where they stand in the body.
+    const field = target_field.replace(/^(?:configurations|model_config)\./, '');
+    refuseUnmappable(provider, field, `${place}.target_field`);
+    if (mappings.some((other) => other.target_field === field)) {
+      const message = `Invalid '${place}.target_field': '${field}' is mapped twice. Map each field once.`;
+      throw new GatewayError('invalid_request', 'invalid_value', message, { param: `${place}.target_field` });
+    }
+    const id = await findReference(tx, ownerId, secret_reference_id);
+    if (id === null) throw noSuchReference(secret_reference_id, `${place}.secret_reference_id`);
+    mappings.push({
+      target_field: field,
+      secret_reference_id: id,
+      secret_key: secret_key ?? null,
+      value_format: value_format ?? null,
+    });
+  }
+  return mappings;
+}
+
+/** The lock keeps the reference from being deleted before the mapping is committed: see `refuseMappedReference`. */
+async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string): Promise<string | null> {
+  const { rows } = await sql<{ id: string }>`
+    select id from resource
+    where kind = 'secret_reference' and deleted_at is null and (id = ${name} or slug = ${name})
+      and (workspace_id = ${ownerId} or (workspace_id = ${organisationId} and ${isReferenceFor(ownerId)}))
+    order by id = ${name} desc limit 1 for share`.execute(tx);
+  return rows[0]?.id ?? null;
+}
+
+/** Throws conflict for a reference that a living credential takes a field from, and names the first one. */
+export async function refuseMappedReference({ tx }: Pick<UnitOfWork, 'tx'>, id: string): Promise<void> {
+  // A mapping that is being made holds this lock until it is committed, and is seen then.
+  await sql`select from resource where id = ${id} for update`.execute(tx);
+  const wanted = JSON.stringify([{ secret_reference_id: id }]);
+  const { rows } = await sql<{ kind: string; name: string; total: number }>`
+    select kind, coalesce(slug, id) as name, count(*) over ()::int as total from resource
+    where kind in ('virtual_key', 'integration') and deleted_at is null
+      and data -> 'secret_mappings' @> ${wanted}::jsonb
+    order by created_at, id limit 1`.execute(tx);
+  const [holder] = rows;
+  if (holder === undefined) return;
+  const others = holder.total === 1 ? '' : ` and by ${holder.total - 1} more`;
+  const message =
+    `This secret reference is mapped by the ${holder.kind.replaceAll('_', ' ')} '${holder.name}'${others}, whose calls ` +
+    'would fail without it. Remove it from secret_mappings there first.';
+  throw new GatewayError('conflict', 'secret_reference_in_use', message, { param: 'slug' });
+}
+
+const noSuchReference = (name: string, param: string): GatewayError => {
+  const message =
+    `There is no secret reference '${name.slice(0, 100)}' that can be mapped here. ` +
+    'GET /v1/secret-references lists them; a key of the organisation can allow more of them.';
+  return new GatewayError('invalid_request', 'secret_reference_not_found', message, { param });
+};

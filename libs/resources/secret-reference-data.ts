@@ -1,0 +1,23 @@
+import { sql, type RawBuilder } from 'kysely';
+import type { ManagerType } from '#libs/contracts/secret-references.ts';
+import type { Authors } from './resource-row.ts';
+
+export type SecretReferenceData = Authors & {
+  name: string;
+  description: string | null;
+  manager_type: ManagerType;
+  /** Without its secrets, which are encrypted. */
+  auth_config: Record<string, string>;
+  secret_path: string;
+  secret_key: string | null;
+  allow_all_workspaces: boolean;
+  /** Their ids. */
+  allowed_workspaces: string[];
+  tags: Record<string, unknown> | null;
+  secret_id: string | null;
+};
+
+/** Whether a workspace may map a reference of the organisation, as a condition on rows of `resource`. */
+export const isReferenceFor = (workspaceId: string): RawBuilder<unknown> => sql`(
+  (data ->> 'allow_all_workspaces')::boolean
+  or data -> 'allowed_workspaces' @> ${JSON.stringify([workspaceId])}::jsonb)`;

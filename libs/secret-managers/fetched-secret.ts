@@ -1,0 +1,86 @@
+import { Secret } from '#libs/kernel/secret.ts';
+import { SecretError } from './secret-error.ts';
+
+/** A secret in memory. Its values are in closures, so that nothing prints them. */
+export type FetchedSecret = {
+  readonly sizeBytes: number;
+  /**
+   * The whole secret (`key` null), or a member of it. `json`: a JSON value, as its text. Throws SecretError `malformed`
+   * and, for a member that is not there, `not_found`. The same object for the same question.
+   */
+  pick(key: string | null, format: 'json' | 'string'): Secret;
+};
+
+type Members = Readonly<Record<string, unknown>>;
+
+/** A secret that is one text, which may be a JSON object. */
+export function textSecret(slug: string, text: string): FetchedSecret {
+  return fetchedSecret(slug, Buffer.byteLength(text), text, () => parseObject(text));
+}
+
+/** A secret of named members, such as one of Vault. */
+export function memberSecret(slug: string, members: Members): FetchedSecret {
+  return fetchedSecret(slug, Buffer.byteLength(JSON.stringify(members)), null, () => members);
+}
+
+function fetchedSecret(
+  slug: string,
+  sizeBytes: number,
+  text: string | null,
+  readMembers: () => Members | null,
+): FetchedSecret {
+  const picked = new Map<string, Secret>();
+
+  const memberText = (key: string, format: 'json' | 'string'): string => {
+    const members = readMembers();
+    const name = key.slice(0, 100);
+    if (members === null) {
+      const what = `holds a secret that is no JSON object, so it has no member '${name}': leave secret_key out`;
+      throw new SecretError('malformed', slug, what);
+    }
+    if (!Object.hasOwn(members, key)) {
+      throw new SecretError('not_found', slug, `holds a secret without the member '${name}'`);
+    }
+    const value = members[key];
+    if (typeof value === 'string') return format === 'json' ? requireJson(value) : value;
+    if (format === 'json' && typeof value === 'object' && value !== null) return JSON.stringify(value);
+    const what = `holds a secret whose member '${name}' is no text`;
+    throw new SecretError('malformed', slug, `${what}: an object needs value_format "json"`);
+  };
+
+  const wholeText = (format: 'json' | 'string'): string => {
+    if (text !== null) return format === 'json' ? requireJson(text) : text;
+    if (format === 'json') return JSON.stringify(readMembers());
+    const what = 'holds a secret of named members: name one in secret_key, or take all with value_format "json"';
+    throw new SecretError('malformed', slug, what);
+  };
+
+  const requireJson = (value: string): string => {
+    if (parseObject(value) !== null) return value;
+    throw new SecretError('malformed', slug, 'holds a value that is no JSON object, as value_format "json" says');
+  };
+
+  return {
+    sizeBytes,
+    pick(key, format) {
+      const question = JSON.stringify([key, format]);
+      let secret = picked.get(question);
+      if (secret === undefined) {
+        const value = key === null ? wholeText(format) : memberText(key, format);
+        if (value === '') throw new SecretError('malformed', slug, 'holds an empty value');
+        secret = new Secret(value);
+        picked.set(question, secret);
+      }
+      return secret;
+    },
+  };
+}
+
+function parseObject(text: string): Members | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Members) : null;
+  } catch {
+    return null;
+  }
+}

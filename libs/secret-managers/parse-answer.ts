@@ -1,0 +1,12 @@
+import { SecretError } from './secret-error.ts';
+
+/** The JSON object that a manager answered with. Throws SecretError, without quoting it. */
+export function parseAnswer(slug: string, body: Buffer): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(body.toString());
+    if (typeof value === 'object' && value !== null) return value as Record<string, unknown>;
+  } catch {
+    // The error would quote what was parsed.
+  }
+  throw new SecretError('unavailable', slug, 'got an answer of its secret manager that is no JSON object');
+}

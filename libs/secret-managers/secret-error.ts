@@ -1,0 +1,33 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/**
+ * Why a secret cannot be had. `unavailable`: the manager does not answer, or not now. `denied`: it refuses this process;
+ * whether that was meant, or a token has expired, cannot be told. `not_found` and `malformed`: it has answered, and
+ * nothing but a change of the secret, the reference or the mapping will help.
+ */
+export type SecretFault = 'unavailable' | 'denied' | 'not_found' | 'malformed';
+
+const codes: Record<SecretFault, string> = {
+  unavailable: 'secret_unavailable',
+  denied: 'secret_access_denied',
+  not_found: 'secret_not_found',
+  malformed: 'secret_malformed',
+};
+
+/** The error of a call whose secret cannot be had. It names the reference, and never the secret. */
+export class SecretError extends GatewayError {
+  readonly fault: SecretFault;
+
+  /** `what` is put behind the name of the reference: "does not answer". */
+  constructor(fault: SecretFault, slug: string, what: string, cause?: unknown) {
+    const isPassing = fault === 'unavailable' || fault === 'denied';
+    super(
+      isPassing ? 'unavailable' : 'dependency_failed',
+      codes[fault],
+      `The secret reference '${slug}' ${what}.`,
+      // A refusal lasts until somebody changes something.
+      { ...(isPassing ? { retryAfterMs: fault === 'denied' ? 30_000 : 2_000 } : {}), cause },
+    );
+    this.fault = fault;
+  }
+}

@@ -1,0 +1,57 @@
+import type { Timeouts } from '#libs/calls/timeouts.ts';
+import { fetchWhole } from '#libs/calls/upstream/fetch-whole.ts';
+import type { Egress } from '#libs/calls/upstream/egress.ts';
+import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { SecretError } from './secret-error.ts';
+import type { Send } from './secret-manager.ts';
+
+/** Calls wait for this, so it is shorter than for a provider. */
+const defaultTimeouts: Timeouts = { connectMs: 3_000, headersMs: 5_000, idleMs: 5_000, totalMs: 5_000 };
+/** Vault keeps secrets of at most 1 MiB; of an answer, the secret itself is a part. */
+const answerBytesMax = 262_144;
+
+/**
+ * Sends requests to secret managers as calls to providers are sent: the same rules for addresses, the same pools and
+ * shares, no redirects; within 5 s, and at most 256 KiB of an answer.
+ */
+export function createSend({
+  egress,
+  signal,
+  timeouts = defaultTimeouts,
+}: {
+  egress: Egress;
+  /** Ends everything that is under way. */
+  signal: AbortSignal;
+  timeouts?: Timeouts;
+}): Send {
+  return async ({ slug, ownerId, secrets }, { url, method, headers, body = null }) => {
+    const hidden = Object.values(secrets ?? {}).map((secret) => secret.reveal());
+    try {
+      egress.check(url);
+      const { status, body: answer } = await fetchWhole(
+        {
+          method,
+          origin: url.origin,
+          path: url.pathname + url.search,
+          headers: ['accept', 'application/json', ...headers, 'accept-encoding', 'identity', 'user-agent', 'sluice'],
+          body,
+        },
+        {
+          egress,
+          timeouts,
+          signal,
+          workspaceId: ownerId,
+          faults: lazyFaultsOf('Its secret manager', hidden),
+          bytesMax: answerBytesMax,
+        },
+      );
+      return { status, body: answer };
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      // The operator may allow the address again; until then nothing is sent.
+      const fault = error.kind === 'invalid_request' ? 'denied' : 'unavailable';
+      throw new SecretError(fault, slug, `cannot be fetched: ${error.message.replace(/\.$/, '')}`, error);
+    }
+  };
+}
