@@ -113,6 +113,7 @@ const owners: Readonly<Record<string, string>> = {
   value_rollup: 'libs/analytics',
   metadata_rollup: 'libs/analytics',
   rollup_state: 'libs/analytics',
+  rollup_key: 'libs/analytics',
   response_cache: 'libs/calls/protect/response-cache',
   provider_circuit: 'libs/calls/protect/traffic',
   limit_counter: 'libs/limits',

@@ -3,18 +3,33 @@ import { dimensions, logColumns, valueColumns } from './call-columns.ts';
 import { latencyBin } from './latency-histogram.ts';
 import type { TimeRange } from './time-ranges.ts';
 
-export type Grain = 'minute' | 'hour' | 'day';
-export const grainMs: Readonly<Record<Grain, number>> = { minute: 60_000, hour: 3_600_000, day: 86_400_000 };
+export type Grain = 'minute' | 'ten_minutes' | 'hour' | 'day';
+export const grainMs: Readonly<Record<Grain, number>> = {
+  minute: 60_000,
+  ten_minutes: 600_000,
+  hour: 3_600_000,
+  day: 86_400_000,
+};
 
 /**
  * Rows of calls with the same values of all columns (`call_rollup`), of those that have a metadata value too
- * (`metadata_rollup`), or of all calls with one value of one column or metadata key (`value_rollup`; hours and days only).
+ * (`metadata_rollup`), or of all calls with one value of one column or metadata key (`value_rollup`).
  */
 export type Cube = 'call' | 'metadata' | 'value';
-type WideCube = Exclude<Cube, 'value'>;
+export const cubes: readonly Cube[] = ['call', 'metadata', 'value'];
 
-/** The metadata keys that have rollups; groups and filters of others read the request log. */
-export const rolledUpKeys: readonly string[] = ['_user'];
+/** What the rows of a grain are made from; undefined: from the log, or the cube has no rows of this grain. */
+const finerGrains: Readonly<Record<'wide' | 'value', Partial<Record<Grain, Grain>>>> = {
+  wide: { hour: 'minute', day: 'hour' },
+  value: { ten_minutes: 'minute', hour: 'ten_minutes', day: 'hour' },
+};
+export const finerOf = (cube: Cube, grain: Grain): Grain | undefined =>
+  finerGrains[cube === 'value' ? 'value' : 'wide'][grain];
+/** The cubes that have rows of a grain. */
+export const cubesOf = (grain: Grain): readonly Cube[] => (grain === 'ten_minutes' ? ['value'] : cubes);
+
+/** The metadata key that every workspace has rollups of. */
+export const userKey = '_user';
 
 /** The `key` of rows of `value_rollup` is one of these, or the name of a column. */
 export const allCallsKey = '';
@@ -22,9 +37,13 @@ export const metadataKeyPrefix = 'metadata.';
 
 const list = (names: readonly string[]): RawBuilder<unknown> => sql.join(names.map((name) => sql.ref(name)));
 
-/** The columns that rows of a cube are kept apart by, besides grain and bucket. */
+/** The columns that rows of a cube are kept apart by, besides grain and bucket. Rows with `other` hold what is beyond a limit. */
 const keysOf = (cube: Cube): readonly string[] =>
-  ({ call: dimensions, metadata: ['key', 'value', ...dimensions], value: ['workspace_id', 'key', 'value'] })[cube];
+  ({
+    call: [...dimensions, 'other'],
+    metadata: ['key', 'value', ...dimensions, 'other'],
+    value: ['workspace_id', 'key', 'value', 'other'],
+  })[cube];
 
 /** What rows of wide cubes add up, and the type of the sum. */
 const wideSums = {
@@ -81,12 +100,12 @@ const bucketOf = (milliseconds: RawBuilder<unknown>, lengthMs: number): RawBuild
   sql`to_timestamp((${milliseconds} / ${sql.lit(lengthMs)}) * ${sql.lit(lengthMs / 1_000)})`;
 
 type LogOptions = {
-  cube: WideCube;
+  cube: Cube;
   bucketMs: number;
   /** A condition on `request_log`. */
   where: RawBuilder<unknown>;
-  /** Of the cube `metadata`; default: those that have rollups. */
-  metadataKeys?: readonly string[] | undefined;
+  /** Of the cube `metadata`; default: those that the workspace of a call has rollups of. */
+  metadataKey?: string | undefined;
   /** The columns by which rows are kept apart; default: all of the cube. Far fewer rows for who reads few of them. */
   keys?: readonly string[] | undefined;
   /** The time that `where` allows, if it is known: where it is in one bucket, that of each row need not be computed. */
@@ -102,22 +121,40 @@ function logBucket({ bucketMs, range }: LogOptions): RawBuilder<unknown> {
   return sql`to_timestamp(${sql.lit((begin * bucketMs) / 1_000)})`;
 }
 
-/** Rows of the request log, with the latency bin of each and, in the cube `metadata`, once for each key that it has. */
-function logRows({ cube, where, metadataKeys = rolledUpKeys }: LogOptions): RawBuilder<unknown> {
-  const entries = sql`
-    cross join lateral (
-      select named.key, metadata ->> named.key as value from unnest(${[...metadataKeys]}::text[]) as named (key)
-      where metadata ->> named.key is not null
-    ) as entry`;
-  const isByMetadata = cube === 'metadata';
+/** Rows of the request log with the latency bin of each: once, or once for each `key` and `value` that the cube has of it. */
+function logRows({ cube, where, metadataKey }: LogOptions): RawBuilder<unknown> {
+  const columns = sql`${logColumns}, ${latencyBin} as bin, false as other`;
+  if (cube === 'call') return sql`select ${columns} from request_log where ${where}`;
+  if (metadataKey !== undefined) {
+    return sql`
+      select ${columns}, ${metadataKey}::text as key, metadata ->> ${metadataKey} as value
+      from request_log where ${where} and metadata ->> ${metadataKey} is not null`;
+  }
+  const prefix = cube === 'value' ? sql`${sql.lit(metadataKeyPrefix)} ||` : sql``;
+  const byMetadata = sql`
+    select call.*, ${prefix} entry.key as key, entry.value from (
+      select ${columns}, case when jsonb_typeof(metadata) = 'object' then metadata end as metadata
+      from request_log where ${where} and metadata is not null
+    ) as call cross join lateral jsonb_each_text(metadata) as entry
+      join rollup_key on rollup_key.workspace_id = call.workspace_id and rollup_key.key = entry.key
+    where entry.value is not null`;
+  if (cube === 'metadata') return byMetadata;
+  const values = sql.join([
+    sql`(${sql.lit(allCallsKey)}, '')`,
+    ...Object.keys(valueColumns).map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text)`),
+  ]);
   return sql`
-    select ${logColumns}, ${latencyBin} as bin ${isByMetadata ? sql`, key, value` : sql``}
-    from request_log ${isByMetadata ? entries : sql``} where ${where}`;
+    select call.*, entry.key, entry.value
+    from (select ${columns}, null::jsonb as metadata from request_log where ${where}) as call
+      cross join lateral (values ${values}) as entry (key, value)
+    union all ${byMetadata}`;
 }
 
-/** Rows of the request log as rows of a cube, in buckets of `bucketMs`. */
+/** Rows of the request log as rows of a cube, in buckets of `bucketMs`, however many there are. */
 export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
   const { cube, keys = keysOf(cube) } = options;
+  const ofValues = sql`, count(*) filter (where failed) as failed_requests, count(*) filter (where ${isHit}) as hits,
+    coalesce(sum((duration_ms * 1000)::bigint) filter (where ${isHit}), 0) as hit_duration_us`;
   return joinBins(
     cube,
     sql`
@@ -126,6 +163,7 @@ export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
       coalesce(sum(cost), 0) as cost, count(*) filter (where cost is null and not failed) as unpriced,
       coalesce(sum(saved_cost), 0) as saved_cost, sum((duration_ms * 1000)::bigint) as duration_us,
       to_timestamp(min(recorded_ms) / 1000.0) as first_at, to_timestamp(max(recorded_ms) / 1000.0) as last_at
+      ${cube === 'value' ? ofValues : sql``}
     from (${logRows(options)}) as call
     group by 1, ${list(keys)}, bin`,
     keys,
@@ -133,10 +171,9 @@ export function aggregateLog(options: LogOptions): RawBuilder<unknown> {
 }
 
 /** The same, with a row for each call: quicker where whoever reads them adds them up and needs no histogram. */
-export function singleCalls(options: LogOptions): RawBuilder<unknown> {
-  const { cube, keys = keysOf(cube) } = options;
+export function singleCalls(options: LogOptions & { keys: readonly string[] }): RawBuilder<unknown> {
   return sql`
-    select ${logBucket(options)} as bucket, ${list(keys)}, 1::bigint as requests,
+    select ${logBucket(options)} as bucket, ${list(options.keys)}, 1::bigint as requests,
       input_tokens::numeric, output_tokens::numeric, coalesce(cost, 0) as cost,
       case when cost is null and not failed then 1 else 0 end::bigint as unpriced, coalesce(saved_cost, 0) as saved_cost,
       (duration_ms * 1000)::bigint::numeric as duration_us, '' as latency,
@@ -144,7 +181,7 @@ export function singleCalls(options: LogOptions): RawBuilder<unknown> {
     from (${logRows(options)}) as call`;
 }
 
-/** Rows of a cube, or what was made from them, as rows of `to`: each histogram taken apart, and joined again. */
+/** Rows of a cube as rows of another grain, or with fewer keys: each histogram taken apart, and joined again. */
 const addUp = (cube: Cube, to: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> =>
   joinBins(
     cube,
@@ -157,29 +194,86 @@ const addUp = (cube: Cube, to: Grain, rows: RawBuilder<unknown>): RawBuilder<unk
         ),
       )},
       min(first_at) as first_at, max(last_at) as last_at
-    from ${rows} cross join lateral unnest(string_to_array(latency, ',')) with ordinality as pair (text, place)
+    from (${rows}) as finer
+      cross join lateral unnest(string_to_array(latency, ',')) with ordinality as pair (text, place)
     group by 1, ${list(keysOf(cube))}, bin`,
   );
 
-/** Rows of a cube as rows of a coarser grain. `where` is a condition on the cube's table. */
-export const aggregateRollup = (cube: Cube, to: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> =>
-  addUp(cube, to, sql`(select * from ${sql.table(`${cube}_rollup`)} where ${where}) as finer`);
+/** The most rows of a bucket and workspace: of one column or metadata key, of users, and of combinations of all columns. */
+const rowsMax: Readonly<Record<Grain, { values: number; users: number; combinations: number }>> = {
+  minute: { values: 200, users: 2_000, combinations: 500 },
+  ten_minutes: { values: 500, users: 5_000, combinations: 0 },
+  hour: { values: 1_000, users: 10_000, combinations: 2_000 },
+  day: { values: 1_000, users: 10_000, combinations: 5_000 },
+};
+/** There are not that many statuses, and all of them shall be told apart. */
+const statusesMax = 1_000;
 
-/** Rows of the wide cubes as rows of `value_rollup` of the same grain. `where` is a condition on their tables. */
-export function aggregateValues(grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
+/**
+ * Bounds the rows of a bucket: those with the most calls stay, and the rest is added up in rows with `other`, so that the sums
+ * of a bucket are always those of all of its calls.
+ */
+function bound(cube: Cube, grain: Grain, rows: RawBuilder<unknown>): RawBuilder<unknown> {
+  const { values, users, combinations } = rowsMax[grain];
+  const isOfUsers = sql`key = ${sql.lit(cube === 'value' ? `${metadataKeyPrefix}${userKey}` : userKey)}`;
+  const max =
+    cube === 'call'
+      ? sql.lit(combinations)
+      : sql`case when ${isOfUsers} then ${sql.lit(users)} when key = 'status' then ${sql.lit(statusesMax)}
+          else ${sql.lit(values)} end`;
+  const within = cube === 'call' ? ['bucket', 'workspace_id', 'other'] : ['bucket', 'workspace_id', 'key', 'other'];
+  const order = keysOf(cube).filter((name) => !within.includes(name));
+  // Failures and answers from the cache are what measures are read from. All else is no longer known.
+  const kept: Readonly<Record<string, RawBuilder<unknown>>> = {
+    workspace_id: sql`workspace_id`,
+    key: sql`key`,
+    failed: sql`failed`,
+    cache_status: sql`case when ${isHit} then 'HIT' end`,
+    status: sql`null::int`,
+    retries: sql`0`,
+    fallback: sql`false`,
+    other: sql`true`,
+  };
+  const folded = keysOf(cube).map((name) => sql`${kept[name] ?? sql`null::text`} as ${sql.ref(name)}`);
+  const sums = list([...sumsOf(cube).map(([name]) => name), 'latency', 'first_at', 'last_at']);
+  return sql`
+    with ranked as materialized (
+      select *, not other and row_number() over (partition by ${list(within)} order by requests desc, ${list(order)}) <= ${max}
+        as stays
+      from (${rows}) as unbounded
+    ), folded as (
+      ${addUp(cube, grain, sql`select bucket, ${sql.join(folded)}, ${sums} from ranked where not stays`)}
+    )
+    select ${rollupColumns(cube)} from ranked where stays
+    union all select ${rollupColumns(cube)} from folded`;
+}
+
+/** Rows of a cube as rows of a coarser grain, bounded. `where` is a condition on the cube's table. */
+export const aggregateRollup = (cube: Cube, to: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> =>
+  bound(cube, to, addUp(cube, to, sql`select * from ${sql.table(`${cube}_rollup`)} where ${where}`));
+
+/** Rows of the request log as rows of a cube and grain, bounded, by way of the finer grains as passes make them. */
+export function rollUpLog(cube: Cube, grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
+  const finer = finerOf(cube, grain);
+  return finer === undefined
+    ? bound(cube, grain, aggregateLog({ cube, bucketMs: grainMs[grain], where }))
+    : bound(cube, grain, addUp(cube, grain, rollUpLog(cube, finer, where)));
+}
+
+/**
+ * Rows of the wide cubes as rows of `value_rollup` of the same grain: for times that the log does not have any more. `where`
+ * is a condition on their tables.
+ */
+export function valuesOfRollups(grain: Grain, where: RawBuilder<unknown>): RawBuilder<unknown> {
   const values = sql.join([
-    sql`(${sql.lit(allCallsKey)}, '')`,
-    ...valueColumns.map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text)`),
+    sql`(${sql.lit(allCallsKey)}, '', false)`,
+    ...Object.keys(valueColumns).map((column) => sql`(${sql.lit(column)}, ${sql.ref(column)}::text, other)`),
   ]);
-  return addUp(
-    'value',
-    grain,
-    sql`(
-      select bucket, workspace_id, key, value, ${measuresFrom('call')}
-      from call_rollup cross join lateral (values ${values}) as entry (key, value) where ${where}
-      union all
-      select bucket, workspace_id, ${sql.lit(metadataKeyPrefix)} || key, value, ${measuresFrom('metadata')}
-      from metadata_rollup where ${where}
-    ) as wide`,
-  );
+  const rows = sql`
+    select bucket, workspace_id, entry.key, entry.value, entry.other, ${measuresFrom('call')}
+    from call_rollup cross join lateral (values ${values}) as entry (key, value, other) where ${where}
+    union all
+    select bucket, workspace_id, ${sql.lit(metadataKeyPrefix)} || key, value, other, ${measuresFrom('metadata')}
+    from metadata_rollup where ${where}`;
+  return bound('value', grain, addUp('value', grain, rows));
 }

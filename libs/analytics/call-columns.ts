@@ -20,17 +20,19 @@ export const dimensions = [
 ] as const;
 export type Dimension = (typeof dimensions)[number];
 
-/** The columns whose values have rows of their own in `value_rollup`. */
-export const valueColumns = [
-  'provider',
-  'model',
-  'status',
-  'key_id',
-  'virtual_key',
-  'config',
-  'prompt_slug',
-  'cache_status',
-] as const satisfies Dimension[];
+/** The columns whose values have rows of their own in `value_rollup`, and their types: there, all values are texts. */
+export const valueColumns = {
+  provider: 'text',
+  model: 'text',
+  status: 'int',
+  key_id: 'text',
+  virtual_key: 'text',
+  config: 'text',
+  prompt_slug: 'text',
+  cache_status: 'text',
+  retries: 'int',
+  fallback: 'boolean',
+} as const satisfies Partial<Record<Dimension, string>>;
 
 /** A call fails when its status says so, when it got none, or when it broke off after a good status. */
 const failed = sql`(status is null or status >= 400 or error_code is not null)`;

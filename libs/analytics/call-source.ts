@@ -8,14 +8,7 @@ import {
   rollupConditions,
   workspaceCondition,
 } from '#libs/request-log/call-conditions.ts';
-import {
-  aggregateLog,
-  allCallsKey,
-  measuresFrom,
-  metadataKeyPrefix,
-  rolledUpKeys,
-  singleCalls,
-} from './aggregate-calls.ts';
+import { aggregateLog, allCallsKey, measuresFrom, metadataKeyPrefix, singleCalls, userKey } from './aggregate-calls.ts';
 import { valueColumns, type Dimension } from './call-columns.ts';
 import { segmentsOf, type Kept, type Segment } from './choose-buckets.ts';
 import { bucketIn, recordedIn } from './roll-up.ts';
@@ -43,90 +36,103 @@ export type SourceOptions = {
 
 /**
  * Rows that add up to the calls that are wanted: from rollups, or from the request log if it alone knows what is filtered
- * by. Hours and days of calls that only one column is asked of come from the narrow rows of `value_rollup`. One SELECT, for
- * a FROM clause: `bucket`, `workspace_id`, `value` (of the metadata key), the columns `reads`, and the measures.
+ * by. Calls that only one column or metadata key is asked of come from the narrow rows of `value_rollup`. One SELECT, for
+ * a FROM clause: `bucket`, `workspace_id`, `value` (of the metadata key), `other` (whether values are those of rare calls,
+ * which are not told apart), the columns `reads`, and the measures.
  */
 export function callSource(
   wanted: CallsWanted,
   { reads = [], withLatency = false }: SourceOptions = {},
 ): RawBuilder<unknown> {
-  const { filters, workspaceId, range, kept, stepMs, metadataKey } = wanted;
-  const { key, ofValue, isInRollups } = metadataOf(filters, metadataKey);
+  const { filters, workspaceId, range, kept, stepMs } = wanted;
+  const { key, ofValue, rolledUpFrom } = metadataOf(wanted);
   const cube = key === null ? 'call' : 'metadata';
   const conditions = [...workspaceCondition(workspaceId), ...rollupConditions(filters)];
-  const segments: Segment[] =
-    isInRollups && !needsLog(filters)
-      ? segmentsOf(range, kept, stepMs)
-      : [{ from: Math.max(range.from, Math.min(kept.logFrom, range.to)), to: range.to, source: 'log' }];
   const columns = sql.join([
-    sql`bucket, workspace_id`,
+    sql`bucket, workspace_id, other`,
     ...(key === null ? [] : [sql`value`]),
     ...reads.map((name) => sql.ref(name)),
   ]);
-  const wide = (rows: RawBuilder<unknown>): RawBuilder<unknown> =>
-    sql`select ${columns}, ${measuresFrom(cube)} from ${rows}`;
+
+  const fromLog = (segment: TimeRange): RawBuilder<unknown> => {
+    const where = and([...conditions, ...logConditions(filters, workspaceId), recordedIn(segment)]);
+    // Which calls failed, and which were answered from the cache, is what `measuresFrom` adds up.
+    const own = ['workspace_id', 'other', ...(key === null ? [] : ['value']), ...reads, 'failed', 'cache_status'];
+    const rows = (withLatency ? aggregateLog : singleCalls)({
+      cube,
+      bucketMs: Math.min(stepMs ?? 86_400_000, 86_400_000),
+      where,
+      metadataKey: key ?? undefined,
+      keys: [...new Set(own)],
+      range: segment,
+    });
+    return sql`select ${columns}, ${measuresFrom(cube)} from (${rows}) as logged`;
+  };
+  const fromRollup = (segment: Segment, narrowKey: string | undefined): RawBuilder<unknown> => {
+    const where = and([sql`grain = ${sql.lit(segment.source)}`, ...conditions, ...ofValue, bucketIn(segment)]);
+    if (narrowKey !== undefined) {
+      return sql`select ${columns}, ${measuresFrom('value')} from ${narrowRows(narrowKey)} where ${where}`;
+    }
+    const ofKey = key === null ? sql`` : sql`and key = ${key}`;
+    return sql`select ${columns}, ${measuresFrom(cube)} from ${sql.table(`${cube}_rollup`)} where ${where} ${ofKey}`;
+  };
+  const fromRollups = (part: TimeRange, narrowKey?: string): RawBuilder<unknown>[] =>
+    segmentsOf(part, kept, { stepMs, hasTens: narrowKey !== undefined }).map((segment) =>
+      segment.source === 'log' ? fromLog(segment) : fromRollup(segment, narrowKey),
+    );
+
   const narrowKey = narrowKeyOf([...reads, ...filteredColumns(filters)], key);
-  const selects = segments.flatMap((segment) => {
-    if (segment.source === 'log') {
-      const where = and([...conditions, ...logConditions(filters, workspaceId), recordedIn(segment)]);
-      const metadataKeys = key === null ? undefined : [key];
-      // Adding up first pays where few rows come of it; users are many.
-      const read = withLatency || key === null ? aggregateLog : singleCalls;
-      // Which calls failed, and which were answered from the cache, is what `measuresFrom` adds up.
-      const keys = ['workspace_id', ...(key === null ? [] : ['value']), ...reads, 'failed', 'cache_status'];
-      const bucketMs = Math.min(stepMs ?? 86_400_000, 86_400_000);
-      const rows = read({ cube, bucketMs, where, metadataKeys, keys: [...new Set(keys)], range: segment });
-      return [wide(sql`(${rows}) as logged`)];
-    }
-    const where = (part: TimeRange): RawBuilder<unknown> =>
-      and([sql`grain = ${sql.lit(segment.source)}`, ...conditions, ...ofValue, bucketIn(part)]);
-    const hasNarrow = narrowKey !== undefined && segment.source !== 'minute';
-    const narrowFrom = hasNarrow ? Math.min(Math.max(segment.from, kept.valuesFrom), segment.to) : segment.to;
-    const parts: RawBuilder<unknown>[] = [];
-    if (narrowFrom > segment.from) {
-      const ofKey = key === null ? sql`` : sql`and key = ${key}`;
-      parts.push(wide(sql`${sql.table(`${cube}_rollup`)} where ${where({ ...segment, to: narrowFrom })} ${ofKey}`));
-    }
-    if (narrowKey !== undefined && narrowFrom < segment.to) {
-      const narrow = narrowRows(narrowKey);
-      parts.push(
-        sql`select ${columns}, ${measuresFrom('value')} from ${narrow} where ${where({ ...segment, from: narrowFrom })}`,
-      );
-    }
-    return parts;
-  });
-  if (selects.length === 0) return wide(sql`${sql.table(`${cube}_rollup`)} where false`);
+  // Before what the rollups know comes from the log; before there were narrow rows, the wide ones are read.
+  const rollupsFrom = within(range, needsLog(filters) ? range.to : rolledUpFrom);
+  const narrowFrom = within(range, narrowKey === undefined ? range.to : Math.max(rollupsFrom, kept.valuesFrom));
+  const logFrom = Math.max(range.from, kept.logFrom);
+  const selects = [
+    ...(logFrom < rollupsFrom ? [fromLog({ from: logFrom, to: rollupsFrom })] : []),
+    ...fromRollups({ from: rollupsFrom, to: narrowFrom }),
+    ...fromRollups({ from: narrowFrom, to: range.to }, narrowKey),
+  ];
+  if (selects.length === 0) {
+    return sql`select ${columns}, ${measuresFrom(cube)} from ${sql.table(`${cube}_rollup`)} where false`;
+  }
   return sql.join(
     selects.map((select) => sql`(${select})`),
     sql` union all `,
   );
 }
 
+const within = ({ from, to }: TimeRange, at: number): number => Math.min(Math.max(from, at), to);
+
 /** The key of `value_rollup` whose rows say all that is asked of calls; undefined: they are asked of more than one column. */
 function narrowKeyOf(columns: readonly string[], metadataKey: string | null): string | undefined {
   const [only, ...others] = new Set(columns);
   if (metadataKey !== null) return only === undefined ? `${metadataKeyPrefix}${metadataKey}` : undefined;
   if (only === undefined) return allCallsKey;
-  return others.length === 0 && valueColumns.some((column) => column === only) ? only : undefined;
+  return others.length === 0 && only in valueColumns ? only : undefined;
 }
 
 /** The rows of a key of `value_rollup`, with their value under the name of the column that it is of. */
 function narrowRows(key: string): RawBuilder<unknown> {
-  const column = valueColumns.find((name) => name === key);
+  const column = Object.entries(valueColumns).find(([name]) => name === key);
   if (column === undefined) return sql`(select * from value_rollup where key = ${key}) as narrow`;
+  const [name, type] = column;
   // Conditions are checked in any order, so a value of another key must not fail to be a number.
-  const value = column === 'status' ? sql`case when key = 'status' then value::int end` : sql`value`;
-  return sql`(select *, ${value} as ${sql.ref(column)} from value_rollup where key = ${key}) as narrow`;
+  const value = type === 'text' ? sql`value` : sql`case when key = ${key} then value::${sql.raw(type)} end`;
+  return sql`(select *, ${value} as ${sql.ref(name)} from value_rollup where key = ${key}) as narrow`;
 }
 
-/** Whether rollups can say which metadata calls have: only one key of theirs at a time. */
-function metadataOf({ metadata = {} }: CallFilters, wantedKey: string | undefined) {
-  const filtered = Object.keys(metadata);
-  const keys = [...new Set([...filtered, ...(wantedKey === undefined ? [] : [wantedKey])])];
-  const [only] = keys;
-  const isInRollups = keys.length === 0 || (keys.length === 1 && rolledUpKeys.includes(only ?? ''));
-  const key = isInRollups ? (only ?? null) : (wantedKey ?? null);
-  const values = key === null ? undefined : metadata[key];
+/**
+ * The one metadata key that is asked for, the condition on its values, and since when rollups know it (epoch milliseconds):
+ * of two keys at a time they know nothing, and of all workspaces together only of users.
+ */
+function metadataOf({ filters: { metadata = {} }, metadataKey: wantedKey, workspaceId, kept, range }: CallsWanted) {
+  const keys = new Set([...Object.keys(metadata), ...(wantedKey === undefined ? [] : [wantedKey])]);
+  const [only = null] = keys;
+  if (keys.size > 1) return { key: wantedKey ?? null, ofValue: [], rolledUpFrom: range.to };
+  // Users have been in rollups from the first release on.
+  const hasAlways = only === null || only === userKey;
+  const from = hasAlways ? 0 : workspaceId === null ? undefined : kept.keys.get(only);
+  if (from === undefined) return { key: wantedKey ?? null, ofValue: [], rolledUpFrom: range.to };
+  const values = only === null ? undefined : metadata[only];
   const ofValue: RawBuilder<unknown>[] = [];
   if (values !== undefined) {
     // By the hash, because that is what the index has.
@@ -135,5 +141,5 @@ function metadataOf({ metadata = {} }: CallFilters, wantedKey: string | undefine
       sql`value = any(${values}::text[])`,
     );
   }
-  return { key, ofValue, isInRollups };
+  return { key: only, ofValue, rolledUpFrom: hasAlways ? 0 : Math.max(from, kept.valuesFrom) };
 }

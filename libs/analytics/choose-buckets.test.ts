@@ -8,12 +8,15 @@ const kept: Kept = {
   hoursUntil: at('23T14:00'),
   daysFrom: 0,
   daysUntil: at('23T00:00'),
+  tensFrom: 0,
+  tensUntil: 0,
   valuesFrom: 0,
+  keys: new Map(),
   logFrom: at('15T00:00'),
   now: at('23T14:30'),
 };
 const shown = (from: number, to: number, stepMs?: number): string[] =>
-  segmentsOf({ from, to }, kept, stepMs).map(
+  segmentsOf({ from, to }, kept, { stepMs }).map(
     (segment) =>
       `${segment.source} ${[segment.from, segment.to].map((time) => new Date(time).toISOString().slice(8, 23)).join(' ')}`,
   );

@@ -6,8 +6,11 @@ import type { TimeRange } from './time-ranges.ts';
 /** A part of a queried time, and where its calls are read from. */
 export type Segment = TimeRange & { source: Grain | 'log' };
 
-/** The tables at one moment: how far rollups are, since when the log is complete, and the time now (epoch ms). */
-export type Kept = RollupState & { logFrom: number; now: number };
+/**
+ * The tables at one moment: how far rollups are, since when which metadata keys of the asking workspace are in them, since
+ * when the log is complete, and the time now (epoch ms).
+ */
+export type Kept = RollupState & { keys: ReadonlyMap<string, number>; logFrom: number; now: number };
 
 const { minute, hour, day } = grainMs;
 /** The longest time that a query may ask for, which is also how long days are kept by default. */
@@ -47,30 +50,30 @@ export function stepOf({ from, to }: TimeRange, kept: Pick<Kept, 'minutesFrom' |
 /**
  * Divides a time into the coarsest buckets that are there and no longer than `stepMs`; what is left at both ends comes
  * from finer ones, and at last from rows of the log. Where the log is not kept any more, a bucket at an end is taken
- * whole. Without a step, buckets may be of any length.
+ * whole. Without a step, buckets may be of any length. Only rows of single values have buckets of ten minutes.
  */
-export function segmentsOf(range: TimeRange, kept: Kept, stepMs: number = day): Segment[] {
-  // Nothing is recorded after now, so the current minute is read whole, from its rollup.
-  const to = range.to > kept.now ? Math.ceil(range.to / minute) * minute : range.to;
-  const end = to - 1 < kept.logFrom ? Math.ceil(to / finestAt(to - 1, kept)) * finestAt(to - 1, kept) : to;
-  const from =
-    range.from < kept.logFrom
-      ? Math.floor(range.from / finestAt(range.from, kept)) * finestAt(range.from, kept)
-      : range.from;
+export function segmentsOf(
+  range: TimeRange,
+  kept: Kept,
+  { stepMs = day, hasTens = false }: { stepMs?: number | undefined; hasTens?: boolean } = {},
+): Segment[] {
   const buckets: { source: Grain; from: number; to: number }[] = [
     { source: 'day', from: kept.daysFrom, to: kept.daysUntil },
     { source: 'hour', from: kept.hoursFrom, to: kept.hoursUntil },
+    ...(hasTens ? [{ source: 'ten_minutes' as const, from: kept.tensFrom, to: kept.tensUntil }] : []),
     { source: 'minute', from: kept.minutesFrom, to: Number.POSITIVE_INFINITY },
   ];
+  const finestAt = (at: number): number => grainMs[buckets.findLast(({ from }) => at >= from)?.source ?? 'day'];
+  // Nothing is recorded after now, so the current minute is read whole, from its rollup.
+  const to = range.to > kept.now ? Math.ceil(range.to / minute) * minute : range.to;
+  const end = to - 1 < kept.logFrom ? Math.ceil(to / finestAt(to - 1)) * finestAt(to - 1) : to;
+  const from =
+    range.from < kept.logFrom ? Math.floor(range.from / finestAt(range.from)) * finestAt(range.from) : range.from;
   return divide(
     { from, to: end },
     buckets.filter(({ source }) => grainMs[source] <= stepMs),
   );
 }
-
-/** The length of the finest buckets that are kept at a time. */
-const finestAt = (at: number, { minutesFrom, hoursFrom }: Kept): number =>
-  at >= minutesFrom ? minute : at >= hoursFrom ? hour : day;
 
 function divide(range: TimeRange, [coarsest, ...finer]: { source: Grain; from: number; to: number }[]): Segment[] {
   if (range.to <= range.from) return [];

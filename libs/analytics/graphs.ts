@@ -1,6 +1,7 @@
 import { Big } from 'big.js';
 import { sql, type Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { userKey } from './aggregate-calls.ts';
 import { callSource, type CallsWanted } from './call-source.ts';
 import { readFeedbackModels, readFeedbackPoints, readFeedbackScores } from './feedback-graphs.ts';
 import { addTotals, countByPoint, countValues, noCalls, pointsOf, readPoints, type Totals } from './read-totals.ts';
@@ -43,8 +44,6 @@ const costOf = ({ cost, requests, unpriced }: Totals): object => ({
   unpriced,
 });
 
-const userKey = '_user';
-
 const users: ReadGraph = async (db, wanted) => {
   const found = await countValues(db, { ...wanted, metadataKey: userKey });
   return {
@@ -73,7 +72,7 @@ const usersRequests: ReadGraph = async (db, wanted) => {
 };
 
 const errorStacks: ReadGraph = async (db, wanted) => {
-  const counts = await countByPoint(db, wanted, 'status', sql`failed`);
+  const counts = await countByPoint(db, wanted, 'status');
   const byPoint = Map.groupBy(counts, ({ point }) => point);
   return {
     summary: { total: counts.reduce((sum, { requests }) => sum + requests, 0) },
@@ -89,7 +88,7 @@ const errorStacks: ReadGraph = async (db, wanted) => {
 
 const statusCodes: ReadGraph = async (db, wanted) => {
   const counts = new Map<number, number>();
-  for (const { value, requests } of await countByPoint(db, wanted, 'status', sql`failed`)) {
+  for (const { value, requests } of await countByPoint(db, wanted, 'status')) {
     counts.set(value, (counts.get(value) ?? 0) + requests);
   }
   const points = [...counts].map(([status_code, count]) => ({ status_code, count }));
@@ -103,14 +102,8 @@ const statusCodes: ReadGraph = async (db, wanted) => {
 };
 
 const rescued: ReadGraph = async (db, wanted) => {
-  const retried = Map.groupBy(
-    await countByPoint(db, wanted, 'retries', sql`not failed and retries > 0`),
-    ({ point }) => point,
-  );
-  const fallen = Map.groupBy(
-    await countByPoint(db, wanted, 'status', sql`not failed and fallback`),
-    ({ point }) => point,
-  );
+  const retried = Map.groupBy(await countByPoint(db, wanted, 'retries'), ({ point }) => point);
+  const fallen = Map.groupBy(await countByPoint(db, wanted, 'fallback'), ({ point }) => point);
   const sumOf = (counts: readonly { requests: number }[] = []): number =>
     counts.reduce((sum, { requests }) => sum + requests, 0);
   return {

@@ -2,6 +2,7 @@ import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { AnalyticsGroupQuery } from '#libs/contracts/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { userKey } from './aggregate-calls.ts';
 import { dimensions } from './call-columns.ts';
 import { callSource, type CallsWanted } from './call-source.ts';
 import { readGroupFeedback } from './feedback-graphs.ts';
@@ -12,7 +13,7 @@ type TotalsRow = Parameters<typeof toTotals>[0];
 
 /** What calls can be grouped by: the member that has the value, and the column of rollups. */
 export const groupings = {
-  users: { member: 'user', column: 'value', metadataKey: '_user' },
+  users: { member: 'user', column: 'value', metadataKey: userKey },
   'ai-models': { member: 'ai_model', column: 'model' },
   model: { member: 'ai_model', column: 'model' },
   provider: { member: 'provider', column: 'provider' },
@@ -74,6 +75,9 @@ const quantiles: Readonly<Record<string, number>> = { p50_latency: 0.5, p95_late
 
 export type GroupPage = { total: number; hasMore: boolean; data: Record<string, unknown>[] };
 
+/** What the last group is called that has the calls of all rare values, beside `is_other`. */
+const otherValue = 'other';
+
 /** Calls by one of `groupings`, most requests first unless the query says otherwise. Throws invalid_request. */
 export async function readGroups(
   db: Kysely<Database>,
@@ -96,18 +100,21 @@ export async function readGroups(
     reads: dimensions.filter((name) => name === grouping.column && name !== 'workspace_id'),
     withLatency,
   });
+  const withTimes = [...shown, orderBy].some((name) => name === 'first_seen' || name === 'last_seen');
   const direction = query.order_by_type === 'asc' ? sql`asc` : sql`desc`;
-  const { rows } = await sql<TotalsRow & { value: string | number | null; groups: number }>`
-    select ${sql.ref(grouping.column)} as value, ${totalColumns(withLatency)}, count(*) over () as groups
-    from (${source}) as call group by 1
-    order by ${order} ${direction}, 1 limit ${limit} offset ${skip}`.execute(db);
+  const { rows } = await sql<TotalsRow & { value: string | number | null; other: boolean; groups: number }>`
+    select ${sql.ref(grouping.column)} as value, other, ${totalColumns({ withLatency, withTimes })},
+      count(*) over () as groups
+    from (${source}) as call group by 1, 2
+    order by other, ${order} ${direction}, 1 limit ${limit} offset ${skip}`.execute(db);
   const data = rows.map((row) => {
     const totals = toTotals(row);
     const members = shown.map((name) => [
       name,
       columns[name]?.read(totals) ?? totals.latency.quantile(quantiles[name] ?? 0),
     ]);
-    return { [grouping.member]: row.value, ...Object.fromEntries(members) } as Record<string, unknown>;
+    const named = row.other ? { [grouping.member]: otherValue, is_other: true } : { [grouping.member]: row.value };
+    return { ...named, ...Object.fromEntries(members) } as Record<string, unknown>;
   });
   const total = rows[0]?.groups ?? (skip === 0 ? 0 : await countGroups(db, source, grouping));
   return { total, hasMore: skip + rows.length < total, data };
@@ -115,7 +122,7 @@ export async function readGroups(
 
 async function countGroups(db: Kysely<Database>, source: RawBuilder<unknown>, { column }: Grouping): Promise<number> {
   const { rows } = await sql<{ groups: number }>`
-    select count(*) as groups from (select ${sql.ref(column)} from (${source}) as call group by 1) as found`.execute(
+    select count(*) as groups from (select from (${source}) as call group by ${sql.ref(column)}, other) as found`.execute(
     db,
   );
   return rows[0]?.groups ?? 0;
@@ -130,12 +137,14 @@ export async function readMetadataGroups(
 ): Promise<GroupPage> {
   const grouping = { member: 'metadata_value', column: 'value', metadataKey: key };
   const page = await readGroups(db, wanted, grouping, query);
-  const values = page.data.map((group) => String(group['metadata_value']));
+  const values = page.data
+    .filter((group) => group['is_other'] !== true)
+    .map((group) => String(group['metadata_value']));
   const feedback = await readGroupFeedback(db, wanted, key, values, recordedIn(wanted.range));
   return {
     ...page,
     data: page.data.map((group) => {
-      const found = feedback.get(String(group['metadata_value']));
+      const found = group['is_other'] === true ? undefined : feedback.get(String(group['metadata_value']));
       return {
         ...group,
         avg_weighted_feedback: found?.weighted ?? 0,

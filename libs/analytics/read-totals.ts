@@ -2,7 +2,6 @@ import { Big } from 'big.js';
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { callSource, type CallsWanted } from './call-source.ts';
-import type { Dimension } from './call-columns.ts';
 import { createLatencyHistogram, type LatencyHistogram } from './latency-histogram.ts';
 
 /** Sums over calls. Costs are exact US cents. */
@@ -36,18 +35,21 @@ type TotalsRow = {
   hit_duration_us: number;
   saved_cost: string;
   latency: string;
-  first_at: Date;
-  last_at: Date;
+  first_at: Date | null;
+  last_at: Date | null;
 };
 
-/** The sums in SQL. `withLatency` costs the histograms of all rows, which are far larger than the numbers. */
-export const totalColumns = (withLatency: boolean): RawBuilder<unknown> => sql`
+/**
+ * The sums in SQL. `withLatency` costs the histograms of all rows, which are far larger than the numbers; `withTimes` the
+ * times of all rows of the log.
+ */
+export const totalColumns = ({ withLatency = false, withTimes = false }): RawBuilder<unknown> => sql`
   sum(requests)::bigint as requests, sum(failed_requests)::bigint as failed,
   sum(input_tokens)::bigint as input_tokens, sum(output_tokens)::bigint as output_tokens, sum(cost)::text as cost,
   sum(unpriced)::bigint as unpriced, sum(duration_us)::bigint as duration_us,
   sum(hits)::bigint as hits, sum(hit_duration_us)::bigint as hit_duration_us,
   sum(saved_cost)::text as saved_cost, ${withLatency ? sql`string_agg(latency, ',')` : sql`''`} as latency,
-  min(first_at) as first_at, max(last_at) as last_at`;
+  ${withTimes ? sql`min(first_at)` : sql`null`} as first_at, ${withTimes ? sql`max(last_at)` : sql`null`} as last_at`;
 
 export function toTotals(row: TotalsRow): Totals {
   const latency = createLatencyHistogram();
@@ -102,7 +104,7 @@ export async function readPoints(
   withLatency = false,
 ): Promise<Map<number, Totals>> {
   const { rows } = await sql<TotalsRow & { point: Date }>`
-    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${totalColumns(withLatency)}
+    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${totalColumns({ withLatency })}
     from (${callSource(wanted, { withLatency })}) as call group by 1`.execute(db);
   return new Map(rows.map((row) => [row.point.getTime(), toTotals(row)]));
 }
@@ -125,24 +127,33 @@ export function addTotals(all: Iterable<Totals>): Totals {
   return sum;
 }
 
-/** Calls by point and by one column more, as far as `where` allows. */
+/** What calls are counted by, and which of them. A call that failed was not rescued, whatever was tried. */
+const counts = {
+  status: { counted: sql`failed_requests`, where: sql`failed_requests > 0` },
+  retries: { counted: sql`requests`, where: sql`retries > 0` },
+  fallback: { counted: sql`requests - failed_requests`, where: sql`fallback and failed_requests < requests` },
+} as const;
+
+/** Failed calls by status, or rescued ones by retries or because there was a fallback: by point. */
 export async function countByPoint(
   db: Kysely<Database>,
   wanted: CallsWanted & { stepMs: number },
-  column: 'status' | 'retries',
-  where: RawBuilder<unknown>,
+  column: keyof typeof counts,
 ): Promise<{ point: number; value: number; requests: number }[]> {
-  const reads: Dimension[] = [column, 'failed', 'retries', 'fallback'];
+  const { counted, where } = counts[column];
   const { rows } = await sql<{ point: Date; value: number | null; requests: number }>`
-    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${sql.ref(column)} as value, sum(requests)::bigint as requests
-    from (${callSource(wanted, { reads: [...new Set(reads)] })}) as call where ${where} group by 1, 2 order by 1, 2 nulls first`.execute(
+    select ${pointOf(sql`bucket`, wanted.stepMs)} as point, ${sql.ref(column)}::int as value, sum(${counted})::bigint as requests
+    from (${callSource(wanted, { reads: [column] })}) as call where ${where} group by 1, 2 order by 1, 2 nulls first`.execute(
     db,
   );
   // A call without a status got no answer: its client had gone.
   return rows.map(({ point, value, requests }) => ({ point: point.getTime(), value: value ?? 0, requests }));
 }
 
-/** Distinct values of the wanted metadata key and their calls, by point, and over the whole range. */
+/**
+ * Distinct values of the wanted metadata key and their calls, by point, and over the whole range. Rare values that are not
+ * told apart are no value, but their calls count.
+ */
 export async function countValues(
   db: Kysely<Database>,
   wanted: CallsWanted & { stepMs: number },
@@ -152,9 +163,10 @@ export async function countValues(
       select ${pointOf(sql`bucket`, wanted.stepMs)} as point, value, sum(requests)::bigint as requests
       from (${callSource(wanted)}) as call group by 1, 2
     )
-    select point, count(*) as values, sum(requests)::bigint as requests from by_value group by point
+    select point, count(value) as values, sum(requests)::bigint as requests from by_value group by point
     union all
-    select null, count(distinct value), coalesce(sum(requests), 0)::bigint from by_value`.execute(db);
+    select null, count(value), coalesce(sum(requests), 0)::bigint
+    from (select value, sum(requests) as requests from by_value group by value) as whole`.execute(db);
   const whole = rows.find(({ point }) => point === null);
   const points = rows.flatMap(({ point, ...counts }) => (point === null ? [] : [[point.getTime(), counts] as const]));
   return { points: new Map(points), values: whole?.values ?? 0, requests: whole?.requests ?? 0 };

@@ -3,14 +3,18 @@ import type { Database } from '#libs/database/schema.ts';
 import { lowestLogUuid, utcDay } from '#libs/request-log/log-id.ts';
 import { listLogDays } from '#libs/request-log/log-partitions.ts';
 import {
-  aggregateLog,
   aggregateRollup,
-  aggregateValues,
+  cubes,
+  cubesOf,
+  finerOf,
   grainMs,
+  rollUpLog,
   rollupColumns,
+  valuesOfRollups,
   type Cube,
   type Grain,
 } from './aggregate-calls.ts';
+import { admitKeys } from './rollup-keys.ts';
 import { mergeRanges, takeLast, type TimeRange } from './time-ranges.ts';
 
 type Tx = Transaction<Database>;
@@ -23,12 +27,11 @@ export type RollUpResult = {
   hasMore: boolean;
 };
 
-const wideCubes = ['call', 'metadata'] as const satisfies Cube[];
 /** Changes that one pass takes: those of some seconds of several busy processes. */
 const changesMax = 2_000;
 /** An hour is rolled up this long after its end, when nearly all of its rows are there. Later ones change it again. */
 const hourDelayMs = 60_000;
-/** Hours and days that one pass closes after a standstill. */
+/** Hours and days that one pass closes after a standstill, and hours of ten minutes. */
 const closedMax = 24;
 
 /**
@@ -54,25 +57,25 @@ export async function rollUp(
     const changed = mergeRanges(changes.map((change) => minutesOf(change, keptFromMs, nowMs)));
     const { taken, left } = takeLast(changed, minutesMax * grainMs.minute);
     // Of hours without minutes, all minutes are needed to make the hour.
-    const minutes = mergeRanges(
-      taken.map((range) => (range.from < state.minutesFrom ? widen(range, grainMs.hour) : range)),
-    );
-    for (const range of minutes) await writeMinutes(tx, range);
-    await writeCoarser(tx, 'hour', hoursToWrite(minutes, state));
-    const hoursUntil = closeUntil(state.hoursUntil, nowMs - hourDelayMs, 'hour');
-    await writeCoarser(tx, 'hour', [{ from: state.hoursUntil, to: hoursUntil }]);
-    await writeCoarser(tx, 'day', daysToWrite(minutes, state));
-    const daysUntil = closeUntil(state.daysUntil, hoursUntil, 'day');
-    await writeCoarser(tx, 'day', [{ from: state.daysUntil, to: daysUntil }]);
+    const minutesFrom = Math.max(state.minutesFrom, state.valuesFrom);
+    const minutes = mergeRanges(taken.map((range) => (range.from < minutesFrom ? widen(range, grainMs.hour) : range)));
+    await writeMinutes(tx, minutes, nowMs);
+    const until = closedUntil(state, nowMs - hourDelayMs);
+    await writeCoarser(tx, 'ten_minutes', rangesToWrite(minutes, 'ten_minutes', state.tensUntil, until.tens));
+    await writeCoarser(tx, 'hour', rangesToWrite(minutes, 'hour', state.hoursUntil, until.hours));
+    await writeCoarser(tx, 'day', rangesToWrite(minutes, 'day', state.daysUntil, until.days));
+    // What earlier releases have not made is made when nothing else waits.
+    const valuesFrom = left.length > 0 ? state.valuesFrom : await completeEarlier(tx, state, { keptFromMs, nowMs });
 
     for (const { from, to } of left) await reportChange(tx, from, to - 1);
     await sql`
-      update rollup_state set hours_until = ${new Date(hoursUntil)}, days_until = ${new Date(daysUntil)},
+      update rollup_state set tens_until = ${new Date(until.tens)}, hours_until = ${new Date(until.hours)},
+        days_until = ${new Date(until.days)}, values_from = ${timeOrStart(valuesFrom)},
         rolled_up_at = clock_timestamp()`.execute(tx);
     return {
       state: 'done',
       minutes: lengthOf(minutes) / grainMs.minute,
-      hasMore: left.length > 0 || changes.length === changesMax,
+      hasMore: left.length > 0 || changes.length === changesMax || valuesFrom < state.valuesFrom,
     };
   });
 }
@@ -92,6 +95,8 @@ export async function hasWork(db: Kysely<Database>): Promise<boolean> {
   const { rows } = await sql<{ has_work: boolean }>`
     select exists (select from request_log_change)
       or hours_until < clock_timestamp() - interval '61 minutes'
+      or tens_until < clock_timestamp() - interval '11 minutes'
+      or (values_from > '-infinity' and values_from <= clock_timestamp())
       or exists (select from request_log_process
         where not reports_changes and heard_at > unreported_until - interval '2 minutes') as has_work
     from rollup_state`.execute(db);
@@ -129,7 +134,9 @@ export type RollupState = {
   hoursUntil: number;
   daysFrom: number;
   daysUntil: number;
-  /** Hours and days from here on are in `value_rollup` too. */
+  tensFrom: number;
+  tensUntil: number;
+  /** Rows of all cubes and metadata keys are there from here on; before, those that earlier releases made. */
   valuesFrom: number;
 };
 
@@ -141,7 +148,8 @@ export async function readRollupState(
   const { rows } = await sql<Record<keyof RollupState, number>>`
     select ${epochMs('minutes_from')} as "minutesFrom", ${epochMs('hours_from')} as "hoursFrom",
       ${epochMs('hours_until')} as "hoursUntil", ${epochMs('days_from')} as "daysFrom",
-      ${epochMs('days_until')} as "daysUntil", ${epochMs('values_from')} as "valuesFrom"
+      ${epochMs('days_until')} as "daysUntil", ${epochMs('values_from')} as "valuesFrom",
+      ${epochMs('tens_from')} as "tensFrom", ${epochMs('tens_until')} as "tensUntil"
     from rollup_state ${lock}`.execute(db);
   return rows[0] ?? null;
 }
@@ -170,46 +178,129 @@ const widen = ({ from, to }: TimeRange, bucketMs: number): TimeRange => ({
 
 const lengthOf = (ranges: readonly TimeRange[]): number => ranges.reduce((sum, { from, to }) => sum + to - from, 0);
 
-const hoursToWrite = (minutes: readonly TimeRange[], { hoursUntil }: RollupState): TimeRange[] =>
-  mergeRanges(minutes.map((range) => until(widen(range, grainMs.hour), hoursUntil)));
+/** The buckets to write: of changed minutes, those that were closed already, and those that are closed now. */
+const rangesToWrite = (minutes: readonly TimeRange[], grain: Grain, closed: number, end: number): TimeRange[] =>
+  mergeRanges([
+    ...minutes.map((range) => widen(range, grainMs[grain])).map(({ from, to }) => ({ from, to: Math.min(to, closed) })),
+    { from: closed, to: end },
+  ]);
 
-const daysToWrite = (minutes: readonly TimeRange[], { daysUntil }: RollupState): TimeRange[] =>
-  mergeRanges(minutes.map((range) => until(widen(range, grainMs.day), daysUntil)));
+/** Until when ten minutes, hours and days are closed by a time. None is closed before those that it is made from. */
+function closedUntil(state: RollupState, nowMs: number): { tens: number; hours: number; days: number } {
+  const tens = closeUntil(state.tensUntil, nowMs, 'ten_minutes');
+  const hours = closeUntil(state.hoursUntil, Math.min(nowMs, tens), 'hour');
+  return { tens, hours, days: closeUntil(state.daysUntil, hours, 'day') };
+}
 
-const until = ({ from, to }: TimeRange, end: number): TimeRange => ({ from, to: Math.min(to, end) });
+/** The end of the buckets that have ended by `nowMs`, at most `closedMax` of them (of ten minutes: of as many hours). */
+function closeUntil(fromMs: number, nowMs: number, grain: Grain): number {
+  const lengthMs = grainMs[grain];
+  const most = closedMax * Math.max(lengthMs, grainMs.hour);
+  return Math.max(fromMs, Math.min(Math.floor(nowMs / lengthMs) * lengthMs, fromMs + most));
+}
 
-/** The end of the buckets that have ended by `nowMs`, at most `closedMax` of them. */
-const closeUntil = (fromMs: number, nowMs: number, grain: Grain): number =>
-  Math.max(fromMs, Math.min(Math.floor(nowMs / grainMs[grain]) * grainMs[grain], fromMs + closedMax * grainMs[grain]));
-
-async function writeMinutes(tx: Tx, range: TimeRange): Promise<void> {
-  const where = recordedIn(range);
-  for (const cube of wideCubes) {
-    await replace(tx, cube, 'minute', range, aggregateLog({ cube, bucketMs: grainMs.minute, where }));
+async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
+  for (const ranges of inPieces(minutes, 'minute')) {
+    const where = anyOf(ranges.map(recordedIn));
+    await admitKeys(tx, where, nowMs);
+    for (const cube of cubes) await replace(tx, cube, 'minute', ranges, rollUpLog(cube, 'minute', where));
   }
 }
 
-/** Makes hours from minutes, or days from hours; one bucket at a time, so that a long range takes no more memory. */
-async function writeCoarser(tx: Tx, to: 'hour' | 'day', ranges: readonly TimeRange[]): Promise<void> {
-  const finer = to === 'hour' ? 'minute' : 'hour';
-  for (const { from, to: end } of ranges) {
-    for (let at = from; at < end; at += grainMs[to]) {
-      const bucket = { from: at, to: at + grainMs[to] };
-      const where = sql`grain = ${sql.lit(finer)} and ${bucketIn(bucket)}`;
-      for (const cube of wideCubes) await replace(tx, cube, to, bucket, aggregateRollup(cube, to, where));
-      await replace(tx, 'value', to, bucket, aggregateValues(to, sql`grain = ${sql.lit(to)} and ${bucketIn(bucket)}`));
+/** Makes the buckets of a grain from finer ones. */
+async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
+  for (const ranges of inPieces(buckets, to)) {
+    for (const cube of cubesOf(to)) {
+      const where = sql`grain = ${sql.lit(finerOf(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
+      await replace(tx, cube, to, ranges, aggregateRollup(cube, to, where));
     }
   }
 }
 
-async function replace(tx: Tx, cube: Cube, grain: Grain, range: TimeRange, rows: RawBuilder<unknown>): Promise<void> {
+/** Divides ranges of whole buckets into pieces of an hour, or of one longer bucket: a statement takes memory for its rows. */
+function inPieces(ranges: readonly TimeRange[], grain: Grain): TimeRange[][] {
+  const pieceMs = Math.max(grainMs[grain], grainMs.hour);
+  const pieces: TimeRange[][] = [];
+  let room = 0;
+  for (const { from, to } of ranges) {
+    for (let at = from; at < to;) {
+      if (room === 0) {
+        pieces.push([]);
+        room = pieceMs;
+      }
+      const end = Math.min(to, at + room);
+      pieces.at(-1)?.push({ from: at, to: end });
+      room -= end - at;
+      at = end;
+    }
+  }
+  return pieces;
+}
+
+const anyOf = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> =>
+  sql`((${sql.join(conditions, sql`) or (`)}))`;
+
+/**
+ * Makes what earlier releases have not: of one hour with calls, the last one before `valuesFrom`, all rollups from the log; or
+ * of one day that the log does not have any more, the rows of single values from those of all columns. Returns the new
+ * `valuesFrom`, which is the same if there is nothing to do, and 0 at the end.
+ */
+async function completeEarlier(
+  tx: Tx,
+  { valuesFrom, daysUntil, hoursFrom, hoursUntil }: RollupState,
+  { keptFromMs, nowMs }: { keptFromMs: number; nowMs: number },
+): Promise<number> {
+  // Earlier releases may go on until then, and an hour that is still open may have minutes of theirs.
+  if (valuesFrom === 0 || valuesFrom > Math.min(nowMs, hoursUntil)) return valuesFrom;
+  const hour = await lastBucket(tx, 'hour', { from: keptFromMs, to: valuesFrom });
+  if (hour !== null) {
+    const range = { from: hour, to: hour + grainMs.hour };
+    await writeMinutes(tx, [range], nowMs);
+    await writeCoarser(tx, 'ten_minutes', [range]);
+    await writeCoarser(tx, 'hour', [range]);
+    const day = Math.floor(hour / grainMs.day) * grainMs.day;
+    if ((await lastBucket(tx, 'hour', { from: Math.max(day, keptFromMs), to: hour })) !== null) return hour;
+    if (day < daysUntil) await writeCoarser(tx, 'day', [{ from: day, to: day + grainMs.day }]);
+    return day;
+  }
+  const day = await lastBucket(tx, 'day', { from: 0, to: Math.min(valuesFrom, daysUntil) });
+  if (day === null) return 0;
+  const range = { from: day, to: day + grainMs.day };
+  for (const grain of ['hour', 'day'] as const) {
+    if (grain === 'hour' && day < hoursFrom) continue;
+    const where = sql`grain = ${sql.lit(grain)} and ${bucketIn(range)}`;
+    await replace(tx, 'value', grain, [range], valuesOfRollups(grain, where));
+  }
+  return day;
+}
+
+/** The last bucket of a grain that has calls, of those that begin in a range (epoch milliseconds). */
+async function lastBucket(tx: Tx, grain: Grain, { from, to }: TimeRange): Promise<number | null> {
+  if (to <= from) return null;
+  const { rows } = await sql<{ bucket: Date | null }>`
+    select max(bucket) as bucket from call_rollup where grain = ${sql.lit(grain)} and ${bucketIn({ from, to })}`.execute(
+    tx,
+  );
+  return rows[0]?.bucket?.getTime() ?? null;
+}
+
+async function replace(
+  tx: Tx,
+  cube: Cube,
+  grain: Grain,
+  ranges: readonly TimeRange[],
+  rows: RawBuilder<unknown>,
+): Promise<void> {
   const table = sql.table(`${cube}_rollup`);
-  await sql`delete from ${table} where grain = ${sql.lit(grain)} and ${bucketIn(range)}`.execute(tx);
+  await sql`delete from ${table} where grain = ${sql.lit(grain)} and ${anyOf(ranges.map(bucketIn))}`.execute(tx);
   await sql`
     insert into ${table} (grain, ${rollupColumns(cube)})
     select ${sql.lit(grain)}, ${rollupColumns(cube)} from (${rows}) as rolled_up
     ${cube === 'value' ? sql`order by workspace_id, key` : sql``}`.execute(tx);
 }
+
+/** A time for the database; 0 is what nothing is before. */
+export const timeOrStart = (timeMs: number): Date | string => (timeMs === 0 ? '-infinity' : new Date(timeMs));
 
 /** Rows of the request log that were recorded in a range. */
 export const recordedIn = ({ from, to }: TimeRange): RawBuilder<unknown> => sql`

@@ -4,6 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Kept } from './choose-buckets.ts';
 import { logKeptFrom, readRollupState } from './roll-up.ts';
+import { readRollupKeys, rollupKeysMax } from './rollup-keys.ts';
 
 export type QueryLimits = {
   /** The longest that one query may take. */
@@ -64,18 +65,22 @@ export function createRunQuery(deps: { db: Kysely<Database>; now: () => number; 
     await acquire(workspaceId);
     try {
       return await db.transaction().execute(async (tx) => {
-        // Compiling these statements takes longer than running them; and a month's users fit the memory, not the default.
+        // Compiling these statements takes longer than running them, and so do parallel workers, which would take processors
+        // from everything else; and a month's users fit the memory, not the default.
         await sql`select set_config('statement_timeout', ${String(limits.timeoutMs)}, true),
-          set_config('jit', 'off', true), set_config('work_mem', '32MB', true)`.execute(tx);
+          set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
+          set_config('work_mem', '32MB', true)`.execute(tx);
         const state = await readRollupState(tx);
         if (!state) throw new Error('the table rollup_state has lost its row');
-        return await read(tx, { ...state, logFrom: await logKeptFrom(tx, 0), now: now() });
+        const keys = await readRollupKeys(tx, workspaceId);
+        return await read(tx, { ...state, keys, logFrom: await logKeptFrom(tx, 0), now: now() });
       });
     } catch (error) {
       if (sqlStateOf(error) !== '57014') throw error;
       const message =
-        `The query took longer than ${limits.timeoutMs / 1_000} s. Ask for a shorter time, or without filters on metadata, ` +
-        'trace_id, span_id, tokens, cost or weighted_feedback, which read every call of that time.';
+        `The query took longer than ${limits.timeoutMs / 1_000} s. Ask for a shorter time, or without filters that read every ` +
+        'call of that time: on trace_id, span_id, tokens, cost, weighted_feedback, two metadata keys at once, or a metadata ' +
+        `key that is not among the ${rollupKeysMax} that this workspace has rollups of.`;
       throw new GatewayError('invalid_request', 'query_too_broad', message, { cause: error });
     } finally {
       release(workspaceId);

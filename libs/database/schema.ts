@@ -403,7 +403,7 @@ export type FeedbackTable = {
 
 /** Calls of one minute, hour or day with the same values of all that analytics filters by (libs/analytics). */
 type CallRollupTable = {
-  grain: 'minute' | 'hour' | 'day';
+  grain: 'minute' | 'ten_minutes' | 'hour' | 'day';
   bucket: Date;
   workspace_id: string;
   requests: number;
@@ -420,7 +420,12 @@ type RollupStateTable = {
   unreported_until: Generated<Date>;
   rolled_up_at: Date | null;
   values_from: Generated<Date>;
+  tens_from: Generated<Date>;
+  tens_until: Generated<Date>;
 };
+
+/** The metadata keys of which a workspace has rollups (libs/analytics/rollup-keys.ts). */
+type RollupKeyTable = { workspace_id: string; key: string; from_at: Date; seen_on: string };
 
 export type CommandResultTable = {
   workspace_id: string;
@@ -556,8 +561,9 @@ export type Database = {
   log_export_part: LogExportPartTable;
   recorded_bodies: RecordedBodiesTable;
   call_rollup: CallRollupTable;
-  metadata_rollup: CallRollupTable & { key: string; value: string };
+  metadata_rollup: CallRollupTable & { key: string; value: string | null };
   value_rollup: CallRollupTable & { key: string; value: string | null };
   rollup_state: RollupStateTable;
+  rollup_key: RollupKeyTable;
   limit_counter: LimitCounterTable;
 };

@@ -1,46 +1,32 @@
 import { performance } from 'node:perf_hooks';
-import { sql, type Kysely, type RawBuilder } from 'kysely';
-import { aggregateValues, rollupColumns } from '#libs/analytics/aggregate-calls.ts';
-import { rangeOf, stepOf, type Kept } from '#libs/analytics/choose-buckets.ts';
-import { graphs, type GraphName } from '#libs/analytics/graphs.ts';
-import { groupings, readGroups } from '#libs/analytics/groups.ts';
+import { sql, type Kysely } from 'kysely';
+import { rangeOf, stepOf } from '#libs/analytics/choose-buckets.ts';
+import { graphs, readCacheSummary, type GraphName } from '#libs/analytics/graphs.ts';
+import { groupings, readGroups, readMetadataGroups } from '#libs/analytics/groups.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
-import { bucketIn } from '#libs/analytics/roll-up.ts';
-import type { TimeRange } from '#libs/analytics/time-ranges.ts';
 import { createDatabase, createPool } from '#libs/database/pool.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
-import { utcDay } from '#libs/request-log/log-id.ts';
+import { calls, dayMs, days, hourMs, minuteMs, workspaceId, writeMonth } from './analytics-data.ts';
+import { ExplainingDriver, type Explained } from './explain-queries.ts';
 import { percentile } from './statistics.ts';
 
-export type AnalyticsFigures = {
-  calls: number;
-  rollupRows: number;
-  queries: number;
-  p50Ms: number;
-  p95Ms: number;
-  maxMs: number;
-  /** The operation with the highest median, and that median. */
-  slowest: string;
-  slowestMs: number;
+export type QueryFigures = {
+  name: string;
+  kind: Kind;
+  /** Of each round, ascending. */
+  wallMs: number[];
+  /** What Postgres needed by itself: the best of the rounds. */
+  explained: Explained;
 };
 
-const calls = 50_000_000;
-const days = 30;
-const minuteMs = 60_000;
-const hourMs = 60 * minuteMs;
-const dayMs = 24 * hourMs;
-const workspaceId = 'ws_bench';
+export type AnalyticsFigures = { calls: number; rollupRows: number; queries: QueryFigures[] };
 
-/**
- * Queries over a month of a workspace with 50 million calls: 20 keys, 6 models, 2,000 users. Its rollups are inserted
- * directly, without calls. Only the hour at the beginning of the month has calls, because queries read a part of it.
- */
+/** Queries over a month of a workspace with 50 million calls (analytics-data.ts). */
 export async function measureAnalytics(
   connectionString: string,
-  { rounds }: { rounds: number },
+  { rounds, logMs }: { rounds: number; logMs: number },
   onProgress: (text: string) => void,
 ): Promise<AnalyticsFigures> {
   const logger = createLogger({ name: 'bench', level: 'error' });
@@ -48,20 +34,23 @@ export async function measureAnalytics(
     { connectionString, applicationName: 'sluice-bench', statementTimeoutMs: 0, transactionTimeoutMs: 0 },
     logger,
   );
-  const db = createDatabase(pool);
+  const explain: { sink: Explained[] | null } = { sink: null };
+  const db = createDatabase(pool, (config) => new ExplainingDriver(config, explain));
   try {
     const now = Math.floor(Date.now() / dayMs) * dayMs + 13 * hourMs + 17 * minuteMs + 12_345;
     onProgress('analytics: rollups of 50 million calls');
-    await writeRollups(db, now);
+    await writeMonth(db, { now, logMs });
     const { rows } = await sql<{ rows: number }>`
       select (select count(*) from call_rollup) + (select count(*) from metadata_rollup)
         + (select count(*) from value_rollup) as rows`.execute(db);
-    const runQuery = createRunQuery({
-      db,
-      now: () => now,
-      limits: { timeoutMs: 10_000, runningMax: 4, waitingMax: 64 },
-    });
-    const times = new Map<string, number[]>();
+    const limits = { timeoutMs: 10_000, runningMax: 4, waitingMax: 64 };
+    const runQuery = createRunQuery({ db, now: () => now, limits });
+    const queries: QueryFigures[] = operations.map(({ name, kind }) => ({
+      name,
+      kind,
+      wallMs: [],
+      explained: nothing,
+    }));
     for (let round = -1; round < rounds; round += 1) {
       onProgress(`analytics: round ${round + 1} of ${rounds}`);
       // A period that ends now and begins at any second of a minute, as dashboards ask for it.
@@ -69,133 +58,90 @@ export async function measureAnalytics(
         time_of_generation_min: new Date(now - days * dayMs + round * 1_234),
         time_of_generation_max: new Date(now),
       });
-      for (const [name, read] of Object.entries(operations)) {
+      for (const [index, { read }] of operations.entries()) {
+        const ask = () => runQuery(workspaceId, (tx, kept) => read(tx, { filters: {}, workspaceId, range, kept }));
         const startedMs = performance.now();
-        await runQuery(workspaceId, (tx, kept) => read(tx, { filters: {}, workspaceId, range, kept }));
+        await ask();
         const durationMs = performance.now() - startedMs;
-        if (round >= 0) times.set(name, [...(times.get(name) ?? []), durationMs]); // the first one warms up
+        const figures = queries[index];
+        if (round < 0 || figures === undefined) continue; // the first one warms up
+        figures.wallMs.push(durationMs);
+        explain.sink = [];
+        await ask();
+        const found = addUp(explain.sink);
+        if (round === 0 || found.executionMs < figures.explained.executionMs) figures.explained = found;
+        explain.sink = null;
       }
     }
-    const all = [...times.values()].flat().toSorted((a, b) => a - b);
-    const medians = [...times].map(([name, found]) => ({
-      name,
-      ms: percentile(
-        found.toSorted((a, b) => a - b),
-        0.5,
-      ),
-    }));
-    const [slowest] = medians.toSorted((a, b) => b.ms - a.ms);
-    return {
-      calls,
-      rollupRows: rows[0]?.rows ?? 0,
-      queries: all.length,
-      p50Ms: percentile(all, 0.5),
-      p95Ms: percentile(all, 0.95),
-      maxMs: all.at(-1) ?? Number.NaN,
-      slowest: slowest?.name ?? '',
-      slowestMs: slowest?.ms ?? Number.NaN,
-    };
+    for (const { wallMs } of queries) wallMs.sort((a, b) => a - b);
+    return { calls, rollupRows: rows[0]?.rows ?? 0, queries };
   } finally {
     await db.destroy();
   }
 }
 
-type Read = (db: Kysely<Database>, wanted: CallsWanted & { kept: Kept }) => Promise<unknown>;
+const nothing: Explained = { executionMs: 0, planningMs: 0, rows: 0, pages: 0 };
 
-const graph =
-  (name: GraphName, filters: CallsWanted['filters'] = {}): Read =>
-  (db, wanted) =>
-    graphs[name](db, { ...wanted, filters, stepMs: stepOf(wanted.range, wanted.kept) });
+const addUp = (all: readonly Explained[]): Explained =>
+  all.reduce(
+    (sum, each) => ({
+      executionMs: sum.executionMs + each.executionMs,
+      planningMs: sum.planningMs + each.planningMs,
+      rows: sum.rows + each.rows,
+      pages: sum.pages + each.pages,
+    }),
+    nothing,
+  );
 
-const operations: Readonly<Record<string, Read>> = {
-  ...Object.fromEntries((Object.keys(graphs) as GraphName[]).map((name) => [name, graph(name)])),
-  'cost of a key': graph('cost', { api_key_ids: ['key_3'] }),
-  'latency of a model': graph('latency', { ai_org_model: ['provider_1__model_1'] }),
-  'cost of a user': graph('cost', { metadata: { _user: ['user_7'] } }),
-  'groups of users': (db, wanted) => readGroups(db, wanted, groupings.users, {}),
-  'groups of models': (db, wanted) => readGroups(db, wanted, groupings['ai-models'], {}),
-  'groups of keys with quantiles': (db, wanted) =>
+/** The figures of several queries together, in milliseconds. */
+export function summarise(queries: readonly QueryFigures[]): { p50Ms: number; p95Ms: number; maxMs: number } {
+  const all = queries.flatMap(({ wallMs }) => wallMs).toSorted((a, b) => a - b);
+  return { p50Ms: percentile(all, 0.5), p95Ms: percentile(all, 0.95), maxMs: all.at(-1) ?? Number.NaN };
+}
+
+export const kinds = ['graph', 'graph with one filter', 'graph with several filters', 'groups', 'feedback'] as const;
+type Kind = (typeof kinds)[number];
+type Wanted = Parameters<Parameters<ReturnType<typeof createRunQuery>>[1]>[1];
+type Read = (db: Kysely<Database>, wanted: CallsWanted & { kept: Wanted }) => Promise<unknown>;
+type Operation = { name: string; kind: Kind; read: Read };
+
+const graph = (kind: Kind, name: GraphName, filters: CallsWanted['filters'] = {}, of = ''): Operation => ({
+  name: `${name}${of}`,
+  kind,
+  read: (db, wanted) => graphs[name](db, { ...wanted, filters, stepMs: stepOf(wanted.range, wanted.kept) }),
+});
+const one = (name: GraphName, of: string, filters: CallsWanted['filters']): Operation =>
+  graph('graph with one filter', name, filters, of);
+const several = (name: GraphName, of: string, filters: CallsWanted['filters']): Operation =>
+  graph('graph with several filters', name, filters, of);
+const groups = (name: string, read: Read): Operation => ({ name, kind: 'groups', read });
+
+const user = { metadata: { _user: ['user_7'] } };
+const team = { metadata: { team: ['team_3'] } };
+const model = { ai_model: ['model_1'] };
+
+const operations: readonly Operation[] = [
+  ...(Object.keys(graphs) as GraphName[]).map((name) =>
+    graph(name.startsWith('feedbacks') ? 'feedback' : 'graph', name),
+  ),
+  { name: 'summary/cache', kind: 'graph', read: readCacheSummary },
+  one('cost', ' of a key', { api_key_ids: ['key_3'] }),
+  one('latency', ' of a model', model),
+  one('cost', ' of a user', user),
+  one('latency', ' of a team', team),
+  one('errors/stacks', ' of a team', team),
+  one('users', ' of a model', model),
+  several('latency', ' of a provider and model', { ai_org_model: ['provider_1__model_1'] }),
+  several('cost', ' of a user with a model', { ...user, ...model }),
+  several('latency', ' of a team with a model', { ...team, ...model }),
+  several('requests/rescued', ' of a key with a model', { api_key_ids: ['key_1'], ...model }),
+  groups('groups/users', (db, wanted) => readGroups(db, wanted, groupings.users, {})),
+  groups('groups/ai-models', (db, wanted) => readGroups(db, wanted, groupings['ai-models'], {})),
+  groups('groups/api_key with quantiles', (db, wanted) =>
     readGroups(db, wanted, groupings.api_key, { columns: ['requests', 'p95_latency', 'p99_latency'] }),
-};
-
-async function writeRollups(db: Kysely<Database>, now: number): Promise<void> {
-  const from = Math.floor(now / dayMs - days) * dayMs;
-  const hoursUntil = Math.floor(now / hourMs) * hourMs;
-  const daysUntil = Math.floor(now / dayMs) * dayMs;
-  const minutesFrom = hoursUntil - dayMs;
-  // For each grain: rows per bucket by calls and by users, and bins of their histograms.
-  await writeGrain(db, 'day', { from, to: daysUntil, stepMs: dayMs, rows: 300, bins: 100, users: 8_000 });
-  await writeGrain(db, 'hour', { from, to: hoursUntil, stepMs: hourMs, rows: 200, bins: 70, users: 1_600 });
-  await writeGrain(db, 'minute', { from: minutesFrom, to: now, stepMs: minuteMs, rows: 60, bins: 15, users: 700 });
-  await writeValues(db, 'day', { from, to: daysUntil });
-  // Of the hours, those that a month's query reads: at its two ends.
-  await writeValues(db, 'hour', { from, to: from + dayMs });
-  await writeValues(db, 'hour', { from: daysUntil, to: hoursUntil });
-  const firstHour = Math.floor((now - days * dayMs) / hourMs) * hourMs;
-  await ensureLogPartition(db, utcDay(firstHour));
-  await sql`
-    insert into request_log (process_id, sequence, recorded_on, id, workspace_id, key_id, kind, operation, request_id, trace_id,
-      metadata, provider, virtual_key, model, stream, status, attempts, started_at, duration_ms, input_tokens, output_tokens, cost)
-    select gen_random_uuid(), n, ${utcDay(firstHour)}, (lpad(to_hex(${firstHour}::bigint + n * ${hourMs}::bigint / ${callsPerHour}::bigint),
-        12, '0') || '7000' || '8' || lpad(to_hex(n), 15, '0'))::uuid,
-      ${workspaceId}, 'key_' || n % 20, 'live', 'chat', 'req', 'trace_' || n, jsonb_build_object('_user', 'user_' || n % 2000),
-      'provider_' || n % 3, 'main', 'model_' || n % 6, false, 200, 1, now(), 500 + n % 5000, 100, 50, 0.25
-    from generate_series(0, ${callsPerHour - 1}) as n`.execute(db);
-  await sql`update rollup_state set minutes_from = ${new Date(minutesFrom)}, hours_until = ${new Date(hoursUntil)},
-    days_until = ${new Date(daysUntil)}`.execute(db);
-  await sql`
-    insert into feedback (id, workspace_id, trace_id, value, weight, source, created_at, updated_at)
-    select gen_random_uuid(), ${workspaceId}, 'trace_' || n, n % 21 - 10, 1, 'api',
-      ${new Date(from)}::timestamptz + n * interval '25 seconds', now()
-    from generate_series(1, 100000) as n`.execute(db);
-  for (const table of ['call_rollup', 'metadata_rollup', 'value_rollup', 'request_log', 'feedback']) {
-    await sql`vacuum analyze ${sql.table(table)}`.execute(db);
-  }
-}
-
-const callsPerHour = Math.round(calls / days / 24);
-
-async function writeGrain(
-  db: Kysely<Database>,
-  grain: 'minute' | 'hour' | 'day',
-  size: { from: number; to: number; stepMs: number; rows: number; bins: number; users: number },
-): Promise<void> {
-  const { from, to, stepMs, rows, bins, users } = size;
-  const callsPerBucket = (callsPerHour * stepMs) / hourMs;
-  const columns = sql`grain, bucket, workspace_id, provider, model, status, failed, key_id, virtual_key, config, cache_status,
-    retries, fallback, requests, input_tokens, output_tokens, cost, unpriced, saved_cost, duration_us, latency, first_at, last_at`;
-  const values = (
-    each: RawBuilder<unknown>,
-    requests: number,
-    latency: RawBuilder<unknown>,
-  ): RawBuilder<unknown> => sql`
-    ${grain}, bucket, ${workspaceId}, 'provider_' || ${each} % 3, 'model_' || ${each} % 6,
-    case when ${each} % 20 = 0 then 429 else 200 end, ${each} % 20 = 0, 'key_' || ${each} % 20, 'main', 'routing',
-    case ${each} % 3 when 0 then 'HIT' when 1 then 'MISS' end, 0, false, ${requests}, ${requests * 100}, ${requests * 50},
-    ${requests} * 0.251, 0, 0, ${requests} * 1500000::numeric, ${latency}, bucket, bucket + interval '1 second'`;
-  const buckets = sql`generate_series(${new Date(from)}, ${new Date(to - 1)}, ${stepMs} * interval '1 millisecond') as bucket`;
-  await sql`
-    with histogram as materialized (
-      select n, (select string_agg((150 + bin) || ':' || 1 + (bin * 7 + n) % 90, ',') from generate_series(1, ${bins}) as bin) as latency
-      from generate_series(1, ${rows}) as n
-    )
-    insert into call_rollup (${columns})
-    select ${values(sql`n`, Math.round(callsPerBucket / rows), sql`latency`)} from ${buckets}, histogram`.execute(db);
-  const hash = sql`abs(hashint4(n) % 2000)`;
-  await sql`
-    insert into metadata_rollup (key, value, ${columns})
-    select '_user', 'user_' || (${hash} + extract(epoch from bucket)::bigint / 60) % 2000,
-      ${values(sql`n`, Math.max(1, Math.round(callsPerBucket / users)), sql`'200:20,201:23'`)}
-    from ${buckets}, generate_series(1, ${users}) as n`.execute(db);
-}
-
-async function writeValues(db: Kysely<Database>, grain: 'hour' | 'day', { from, to }: TimeRange): Promise<void> {
-  const stepMs = grain === 'day' ? dayMs : hourMs;
-  for (let at = from; at < to; at += stepMs) {
-    const where = sql`grain = ${sql.lit(grain)} and ${bucketIn({ from: at, to: at + stepMs })}`;
-    await sql`
-      insert into value_rollup (grain, ${rollupColumns('value')})
-      select ${sql.lit(grain)}, ${rollupColumns('value')} from (${aggregateValues(grain, where)}) as rolled_up
-      order by workspace_id, key`.execute(db);
-  }
-}
+  ),
+  groups('groups/metadata/team', (db, wanted) => readMetadataGroups(db, wanted, 'team', {})),
+  groups('groups/ai-models of a team', (db, wanted) =>
+    readGroups(db, { ...wanted, filters: team }, groupings['ai-models'], {}),
+  ),
+];

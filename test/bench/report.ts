@@ -1,4 +1,4 @@
-import type { AnalyticsFigures } from './analytics-bench.ts';
+import { kinds, summarise, type AnalyticsFigures } from './analytics-bench.ts';
 import type { BatchFigures } from './batch-bench.ts';
 import type { FeatureFigures, LiveFigures } from './live-bench.ts';
 import type { LogFigures } from './log-bench.ts';
@@ -52,19 +52,30 @@ export function batchRows(figures: BatchFigures): Row[] {
 
 const analyticsMarkMs = 200;
 
-/** The rows of analytics queries. */
-export function analyticsRows(figures: AnalyticsFigures): Row[] {
-  const { calls, rollupRows, queries, p50Ms, p95Ms, maxMs, slowest, slowestMs } = figures;
+/** The rows of analytics queries: of all, of each kind, and of each query. */
+export function analyticsRows({ calls, rollupRows, queries }: AnalyticsFigures): Row[] {
   const section = `analytics over 30 days of ${whole(calls)} calls`;
+  const all = summarise(queries);
+  const times = ({ p50Ms, p95Ms, maxMs }: typeof all): string =>
+    `${whole(p95Ms)} ms (${whole(p50Ms)} ms, ${whole(maxMs)} ms)`;
   return [
     {
       section,
-      figure: `p95 of ${whole(queries)} queries (p50, slowest one)`,
-      value: `${whole(p95Ms)} ms (${whole(p50Ms)} ms, ${whole(maxMs)} ms)`,
+      figure: 'p95 of all queries (p50, slowest one)',
+      value: times(all),
       mark: `< ${analyticsMarkMs} ms`,
-      reached: p95Ms < analyticsMarkMs,
+      reached: all.p95Ms < analyticsMarkMs,
     },
-    { section, figure: `slowest operation: ${slowest}`, value: `${whole(slowestMs)} ms` },
+    ...kinds.map((kind) => ({
+      section,
+      figure: `p95 of ${kind} (p50, slowest one)`,
+      value: times(summarise(queries.filter((query) => query.kind === kind))),
+    })),
+    ...queries.map(({ name, wallMs, explained: { executionMs, rows, pages } }) => ({
+      section,
+      figure: `p50 of ${name}; in Postgres, rows, pages`,
+      value: `${whole(median(wallMs))} ms; ${fixed(executionMs, 1)} ms, ${whole(rows)}, ${whole(pages)}`,
+    })),
     { section, figure: 'rows of its rollups', value: whole(rollupRows) },
   ];
 }

@@ -26,7 +26,7 @@ const full = {
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
   live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
-  analytics: { rounds: 20 },
+  analytics: { rounds: 10, logMs: 24 * 3_600_000 },
 };
 const quick: typeof full = {
   batches: [
@@ -36,7 +36,7 @@ const quick: typeof full = {
   features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
-  analytics: { rounds: 5 },
+  analytics: { rounds: 3, logMs: 3_600_000 },
 };
 
 const options = readOptions();

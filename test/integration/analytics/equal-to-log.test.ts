@@ -3,14 +3,13 @@ import { sql, type RawBuilder } from 'kysely';
 import { beforeAll, expect, test } from 'vitest';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { segmentsOf, stepOf, type Kept } from '#libs/analytics/choose-buckets.ts';
-import { groupings, readGroups, type GroupingName } from '#libs/analytics/groups.ts';
+import { groupings, readGroups } from '#libs/analytics/groups.ts';
 import { addTotals, countByPoint, countValues, readPoints } from '#libs/analytics/read-totals.ts';
-import { logKeptFrom, readRollupState } from '#libs/analytics/roll-up.ts';
 import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
 import { createRandom } from '#test/faults/random.ts';
 import { useTestDatabase } from '#test/postgres.ts';
-import { dayMs, hourMs, logRetentionMs, minuteMs, rollUpAll, writeCalls } from './log-kit.ts';
+import { dayMs, hourMs, logRetentionMs, minuteMs, readKept, rollUpAll, writeCalls } from './log-kit.ts';
 
 // Whatever is filtered by, and from whichever rollups the answer comes: it is that of a plain query of the log itself.
 
@@ -74,9 +73,7 @@ beforeAll(async () => {
   // Minutes of the first days are gone, so that what is left at the ends of a time comes from the log.
   const retention = { minute: 30 * hourMs, hour: 90 * dayMs, day: 400 * dayMs };
   await sweepRollups(db, { retention, logRetentionMs, nowMs: now });
-  const state = await readRollupState(db);
-  if (!state) throw new Error('no state');
-  kept = { ...state, logFrom: await logKeptFrom(db, 0), now };
+  kept = await readKept(db, 'ws_1', now);
 });
 
 type Filters = CallsWanted['filters'];
@@ -166,8 +163,19 @@ test('every total of random times and filters is that of the log', async () => {
     const workspaceId = pick(workspaces);
     // Hours and days before an upgrade have no rows of single values.
     const valuesFrom = pick([0, 0, Math.floor(now / dayMs - 1) * dayMs, now + dayMs]);
-    const wanted = { filters, workspaceId, range, kept: { ...kept, valuesFrom }, stepMs: stepOf(range, kept) };
-    for (const { source } of [...segmentsOf(range, kept, wanted.stepMs), ...segmentsOf(range, kept)]) used.add(source);
+    // A key that was admitted late has rollups from then on, and one that was refused has none.
+    const teamFrom = pick([kept.keys.get('team'), Math.floor(now / hourMs - 9) * hourMs, undefined]);
+    const known = new Map(teamFrom === undefined ? [] : [['team', teamFrom]]);
+    const wanted = {
+      filters,
+      workspaceId,
+      range,
+      kept: { ...kept, keys: known, valuesFrom },
+      stepMs: stepOf(range, kept),
+    };
+    for (const options of [{ stepMs: wanted.stepMs }, { stepMs: wanted.stepMs, hasTens: true }, {}]) {
+      for (const { source } of segmentsOf(range, kept, options)) used.add(source);
+    }
     const where = sql`workspace_id = ${workspaceId} and ${recordedMs} >= ${range.from} and ${recordedMs} < ${range.to}
       and ${sql.join([sql`true`, ...conditions.map((each) => each.where)], sql` and `)}`;
     const description = JSON.stringify({ round, filters, from: new Date(range.from), to: new Date(range.to) });
@@ -228,14 +236,14 @@ test('every total of random times and filters is that of the log', async () => {
       from request_log where ${where}`.execute(db);
     same({ values: users.values, requests: users.requests }, plainUsers[0]);
 
-    const statuses = await countByPoint(db, wanted, 'status', sql`failed`);
+    const statuses = await countByPoint(db, wanted, 'status');
     same(
       statuses.reduce((sum, { requests }) => sum + requests, 0),
       exact['failed'],
     );
 
-    const retried = await countByPoint(db, wanted, 'retries', sql`not failed and retries > 0`);
-    const fallen = await countByPoint(db, wanted, 'status', sql`not failed and fallback`);
+    const retried = await countByPoint(db, wanted, 'retries');
+    const fallen = await countByPoint(db, wanted, 'fallback');
     const { rows: rescued } = await sql<{ retried: number; fallen: number }>`
       select count(*) filter (where coalesce(retries, attempts - 1) > 0) as retried,
         count(*) filter (where fallbacks > 0) as fallen
@@ -244,22 +252,28 @@ test('every total of random times and filters is that of the log', async () => {
     same({ retried: sumOf(retried), fallen: sumOf(fallen) }, rescued[0]);
 
     const { stepMs: _step, ...whole } = wanted;
-    const grouping = pick(['users', 'ai-models', 'provider', 'status_code', 'api_key', 'config'] as GroupingName[]);
-    const groups = await readGroups(db, whole, groupings[grouping], {
+    const grouping = pick([
+      ...(['users', 'ai-models', 'provider', 'status_code', 'api_key', 'config'] as const).map(
+        (name) => groupings[name],
+      ),
+      { member: 'metadata_value', column: 'value', metadataKey: 'team' },
+    ]);
+    const groups = await readGroups(db, whole, grouping, {
       columns: ['requests', 'last_seen', 'error_count', 'cost', 'p95_latency'],
     });
-    const column = grouping === 'users' ? sql`metadata ->> '_user'` : sql.ref(groupings[grouping].column);
+    const byKey = 'metadataKey' in grouping ? grouping.metadataKey : undefined;
+    const column = byKey === undefined ? sql.ref(grouping.column) : sql`metadata ->> ${sql.lit(byKey)}`;
     const { rows: plainGroups } = await sql<PlainGroup>`
       select ${column} as value, count(*) as requests, max(${recordedMs}) as last_seen,
         count(*) filter (where ${failed}) as errors, coalesce(sum(cost), 0)::float8 as cost,
         percentile_disc(0.95) within group (order by duration_ms) as p95
       from request_log where ${where}
-      ${grouping === 'users' ? sql`and metadata ->> '_user' is not null` : sql``} group by 1`.execute(db);
+      ${byKey === undefined ? sql`` : sql`and ${column} is not null`} group by 1`.execute(db);
     const sort = <Row>(rows: Row[]): Row[] => rows.toSorted((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1));
     same(
       sort(
         groups.data.map((group) => ({
-          value: group[groupings[grouping].member],
+          value: group[grouping.member],
           requests: group['requests'],
           last_seen: Date.parse(String(group['last_seen'])),
           errors: group['error_count'],
@@ -269,12 +283,12 @@ test('every total of random times and filters is that of the log', async () => {
       sort(plainGroups.map(({ p95: _p95, ...exact }) => exact)),
     );
     for (const group of groups.data) {
-      const { p95 = 0 } = plainGroups.find(({ value }) => value === group[groupings[grouping].member]) ?? {};
+      const { p95 = 0 } = plainGroups.find(({ value }) => value === group[grouping.member]) ?? {};
       same(Math.abs(Number(group['p95_latency']) - p95) <= 0.02 * Math.max(p95, 0.1), true);
     }
     same(groups.total, plainGroups.length);
   }
   // The rounds have seen every kind of bucket, and calls at all.
-  expect([...used].toSorted()).toEqual(['day', 'hour', 'log', 'minute']);
+  expect([...used].toSorted()).toEqual(['day', 'hour', 'log', 'minute', 'ten_minutes']);
   expect(calls).toBeGreaterThan(5_000);
 });

@@ -4,7 +4,9 @@ import { createInsertRows } from '#libs/request-log/insert-rows.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
 import { newLogUuid, utcDay } from '#libs/request-log/log-id.ts';
 import { ensureLogPartition } from '#libs/request-log/log-partitions.ts';
-import { rollUp } from '#libs/analytics/roll-up.ts';
+import type { Kept } from '#libs/analytics/choose-buckets.ts';
+import { logKeptFrom, readRollupState, rollUp } from '#libs/analytics/roll-up.ts';
+import { readRollupKeys } from '#libs/analytics/rollup-keys.ts';
 import { logEntry } from '#test/log-entry.ts';
 
 export const minuteMs = 60_000;
@@ -34,4 +36,11 @@ export async function rollUpAll(db: Kysely<Database>, nowMs: number = Date.now()
     const { state, hasMore } = await rollUp(db, { nowMs, logRetentionMs, minutesMax: 600 });
     if (state === 'done' && !hasMore) return;
   }
+}
+
+/** What a query of a workspace knows of the tables. */
+export async function readKept(db: Kysely<Database>, workspaceId: string, now: number): Promise<Kept> {
+  const state = await readRollupState(db);
+  if (!state) throw new Error('no state');
+  return { ...state, keys: await readRollupKeys(db, workspaceId), logFrom: await logKeptFrom(db, 0), now };
 }
