@@ -10,7 +10,6 @@ import {
   grainMs,
   rollUpLog,
   rollupColumns,
-  valuesOfRollups,
   type Cube,
   type Grain,
 } from './aggregate-calls.ts';
@@ -55,27 +54,30 @@ export async function rollUp(
       returning first_at, last_at`.execute(tx);
     const keptFromMs = await logKeptFrom(tx, nowMs - logRetentionMs);
     const changed = mergeRanges(changes.map((change) => minutesOf(change, keptFromMs, nowMs)));
-    const { taken, left } = takeLast(changed, minutesMax * grainMs.minute);
-    // Of hours without minutes, all minutes are needed to make the hour.
+    // Of hours without minutes, all minutes are needed to make the hour: those are taken one at a time, after all others.
     const minutesFrom = Math.max(state.minutesFrom, state.valuesFrom);
-    const minutes = mergeRanges(taken.map((range) => (range.from < minutesFrom ? widen(range, grainMs.hour) : range)));
+    const recent = changed.map(({ from, to }) => ({ from: Math.max(from, minutesFrom), to }));
+    const old = changed
+      .filter(({ from }) => from < minutesFrom)
+      .map(({ from, to }) => widen({ from, to: Math.min(to, minutesFrom) }, grainMs.hour));
+    const lately = takeLast(mergeRanges(recent), minutesMax * grainMs.minute);
+    const before = takeLast(mergeRanges(old), lately.left.length === 0 ? grainMs.hour : 0);
+    const minutes = mergeRanges([...before.taken, ...lately.taken]);
+    const left = [...before.left, ...lately.left];
     await writeMinutes(tx, minutes, nowMs);
     const until = closedUntil(state, nowMs - hourDelayMs);
     await writeCoarser(tx, 'ten_minutes', rangesToWrite(minutes, 'ten_minutes', state.tensUntil, until.tens));
     await writeCoarser(tx, 'hour', rangesToWrite(minutes, 'hour', state.hoursUntil, until.hours));
     await writeCoarser(tx, 'day', rangesToWrite(minutes, 'day', state.daysUntil, until.days));
-    // What earlier releases have not made is made when nothing else waits.
-    const valuesFrom = left.length > 0 ? state.valuesFrom : await completeEarlier(tx, state, { keptFromMs, nowMs });
-
     for (const { from, to } of left) await reportChange(tx, from, to - 1);
     await sql`
       update rollup_state set tens_until = ${new Date(until.tens)}, hours_until = ${new Date(until.hours)},
-        days_until = ${new Date(until.days)}, values_from = ${timeOrStart(valuesFrom)},
+        days_until = ${new Date(until.days)},
         rolled_up_at = clock_timestamp()`.execute(tx);
     return {
       state: 'done',
       minutes: lengthOf(minutes) / grainMs.minute,
-      hasMore: left.length > 0 || changes.length === changesMax || valuesFrom < state.valuesFrom,
+      hasMore: left.length > 0 || changes.length === changesMax,
     };
   });
 }
@@ -154,7 +156,7 @@ export async function readRollupState(
   return rows[0] ?? null;
 }
 
-const lockState = (tx: Tx): Promise<RollupState | null> => readRollupState(tx, sql`for update skip locked`);
+export const lockState = (tx: Tx): Promise<RollupState | null> => readRollupState(tx, sql`for update skip locked`);
 
 const epochMs = (column: string): RawBuilder<unknown> =>
   sql`greatest(extract(epoch from ${sql.ref(column)}), 0)::float8 * 1000`;
@@ -199,7 +201,7 @@ function closeUntil(fromMs: number, nowMs: number, grain: Grain): number {
   return Math.max(fromMs, Math.min(Math.floor(nowMs / lengthMs) * lengthMs, fromMs + most));
 }
 
-async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
+export async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number): Promise<void> {
   for (const ranges of inPieces(minutes, 'minute')) {
     const where = anyOf(ranges.map(recordedIn));
     await admitKeys(tx, where, nowMs);
@@ -208,7 +210,7 @@ async function writeMinutes(tx: Tx, minutes: readonly TimeRange[], nowMs: number
 }
 
 /** Makes the buckets of a grain from finer ones. */
-async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
+export async function writeCoarser(tx: Tx, to: Grain, buckets: readonly TimeRange[]): Promise<void> {
   for (const ranges of inPieces(buckets, to)) {
     for (const cube of cubesOf(to)) {
       const where = sql`grain = ${sql.lit(finerOf(cube, to))} and ${anyOf(ranges.map(bucketIn))}`;
@@ -240,51 +242,7 @@ function inPieces(ranges: readonly TimeRange[], grain: Grain): TimeRange[][] {
 const anyOf = (conditions: readonly RawBuilder<unknown>[]): RawBuilder<unknown> =>
   sql`((${sql.join(conditions, sql`) or (`)}))`;
 
-/**
- * Makes what earlier releases have not: of one hour with calls, the last one before `valuesFrom`, all rollups from the log; or
- * of one day that the log does not have any more, the rows of single values from those of all columns. Returns the new
- * `valuesFrom`, which is the same if there is nothing to do, and 0 at the end.
- */
-async function completeEarlier(
-  tx: Tx,
-  { valuesFrom, daysUntil, hoursFrom, hoursUntil }: RollupState,
-  { keptFromMs, nowMs }: { keptFromMs: number; nowMs: number },
-): Promise<number> {
-  // Earlier releases may go on until then, and an hour that is still open may have minutes of theirs.
-  if (valuesFrom === 0 || valuesFrom > Math.min(nowMs, hoursUntil)) return valuesFrom;
-  const hour = await lastBucket(tx, 'hour', { from: keptFromMs, to: valuesFrom });
-  if (hour !== null) {
-    const range = { from: hour, to: hour + grainMs.hour };
-    await writeMinutes(tx, [range], nowMs);
-    await writeCoarser(tx, 'ten_minutes', [range]);
-    await writeCoarser(tx, 'hour', [range]);
-    const day = Math.floor(hour / grainMs.day) * grainMs.day;
-    if ((await lastBucket(tx, 'hour', { from: Math.max(day, keptFromMs), to: hour })) !== null) return hour;
-    if (day < daysUntil) await writeCoarser(tx, 'day', [{ from: day, to: day + grainMs.day }]);
-    return day;
-  }
-  const day = await lastBucket(tx, 'day', { from: 0, to: Math.min(valuesFrom, daysUntil) });
-  if (day === null) return 0;
-  const range = { from: day, to: day + grainMs.day };
-  for (const grain of ['hour', 'day'] as const) {
-    if (grain === 'hour' && day < hoursFrom) continue;
-    const where = sql`grain = ${sql.lit(grain)} and ${bucketIn(range)}`;
-    await replace(tx, 'value', grain, [range], valuesOfRollups(grain, where));
-  }
-  return day;
-}
-
-/** The last bucket of a grain that has calls, of those that begin in a range (epoch milliseconds). */
-async function lastBucket(tx: Tx, grain: Grain, { from, to }: TimeRange): Promise<number | null> {
-  if (to <= from) return null;
-  const { rows } = await sql<{ bucket: Date | null }>`
-    select max(bucket) as bucket from call_rollup where grain = ${sql.lit(grain)} and ${bucketIn({ from, to })}`.execute(
-    tx,
-  );
-  return rows[0]?.bucket?.getTime() ?? null;
-}
-
-async function replace(
+export async function replace(
   tx: Tx,
   cube: Cube,
   grain: Grain,
@@ -298,9 +256,6 @@ async function replace(
     select ${sql.lit(grain)}, ${rollupColumns(cube)} from (${rows}) as rolled_up
     ${cube === 'value' ? sql`order by workspace_id, key` : sql``}`.execute(tx);
 }
-
-/** A time for the database; 0 is what nothing is before. */
-export const timeOrStart = (timeMs: number): Date | string => (timeMs === 0 ? '-infinity' : new Date(timeMs));
 
 /** Rows of the request log that were recorded in a range. */
 export const recordedIn = ({ from, to }: TimeRange): RawBuilder<unknown> => sql`
