@@ -152,6 +152,11 @@ test.each(['ai_service', 'model', 'status_code', 'api_key', 'config', 'workspace
   },
 );
 
+test('groups by key have the names of the keys', async () => {
+  const { data } = await group('api_key');
+  expect(data).toMatchObject([{ api_key: expect.stringMatching(/^key_/), api_key_name: 'admin' }]);
+});
+
 test('the cache has a summary', async () => {
   expect(await client.analytics.summary.cache(range())).toMatchObject({
     object: 'analytics-summary',

@@ -120,7 +120,11 @@ export function analyticsRoutes(deps: Deps): Route[] {
       const page = await runQuery(own, query, (tx, kept) =>
         readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
       );
-      const data = isByWorkspace ? await withWorkspaceNames(db, page.data) : page.data.map(asTexts(name));
+      const data = isByWorkspace
+        ? await withWorkspaceNames(db, page.data)
+        : name === 'api_key'
+          ? await withKeyNames(db, own, page.data)
+          : page.data.map(asTexts(name));
       response.json(groupPage({ ...page, data }));
     }),
   });
@@ -183,6 +187,20 @@ const asTexts =
     const texts = (['requests', 'cost'] as const).filter((member) => member in group);
     return { ...group, ...Object.fromEntries(texts.map((member) => [member, String(group[member])])) };
   };
+
+/** With `api_key_name`: null where the caller sees no such key, as of keys of the organisation. */
+async function withKeyNames(
+  db: Kysely<Database>,
+  workspaceId: string,
+  groups: readonly Record<string, unknown>[],
+): Promise<Record<string, unknown>[]> {
+  const ids = groups.map((group) => String(group['api_key']));
+  const { rows } = await sql<{ id: string; name: string | null }>`
+    select id, data ->> 'name' as name from resource
+    where kind = 'api_key' and workspace_id = ${workspaceId} and id = any(${ids}::text[])`.execute(db);
+  const names = new Map(rows.map(({ id, name }) => [id, name]));
+  return groups.map((group) => ({ ...group, api_key_name: names.get(String(group['api_key'])) ?? null }));
+}
 
 async function withWorkspaceNames(
   db: Kysely<Database>,
