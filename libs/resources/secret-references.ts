@@ -67,7 +67,7 @@ export const secretReferenceKind = defineResource<
     if (context.row === null) await refuseTooMany(context);
     const { data, secrets } = await checkAuth(input, context);
     const whole = { ...context.row?.data, ...data };
-    refuseServerSecrets(whole.manager_type, context);
+    refuseServerSecrets(whole, context);
     context.secretManagers?.check({
       managerType: whole.manager_type ?? 'environment',
       auth: whole.auth_config ?? {},
@@ -127,13 +127,20 @@ async function refuseTooMany({ unit, workspaceId }: Context): Promise<void> {
   throw new GatewayError('quota_exceeded', 'limit_exceeded', message);
 }
 
-/** Variables and files belong to the server, so a workspace does not choose among them. */
-function refuseServerSecrets(managerType: ManagerType | undefined, { workspaceId }: Context): void {
-  if (workspaceId === organisationId || (managerType !== 'environment' && managerType !== 'file')) return;
+/** Variables, files and the service account belong to the server, so a workspace does not choose among what they reach. */
+function refuseServerSecrets(
+  { manager_type: managerType, auth_config: auth }: Partial<SecretReferenceData>,
+  { workspaceId }: Context,
+): void {
+  const isKubernetes = auth?.['vault_auth_type'] === 'kubernetes';
+  if (workspaceId === organisationId || !(managerType === 'environment' || managerType === 'file' || isKubernetes))
+    return;
+  const what = isKubernetes ? "that sign in by 'kubernetes'" : `of the type '${managerType}'`;
   const message =
-    `Only the organisation can have secret references of the type '${managerType}'. Make it with a key of the ` +
-    'organisation, without workspace_id, and allow this workspace.';
-  throw new GatewayError('forbidden', 'organisation_key_required', message, { param: 'manager_type' });
+    `Only the organisation can have secret references ${what}. Make it with a key of the organisation, without ` +
+    'workspace_id, and allow this workspace.';
+  const param = isKubernetes ? 'auth_config.vault_auth_type' : 'manager_type';
+  throw new GatewayError('forbidden', 'organisation_key_required', message, { param });
 }
 
 /** Everything but the workspaces. The secrets are absent where they stay as they are. */

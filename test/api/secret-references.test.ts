@@ -156,6 +156,54 @@ describe('a call', () => {
     expect(vault.requests).toEqual([]);
   });
 
+  test('that is passed through is served after a rotation too', async () => {
+    accepted = 'sk-relayed-0123456789';
+    await reference('relayed', { key: accepted });
+    await mapped('relayed', 'relayed', { secret_key: 'key' });
+    upstream.script((reply, { headers }) => {
+      const isKnown = headers['authorization'] === `Bearer ${accepted}`;
+      if (!isKnown) return reply.json(401, { error: { message: 'Incorrect API key provided' } });
+      reply.json(200, { id: 'm', model: 'm', results: [] });
+    });
+    const moderate = () => ask('POST', '/moderations', { model: '@relayed/m', input: 'Hi' });
+    expect(await moderate()).toMatchObject({ status: 200 });
+    accepted = 'sk-relayed-later-0123456789';
+    vault.put('relayed', { key: accepted });
+    // Its body may be read already, so the client repeats the call, and succeeds.
+    expect([(await moderate()).status, (await moderate()).status]).toEqual([401, 200]);
+  });
+
+  test('that is streamed is served after a rotation too', async () => {
+    accepted = 'sk-stream-0123456789';
+    await reference('streamed', { key: accepted });
+    await mapped('streamed', 'streamed', { secret_key: 'key' });
+    upstream.script((reply, { headers }) => {
+      const isKnown = headers['authorization'] === `Bearer ${accepted}`;
+      if (!isKnown) return reply.json(401, { error: { message: 'Incorrect API key provided' } });
+      const [choice] = completion.choices;
+      const event = {
+        ...completion,
+        object: 'chat.completion.chunk',
+        choices: [{ ...choice, delta: choice?.message }],
+      };
+      const type = { 'content-type': 'text/event-stream' };
+      reply.respond(200, `data: ${JSON.stringify(event)}\n\ndata: [DONE]\n\n`, type);
+    });
+    const body = { model: '@streamed/gpt-5', messages: [{ role: 'user', content: 'Hi' }], stream: true };
+    const streamed = async (): Promise<[status: number, isWhole: boolean]> => {
+      const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+      return [response.status, (await response.text()).includes('[DONE]')];
+    };
+    expect(await streamed()).toEqual([200, true]);
+    accepted = 'sk-stream-later-0123456789';
+    vault.put('streamed', { key: accepted });
+    expect(await streamed()).toEqual([200, true]);
+  });
+
   test('signs in again when its token has ended', async () => {
     accepted = 'sk-login-0123456789';
     await reference('login', { key: accepted });
@@ -371,11 +419,30 @@ describe('who may map', () => {
     expect(await ask('DELETE', '/secret-references/own', undefined, workspaceKey)).toMatchObject({ status: 200 });
   });
 
+  test('a reference is not deleted while somebody maps it', async () => {
+    for (let round = 0; round < 5; round += 1) {
+      const slug = `race-${round}`;
+      await reference(slug, { key: 'x' });
+      const secret_mappings = [{ target_field: 'key', secret_reference_id: slug }];
+      const [mapping, deletion] = await Promise.all([
+        ask('POST', '/virtual-keys', { name: slug, ...openai(), secret_mappings }),
+        ask('DELETE', `/secret-references/${slug}`),
+      ]);
+      expect([
+        [200, 409],
+        [400, 200],
+      ]).toContainEqual([mapping.status, deletion.status]);
+    }
+  });
+
   test('what is on the server is for keys of the organisation', async () => {
     for (const manager_type of ['environment', 'file']) {
       const body = { name: 'x', manager_type, secret_path: 'SLUICE_SECRET_OPENAI' };
       expect(await ask('POST', '/secret-references', body, workspaceKey)).toMatchObject({ status: 403 });
     }
+    const auth_config = { vault_auth_type: 'kubernetes', vault_addr: vault.url, vault_role: 'gateway' };
+    const body = { name: 'x', manager_type: 'hashicorp_vault', secret_path: 'secret/x', auth_config };
+    expect(await ask('POST', '/secret-references', body, workspaceKey)).toMatchObject({ status: 403 });
   });
 });
 
