@@ -279,7 +279,7 @@ export async function createPlatform(
       wait.outlasting({ name: 'blob store', start: () => requireOwnBlobStore(db, blobs) }),
       wait.outlasting({ name: 'master key', start: () => access.checkMasterKey() }),
       { name: 'egress', stop: () => egress.stop() },
-      { name: 'secret managers', stop: () => stopping.abort() },
+      secretPart(secretCache, stopping),
       { name: 'guardrail threads', stop: () => textJudge.stop() },
       { name: 'guarded answer threads', stop: () => answerTexts.stop() },
       { name: 'answer threads', stop: () => answerThreads.stop() },
@@ -292,6 +292,23 @@ export async function createPlatform(
     ],
     queuePart: wait.outlasting(queue),
     outlastingOutages: wait.outlasting,
+  };
+}
+
+const sweepSecretsMs = 60_000;
+
+/** Forgets secrets that are no longer used, and ends the fetches that are under way when the process stops. */
+function secretPart(cache: SecretCache, stopping: AbortController): Part {
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    name: 'secret managers',
+    start() {
+      timer = setInterval(() => cache.sweep(), sweepSecretsMs);
+    },
+    stop() {
+      clearInterval(timer);
+      stopping.abort();
+    },
   };
 }
 

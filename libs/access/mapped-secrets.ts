@@ -17,7 +17,7 @@ export type MappedSecrets = {
    * Adds to a target what its credential takes from secret references. At once when all of them are cached. Throws
    * SecretError, and GatewayError `secret_reference_not_allowed`.
    */
-  complete(target: Target, key: LiveCredential): Target | Promise<Target>;
+  complete: (target: Target, key: LiveCredential) => Target | Promise<Target>;
 };
 
 type Mapped = { mapping: SecretMapping; reference: LiveSecretReference };
@@ -40,7 +40,14 @@ export function createMappedSecrets({
   const complete: MappedSecrets['complete'] = (target, { mapped }) => {
     if (mapped === undefined) return target;
     const found = mapped.mappings.map((mapping) => referenceOf(mapping, mapped.ownerId));
-    const read = found.map(({ reference }) => cache.read(reference));
+    // A refusal of one is a promise too: thrown at once, it would leave those of the others without anybody who waits.
+    const read = found.map(({ reference }) => {
+      try {
+        return cache.read(reference);
+      } catch (error) {
+        return Promise.reject<FetchedSecret>(error);
+      }
+    });
     const isReady = read.every((secret) => !(secret instanceof Promise));
     const use = (secrets: readonly FetchedSecret[]): Target => {
       const filled = fill(target, found, secrets);

@@ -159,7 +159,6 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     openCalls += 1;
     try {
       let prepared = sender.prepare(request, target, attempts);
-      const { hold } = prepared;
       let mayRenew = target.renewCredential !== undefined;
       const retry = policy && retries.start(policy, { request, target, model: target.model ?? request.model });
       for (;;) {
@@ -182,6 +181,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
           }
         }
         // Outside the circuit breaker, because the provider has answered, although not with what was requested.
+        const { hold } = prepared;
         if (hold !== null) outcome = hold(outcome);
         const ended = retry === undefined ? outcome : await retry.after(outcome);
         if (ended !== null) return counted(hold !== null && request.stream ? toStream(ended, request) : ended);

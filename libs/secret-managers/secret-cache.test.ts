@@ -184,6 +184,31 @@ test('secrets that are large push out those that were used least recently', asyn
   expect(rig.cache.stats().cached).toBeGreaterThan(900);
 });
 
+test('a value that may not be used any more is forgotten', async () => {
+  const rig = createRig();
+  await rig.value(reference());
+  rig.pass(659_000);
+  rig.cache.sweep();
+  expect(rig.cache.stats().cached).toBe(1);
+  rig.pass(1_000);
+  rig.cache.sweep();
+  expect(rig.cache.stats().cached).toBe(0);
+});
+
+test('one workspace fetches a bounded number of secrets at once, and others are not held up by it', async () => {
+  const rig = createRig();
+  const { promise, resolve } = Promise.withResolvers<string>();
+  rig.answer(() => promise);
+  const ofWorkspace = (index: number) => reference({ id: `sref_${index}`, ownerId: 'ws_a' });
+  const asked = Array.from({ length: 128 }, (_value, index) => rig.value(ofWorkspace(index)));
+  const beyond = ofWorkspace(128);
+  await expect(rig.value(beyond)).rejects.toMatchObject({ fault: 'unavailable' });
+  const other = rig.value(reference({ ownerId: 'ws_b' }));
+  resolve('sk-1');
+  expect(await Promise.all([...asked, other])).toHaveLength(129);
+  expect(await rig.value(beyond)).toBe('sk-1');
+});
+
 test('the log names the reference once for an outage, and never a value', async () => {
   const rig = createRig();
   const one = reference();

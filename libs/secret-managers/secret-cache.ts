@@ -29,6 +29,8 @@ export type SecretCache = {
    * null: there is no newer one, or it was fetched for this reason a moment ago. Never rejects.
    */
   renew(reference: LiveSecretReference, used: FetchedSecret): Promise<FetchedSecret | null>;
+  /** Forgets values that may not be used any more, such as those of deleted references. */
+  sweep(): void;
   stats(): { cached: number; fetches: Readonly<Record<SecretFault | 'ok', number>> };
 };
 
@@ -53,6 +55,8 @@ const bytesMax = 67_108_864;
 const fileTtlMs = 2_000;
 const retryBaseMs = 1_000;
 const retryMaxMs = 30_000;
+/** Fetches at once for one workspace, or the organisation. Each holds an answer in memory. */
+const flightsMax = 128;
 /** A provider that refuses every credential must not make the manager's load. */
 const renewEveryMs = 15_000;
 
@@ -68,6 +72,8 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
     sizeCalculation: ({ secret }) => 200 + (secret?.sizeBytes ?? 0),
   });
   const fetches: Record<SecretFault | 'ok', number> = { ok: 0, unavailable: 0, denied: 0, not_found: 0, malformed: 0 };
+
+  const flights = new Map<string, number>();
 
   const entryOf = (reference: LiveSecretReference): Entry => {
     const kept = entries.get(reference.id);
@@ -130,6 +136,13 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
   };
 
   const start = (entry: Entry): Promise<FetchedSecret> => {
+    const { ownerId, slug } = entry.reference;
+    const running = flights.get(ownerId) ?? 0;
+    if (running >= flightsMax) {
+      const what = `cannot be fetched now: ${flightsMax} others are being fetched. Try again shortly`;
+      return Promise.reject(new SecretError('unavailable', slug, what));
+    }
+    flights.set(ownerId, running + 1);
     const flight = fetch(entry.reference)
       .then(
         (secret) => {
@@ -137,13 +150,16 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
           return secret;
         },
         (error: unknown) => {
-          const fault = asFault(error, entry.reference.slug);
+          const fault = asFault(error, slug);
           failed(entry, fault);
           throw fault;
         },
       )
       .finally(() => {
         entry.flight = null;
+        const left = (flights.get(ownerId) ?? 1) - 1;
+        if (left === 0) flights.delete(ownerId);
+        else flights.set(ownerId, left);
       });
     entry.flight = flight;
     return flight;
@@ -197,6 +213,13 @@ export function createSecretCache({ fetch, logger, ttlMs, staleMs, now, random }
       }
       const renewed = await (entry.flight ?? start(entry)).catch(() => null);
       return renewed === used ? null : renewed;
+    },
+
+    sweep() {
+      const at = now();
+      for (const [id, entry] of entries.entries()) {
+        if (entry.flight === null && at >= Math.max(entry.expiresAtMs + staleMs, entry.retryAtMs)) entries.delete(id);
+      }
     },
 
     stats: () => {

@@ -21,13 +21,10 @@ export class SecretError extends GatewayError {
   /** `what` is put behind the name of the reference: "does not answer". */
   constructor(fault: SecretFault, slug: string, what: string, cause?: unknown) {
     const isPassing = fault === 'unavailable' || fault === 'denied';
-    super(
-      isPassing ? 'unavailable' : 'dependency_failed',
-      codes[fault],
-      `The secret reference '${slug}' ${what}.`,
-      // A refusal lasts until somebody changes something.
-      { ...(isPassing ? { retryAfterMs: fault === 'denied' ? 30_000 : 2_000 } : {}), cause },
-    );
+    super(isPassing ? 'unavailable' : 'dependency_failed', codes[fault], `The secret reference '${slug}' ${what}.`, {
+      ...(isPassing ? { retryAfterMs: 2_000 } : {}),
+      cause,
+    });
     this.fault = fault;
   }
 }

@@ -29,6 +29,7 @@ beforeEach(() => {
 });
 
 const now = Date.UTC(2026, 0, 2, 3, 4, 5);
+let monotonicMs = 0;
 const timeouts = { connectMs: 100, headersMs: 100, idleMs: 100, totalMs: 200 };
 
 function managers(send: Send = createSend({ egress, signal: new AbortController().signal, timeouts })) {
@@ -39,7 +40,7 @@ function managers(send: Send = createSend({ egress, signal: new AbortController(
     folder: null,
     kubernetes: { tokenFile: path.join(folder, 'token'), vaults: new Set([vault.url]) },
     now: () => now,
-    monotonicMs: () => now,
+    monotonicMs: () => monotonicMs,
   });
 }
 
@@ -87,6 +88,19 @@ test('a token, an AppRole and a service account read the same secret of Vault', 
     'GET /v1/secret/data/openai',
     'GET /v1/secret/data/openai',
   ]);
+});
+
+test('a login is repeated before its lease of an hour ends', async () => {
+  vault.put('openai', { key: 'sk-0123456789' });
+  const { roleId, secretId } = vault.appRole;
+  const one = inVault({ vault_auth_type: 'approle', vault_role_id: roleId }, { vault_secret_id: secretId });
+  const own = managers();
+  const logins = async (ms: number): Promise<number> => {
+    monotonicMs += ms;
+    await own.fetch(one);
+    return vault.requests.filter((request) => request.startsWith('POST')).length;
+  };
+  expect([await logins(0), await logins(40 * 60_000), await logins(15 * 60_000)]).toEqual([1, 1, 2]);
 });
 
 test("a service account's token is not sent to a Vault that the operator has not named", async () => {

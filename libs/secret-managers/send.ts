@@ -8,12 +8,12 @@ import type { Send } from './secret-manager.ts';
 
 /** Calls wait for this, so it is shorter than for a provider. */
 const defaultTimeouts: Timeouts = { connectMs: 3_000, headersMs: 5_000, idleMs: 5_000, totalMs: 5_000 };
-/** Vault keeps secrets of at most 1 MiB; of an answer, the secret itself is a part. */
-const answerBytesMax = 262_144;
+/** Of the largest secret, with what stands around it. */
+const answerBytesMax = 131_072;
 
 /**
  * Sends requests to secret managers as calls to providers are sent: the same rules for addresses, the same pools and
- * shares, no redirects; within 5 s, and at most 256 KiB of an answer.
+ * shares, no redirects; within 5 s, and at most 128 KiB of an answer.
  */
 export function createSend({
   egress,
