@@ -8,6 +8,7 @@ import type { ResponseCache } from './protect/response-cache/response-cache.ts';
 import { guardCall } from './protect/guardrails/guard-call.ts';
 import type { Guardrails } from './protect/guardrails/guardrails.ts';
 import type { Permit, Traffic } from './protect/traffic/traffic.ts';
+import { isRefusedCredential, rotatedCredential } from './renewed-credential.ts';
 import type { Retries, RetryPolicy } from './retry.ts';
 import { toStream } from './upstream/answer-to-stream.ts';
 import type { Sender } from './upstream/sender.ts';
@@ -171,11 +172,15 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
         } finally {
           if (permit !== undefined) release(permit, outcome);
         }
-        if (mayRenew && isRefusedCredential(outcome)) {
+        if (mayRenew && outcome.kind !== 'failed' && isRefusedCredential(outcome.status)) {
           mayRenew = false;
           const renewed = await target.renewCredential?.();
           // The body of a pass-through call may be a stream, which was read already.
-          if (renewed && request.relayed === undefined) {
+          if (renewed && outcome.kind === 'relayed') {
+            outcome.body.destroy();
+            throw rotatedCredential(target.label);
+          }
+          if (renewed) {
             prepared = sender.prepare(request, { ...target, ...renewed }, attempts);
             continue;
           }
@@ -222,9 +227,6 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
     counters: () => ({ openCalls, openStreams }),
   };
 }
-
-/** Whether the provider says that it does not know the credential: it may have been rotated since it was fetched. */
-const isRefusedCredential = (outcome: Outcome): boolean => outcome.kind !== 'failed' && outcome.status === 401;
 
 /** Releases a permit; if the body of the answer is still arriving, when it has ended. */
 function release(permit: Permit, outcome: Outcome | null): void {

@@ -5,6 +5,7 @@ import { createCallTarget, type CallTarget, type CallTargetDeps } from './call-t
 import { runPlan, type PlanDeps, type Resolve } from './plan/run-plan.ts';
 import { attemptsOf, type Call } from './planned-call.ts';
 import type { Traffic } from './protect/traffic/traffic.ts';
+import { isRefusedCredential, rotatedCredential } from './renewed-credential.ts';
 import { createRetries, type Retries, type RetryPolicy } from './retry.ts';
 import { quickTimeouts } from './timeouts.ts';
 import { createSender, type Sender, type SenderDeps } from './upstream/sender.ts';
@@ -37,7 +38,10 @@ export type Calls = {
   run: <Planned extends Call>(call: Planned, course: Course<Planned>) => Promise<Outcome>;
   /** Calls GET /models of the target and answers in OpenAI's list format. Its limits are seconds and megabytes. */
   listModels: (target: Target, signal: AbortSignal) => Promise<Outcome>;
-  /** Makes one request for files or fine-tuning; see `plainRequest`. Repeated once with a credential that was rotated. */
+  /**
+   * Makes one request for files or fine-tuning; see `plainRequest`. Repeated once with a credential that was
+   * rotated; with a body that is a stream, it throws unavailable (`credential_rotated`) instead.
+   */
   request: Sender['request'];
   /** Calls one target directly, without a plan. */
   callTarget: CallTarget['call'];
@@ -73,11 +77,12 @@ export function createCalls(deps: Deps): Calls {
     },
     async request(to, request) {
       const answer = await sender.request(to, request);
-      if (answer.status !== 401) return answer;
+      if (!isRefusedCredential(answer.status)) return answer;
       const renewed = await to.renewCredential?.();
-      // A stream was read already.
+      if (!renewed) return answer;
       const isRepeatable = !request.body || request.body instanceof Uint8Array;
-      return renewed && isRepeatable ? sender.request({ ...to, ...renewed }, request) : answer;
+      if (!isRepeatable) throw rotatedCredential(to.label);
+      return sender.request({ ...to, ...renewed }, request);
     },
     callTarget: target.call,
     counters: () => {

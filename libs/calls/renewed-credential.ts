@@ -1,0 +1,13 @@
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+/** Whether the provider says that it does not know the credential: it may have been rotated since it was fetched. */
+export const isRefusedCredential = (status: number): boolean => status === 401;
+
+/** For a request that cannot be repeated here, because its body was a stream: its sender repeats it. */
+export const rotatedCredential = (label: string): GatewayError =>
+  new GatewayError(
+    'unavailable',
+    'credential_rotated',
+    `The credential of ${label} was rotated a moment ago. The new one is used from now on: send the request again.`,
+    { retryAfterMs: 100 },
+  );
