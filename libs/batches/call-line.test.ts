@@ -1,10 +1,11 @@
 import { expect, test, vi } from 'vitest';
-import type { Answer, JsonAnswer, Outcome } from '#libs/calls/call.ts';
+import type { Answer, JsonAnswer, Outcome, Wait } from '#libs/calls/call.ts';
 import { runCall, type Calls } from '#libs/calls/calls.ts';
 import { plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import { createRetries } from '#libs/calls/retry.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { asGatewayError, GatewayError } from '#libs/kernel/errors.ts';
+import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { BatchRow } from './batch-model.ts';
 import { createCallLine } from './call-line.ts';
 
@@ -18,8 +19,7 @@ const batch = {
 const body = Buffer.from('{"model":"m"}');
 const target = { provider: 'openai' };
 const noPermit = {
-  waitWithoutPermit: (_what: unknown, wait: (signal: AbortSignal) => Promise<void>) =>
-    wait(new AbortController().signal),
+  waitWithoutPermit: (_what: Wait, wait: (signal: AbortSignal) => Promise<void>) => wait(new AbortController().signal),
   isAbandoned: () => false,
 };
 
@@ -67,6 +67,31 @@ test.each([away(), reset()])('a line waits while its target cannot be looked up:
   expect((await call()).outcome).toMatchObject({ kind: 'response', statusCode: 200 });
   expect(resolve).toHaveBeenCalledTimes(2);
   expect(forward).toHaveBeenCalledTimes(1);
+});
+
+test('a line waits for its secret in a way that lets its chunk be snoozed', async () => {
+  const resolve = vi.fn(() => Promise.resolve({ target, model: null }) as Promise<unknown>);
+  resolve.mockRejectedValueOnce(new SecretError('denied', 'openai', 'is refused by its Vault'));
+  resolve.mockRejectedValueOnce(away());
+  const waits: Partial<Wait>[] = [];
+  const permit = {
+    ...noPermit,
+    waitWithoutPermit: (what: Wait, wait: (signal: AbortSignal) => Promise<void>) => {
+      waits.push(what);
+      return wait(AbortSignal.abort());
+    },
+  };
+  const { call } = setUp({ resolve });
+  expect((await call(undefined, permit)).outcome).toMatchObject({ kind: 'response', statusCode: 200 });
+  expect(waits).toEqual([
+    { reason: 'secret_unavailable', label: "the secret reference 'openai'", model: null, untilMs: 2_000 },
+    { reason: 'gateway', label: null, model: null, untilMs: 500 },
+  ]);
+});
+
+test('a secret that is not there is the error of its line at once', async () => {
+  const { call } = setUp({ resolve: () => Promise.reject(new SecretError('not_found', 'openai', 'is gone')) });
+  expect((await call()).outcome).toMatchObject({ kind: 'error', code: 'secret_not_found' });
 });
 
 test('a line does not wait for its target past the end of its batch', async () => {

@@ -14,6 +14,7 @@ import type { MemoryLease } from '#libs/kernel/memory-budget.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
 import type { Operation } from '#libs/providers/provider.ts';
+import { SecretError } from '#libs/secret-managers/secret-error.ts';
 import type { SettledUsage } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 import { operationOf } from './endpoint-operation.ts';
@@ -63,6 +64,8 @@ export type RenderLine = (
 ) => Promise<{ body: Buffer; promptInput: PromptInput }>;
 
 const retryResolveMs = 500;
+/** A secret manager is asked again by the cache of secrets, ever more rarely. */
+const retrySecretMs = 2_000;
 
 export function createCallLine(deps: {
   calls: Pick<Calls, 'run'>;
@@ -81,23 +84,34 @@ export function createCallLine(deps: {
   const { calls, planOf, resolve, renderLine, policy, onCalled, now } = deps;
 
   /**
-   * Retries `work` while the database is unavailable, until the batch expires, because an outage is not an error of the
-   * line.
+   * Retries `work` while the database or a secret manager is unavailable, until the batch expires, because an outage is
+   * not an error of the line.
    */
   const whenPossible = <Result>(
     { signal, permit }: Pick<Line, 'signal' | 'permit'>,
     deadlineAt: number,
     work: () => Result | Promise<Result>,
-  ): Promise<Result> =>
-    retryDuringOutage(work, {
+  ): Promise<Result> => {
+    let missing: SecretError | null = null;
+    return retryDuringOutage(work, {
       isOutage: (error) => now() < deadlineAt && isUnavailable(error),
-      delayMs: retryResolveMs,
+      delayMs: (_failures, error) => (error instanceof SecretError ? retrySecretMs : retryResolveMs),
       signal,
+      onRetry(error) {
+        missing = error instanceof SecretError ? error : null;
+      },
       wait(delayMs) {
-        const what = { reason: 'gateway' as const, label: null, model: null, untilMs: now() + delayMs };
-        return permit.waitWithoutPermit(what, (end) => sleep(delayMs, end));
+        // A chunk whose lines all wait for a secret gives its slot to others, as one that waits for a provider does.
+        const cause =
+          missing === null
+            ? { reason: 'gateway' as const, label: null }
+            : { reason: 'secret_unavailable' as const, label: `the secret reference '${missing.slug}'` };
+        return permit.waitWithoutPermit({ ...cause, model: null, untilMs: now() + delayMs }, (end) =>
+          sleep(delayMs, end),
+        );
       },
     });
+  };
 
   /** The line as a call. Conditions of a config see its parameters, the batch's metadata and the batch's endpoint. */
   const toCall = (

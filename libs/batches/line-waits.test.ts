@@ -31,6 +31,7 @@ test('waiting lines are counted by reason', () => {
     budget_used_up: 0,
     circuit_open: 0,
     provider_busy: 0,
+    secret_unavailable: 0,
     retry: 1,
     gateway: 0,
   });

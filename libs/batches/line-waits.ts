@@ -30,7 +30,15 @@ export function createLineWaits({
   now: () => number;
   onBudgetWait: (batchId: string, refusal: BudgetRefusal) => void;
 }): LineWaits {
-  const counts = { rate_limited: 0, budget_used_up: 0, circuit_open: 0, provider_busy: 0, retry: 0, gateway: 0 };
+  const counts = {
+    rate_limited: 0,
+    budget_used_up: 0,
+    circuit_open: 0,
+    provider_busy: 0,
+    retry: 0,
+    gateway: 0,
+    secret_unavailable: 0,
+  };
   const batches = new Map<string, WaitingBatch>();
   /** When each batch was last logged. Kept for a minute even if it stops waiting, because waits come and go. */
   const reportedMs = new Map<string, number>();
@@ -48,8 +56,9 @@ export function createLineWaits({
       const { reason, label, model, untilMs } = most.what;
       const until = untilMs === null ? null : new Date(untilMs).toISOString();
       const cause = label === null ? 'the database' : `${label}${model === null ? '' : `, model ${model}`}`;
+      const ofKey = reason !== 'secret_unavailable';
       logger.info(
-        { batch_id: batchId, lines, reason, virtual_key: label, model, until },
+        { batch_id: batchId, lines, reason, virtual_key: ofKey ? label : null, model, until },
         `batch waits: ${lines} lines wait, ${most.lines} of them for ${cause} (${reason}${until === null ? '' : ` until ${until}`})`,
       );
       const budget = groups.find(({ what }) => what.budget !== undefined)?.what.budget;

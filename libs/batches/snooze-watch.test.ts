@@ -51,7 +51,7 @@ test.each([
 
 test('a chunk whose lines have all waited for a long time, some without a known end, is snoozed', () => {
   startTwo();
-  waitFor('provider_busy', null);
+  waitFor('secret_unavailable', null);
   waitFor('rate_limited', 60_000);
   vi.advanceTimersByTime(idleMsMax - 1);
   expect(watch.snooze.aborted).toBe(false);

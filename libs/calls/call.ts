@@ -123,9 +123,16 @@ export type Wait = {
   /**
    * `rate_limited`: the provider answered 429. `circuit_open`: its circuit is open. `provider_busy`: all permits of its
    * credential are in use. `budget_used_up`: a budget of ours, until it is reset or raised. `retry`: the next attempt,
-   * which is counted. `gateway`: the gateway's database.
+   * which is counted. `gateway`: the gateway's database. `secret_unavailable`: the secret manager that holds its credential.
    */
-  reason: 'rate_limited' | 'budget_used_up' | 'circuit_open' | 'provider_busy' | 'retry' | 'gateway';
+  reason:
+    | 'rate_limited'
+    | 'budget_used_up'
+    | 'circuit_open'
+    | 'provider_busy'
+    | 'retry'
+    | 'gateway'
+    | 'secret_unavailable';
   /** The name of the target in messages; null while it is not known. */
   label: string | null;
   model: string | null;

@@ -17,6 +17,8 @@ const codes: Record<SecretFault, string> = {
 /** The error of a call whose secret cannot be had. It names the reference, and never the secret. */
 export class SecretError extends GatewayError {
   readonly fault: SecretFault;
+  /** Of the reference. */
+  readonly slug: string;
 
   /** `what` is put behind the name of the reference: "does not answer". */
   constructor(fault: SecretFault, slug: string, what: string, cause?: unknown) {
@@ -26,5 +28,6 @@ export class SecretError extends GatewayError {
       cause,
     });
     this.fault = fault;
+    this.slug = slug;
   }
 }
