@@ -1,7 +1,10 @@
 import { GatewayError } from '#libs/kernel/errors.ts';
 
-/** Whether the provider says that it does not know the credential: it may have been rotated since it was fetched. */
-export const isRefusedCredential = (status: number): boolean => status === 401;
+/**
+ * Whether the provider may not know the credential, because it was rotated since it was fetched. AWS answers 403 for an
+ * access key that it does not know.
+ */
+export const isRefusedCredential = (status: number): boolean => status === 401 || status === 403;
 
 /** For a request that cannot be repeated here, because its body was a stream: its sender repeats it. */
 export const rotatedCredential = (label: string): GatewayError =>
