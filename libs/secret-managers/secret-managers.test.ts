@@ -119,7 +119,7 @@ test('a Vault that hangs costs its time limit', async () => {
   const one = inVault({ vault_auth_type: 'token' }, { vault_token: vault.rootToken });
   await expect(managers().fetch(one)).rejects.toMatchObject({
     fault: 'unavailable',
-    message: expect.stringContaining('Its secret manager'),
+    message: expect.stringContaining('its secret manager'),
   });
 });
 

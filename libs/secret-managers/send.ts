@@ -42,7 +42,7 @@ export function createSend({
           timeouts,
           signal,
           workspaceId: ownerId,
-          faults: lazyFaultsOf('Its secret manager', hidden),
+          faults: lazyFaultsOf('its secret manager', hidden),
           bytesMax: answerBytesMax,
         },
       );
