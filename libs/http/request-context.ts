@@ -32,7 +32,8 @@ const contextKey = Symbol('request context');
 type Carrier = { [contextKey]?: RequestContext };
 
 const metadataPairsMax = 64; // a label set, not a document; the header itself is at most 16 KiB
-const metadataTextMax = 128; // as Portkey's
+/** Characters of one value; as Portkey's. */
+export const metadataTextMax = 128;
 const tracingTextMax = 256;
 const headersMax = 100;
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { LiveApiKey } from './authenticate.ts';
-import { liveKeys, type KeySources } from './live-callers.ts';
+import { liveKeys, type KeyDefaults, type KeySources } from './live-callers.ts';
 import type { LiveUser } from './roles.ts';
 
 const keyOf = (type: 'user' | 'service_key', id: string): LiveApiKey => ({
@@ -16,6 +16,7 @@ const keyOf = (type: 'user' | 'service_key', id: string): LiveApiKey => ({
 });
 const userOf = (id: string, role: 'member' | 'manager'): LiveUser => ({
   id,
+  email: `${id}@example.com`,
   role: 'member',
   memberships: new Map([['ws_1', role]]),
 });
@@ -56,4 +57,14 @@ test('a change makes new callers for those whom it concerns, and for nobody else
     metadata: { team: 'own', region: 'eu' },
   });
   expect(fourth.byDigest.get('a')?.caller.defaults).toMatchObject({ configId: 'config_1' });
+});
+
+test('the calls of a user’s key name the user, unless the key or its workspace names somebody else', () => {
+  const metadataOf = (defaults: KeyDefaults | null, id: string) =>
+    liveKeys({ ...sources, workspaces: new Map([['ws_1', { defaults }]]) }, null).byDigest.get(id)?.caller.defaults
+      .metadata;
+  expect(metadataOf(null, 's')).toEqual({ team: 'own' });
+  expect(metadataOf(null, 'a')).toEqual({ team: 'own', _user: 'ada@example.com' });
+  const everybody = { metadata: { _user: 'everybody' }, userConfigId: null };
+  expect(metadataOf(everybody, 'a')).toEqual({ team: 'own', _user: 'everybody' });
 });

@@ -1,4 +1,5 @@
 import type { Caller, Recording } from '#libs/http/caller.ts';
+import { metadataTextMax } from '#libs/http/request-context.ts';
 import type { LiveApiKey } from './authenticate.ts';
 import { scopesWithin, workspaceRoleOf, type LiveUser } from './roles.ts';
 
@@ -54,26 +55,32 @@ export function effectiveCaller(
   defaults: KeyDefaults | null,
   user: LiveUser | undefined,
 ): Caller | null {
-  const isUsers = caller.principal.type === 'user';
-  const added = defaults === null ? caller : { ...caller, defaults: withDefaults(caller, defaults, isUsers) };
-  if (!isUsers) return added;
+  if (caller.principal.type !== 'user') {
+    return defaults === null ? caller : { ...caller, defaults: withDefaults(caller, defaults, null) };
+  }
   const role = user === undefined ? null : workspaceRoleOf(user, caller.workspaceId);
   if (user === undefined || role === null) return null;
   const principal = Object.freeze({ ...caller.principal, role, organisationRole: user.role });
-  return Object.freeze({ ...added, principal, scopes: scopesWithin(role, caller.scopes) });
+  const scopes = scopesWithin(role, caller.scopes);
+  return Object.freeze({ ...caller, defaults: withDefaults(caller, defaults, user), principal, scopes });
 }
 
-function withDefaults(
-  { defaults }: Caller,
-  { metadata, userConfigId, recording }: KeyDefaults,
-  isUsers: boolean,
-): Caller['defaults'] {
+/** The key of metadata by which analytics counts users. */
+const userKey = '_user';
+
+/** The calls of a user count for the user, unless the workspace, the key or the call itself names somebody else. */
+function withDefaults({ defaults }: Caller, added: KeyDefaults | null, user: LiveUser | null): Caller['defaults'] {
+  const own = user === null ? null : { [userKey]: user.email.length <= metadataTextMax ? user.email : user.id };
+  const recording = added?.recording;
   // What the workspace redacts is redacted of every key.
   const isRecorded = defaults.recording === undefined ? recording?.isOn === true : defaults.recording !== null;
   return Object.freeze({
     ...defaults,
     ...(isRecorded && recording !== undefined ? { recording } : {}),
-    configId: defaults.configId ?? (isUsers ? userConfigId : null),
-    metadata: metadata === null ? defaults.metadata : Object.freeze({ ...metadata, ...defaults.metadata }),
+    configId: defaults.configId ?? (user === null ? null : (added?.userConfigId ?? null)),
+    metadata:
+      own === null && !added?.metadata
+        ? defaults.metadata
+        : Object.freeze({ ...own, ...added?.metadata, ...defaults.metadata }),
   });
 }

@@ -50,10 +50,12 @@ test("a user's key may do what both the key and the role allow", () => {
 
 test('owners and admins of the organisation are admins of every workspace, members only of those that they belong to', () => {
   const memberships = new Map([['ws_1', 'manager']] as const);
-  expect(workspaceRoleOf({ id: 'u', role: 'owner', memberships: new Map() }, 'ws_2')).toBe('admin');
-  expect(workspaceRoleOf({ id: 'u', role: 'admin', memberships }, 'ws_1')).toBe('admin');
-  expect(workspaceRoleOf({ id: 'u', role: 'member', memberships }, 'ws_1')).toBe('manager');
-  expect(workspaceRoleOf({ id: 'u', role: 'member', memberships }, 'ws_2')).toBeNull();
+  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'owner', memberships: new Map() }, 'ws_2')).toBe(
+    'admin',
+  );
+  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'admin', memberships }, 'ws_1')).toBe('admin');
+  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_1')).toBe('manager');
+  expect(workspaceRoleOf({ id: 'u', email: 'u@example.com', role: 'member', memberships }, 'ws_2')).toBeNull();
 });
 
 const user = (organisationRole: string): Principal => ({ type: 'user', id: 'u', role: 'admin', organisationRole });

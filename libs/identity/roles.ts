@@ -7,6 +7,7 @@ import { relayAreas } from '#libs/providers/provider.ts';
 /** A user as every process keeps it in memory. */
 export type LiveUser = {
   readonly id: string;
+  readonly email: string;
   readonly role: OrganisationRole;
   /** By workspace. */
   readonly memberships: ReadonlyMap<string, WorkspaceRole>;

@@ -4,17 +4,18 @@ import { tokenCaller, type People } from './token-caller.ts';
 import type { TokenIdentity } from './token-sign-in.ts';
 
 const users: Record<string, LiveUser> = {
-  mara: { id: 'user_mara', role: 'member', memberships: new Map([['ws_1', 'manager']]) },
+  mara: { id: 'user_mara', email: 'mara@example.com', role: 'member', memberships: new Map([['ws_1', 'manager']]) },
   both: {
     id: 'user_both',
+    email: 'both@example.com',
     role: 'member',
     memberships: new Map([
       ['ws_1', 'member'],
       ['ws_2', 'admin'],
     ]),
   },
-  alone: { id: 'user_alone', role: 'member', memberships: new Map() },
-  owner: { id: 'user_owner', role: 'owner', memberships: new Map() },
+  alone: { id: 'user_alone', email: 'alone@example.com', role: 'member', memberships: new Map() },
+  owner: { id: 'user_owner', email: 'owner@example.com', role: 'owner', memberships: new Map() },
 };
 const workspaces: Record<string, string> = { ws_1: 'ws_1', search: 'ws_1', ws_2: 'ws_2' };
 const people: People = {

@@ -93,8 +93,9 @@ export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
   viewSchema: UserObject,
 
   cached: {
-    toEntry: ({ id, data: { role, workspaces } }) => ({
+    toEntry: ({ id, data: { email: address, role, workspaces } }) => ({
       id,
+      email: address,
       role,
       memberships: new Map(Object.entries(workspaces).map(([workspaceId, member]) => [workspaceId, member.role])),
     }),

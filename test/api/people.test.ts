@@ -382,7 +382,9 @@ test('the metadata and the config of a workspace go under those of its keys', as
     () => pool.query(text, [workspaceId]),
     (found) => found.rows.length === 2,
   );
-  expect(rows).toEqual([{ metadata }, { metadata: { team: 'green', region: 'eu' } }]);
+  // The calls of the user's key name the user.
+  const ofUser = { metadata: { ...metadata, _user: expect.stringMatching(/@example\.org$/) } };
+  expect(rows).toEqual([ofUser, { metadata: { team: 'green', region: 'eu' } }]);
 });
 
 test('a workspace has budgets and rates for all of its calls', async () => {
