@@ -1,7 +1,7 @@
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { rulesOfRecord } from '#libs/limits/limit-rule.ts';
 import { organisationId } from '#libs/http/caller.ts';
-import { accessOf, type LiveIntegration } from '#libs/resources/integration-data.ts';
+import { accessOf, sharedLimitsId, type LiveIntegration } from '#libs/resources/integration-data.ts';
 import type { LiveKind } from '#libs/resources/live-resources.ts';
 import type { LiveProvider } from '#libs/resources/providers.ts';
 import type { LiveCredential } from '#libs/resources/stored-credential.ts';
@@ -76,7 +76,7 @@ function limitsOf({ id: providerId, workspaceId }: LiveProvider, integration: Li
   const { usage_limits: budgets, rate_limits, usage_reset_at: resetAt } = accessOf(integration, workspaceId);
   return rulesOfRecord(
     {
-      id: `${id}.${workspaceId}`,
+      id: sharedLimitsId(id, workspaceId),
       noun: 'integration',
       workspaceId,
       label: `the integration '${slug}' in this workspace`,
@@ -84,7 +84,6 @@ function limitsOf({ id: providerId, workspaceId }: LiveProvider, integration: Li
       scope: { of: 'credential', id: providerId },
       usageResetAtMs: resetAt === undefined ? 0 : Date.parse(resetAt),
     },
-    // An alert is an event of the record that has the budget, in its workspace; there is no such record here.
-    { usage_limits: budgets?.map((budget) => ({ ...budget, alert_threshold: null })), rate_limits },
+    { usage_limits: budgets, rate_limits },
   );
 }

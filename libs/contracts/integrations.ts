@@ -158,7 +158,9 @@ export const ProviderObject = z.object({
   integration_id: z.string(),
   ai_provider_id: z.string(),
   note: z.string().nullable(),
-  status: z.enum(['active', 'exhausted', 'expired', 'deleted']),
+  status: z
+    .enum(['active', 'exhausted', 'expired', 'deleted', 'integration_deleted', 'integration_not_shared'])
+    .describe('integration_…: calls are refused with this code'),
   usage_limits: anyObject().nullable(),
   rate_limits: z.array(anyObject()).nullable(),
   reset_usage: z.null(),

@@ -5,6 +5,7 @@ import type { Logger } from '#libs/kernel/logger.ts';
 import type { CounterName } from '#libs/limits/counter-store.ts';
 import { claimAlert } from '#libs/limits/counter-store.ts';
 import type { LimitTerms } from '#libs/limits/counter.ts';
+import { recordOfLimits } from '#libs/resources/integration-data.ts';
 import { resourceModel } from '#libs/resources/resource-model.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 
@@ -12,18 +13,20 @@ const model = resourceModel(resourceKinds);
 
 /**
  * Records that a budget has reached its alert threshold: an event of the record that has the budget, once in a period,
- * whichever process is the first. A failure is logged; the next call that counts tries again.
+ * whichever process is the first. For the budget of a workspace with an integration, that is the integration. A failure is logged; the next call that counts tries again.
  */
 export function createAlertRecorder({ eventLog, logger }: { eventLog: EventLog; logger: Logger }) {
   let recorded = 0;
   const record = async ({ id, workspaceId, limitId, valueKey }: CounterName, terms: LimitTerms, used: Big) => {
-    const recordId = limitId.split('/')[0] ?? limitId;
+    const recordId = recordOfLimits(limitId.split('/')[0] ?? limitId);
     const metadata = { actor: { type: 'system' as const, id: 'limits' } };
     await eventLog.transact({ workspaceId, streams: [recordId], metadata }, async (unit) => {
       const row = await unit.load(model, recordId);
       if (row === undefined || row.deleted_at !== null || !(await claimAlert(unit.tx, id))) return;
       const amounts = { used: used.toFixed(), threshold: terms.alertAt?.toFixed() ?? null, limit: terms.max.toFixed() };
-      const data = { entity_id: id, value_key: valueKey, ...amounts };
+      // The budget of a workspace with an integration of the organisation is an event in the organisation.
+      const place = row.workspace_id === workspaceId ? {} : { workspace_id: workspaceId };
+      const data = { entity_id: id, value_key: valueKey, ...amounts, ...place };
       await unit.append(model, recordId, [{ type: `${row.kind}.alert_reached`, data }]);
       recorded += 1;
     });

@@ -31,7 +31,15 @@ export type IntegrationData = StoredCredential & {
   /** By the id of the workspace. */
   workspaces?: Record<string, WorkspaceAccess>;
   /** Of workspaces that have no entry of their own. Absent: none. */
-  global_workspace_access?: WorkspaceAccess;
+  global_workspace_access?: GlobalAccess;
+};
+
+/** Access of all workspaces, with the provider that a new workspace gets. */
+export type GlobalAccess = WorkspaceAccess & {
+  /** Absent: true. */
+  create_default_provider?: boolean;
+  /** Absent: the slug of the integration. */
+  default_provider_slug?: string;
 };
 
 export type LiveIntegration = OpenCredential & {
@@ -46,6 +54,12 @@ export type LiveIntegration = OpenCredential & {
   readonly prices: CompiledAdjustments | null;
   readonly access: Pick<IntegrationData, 'workspaces' | 'global_workspace_access'>;
 };
+
+/** Names the limits of one workspace in the counters of an integration, as the id of a record does. */
+export const sharedLimitsId = (integrationId: string, workspaceId: string): string => `${integrationId}.${workspaceId}`;
+
+/** The record whose stream has the events of limits with this id: the integration, or the record of the id itself. */
+export const recordOfLimits = (id: string): string => id.split('.')[0] ?? id;
 
 const noAccess: WorkspaceAccess = { enabled: false };
 const ownAccess: WorkspaceAccess = { enabled: true };

@@ -12,7 +12,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
 import type { ResourceStore, RouteKit, StoreDeps } from './define-resource.ts';
-import type { IntegrationData, WorkspaceAccess } from './integration-data.ts';
+import type { GlobalAccess, IntegrationData, WorkspaceAccess } from './integration-data.ts';
 import { addDefaultProviders } from './providers.ts';
 import { asJson, type ResourceRow } from './resource-row.ts';
 
@@ -147,7 +147,7 @@ function sharingOf(
   given: readonly SharedWorkspace[],
   { workspaces: before = {}, global_workspace_access: ofAll }: IntegrationData,
   now: string,
-): { workspaces: Record<string, WorkspaceAccess>; global_workspace_access?: WorkspaceAccess; replaces?: true } {
+): { workspaces: Record<string, WorkspaceAccess>; global_workspace_access?: GlobalAccess; replaces?: true } {
   const workspaces = Object.fromEntries(
     given.map(({ id, enabled, usage_limits, rate_limits, reset_usage: resets }) => {
       const resetAt = resets === true ? now : before[id]?.usage_reset_at;
@@ -156,14 +156,16 @@ function sharingOf(
       return [id, { ...before[id], ...wanted } as WorkspaceAccess] as const;
     }),
   );
-  const { global_workspace_access: wanted, override_existing_workspace_access: replaces } = body;
+  const {
+    global_workspace_access: wanted,
+    override_existing_workspace_access: replaces,
+    create_default_provider,
+    default_provider_slug,
+  } = body;
+  const forAll = wanted && { ...ofAll, ...wanted, create_default_provider, default_provider_slug };
   return asJson({
     workspaces,
-    ...(wanted === undefined
-      ? {}
-      : {
-          global_workspace_access: wanted === null ? { enabled: false } : ({ ...ofAll, ...wanted } as WorkspaceAccess),
-        }),
+    ...(wanted === undefined ? {} : { global_workspace_access: (forAll ?? { enabled: false }) as GlobalAccess }),
     ...(replaces ? { replaces: true as const } : {}),
   });
 }

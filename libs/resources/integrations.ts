@@ -9,12 +9,13 @@ import {
   adjustmentsOf,
   allowedModelsOf,
   isSharedWith,
+  type GlobalAccess,
   type IntegrationData,
   type LiveIntegration,
   type WorkspaceAccess,
 } from './integration-data.ts';
 import { integrationRoutes } from './integration-routes.ts';
-import { addDefaultProvider, providerIdPrefix } from './providers.ts';
+import { addDefaultProvider, providerIdPrefix, sharingLock } from './providers.ts';
 import { asJson } from './resource-row.ts';
 import { slugLock } from './resource-slug.ts';
 import { timesOf } from './resource-view.ts';
@@ -35,6 +36,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
   hasShared: true,
   isOrganisationFirst: true,
   sharedWith: isSharedWith,
+  locks: [sharingLock],
   fields: integrationFields,
   immutable: ['ai_provider_id', 'create_default_provider', 'default_provider_slug'],
   slug: true,
@@ -63,6 +65,8 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
   },
 
   events: {
+    // The budget of a workspace (`workspace_id`) has reached its alert threshold.
+    alert_reached: (data) => data,
     models_set(data, event) {
       const { models = {}, ...rest } = event.data as Pick<IntegrationData, 'models' | 'allow_all_models'>;
       return { ...data, ...rest, models: { ...data.models, ...models } };
@@ -77,7 +81,7 @@ export const integrationKind = defineResource<typeof integrationFields, Integrat
     workspaces_set(data, event) {
       const { workspaces, replaces, ...rest } = event.data as {
         workspaces: Record<string, WorkspaceAccess>;
-        global_workspace_access?: WorkspaceAccess;
+        global_workspace_access?: GlobalAccess;
         replaces?: true;
       };
       return { ...data, ...rest, workspaces: { ...(replaces ? {} : data.workspaces), ...workspaces } };

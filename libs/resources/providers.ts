@@ -9,15 +9,15 @@ import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
-import { defineResource, type Checked, type CheckContext, type StoreDeps } from './define-resource.ts';
+import { defineResource, type Checked, type CheckContext, type FollowUp, type StoreDeps } from './define-resource.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
-import { isSharedWith, type IntegrationData } from './integration-data.ts';
+import { accessOf, isSharedWith, type IntegrationData, type LiveIntegration } from './integration-data.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 import { resourceModel } from './resource-model.ts';
 import { asJson, type ResourceRow } from './resource-row.ts';
 import { freeSlug, slugLock } from './resource-slug.ts';
 import { timesOf } from './resource-view.ts';
-import { credentialKinds } from './stored-credential.ts';
+import { credentialKinds, type LiveCredential } from './stored-credential.ts';
 
 type ProviderData = {
   name: string;
@@ -97,8 +97,12 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
 
   async related(rows, { db, clock }) {
     const exhausted = await exhaustedRecords(db, rows.flatMap(rulesOf), clock.now());
-    return ({ id, data, deleted_at: deletedAt }) =>
-      exhausted.has(id) && deletedAt === null && expiryMs(data) > clock.now() ? { status: 'exhausted' } : {};
+    const blocked = await blockedProviders(db, rows);
+    return ({ id, data, deleted_at: deletedAt }) => {
+      if (deletedAt !== null || expiryMs(data) <= clock.now()) return {};
+      const status = blocked.get(id) ?? (exhausted.has(id) ? 'exhausted' : undefined);
+      return status === undefined ? {} : { status };
+    };
   },
 
   cached: {
@@ -133,6 +137,27 @@ function rulesOf({
   return rulesOfRecord(record, data);
 }
 
+/** Of these providers those that cannot be called because of their integration, with the code that calls are refused with. */
+async function blockedProviders(
+  db: StoreDeps['db'],
+  rows: readonly ResourceRow<ProviderData>[],
+): Promise<Map<string, NonNullable<LiveCredential['blocked']>>> {
+  const ids = [...new Set(rows.map(({ data }) => data.integration_id))];
+  if (ids.length === 0) return new Map();
+  const { rows: found } = await sql<{ id: string; ownerId: string; access: LiveIntegration['access'] }>`
+    select id, workspace_id as "ownerId", jsonb_build_object('workspaces', coalesce(data -> 'workspaces', '{}'),
+      'global_workspace_access', coalesce(data -> 'global_workspace_access', '{"enabled": false}')) as access
+    from resource where kind = 'integration' and deleted_at is null and id = any(${ids}::text[])`.execute(db);
+  const integrations = new Map(found.map((integration) => [integration.id, integration]));
+  const blocked = new Map<string, NonNullable<LiveCredential['blocked']>>();
+  for (const { id, workspace_id: workspaceId, data } of rows) {
+    const integration = integrations.get(data.integration_id);
+    if (integration === undefined) blocked.set(id, 'integration_deleted');
+    else if (!accessOf(integration, workspaceId).enabled) blocked.set(id, 'integration_not_shared');
+  }
+  return blocked;
+}
+
 const emptyProvider = { note: null, usage_limits: null, rate_limits: null, expires_at: null };
 const model = resourceModel([providerKind]);
 
@@ -160,25 +185,58 @@ async function integrationOf(
 
 /**
  * Adds the provider that a workspace gets with an integration, unless it has one of that integration. `id` is that of the
- * new provider. The caller holds the lock of the workspace's credential slugs. Throws conflict for a slug that is taken.
+ * new provider. Without a wanted slug it gets one made of `name`, by default the slug of the integration. The caller holds the lock of the workspace's credential slugs. Throws conflict for a slug that is taken.
  */
 export async function addDefaultProvider(
   unit: UnitOfWork,
   id: string,
-  wanted: { integration: IntegrationRow; slug: string | undefined; workspaceId?: string },
+  wanted: { integration: IntegrationRow; slug: string | undefined; name?: string | undefined; workspaceId?: string },
 ): Promise<void> {
   const { integration, workspaceId = integration.workspace_id } = wanted;
+  const slugOrId = integration.slug ?? integration.id;
   const { rows } = await sql`
     select from resource where kind = 'provider' and workspace_id = ${workspaceId} and deleted_at is null
       and data ->> 'integration_id' = ${integration.id} limit 1`.execute(unit.tx);
   if (rows.length > 0) return;
   const place = { kinds: credentialKinds, kind: 'provider', one: 'provider', workspaceId, ofAll: false };
-  const slug = await freeSlug(unit, place, { slug: wanted.slug, name: integration.slug ?? integration.id });
+  const slug = await freeSlug(unit, place, { slug: wanted.slug, name: wanted.name ?? slugOrId });
   const { name, provider } = integration.data;
   const data = { ...emptyProvider, slug, name, integration_id: integration.id, ai_provider_id: provider };
   await unit.append(model, id, [{ type: 'provider.created', data }]);
   await announceAccessChange(unit);
 }
+
+/**
+ * Held by changes of integrations and by the creation of workspaces, so that an integration that is shared with all while a
+ * workspace is made finds the workspace, or is found by it.
+ */
+export const sharingLock = 'integration_sharing';
+
+const firstProvidersMax = 100;
+
+/** Providers of the integrations that are shared with all workspaces, for a new one: of the oldest 100. */
+export const firstProviders: FollowUp<object, unknown> = {
+  streams: (_input, _deps, workspaceId) => [
+    sharingLock,
+    slugLock(workspaceId, credentialKinds[0]),
+    ...Array.from({ length: firstProvidersMax }, () => newId(providerIdPrefix)),
+  ],
+  async run(unit, _input, { row, locked }) {
+    const { rows } = await sql<IntegrationRow>`
+      select id, slug, workspace_id, data from resource
+      where kind = 'integration' and deleted_at is null and workspace_id = ${organisationId}
+        and ${isSharedWith(row.id)} and coalesce((data -> 'global_workspace_access' ->> 'create_default_provider')::boolean, true)
+      order by created_at, id limit ${firstProvidersMax}`.execute(unit.tx);
+    const ids = locked.filter((stream) => stream.startsWith(providerIdPrefix));
+    for (const [index, integration] of rows.entries()) {
+      const id = ids[index];
+      // Two integrations may want the same slug: then one of them gets another, and the workspace is made all the same.
+      const name = integration.data.global_workspace_access?.default_provider_slug;
+      if (id !== undefined)
+        await addDefaultProvider(unit, id, { integration, slug: undefined, name, workspaceId: row.id });
+    }
+  },
+};
 
 /** The same for several workspaces, each in a transaction of its own: a repeat goes on where the last one ended. */
 export async function addDefaultProviders(

@@ -28,6 +28,7 @@ import type { firstMembers } from '#libs/contracts/people.ts';
 import { defineResource } from './define-resource.ts';
 import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './members.ts';
 import { requireGuardrails } from './guardrails.ts';
+import { firstProviders } from './providers.ts';
 import { resourceModel } from './resource-model.ts';
 import { asJson } from './resource-row.ts';
 import { peopleLock } from './users.ts';
@@ -105,9 +106,15 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   },
 
   onCreate: {
-    streams: ({ users = [] }) => (users as FirstMember[]).map(({ id }) => id),
-    run: (unit, { users = [] }, { row, caller, people }) =>
-      addMembers(unit, row.id, users as FirstMember[], { caller, people }),
+    streams: async (input, deps, workspaceId) => [
+      ...((input['users'] ?? []) as FirstMember[]).map(({ id }) => id),
+      ...(await firstProviders.streams(input, deps, workspaceId)),
+    ],
+    async run(unit, input, context) {
+      const { row, caller, people } = context;
+      await addMembers(unit, row.id, (input['users'] ?? []) as FirstMember[], { caller, people });
+      await firstProviders.run(unit, input, context);
+    },
   },
   onRemove: endOfMemberships,
 

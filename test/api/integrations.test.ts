@@ -61,6 +61,7 @@ async function share(slug: string, more: object = {}, access: object = {}): Prom
   expect(shared).toMatchObject({ status: 200 });
 }
 
+const statusOf = async (slug: string) => (await ask('GET', `/providers/${slug}`)).body['status'];
 const chat = (model: string, key?: string) => ask('POST', '/chat/completions', { model, messages }, key);
 
 describe('the official client', () => {
@@ -204,6 +205,7 @@ describe('a provider', () => {
       status: 403,
       body: { error: { code: 'integration_not_shared' } },
     });
+    expect(await statusOf('gone')).toBe('integration_not_shared');
     await ask('PUT', '/integrations/gone/workspaces', { global_workspace_access: { enabled: true } });
     // What a workspace has of its own counts, until it is overridden.
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 403 });
@@ -212,10 +214,12 @@ describe('a provider', () => {
       override_existing_workspace_access: true,
     });
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 200 });
+    expect(await statusOf('gone')).toBe('active');
     // Sharing with all has given every workspace a provider.
     expect(await chat('@gone/gpt-5', other.key)).toMatchObject({ status: 200 });
     await ask('DELETE', '/integrations/gone');
     expect(await chat('@gone/gpt-5')).toMatchObject({ status: 403, body: { error: { code: 'integration_deleted' } } });
+    expect(await statusOf('gone')).toBe('integration_deleted');
     await ask('DELETE', '/providers/gone');
     expect(await chat('@gone/gpt-5')).toMatchObject({
       status: 400,
@@ -260,6 +264,28 @@ describe('limits', () => {
     expect(await chat('@rated/gpt-5')).toMatchObject({ status: 429 });
     for (let call = 0; call < 3; call += 1)
       expect(await chat('@rated/gpt-5', other.key)).toMatchObject({ status: 200 });
+  });
+
+  test('of a workspace raise their alert as an event of the integration', async () => {
+    const budget = { type: 'tokens', credit_limit: 100_000, alert_threshold: 1 };
+    await share('alerting', {}, { usage_limits: [budget] });
+    const { body: integration } = await ask('GET', '/integrations/alerting');
+    const alerts = await eventually(
+      async () => {
+        expect(await chat('@alerting/gpt-5')).toMatchObject({ status: 200 });
+        return await platform.database.db
+          .selectFrom('event')
+          .selectAll()
+          .where('stream_id', '=', integration['id'] ?? '')
+          .where('type', '=', 'integration.alert_reached')
+          .execute();
+      },
+      (events) => events.length > 0,
+    );
+    const { body: workspace } = await ask('GET', '/admin/workspaces/default');
+    expect(alerts).toMatchObject([
+      { workspace_id: 'org_default', data: { workspace_id: workspace['id'], threshold: '1000', limit: '100000' } },
+    ]);
   });
 
   test('of a provider hold for it alone, and its use can be reset', async () => {
@@ -308,6 +334,27 @@ describe('an integration', () => {
       const answer = await ask(method, `/integrations/seen${path}`, method === 'PUT' ? {} : undefined, other.key);
       expect([method, path, answer.status]).toEqual([method, path, 403]);
     }
+  });
+
+  test('that is shared with all gives a provider to workspaces that are made later', async () => {
+    const shareWithAll = async (slug: string, access: object) => {
+      await share(slug);
+      await ask('PUT', `/integrations/${slug}/workspaces`, { global_workspace_access: { enabled: true }, ...access });
+    };
+    await shareWithAll('early', {});
+    await shareWithAll('named', { default_provider_slug: 'chosen' });
+    await shareWithAll('also-named', { default_provider_slug: 'chosen' });
+    await shareWithAll('without', { create_default_provider: false });
+    const { body } = await ask('POST', '/admin/workspaces', { name: 'late' });
+    const made = await ask('POST', '/api-keys', { name: 'late', workspace_id: body['id'] });
+    const key = made.body['key'] ?? '';
+    const { data } = (await ask('GET', '/providers', undefined, key)).body;
+    const slugs = (data as unknown as { slug: string; status: string }[]).map(
+      ({ slug, status }) => `${slug} ${status}`,
+    );
+    expect(slugs).toEqual(expect.arrayContaining(['early active', 'chosen active', 'chosen-2 active']));
+    expect(slugs.some((slug) => /^(one|without) /.test(slug))).toBe(false);
+    expect(await chat('@early/gpt-5', key)).toMatchObject({ status: 200 });
   });
 
   test('of a workspace has its default provider at once, and is its own', async () => {
