@@ -1,6 +1,7 @@
 import { Gauge } from 'prom-client';
 import { listActiveCredentials } from '#libs/resources/virtual-keys.ts';
-import { bootstrap, keepVirtualKey } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
+import { keepVirtualKey, moveVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
 import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import type { RefusalLog } from '#libs/resources/refusal-log.ts';
@@ -107,6 +108,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     registry: metrics.registry,
     logger,
   });
+  const { SLUICE_SIMULATOR_URL: simulatorUrl } = config;
+  const simulator = simulatorUrl === undefined ? undefined : { ...simulatorKey, customHost: simulatorUrl };
   const routes = createRoutes({
     db: requestDb,
     clock: platform.databaseClock,
@@ -138,6 +141,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
         slowGuesses: keys.slowGuesses,
       },
       policiesMax: config.SLUICE_POLICIES_MAX,
+      virtualKeyOfAll: simulator,
     },
     virtualKeySlugs: async (workspaceId) =>
       (await listActiveCredentials(requestDb, workspaceId)).map(({ slug }) => slug),
@@ -224,9 +228,9 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
         key === undefined ? null : new Secret(key),
         config.SLUICE_OWNER_EMAIL,
       );
-      if (config.SLUICE_SIMULATOR_URL !== undefined) {
-        const key = { ...simulatorKey, customHost: config.SLUICE_SIMULATOR_URL };
-        await keepVirtualKey({ db, eventLog, secrets }, workspaceId, key);
+      if (simulator !== undefined) {
+        await keepVirtualKey({ db, eventLog, secrets }, workspaceId, simulator);
+        await moveVirtualKeys({ db, eventLog, secrets }, simulator);
       }
       await access.snapshot.refresh();
     },

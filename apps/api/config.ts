@@ -60,7 +60,7 @@ export const ApiConfig = z.object({
   SLUICE_INVITES_MAX: wholeNumber(1_000, { min: 1, max: 100_000 }),
   /** Members of one workspace. Deleting it ends all memberships in one transaction. */
   SLUICE_MEMBERS_MAX: wholeNumber(1_000, { min: 1, max: 10_000 }),
-  /** Keeps a virtual key `simulator` that points to this address; set by npm start and docker-compose. */
+  /** Keeps a virtual key `simulator` that points to this address in the first workspace, and gives one to each new workspace; set by npm start and docker-compose. */
   SLUICE_SIMULATOR_URL: z.url({ protocol: /^https?$/ }).optional(),
   /** The JSON body of a live request: a conversation with images. */
   SLUICE_BODY_MAX: byteSize('10MiB', { minBytes: 1_024, maxBytes: 1_073_741_824 }),

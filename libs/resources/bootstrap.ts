@@ -7,11 +7,7 @@ import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { appendAdminKey } from './create-admin-key.ts';
-import { canonicalHost, parseCustomHost } from '#libs/targets/custom-host.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
-import type { Secrets } from '#libs/secrets/secrets.ts';
-import { slugLock } from './resource-slug.ts';
-import { virtualKeyModel, type VirtualKeyData } from './virtual-keys.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { peopleLock, userCreated, userModel } from './users.ts';
 import { firstWorkspaceSlug, workspaceModel, type WorkspaceData } from './workspaces.ts';
@@ -121,54 +117,4 @@ function assertBootstrapKey(key: Secret): void {
 async function oldestWorkspace(db: Kysely<Database>): Promise<string | undefined> {
   const query = db.selectFrom('resource').select('id').where('kind', '=', 'workspace').where('deleted_at', 'is', null);
   return (await query.orderBy('created_at').orderBy('id').limit(1).executeTakeFirst())?.id;
-}
-
-/** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */
-export type KeptVirtualKey = {
-  slug: string;
-  provider: string;
-  name: string;
-  note: string;
-  customHost: string;
-  key: Secret;
-};
-
-/**
- * Keeps a virtual key that points to a server whose address changes: creates it when absent and moves it when it pointed
- * elsewhere. A key of that slug for another provider is a user's own and stays. Any number of processes may run it at once.
- */
-export async function keepVirtualKey(
-  deps: Deps & { secrets: Secrets },
-  workspaceId: string,
-  { slug, provider, name, note, customHost: host, key }: KeptVirtualKey,
-): Promise<void> {
-  const customHost = canonicalHost(parseCustomHost(host, 'custom_host'));
-  const find = (db: Kysely<Database>) =>
-    db
-      .selectFrom('resource')
-      .select(['id', 'data'])
-      .where('kind', '=', 'virtual_key')
-      .where('workspace_id', '=', workspaceId)
-      .where('slug', '=', slug)
-      .where('deleted_at', 'is', null)
-      .executeTakeFirst();
-  const existing = await find(deps.db);
-  const id = existing?.id ?? newId('vk_');
-  const streams = [lock, slugLock(workspaceId, 'virtual_key'), id];
-  await deps.eventLog.transact({ workspaceId, streams, metadata }, async (unit) => {
-    const row = await find(unit.tx);
-    const stored = row?.data as VirtualKeyData | undefined;
-    if (stored && (row?.id !== id || stored.provider !== provider || stored.custom_host === customHost)) return;
-    // A credential that a user stored for the old address must not be sent to the new one.
-    await deps.secrets.removeOwned(unit, { workspaceId, ownerId: id });
-    const secretId = await deps.secrets.store(unit, { workspaceId, ownerId: id }, { key });
-    const data = { custom_host: customHost, secret_id: secretId, secret_last_four: '' };
-    const created = { slug, provider, name, note, settings: {}, expires_at: null, ...data };
-    await unit.append(
-      virtualKeyModel,
-      id,
-      row ? [{ type: 'virtual_key.updated', data }] : [{ type: 'virtual_key.created', data: created }],
-    );
-    await announceAccessChange(unit);
-  });
 }

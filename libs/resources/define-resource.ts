@@ -10,6 +10,7 @@ import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import type { Route } from '#libs/http/route.ts';
 import type { Clock } from '#libs/kernel/clock.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { PromptLimits } from './prompt-limits.ts';
 import type { SecretManagers } from '#libs/secret-managers/secret-managers.ts';
@@ -234,6 +235,18 @@ export type StoreDeps = {
   people: PeopleOptions;
   /** Policies of each kind that a workspace may have. Default 100. */
   policiesMax?: number;
+  /** A virtual key that every new workspace gets. */
+  virtualKeyOfAll?: KeptVirtualKey | undefined;
+};
+
+/** A virtual key for a server that belongs to the installation. Any text will do as `key` where the server checks none. */
+export type KeptVirtualKey = {
+  slug: string;
+  provider: string;
+  name: string;
+  note: string;
+  customHost: string;
+  key: Secret;
 };
 
 export type PeopleOptions = {

@@ -26,6 +26,7 @@ import { sql } from 'kysely';
 import { z } from 'zod';
 import type { firstMembers } from '#libs/contracts/people.ts';
 import { defineResource } from './define-resource.ts';
+import { firstVirtualKey } from './kept-virtual-key.ts';
 import { addMembers, endOfMemberships, memberRoutes, newestMembers } from './members.ts';
 import { requireGuardrails } from './guardrails.ts';
 import { firstProviders } from './providers.ts';
@@ -108,11 +109,13 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   onCreate: {
     streams: async (input, deps, workspaceId) => [
       ...((input['users'] ?? []) as FirstMember[]).map(({ id }) => id),
+      ...(await firstVirtualKey.streams(input, deps, workspaceId)),
       ...(await firstProviders.streams(input, deps, workspaceId)),
     ],
     async run(unit, input, context) {
       const { row, caller, people } = context;
       await addMembers(unit, row.id, (input['users'] ?? []) as FirstMember[], { caller, people });
+      await firstVirtualKey.run(unit, input, context);
       await firstProviders.run(unit, input, context);
     },
   },

@@ -311,7 +311,7 @@ describe.each(sdks)('$name', (sdk) => {
     const key = await createWorkspace(platform);
     const admin = await call('GET', '/api-keys');
     const [{ id }] = (admin.body as { data: [{ id: string }] }).data;
-    expect((await call('GET', '/virtual-keys', { key })).body).toMatchObject({ data: [] });
+    expect((await call('GET', '/virtual-keys', { key })).body).toMatchObject({ data: [{ slug: 'simulator' }] });
     for (const [method, route] of [
       ['GET', '/virtual-keys/scripted'],
       ['DELETE', '/virtual-keys/scripted'],

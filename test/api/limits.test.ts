@@ -287,7 +287,10 @@ test('a virtual key whose budget is spent says so until it is reset', async () =
   const spend = 'update limit_counter set used = 1000 where limit_id = $1';
   await platform.database.pool.query(spend, [`${made.body['id']}/tokens`]);
   expect(await status()).toBe('exhausted');
-  expect((await send('GET', '/virtual-keys')).body['data']).toMatchObject([{ slug: 'sim', status: 'exhausted' }]);
+  expect((await send('GET', '/virtual-keys')).body['data']).toMatchObject([
+    { slug: 'sim', status: 'exhausted' },
+    { slug: 'simulator', status: 'active' },
+  ]);
   const reset = await send('PUT', '/virtual-keys/sim', { reset_usage: true });
   expect(reset.body).toMatchObject({ status: 'active', usage_reset_at: expect.stringMatching(/Z$/) });
   await eventually(chat, ({ status: answered }) => answered === 200);

@@ -63,8 +63,10 @@ async function makeUser(workspaces: { id: string; role: string }[]): Promise<str
 /** Make one record in the first workspace and return what a path names it by. A version needs no maker of its own. */
 const makers: Record<string, () => Promise<string | undefined>> = {
   '/v1/models': async () => {
-    const { text } = await send('GET', '/v1/models', platform.adminKey);
-    return (JSON.parse(text) as { data: { id: string }[] }).data[0]?.id;
+    // The other workspace has its own virtual key `simulator`, and none of this slug.
+    const host = { provider: 'simulator', key: 'k', custom_host: platform.simulatorUrl };
+    await make('/v1/virtual-keys', { name: 'models', slug: 'models', ...host });
+    return '@models/sim-text';
   },
   '/v1/files': () => upload('batch', toJsonl([chatLine(canary)])),
   '/v1/batches': async () => {

@@ -106,17 +106,25 @@ test('a key of a workspace sees its own workspace alone and changes none', async
   expect(await as('POST', '/api-keys', { name: 'x', type: 'organisation-service' })).toMatchObject(forbidden);
 });
 
+test('a new workspace can call the simulator at once', async () => {
+  const key = await createWorkspace(platform);
+  const chat = { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hi' }] };
+  expect((await call('POST', '/chat/completions', chat, key)).status).toBe(200);
+});
+
 test('nothing of one workspace is found with a key of another', async () => {
   const stranger = await createWorkspace(platform);
   const { body: config } = await call('POST', '/configs', { name: 'mine', config: { virtual_key: 'simulator' } });
   const { body: key } = await call('POST', '/api-keys', { name: 'mine' });
+  const host = { custom_host: platform.simulatorUrl };
+  await call('POST', '/virtual-keys', { name: 'mine', provider: 'simulator', key: 'k', ...host });
   const paths = [
     `/configs/${config['slug']}`,
     `/configs/${config['id']}`,
     `/configs/mine/versions`,
     `/configs/mine/versions/1`,
     `/api-keys/${key['id']}`,
-    '/virtual-keys/simulator',
+    '/virtual-keys/mine',
   ];
   for (const path of paths) {
     expect([path, (await call('GET', path)).status]).toEqual([path, 200]);
@@ -126,8 +134,9 @@ test('nothing of one workspace is found with a key of another', async () => {
   expect((await call('DELETE', '/configs/mine', undefined, stranger)).status).toBe(404);
   expect((await call('DELETE', `/api-keys/${key['id']}`, undefined, stranger)).status).toBe(404);
   const listed = async (path: string) => (await call('GET', path, undefined, stranger)).body.data.length;
-  expect([await listed('/configs'), await listed('/virtual-keys'), await listed('/api-keys')]).toEqual([0, 0, 1]);
-  const ask = { model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hi' }] };
+  // Every workspace has its own virtual key for the simulator.
+  expect([await listed('/configs'), await listed('/virtual-keys'), await listed('/api-keys')]).toEqual([0, 1, 1]);
+  const ask = { model: '@mine/sim-small', messages: [{ role: 'user', content: 'Hi' }] };
   expect((await call('POST', '/chat/completions', ask)).status).toBe(200);
   expect((await call('POST', '/chat/completions', ask, stranger)).body).toMatchObject({
     error: { code: expect.stringMatching(/virtual_key/) },

@@ -71,7 +71,7 @@ export async function measureFeatures(
 }
 
 /** A workspace with a budget in cents, one in tokens and a rate, none of which is ever used up. */
-async function limitedHeaders({ apiUrl, adminKey, simulatorUrl }: Stack): Promise<Record<string, string>> {
+async function limitedHeaders({ apiUrl, adminKey }: Stack): Promise<Record<string, string>> {
   const post = async (key: string, path: string, body: object): Promise<Record<string, string>> => {
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${key}` };
     const answer = await fetch(`${apiUrl}/v1${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
@@ -80,8 +80,6 @@ async function limitedHeaders({ apiUrl, adminKey, simulatorUrl }: Stack): Promis
   };
   const { id } = await post(adminKey, '/admin/workspaces', { name: 'limited' });
   const { key = '' } = await post(adminKey, '/api-keys', { name: 'limited', workspace_id: id });
-  const own = { provider: 'simulator', key: 'k', custom_host: simulatorUrl.replace(/(?:\/v1)?$/, '/v1') };
-  await post(key, '/virtual-keys', { name: 'Simulator', slug: 'simulator', ...own });
   const policy = { conditions: [], group_by: [] };
   const budget = { ...policy, credit_limit: 1e12, periodic_reset: 'monthly' };
   await post(key, '/policies/usage-limits', { ...budget, type: 'cost' });

@@ -108,8 +108,7 @@ export async function startProduct(options: Options): Promise<Product> {
     const isReady = (text: string): boolean => text.includes('"workers":"connected"');
     await eventually(() => textOf(`${url}/health/ready`), isReady, { timeoutMs: 90_000, intervalMs: 100 });
     const victimKey = await createWorkspace({ baseUrl: `${url}/v1`, adminKey: attackerKey });
-    await storeSimulatorKey('POST', url, victimKey, options.victimProvider);
-    const moveVictim = (customHost: string) => storeSimulatorKey('PUT', url, victimKey, customHost);
+    const moveVictim = (customHost: string) => moveSimulatorKey(url, victimKey, customHost);
     const [api, worker] = running as [(typeof running)[0], (typeof running)[0]];
     const peaks = () => ({ api: api.peak.bytes(), worker: worker.peak.bytes() });
     const cpuSeconds = () => Promise.all(running.map(({ process }) => cpuSecondsOf(process.pid())));
@@ -178,13 +177,12 @@ async function textOf(url: string): Promise<string> {
   }
 }
 
-/** Creates the victim's virtual key, or points it to another address. */
-async function storeSimulatorKey(method: 'POST' | 'PUT', url: string, key: string, customHost: string): Promise<void> {
-  const made = { name: 'Simulator', slug: 'simulator', provider: 'openai-compatible' };
-  const response = await fetch(`${url}/v1/virtual-keys${method === 'PUT' ? '/simulator' : ''}`, {
-    method,
+/** Points the victim's virtual key, which its workspace got when it was made, to another address. */
+async function moveSimulatorKey(url: string, key: string, customHost: string): Promise<void> {
+  const response = await fetch(`${url}/v1/virtual-keys/simulator`, {
+    method: 'PUT',
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ ...(method === 'POST' ? made : {}), key: 'sk-victim', custom_host: customHost }),
+    body: JSON.stringify({ key: 'sk-victim', custom_host: customHost }),
   });
-  if (!response.ok) throw new Error(`no virtual key for the victim: ${response.status} ${await response.text()}`);
+  if (!response.ok) throw new Error(`the virtual key of the victim stays: ${response.status} ${await response.text()}`);
 }

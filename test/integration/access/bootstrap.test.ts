@@ -2,18 +2,23 @@ import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { apiKeyKind } from '#libs/resources/api-keys.ts';
 import { resourceModel } from '#libs/resources/resource-model.ts';
-import { bootstrap, keepVirtualKey } from '#libs/resources/bootstrap.ts';
+import { bootstrap } from '#libs/resources/bootstrap.ts';
+import type { KeptVirtualKey } from '#libs/resources/define-resource.ts';
+import { keepVirtualKey, moveVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
+import { createResourceStore } from '#libs/resources/resource-store.ts';
+import type { Caller } from '#libs/http/caller.ts';
 import { isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
 import { virtualKeyKind } from '#libs/resources/virtual-keys.ts';
 import { userKind } from '#libs/resources/users.ts';
-import { workspaceKind } from '#libs/resources/workspaces.ts';
+import { workspaceKind, type WorkspaceData } from '#libs/resources/workspaces.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
 import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { createTestDatabase, type TestDatabase } from '#test/postgres.ts';
 import {
   bearer,
+  callOf,
   createProcess,
   metadata,
   started,
@@ -95,10 +100,12 @@ test.each(['short', 'fifteen-chars-1', 'has a space in the middle', 'umlaut-in-i
   },
 );
 
-const keepSimulatorKey = (workspaceId: string, customHost: string) => {
+const simulatorKey = (customHost: string): KeptVirtualKey => {
   const key = { slug: 'simulator', provider: 'simulator', name: 'Simulator', note: '', key: new Secret('simulator') };
-  return keepVirtualKey(access, workspaceId, { ...key, customHost });
+  return { ...key, customHost };
 };
+const keepSimulatorKey = (workspaceId: string, customHost: string) =>
+  keepVirtualKey(access, workspaceId, simulatorKey(customHost));
 
 test('the virtual key of a server of the installation follows its address', async () => {
   const { workspaceId } = await bootstrap(access, null);
@@ -116,6 +123,38 @@ test('the virtual key of a server of the installation follows its address', asyn
   await access.virtualKeys.remove(workspaceId, 'simulator', metadata);
   await keepSimulatorKey(workspaceId, 'http://127.0.0.1:9002/v1');
   expect((await access.virtualKeys.get(workspaceId, 'simulator')).id).not.toBe(first.id);
+});
+
+test('the virtual keys that new workspaces got follow the address, and those that people made do not', async () => {
+  const first = await bootstrap(access, null);
+  const workspaces = createResourceStore<WorkspaceData>(workspaceKind, {
+    ...access.resources,
+    virtualKeyOfAll: simulatorKey('http://127.0.0.1:9001/v1'),
+  });
+  const caller: Caller = { ...allRights, workspaceId: first.workspaceId, keyId: 'key_test' };
+  const make = async (name: string) => {
+    const { record } = await workspaces.create(
+      callOf(first.workspaceId),
+      first.workspaceId,
+      { caller, metadata },
+      { name },
+    );
+    return (record as { id: string }).id;
+  };
+  const [given, removed, own] = [await make('given'), await make('removed'), await make('own')];
+  for (const id of [removed, own]) await access.virtualKeys.remove(id, 'simulator', metadata);
+  const host = 'http://127.0.0.1:9009/v1';
+  await access.virtualKeys.create(callOf(own), metadata, {
+    name: 'mine',
+    slug: 'simulator',
+    provider: 'simulator',
+    key: 'k',
+    custom_host: host,
+  });
+  await moveVirtualKeys(access, simulatorKey('http://127.0.0.1:9002/v1'));
+  expect(await access.virtualKeys.get(given, 'simulator')).toMatchObject({ custom_host: 'http://127.0.0.1:9002/v1' });
+  expect(await access.virtualKeys.get(own, 'simulator')).toMatchObject({ custom_host: host });
+  await expect(access.virtualKeys.get(removed, 'simulator')).rejects.toMatchObject({ kind: 'not_found' });
 });
 
 test('a credential that was stored for the simulator does not follow it to another port', async () => {
