@@ -87,6 +87,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   let phase: Phase = 'starting';
   let port = config.PORT;
   const url = (): string => `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`;
+  const publicUrl = (): string => config.SLUICE_PUBLIC_URL ?? url();
   const { secrets, snapshot } = access;
   const { SLUICE_OPERATIONS_PORT: operationsPort, SLUICE_OPERATIONS_HOST: operationsHost = config.HOST } = config;
   const checkReadiness = createReadinessCheck({ db, snapshot, phase: () => phase });
@@ -137,7 +138,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
         invitesMax: config.SLUICE_INVITES_MAX,
         membersMax: config.SLUICE_MEMBERS_MAX,
         inviteTtlMs: config.SLUICE_INVITE_TTL,
-        inviteUrl: () => config.SLUICE_INVITE_URL ?? `${url()}/v1/admin/users/invites/accept`,
+        inviteUrl: () => config.SLUICE_INVITE_URL ?? `${publicUrl()}/v1/admin/users/invites/accept`,
         slowGuesses: keys.slowGuesses,
       },
       policiesMax: config.SLUICE_POLICIES_MAX,
@@ -170,7 +171,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     uploadRate,
     stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
     admitUpload: (workspaceId) => admitUpload(requestDb, workspaceId, config.SLUICE_STORED_MAX),
-    baseUrl: url,
+    baseUrl: publicUrl,
   });
   const app = createHttpApp({
     routes,

@@ -2,13 +2,14 @@ import { expect, test } from 'vitest';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { ApiConfig } from './config.ts';
 
-const read = (origins?: string) =>
+const readWith = (variables: Record<string, string | undefined>) =>
   readEnv(ApiConfig, {
     DATABASE_URL: 'postgres://localhost/sluice',
     SLUICE_MASTER_KEY: 'a'.repeat(64),
     SLUICE_BLOBS: 'file:/tmp/blobs',
-    SLUICE_CORS_ORIGINS: origins,
-  }).SLUICE_CORS_ORIGINS;
+    ...variables,
+  });
+const read = (origins?: string) => readWith({ SLUICE_CORS_ORIGINS: origins }).SLUICE_CORS_ORIGINS;
 
 test('origins of web pages are listed as browsers write them, or are all of them, or none', () => {
   expect(read()).toBeUndefined();
@@ -24,3 +25,11 @@ test.each(['app.example', 'https://app.example/', 'https://app.example/path', 'h
     expect(() => read(origins)).toThrow(/SLUICE_CORS_ORIGINS: must be \* or a list of origins/);
   },
 );
+
+test('the public address may have a path, and is the one of the installation, not of the API’s version', () => {
+  const publicUrl = (url: string) => readWith({ SLUICE_PUBLIC_URL: url }).SLUICE_PUBLIC_URL;
+  expect(publicUrl('https://llm.example.com/')).toBe('https://llm.example.com');
+  expect(publicUrl('https://example.com/llm')).toBe('https://example.com/llm');
+  for (const url of ['llm.example.com', 'ftp://a.b', 'https://a.b/v1', 'https://a.b/v1/', 'https://a.b/?x=1'])
+    expect(() => publicUrl(url)).toThrow(/SLUICE_PUBLIC_URL/);
+});

@@ -52,7 +52,16 @@ export const ApiConfig = z.object({
   SLUICE_OWNER_EMAIL: email().default('owner@localhost'),
   /** How long an invite can be accepted: a week, so that it outlasts a short absence. */
   SLUICE_INVITE_TTL: duration('7d', { minMs: 60_000, maxMs: 90 * 86_400_000 }),
-  /** The page that an invite links to, which sends the token on. Absent: the operation that accepts invites. */
+  /**
+   * Where clients reach the API: the address of the proxy in front of it, also with a path. Links of invites and exports
+   * begin with it. Absent: HOST and PORT.
+   */
+  SLUICE_PUBLIC_URL: z
+    .url({ protocol: /^https?$/ })
+    .refine((url) => !/[?#]/.test(url) && !/\/v1\/?$/.test(url), 'must not have a query or a fragment, or end in /v1')
+    .transform((url) => url.replace(/\/+$/, ''))
+    .optional(),
+  /** The page that an invite links to, which sends the token on. Absent: the API's own page. */
   SLUICE_INVITE_URL: z.url({ protocol: /^https?$/ }).optional(),
   /** Users of the organisation. Each process has them in memory, about 300 bytes each. */
   SLUICE_USERS_MAX: wholeNumber(10_000, { min: 1, max: 1_000_000 }),

@@ -123,7 +123,9 @@ function toOperation(route: Route, schemas: Json): Json {
 function toRequestBody({ request }: Route, schemas: Json): Json | null {
   if (request?.body === undefined) return null;
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
-  const contentType = request.body === 'multipart' || request.isForm ? 'multipart/form-data' : 'application/json';
+  const isMultipart = request.body === 'multipart' || request.isForm === true;
+  const ofWebPage = request.isForm === 'urlencoded' ? 'application/x-www-form-urlencoded' : 'application/json';
+  const contentType = isMultipart ? 'multipart/form-data' : ofWebPage;
   return {
     // The provider decides whether a relayed body is valid.
     required: request.body !== 'relayed' && !isOptional(request.body),

@@ -21,6 +21,7 @@ import { acceptInvite } from './accept-invite.ts';
 import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
 import { defineResource, type PeopleOptions } from './define-resource.ts';
 import { createInviteToken, inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
+import { invitePageRoutes } from './invite-page.ts';
 import { resourceModel } from './resource-model.ts';
 import { isEmail, peopleLock } from './users.ts';
 
@@ -151,6 +152,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
         response.json(answer);
       }),
     },
+    ...invitePageRoutes((request, names) => acceptInvite(deps, inviteModel, request, names)),
   ],
 });
 

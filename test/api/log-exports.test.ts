@@ -6,12 +6,14 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
 // Exports of the request log, by the official client of Portkey where it has a method.
 
+const publicUrl = 'https://llm.example.com/gate';
+
 let platform: TestPlatform;
 let client: Portkey;
 const traces = Array.from({ length: 5 }, (_, index) => `export-${index}`);
 
 beforeAll(async () => {
-  platform = await startPlatform();
+  platform = await startPlatform({ environment: { SLUICE_PUBLIC_URL: `${publicUrl}/` } });
   client = new Portkey({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
   for (const trace of traces) {
     const response = await send('POST', '/chat/completions', {
@@ -49,7 +51,13 @@ async function exported(body: object): Promise<{ id: string; url: string }> {
   const ended = await eventually(() => client.logs.exports.retrieve({ exportId }), isEnded);
   expect(ended).toMatchObject({ status: 'success', total_records: expect.any(Number) });
   const link = (await (await send('GET', `/logs/exports/${exportId}/download`)).json()) as { signed_url: string };
-  return { id: exportId, url: link.signed_url };
+  return { id: exportId, url: behindTheProxy(link.signed_url) };
+}
+
+/** What a proxy at the public address makes of a link. */
+function behindTheProxy(link: string): string {
+  expect(link.startsWith(`${publicUrl}/v1/`)).toBe(true);
+  return link.replace(`${publicUrl}/v1`, platform.baseUrl);
 }
 
 test('an export is created as a draft with what matches, changed, started and downloaded as lines of JSON', async () => {
@@ -69,9 +77,8 @@ test('an export is created as a draft with what matches, changed, started and do
   const isEnded = ({ status }: { status?: string }): boolean => status === 'success';
   const ended = await eventually(() => client.logs.exports.retrieve({ exportId }), isEnded);
   expect(ended).toMatchObject({ total_records: 5 });
-  const { signed_url: url } = (await (await send('GET', `/logs/exports/${exportId}/download`)).json()) as {
-    signed_url: string;
-  };
+  const link = (await (await send('GET', `/logs/exports/${exportId}/download`)).json()) as { signed_url: string };
+  const url = behindTheProxy(link.signed_url);
   const file = await fetch(url);
   expect(file.headers.get('content-type')).toBe('application/x-ndjson');
   const lines = (await file.text()).trimEnd().split('\n');
@@ -109,7 +116,7 @@ test('CSV begins with its columns, and texts that a spreadsheet would run are gu
     ({ status }) => status === 'success',
   );
   const link = (await (await send('GET', `/logs/exports/${id}/download`)).json()) as { signed_url: string };
-  const text = await (await fetch(link.signed_url)).text();
+  const text = await (await fetch(behindTheProxy(link.signed_url))).text();
   expect(text).toBe(`trace_id,is_success,ai_org\n"'=HYPERLINK(""x"")",true,simulator\n`);
 });
 

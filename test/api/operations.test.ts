@@ -147,6 +147,7 @@ const promised = [
 /** Operations that take another secret than a key, in their body or in the link, and their status without it. */
 const withOtherSecrets = new Map([
   ['/v1/admin/users/invites/accept', 400],
+  ['/v1/admin/users/invites/accept/form', 400],
   ['/v1/logs/exports/{id}/content', 403],
 ]);
 

@@ -168,7 +168,7 @@ export function logExportRoutes(deps: Deps): Route[] {
       if (data.status !== 'success') throw wrongState(id, data.status ?? 'a draft', 'downloaded');
       if ((await partsOf(id)).length === 0) throw expired(id);
       const expiresAtMs = clock.now() + deps.exports.linkTtlMs;
-      const url = new URL(`/v1/logs/exports/${id}/content`, deps.baseUrl());
+      const url = new URL(`${deps.baseUrl()}/v1/logs/exports/${id}/content`);
       url.searchParams.set('token', downloadLinks.sign(id, expiresAtMs));
       response.setHeader('cache-control', 'no-store');
       response.json({ signed_url: url.href, expires_at: new Date(expiresAtMs).toISOString() });

@@ -1,0 +1,116 @@
+import { createHash } from 'node:crypto';
+import express, { type Request, type Response } from 'express';
+import { z } from 'zod';
+import { AcceptInviteRequest } from '#libs/contracts/people.ts';
+import { parseWith } from '#libs/contracts/parse.ts';
+import { statusOf, toErrorBody } from '#libs/http/error-response.ts';
+import { contextOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+
+type Accept = (request: Request, names: z.output<typeof AcceptInviteRequest>) => Promise<object>;
+type Accepted = { email: string; workspace_api_keys: { key: string; workspace_id: string }[] };
+
+const path = '/v1/admin/users/invites/accept';
+const contentType = 'text/html; charset=utf-8';
+const page = { 200: { description: 'A page for people.', contentType } };
+const about = { tag: 'Invites', scope: 'public' } as const;
+const formBytesMax = 8_192;
+
+/**
+ * What a browser shows at the link of an invite: a form for the names, which accepts the invite. Opening the link changes
+ * nothing, because mail programs open links too. The pages load nothing and run no scripts.
+ */
+export function invitePageRoutes(accept: Accept): Route[] {
+  return [
+    {
+      ...about,
+      method: 'GET',
+      path,
+      operationId: 'showInvite',
+      summary: 'The page of an invite, where a person accepts it; needs no key',
+      responses: page,
+      ...withInput({ query: z.object({ token: z.string().max(200).optional() }) }, ({ query }, _request, response) => {
+        if (query.token === undefined || query.token === '') return send(response, 400, incomplete);
+        send(response, 200, formFor(query.token));
+      }),
+    },
+    {
+      ...about,
+      method: 'POST',
+      path: `${path}/form`,
+      operationId: 'submitInvite',
+      summary: 'Accept an invite with the form of its page; programs send JSON to the operation acceptInvite',
+      request: { body: 'relayed', bodySchema: AcceptInviteRequest, isForm: 'urlencoded' },
+      responses: page,
+      async handler(request, response) {
+        try {
+          const names = parseWith(AcceptInviteRequest, await readForm(request, response));
+          send(response, 200, welcome((await accept(request, names)) as Accepted));
+        } catch (error) {
+          // Bugs are logged and answered like everywhere.
+          if (!(error instanceof GatewayError)) throw error;
+          const { message } = toErrorBody(error, contextOf(request).requestId).error;
+          send(response, statusOf(error), `<h1>This did not work</h1><p>${escapeHtml(message)}</p>`);
+        }
+      },
+    },
+  ];
+}
+
+const parseForm = express.urlencoded({ extended: false, limit: formBytesMax, parameterLimit: 10 });
+
+/** Throws invalid_request for a body that is no form, or too large. */
+async function readForm(request: Request, response: Response): Promise<unknown> {
+  const failure = await new Promise<unknown>((resolve) => parseForm(request, response, resolve));
+  if (failure === undefined && typeof request.body === 'object') return { ...request.body };
+  const message = `Expected a form (application/x-www-form-urlencoded) of at most ${formBytesMax} bytes.`;
+  throw new GatewayError('invalid_request', 'invalid_form', message, { cause: failure });
+}
+
+const style =
+  'body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem}' +
+  'label{display:block;margin:.8rem 0}input,button{font:inherit;display:block;padding:.4rem}code{overflow-wrap:anywhere}';
+
+const styleHash = createHash('sha256').update(style).digest('base64');
+const policy = `default-src 'none'; style-src 'sha256-${styleHash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'`;
+
+function send(response: Response, status: number, body: string): void {
+  response.status(status);
+  response.setHeader('content-type', contentType);
+  response.setHeader('content-security-policy', policy);
+  // The address of the page has the token.
+  response.setHeader('referrer-policy', 'no-referrer');
+  response.setHeader('cache-control', 'no-store');
+  response.setHeader('x-content-type-options', 'nosniff');
+  response.end(
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">' +
+      `<meta name="robots" content="noindex"><title>Invite</title><style>${style}</style></head><body>${body}</body></html>`,
+  );
+}
+
+const incomplete =
+  '<h1>This link is incomplete</h1><p>It lacks its token. Copy the whole link of the invite into the address bar.</p>';
+
+/** The action is relative, so that the form also works below a path of a proxy. */
+const formFor = (token: string): string =>
+  '<h1>You are invited</h1><p>Accept the invite to use the language models of your organisation.</p>' +
+  '<form method="post" action="accept/form">' +
+  `<input type="hidden" name="token" value="${escapeHtml(token)}">` +
+  '<label>First name <input name="first_name" maxlength="100" autocomplete="given-name"></label>' +
+  '<label>Last name <input name="last_name" maxlength="100" autocomplete="family-name"></label>' +
+  '<button>Accept</button></form>';
+
+function welcome({ email, workspace_api_keys: keys }: Accepted): string {
+  const shown = keys.map(
+    ({ key, workspace_id: id }) => `<li>Workspace ${escapeHtml(id)}: <code>${escapeHtml(key)}</code></li>`,
+  );
+  const kept =
+    shown.length === 0
+      ? ''
+      : `<p>These are your API keys. Copy them now: they are not shown again.</p><ul>${shown.join('')}</ul>`;
+  return `<h1>Welcome</h1><p>You are a user now, as ${escapeHtml(email)}.</p>${kept}`;
+}
+
+const entities: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+const escapeHtml = (text: string): string => text.replaceAll(/[&<>"']/g, (character) => entities[character] ?? '');
