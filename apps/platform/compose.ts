@@ -220,7 +220,7 @@ export async function createPlatform(
     guardrails,
     responseCache,
     search: textJudge.search,
-    renderPrompt: (query) => access.prompts.render(query),
+    renderPrompt: (query, pins) => access.prompts.render(query, pins),
     threads: answerThreads,
     clock: systemClock,
     random: Math.random,

@@ -1,6 +1,6 @@
-import type { PromptPins } from '#libs/access/find-prompts.ts';
 import { bodyToSend, type Prompts } from '#libs/access/prompts.ts';
 import type { RenderLine } from '#libs/batches/call-line.ts';
+import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 

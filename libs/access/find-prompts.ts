@@ -1,3 +1,4 @@
+import type { PromptPins } from '#libs/calls/planned-call.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Template } from '#libs/prompts/compile-template.ts';
@@ -8,12 +9,6 @@ import { promptKind, type LivePrompt, type PromptVersion } from '#libs/resources
 import { versionId } from '#libs/resources/resource-model.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
 import type { PromptVersions } from './prompt-versions.ts';
-
-/**
- * The ids of the versions that names referred to at one moment, by name. They stay valid when their prompts are
- * deleted.
- */
-export type PromptPins = { prompts: Record<string, string>; partials: Record<string, string> };
 
 /** The partials of one prompt, including those inside other partials. */
 const partialsMax = 100;

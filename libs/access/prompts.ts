@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import type { PromptPins } from '#libs/calls/planned-call.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { promptRequest } from '#libs/prompts/prompt-request.ts';
 import { operationOf } from '#libs/prompts/prompt-template.ts';
@@ -8,7 +9,7 @@ import { promptKind, type LivePrompt } from '#libs/resources/prompts.ts';
 import { versionId } from '#libs/resources/resource-model.ts';
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { AccessSnapshot } from './access-snapshot.ts';
-import { createPromptFinder, type PromptPins } from './find-prompts.ts';
+import { createPromptFinder } from './find-prompts.ts';
 import { createPromptVersions, type CompiledPrompt } from './prompt-versions.ts';
 import { withRefresh } from './target-of-credential.ts';
 

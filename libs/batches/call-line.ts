@@ -4,7 +4,14 @@ import type { Calls } from '#libs/calls/calls.ts';
 import { plainLeaf, plainPlan } from '#libs/calls/plan/plain-plan.ts';
 import type { Leaf, Plan } from '#libs/calls/plan/plan.ts';
 import type { Resolved } from '#libs/calls/plan/run-plan.ts';
-import { attemptsOf, noAttempts, type Call, type PromptInput, type StoredVersion } from '#libs/calls/planned-call.ts';
+import {
+  attemptsOf,
+  noAttempts,
+  type Call,
+  type PromptInput,
+  type PromptPins,
+  type StoredVersion,
+} from '#libs/calls/planned-call.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
@@ -223,6 +230,7 @@ const placeOf = (batch: BatchRow, model: string | null) => ({
   keyId: batch.headers['api_key_id'] ?? null,
   config: null,
   promptInput: null,
+  pinnedPrompts: batch.gateway_options['pinned_prompts'] as PromptPins | undefined,
   prompt: null,
   waitsForBudget: batch.gateway_options['on_budget_exceeded'] !== 'fail',
   target: null,

@@ -34,8 +34,10 @@ type Deps = {
   virtualKeys: (workspaceId: string) => Promise<readonly VirtualKey[]>;
   /** The prompts of a workspace that lines may be made of, by slug and id. */
   prompts: (workspaceId: string) => Promise<ReadonlyMap<string, KnownPrompt>>;
-  /** The versions that these names refer to now. Throws GatewayError for one that no longer exists. */
-  pinPrompts: (workspaceId: string, names: readonly string[]) => Promise<PinnedPrompts>;
+  /** The names of the prompts in the config of a batch. Throws GatewayError for a config that cannot be read. */
+  configPrompts: (batch: BatchRow) => Promise<readonly string[]>;
+  /** The versions that these names refer to now. Throws GatewayError, with `param`, for one that does not exist. */
+  pinPrompts: (workspaceId: string, names: readonly string[], param: string) => Promise<PinnedPrompts>;
   releaseTarget: (unit: UnitOfWork, batch: BatchRow) => Promise<void>;
   limits: { linesMax: number | null; linesPerChunk: number; chunkBytesMax: number };
   /** The limits of the batch's workspace. */
@@ -90,19 +92,32 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     return await fail(deps, batch, [missingInput(batch.input_file_id)]);
   let pinned: PinnedPrompts | undefined;
   try {
-    if (result.prompts.length > 0) pinned = await deps.pinPrompts(batch.workspace_id, result.prompts);
+    pinned = await pinAll(deps, batch, result.prompts);
   } catch (error) {
-    // A prompt, or a partial in one, was deleted meanwhile.
+    // A prompt, or a partial in one, was deleted meanwhile, or the config names one that never was.
     if (!(error instanceof GatewayError) || error.kind === 'unavailable') throw error;
     const problem = {
       code: error.code ?? 'invalid_request',
       message: error.message,
-      param: 'body.prompt_id',
+      param: error.param ?? 'body.prompt_id',
       line: null,
     };
     return await fail(deps, batch, [problem]);
   }
   return await startRunning(deps, batch, result, pinned);
+}
+
+/** The versions of all prompts that the lines and the config name; undefined for none. */
+async function pinAll(deps: Deps, batch: BatchRow, ofLines: readonly string[]): Promise<PinnedPrompts | undefined> {
+  const ofConfig = await deps.configPrompts(batch);
+  if (ofLines.length + ofConfig.length === 0) return undefined;
+  const lines = await deps.pinPrompts(batch.workspace_id, ofLines, 'body.prompt_id');
+  const config = await deps.pinPrompts(batch.workspace_id, ofConfig, 'config.prompt_id');
+  // A name stands for one version in the whole batch.
+  return {
+    prompts: { ...config.prompts, ...lines.prompts },
+    partials: { ...config.partials, ...lines.partials },
+  };
 }
 
 /** Whether the models of the lines may name virtual keys. Not if the batch has a config or a model for all lines. */

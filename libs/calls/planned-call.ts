@@ -23,6 +23,8 @@ export type Call = PlanCall & {
   readonly config: StoredVersion | null;
   /** For a call that came with a prompt: what it was rendered from, for targets with a prompt of their own. */
   readonly promptInput: PromptInput | null;
+  /** For a batch line: the versions that the names of prompts stand for. Absent: those in use. */
+  readonly pinnedPrompts?: PromptPins | undefined;
   /** For a batch line that waits until a used-up budget is reset, instead of failing. */
   readonly waitsForBudget: boolean;
 
@@ -49,6 +51,12 @@ export type PromptInput = {
   variables: Readonly<Record<string, unknown>>;
   hyperparameters: Readonly<Record<string, unknown>>;
 };
+
+/**
+ * The ids of the versions that names of prompts and partials referred to at one moment, by name. They stay valid when
+ * their records are deleted.
+ */
+export type PromptPins = { prompts: Record<string, string>; partials: Record<string, string> };
 
 /** The version of a stored config or prompt that a call uses. */
 export type StoredVersion = { id: string; slug: string; version: number };

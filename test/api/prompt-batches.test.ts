@@ -161,3 +161,40 @@ test('a pinned prompt stays what it was: published, changed, deleted and made ag
   expect(await textOf()).toEqual(expected);
   expect((await prompts.render(query)).body['messages']).toEqual([{ role: 'user', content: 'another' }]);
 });
+
+test('the prompt of a batch’s config stays what it was for all lines', async () => {
+  await makePrompt('Of a config', { string: messages('first {{name}}') });
+  const publishOther = async () => {
+    await send('PUT', '/prompts/of-a-config', { string: messages('second') });
+    await send('PUT', '/prompts/of-a-config/makeDefault', { version: 2 });
+  };
+  upstream.requests.length = 0;
+  let isPublished = false;
+  upstream.script(async (reply) => {
+    if (isPublished) return reply.json(200, { id: 'c', object: 'chat.completion', model: 'm', choices: [] });
+    await publishOther();
+    isPublished = true;
+    return reply.json(500, { error: { message: 'try again' } });
+  });
+  const config = { virtual_key: 'scripted', prompt_id: 'of-a-config', variables: { name: 'Ada' } };
+  const batch = await runBatch(sdk, client, [line('a', { model: 'm', messages: [{ role: 'user', content: 'own' }] })], {
+    gateway_options: { config },
+  } as object);
+  expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 1 } });
+  const sent = upstream.requests.map(({ body }) => (JSON.parse(body.toString()) as { messages: object[] }).messages[0]);
+  expect(sent).toEqual([
+    { role: 'user', content: 'first Ada' },
+    { role: 'user', content: 'first Ada' },
+  ]);
+});
+
+test('a batch whose config names no prompt that exists fails before any line runs', async () => {
+  const config = { virtual_key: 'scripted', prompt_id: 'nowhere' };
+  const batch = await runBatch(sdk, client, [line('a', { model: 'm', messages: [{ role: 'user', content: 'x' }] })], {
+    gateway_options: { config },
+  } as object);
+  expect(batch).toMatchObject({
+    status: 'failed',
+    errors: { data: [{ code: 'prompt_not_found', param: 'config.prompt_id' }] },
+  });
+});

@@ -55,7 +55,12 @@ export function createBatchFileJobs(deps: Deps): BatchFileJobs {
         watch,
         releaseTarget,
         prompts: (workspaceId) => access.prompts.known(workspaceId),
-        pinPrompts: (workspaceId, names) => access.prompts.pin(workspaceId, names, 'body.prompt_id'),
+        async configPrompts({ workspace_id: workspaceId, target }) {
+          if (!('caller' in target)) return [];
+          const { plan } = await access.batchTargets.planOf(workspaceId, target);
+          return plan.leaves.flatMap(({ prompt }) => prompt?.name ?? []);
+        },
+        pinPrompts: (workspaceId, names, param) => access.prompts.pin(workspaceId, names, param),
         virtualKeys: (workspaceId) => listActiveCredentials(db, workspaceId),
         logger,
         findInput: async (workspaceId, fileId) => {

@@ -1,4 +1,4 @@
-import type { Call, PromptInput, StoredVersion } from '#libs/calls/planned-call.ts';
+import type { Call, PromptInput, PromptPins, StoredVersion } from '#libs/calls/planned-call.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { MemberEdits } from '#libs/kernel/json-members.ts';
 import { editParams } from './edit-params.ts';
@@ -7,6 +7,7 @@ import type { Leaf } from './plan.ts';
 /** Renders a stored prompt (libs/access/prompts.ts). Throws GatewayError. */
 export type RenderPrompt = (
   query: Pick<PromptInput, 'variables' | 'hyperparameters'> & { workspaceId: string; name: string; param: string },
+  pins?: PromptPins,
 ) => Rendered | Promise<Rendered>;
 
 type Rendered = {
@@ -32,13 +33,14 @@ export async function editByPrompt(
   const { params, promptInput, request, workspaceId } = call;
   const { name, variables } = leaf.prompt;
   const input = promptInput ?? inputOf(params);
-  const rendered = await render({
+  const query = {
     workspaceId,
     name,
     param: 'config.prompt_id',
     variables: { ...variables, ...input.variables },
     hyperparameters: input.hyperparameters,
-  });
+  };
+  const rendered = await render(query, call.pinnedPrompts);
   refuseOtherOperation(rendered, call);
   call.prompt = rendered.prompt;
   const body = { ...rendered.body };
