@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { readFile, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import { removeEmbeddedPostgres } from '#libs/database/embedded/start-embedded-p
 import { makeDatabaseFolder } from '#test/database-folder.ts';
 import { npmStart, standaloneEnvironment, type NpmStart } from './npm-start.ts';
 
-// The commands of docs/tour.md, as a newcomer would paste them, against `npm start` in a directory of its own.
+// The commands of docs/tour.md, as docs/tour.sh (`npm run tour`) runs them, against `npm start` in a directory of its own.
 
 let folder = '';
 let platform: NpmStart;
@@ -24,16 +24,14 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true, maxRetries: 5 });
 });
 
-/** What the commands below each heading of the page have printed, in one shell. */
+/** What the commands below each heading of the page have printed. */
 async function runPage(): Promise<Map<string, string>> {
-  const page = await readFile(path.resolve(import.meta.dirname, '../../../docs/tour.md'), 'utf8');
-  const blocks = page.matchAll(/^## (?<heading>.+)$[^#]*?^```sh\n(?<commands>[\s\S]*?)^```$/gm);
-  const script = [...blocks].map(({ groups }) => `echo '## ${groups?.['heading']}'\n${groups?.['commands']}`);
-  const { stdout, stderr } = await promisify(execFile)(
-    'bash',
-    ['-c', script.join('\n').replace('http://127.0.0.1:8787/v1', platform.baseUrl)],
-    { cwd: folder, timeout: 120_000 },
-  );
+  const script = path.resolve(import.meta.dirname, '../../../docs/tour.sh');
+  const { stdout, stderr } = await promisify(execFile)('bash', [script], {
+    cwd: folder,
+    env: { ...process.env, SLUICE: platform.baseUrl },
+    timeout: 120_000,
+  });
   expect(stderr).toBe('');
   const printed = stdout.split(/^## /m).slice(1);
   return new Map(printed.map((text): [string, string] => [text.slice(0, text.indexOf('\n')), text]));
@@ -49,7 +47,7 @@ const answers = (printed: string | undefined): Record<string, unknown>[] =>
 test('the tour goes from a team, a budget and a prompt to who spent what', { timeout: 180_000 }, async () => {
   const printed = await runPage();
   expect([...printed.values()].filter((text) => text.includes('invalid_request_error'))).toEqual([]);
-  expect(answers(printed.get('A team'))).toMatchObject([{ slug: 'support' }, { slug: 'model', status: 'active' }]);
+  expect(answers(printed.get('A team'))).toMatchObject([{ slug: 'support' }, { slug: 'simulator', status: 'active' }]);
   expect(answers(printed.get('A person'))).toMatchObject([{ data: [{ email: 'ada@example.com' }, { role: 'owner' }] }]);
   expect(answers(printed.get('A prompt'))).toMatchObject([{ slug: 'reply' }, { object: 'chat.completion' }]);
   expect(printed.get('A budget')).toContain('answered\n');
@@ -62,14 +60,15 @@ test('the tour goes from a team, a budget and a prompt to who spent what', { tim
   expect(error).toMatchObject({ response: null, error: { code: 'usage_limit_exceeded' } });
   expect(answers(printed.get('Feedback'))).toMatchObject([{ status: 'success' }]);
   const [users, keys] = answers(printed.get('Who spent what?'));
-  expect(users).toMatchObject({ data: [{ user: 'ada' }] });
+  expect(users).toMatchObject({ data: [{ user: 'ada@example.com' }] });
   const [{ cost } = { cost: 0 }] = Object(keys?.['data']) as { cost: number }[];
   // What the batch has cost, and the live calls before it, all of which the budget bounds but for the first.
   expect(cost).toBeGreaterThan(batch?.['cost'] as number);
   expect(cost).toBeLessThan(0.25);
   const [logs, audit] = answers(printed.get('What happened?'));
   expect(logs).toMatchObject({
-    data: [{ prompt_slug: 'reply', metadata: { _user: 'ada' }, cost: expect.any(Number) }],
+    data: [{ prompt_slug: 'reply', metadata: { _user: 'ada@example.com' }, cost: expect.any(Number) }],
   });
   expect(audit?.['total']).toBeGreaterThan(5);
+  expect(answers(printed.get('Cleaning up'))).toMatchObject([{ deleted: true }, { deleted: true }]);
 });
