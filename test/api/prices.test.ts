@@ -12,7 +12,9 @@ import { eventually } from '#test/eventually.ts';
 import { chunk, completion } from '#test/forwarding-rig.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import type { Upstream } from '#test/upstream.ts';
+import { chatLine, runBatch } from './batch-kit.ts';
 import { postJson, startScriptedPlatform } from './scripted-provider.ts';
+import { sdks } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
 // What calls cost, through the real server, with the provider `openai` at an address of the test's.
@@ -91,6 +93,43 @@ test('a call is priced by the model that answered; cached tokens and the class o
   const flex = await logged('/chat/completions', chat('gpt-5'));
   // Half of 200 × 1.25 + 800 × 0.125 + 100 × 10 dollars for a million tokens.
   expect(flex).toMatchObject({ cost: 0.0675, usage: { details: { service_tier: 'flex' } } });
+});
+
+test('a class of service with a discount is priced by it in streams, other areas and batch lines alike', async () => {
+  // Half of 1,000 × 1.25 + 100 × 10 dollars for a million tokens.
+  const half = 0.1125;
+  upstream.script(async (reply) => {
+    reply.head(200, { 'content-type': 'text/event-stream' });
+    const last = { id: 'c1', model: 'gpt-5', choices: [], usage, service_tier: 'flex' };
+    for (const data of [chunk({ content: 'x' }), chunk({}, 'stop'), JSON.stringify(last), '[DONE]'])
+      await reply.write(`data: ${data}\n\n`);
+    reply.end();
+  });
+  const streamed = chat('gpt-5', { stream: true, service_tier: 'flex' });
+  expect(await logged('/chat/completions', streamed)).toMatchObject({ cost: half });
+
+  const responsesUsage = { input_tokens: 1_000, output_tokens: 100 };
+  upstream.script((reply) =>
+    reply.json(200, { object: 'response', model: 'gpt-5', output: [], usage: responsesUsage, service_tier: 'flex' }),
+  );
+  expect(await logged('/responses', { model: '@priced/gpt-5', input: 'Hi' })).toMatchObject({ cost: half });
+
+  await platform.startWorker();
+  const [sdk] = sdks;
+  if (!sdk) throw new Error('there is no SDK');
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  // The provider may answer at the usual class instead. What it says counts, and not what the line asked for.
+  upstream.script((reply, { body }) =>
+    reply.json(200, {
+      ...completion,
+      model: 'gpt-5',
+      usage,
+      service_tier: /full/.test(body.toString()) ? 'default' : 'flex',
+    }),
+  );
+  const line = (id: string) => chatLine(id, { model: '@priced/gpt-5', service_tier: 'flex' });
+  const batch = (await runBatch(sdk, client, [line('cheap'), line('full')])) as unknown as Record<string, unknown>;
+  expect(batch).toMatchObject({ status: 'completed', cost: 3 * half, unpriced_lines: 0 });
 });
 
 test('a model without a price costs null, never 0, and is counted by its provider', async () => {
