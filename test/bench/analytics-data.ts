@@ -67,7 +67,7 @@ export async function writeMonth(db: Kysely<Database>, { now, logMs }: { now: nu
 const callsPerHour = Math.round(calls / days / 24);
 
 /** Calls at equal distances, in the order in which they are recorded. */
-async function writeCalls(db: Kysely<Database>, { from, to }: TimeRange): Promise<void> {
+export async function writeCalls(db: Kysely<Database>, { from, to }: TimeRange): Promise<void> {
   for (let at = from; at < to; at += hourMs) {
     await ensureLogPartition(db, utcDay(at));
     await sql`

@@ -1,6 +1,8 @@
 import { kinds, summarise, type AnalyticsFigures } from './analytics-bench.ts';
 import type { BatchFigures } from './batch-bench.ts';
-import type { FeatureFigures, LiveFigures } from './live-bench.ts';
+import type { ExportFigures } from './export-bench.ts';
+import type { FeatureFigures } from './feature-bench.ts';
+import type { LiveFigures } from './live-bench.ts';
 import type { LogFigures } from './log-bench.ts';
 import type { TargetFigures } from './measure-targets.ts';
 import { median } from './statistics.ts';
@@ -155,10 +157,17 @@ function throughputRatio(one: TargetFigures, other: TargetFigures): number {
 /** The rows of Sluice's features besides passing calls through. */
 export function featureRows(figures: FeatureFigures): Row[] {
   const section = 'live, beside pass-through';
-  const { passThrough, fallback, transform, cacheHit, limited } = figures;
-  const names = 'fallback of two targets, Anthropic, cache hit, three policies';
+  const { passThrough, fallback, transform, cacheHit, limited, signedIn, guarded, pattern, together } = figures;
+  const names = 'fallback of two targets, Anthropic, cache hit';
   const compared = (of: (figures: typeof fallback) => string): string =>
-    [fallback, transform, cacheHit, limited].map(of).join(', ');
+    [fallback, transform, cacheHit].map(of).join(', ');
+  const ofWorkspace: [string, TargetFigures][] = [
+    ['three policies', limited],
+    ['a token (JWT) instead of a key', signedIn],
+    ['a stored guardrail of words', guarded],
+    ['a stored guardrail of a pattern', pattern],
+    ['policies, token and words together', together],
+  ];
   return [
     {
       section,
@@ -180,7 +189,25 @@ export function featureRows(figures: FeatureFigures): Row[] {
       figure: 'added p99 at the modest rate, ms',
       value: compared(({ modestP99Ms }) => fixed(modestP99Ms - passThrough.modestP99Ms, 2)),
     },
+    ...ofWorkspace.map(([name, target]) => ({
+      section,
+      figure: `${name}: requests/s against pass-through, more processor time, added p50 and p99`,
+      value:
+        `${fixed(throughputRatio(target, passThrough) * 100, 0)} %, ` +
+        `${whole(target.cpuMicroseconds - passThrough.cpuMicroseconds)} µs, ` +
+        `${fixed(target.modestP50Ms - passThrough.modestP50Ms, 2)} ms, ` +
+        `${fixed(target.modestP99Ms - passThrough.modestP99Ms, 2)} ms`,
+    })),
   ];
+}
+
+/** The rows of exports of the request log. */
+export function exportRows({ rows, rowsPerSecond, bytes }: ExportFigures): Row[] {
+  return (['ndjson', 'parquet'] as const).map((format) => ({
+    section: `export of ${whole(rows)} records of the request log`,
+    figure: format === 'ndjson' ? 'NDJSON' : 'Parquet',
+    value: `${whole(rowsPerSecond[format])} rows/s (${whole(bytes[format] / 1_000_000)} MB)`,
+  }));
 }
 
 /** The rows of the event log. */

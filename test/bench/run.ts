@@ -5,18 +5,29 @@ import { migrate } from '#libs/database/migrate.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { measureAnalytics } from './analytics-bench.ts';
 import { measureBatch } from './batch-bench.ts';
-import { measureFeatures, measureLive } from './live-bench.ts';
+import { measureExports } from './export-bench.ts';
+import { measureFeatures } from './feature-bench.ts';
+import { measureLive } from './live-bench.ts';
 import { measureLog } from './log-bench.ts';
-import { analyticsRows, batchRows, featureRows, formatTable, liveRows, logRows, type Row } from './report.ts';
+import {
+  analyticsRows,
+  batchRows,
+  exportRows,
+  featureRows,
+  formatTable,
+  liveRows,
+  logRows,
+  type Row,
+} from './report.ts';
 import { createCleanup, createDatabaseBeside, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
 
-// npm run bench [-- --quick] [-- --only batch|live|features|log|analytics]: measures Sluice on this machine, against
+// npm run bench [-- --quick] [-- --only batch|live|features|log|exports|analytics]: measures Sluice on this machine, against
 // its targets and against other gateways.
 
-const sections = ['batch', 'live', 'features', 'log', 'analytics'] as const;
+const sections = ['batch', 'live', 'features', 'log', 'exports', 'analytics'] as const;
 type Section = (typeof sections)[number];
 
-const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|log|analytics]';
+const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|log|exports|analytics]';
 
 const full = {
   batches: [
@@ -26,6 +37,7 @@ const full = {
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
   live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
+  exports: { hours: 3 },
   analytics: { rounds: 10, logMs: 24 * 3_600_000 },
 };
 const quick: typeof full = {
@@ -36,6 +48,7 @@ const quick: typeof full = {
   features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
+  exports: { hours: 1 },
   analytics: { rounds: 3, logMs: 3_600_000 },
 };
 
@@ -88,6 +101,10 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
   if (wanted.has('log')) {
     const connectionString = await createOwnDatabase('sluice_bench');
     rows.push(...logRows(await measureLog({ connectionString, directory }, sizes.log, progress)));
+  }
+  if (wanted.has('exports')) {
+    const connectionString = await createOwnDatabase('sluice_exports_bench');
+    rows.push(...exportRows(await measureExports({ connectionString, directory }, sizes.exports, progress)));
   }
   if (wanted.has('analytics')) {
     const connectionString = await createOwnDatabase('sluice_analytics_bench');

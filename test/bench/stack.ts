@@ -8,6 +8,7 @@ import { request } from 'undici';
 import { startOptions } from '#apps/platform/start-options.ts';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from '#libs/database/embedded/start-embedded-postgres.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { startIdentityProvider, type IdentityProvider } from './identity-provider.ts';
 import { startProcess, type BenchProcess } from './start-process.ts';
 
 /** Sluice as in production (except for its addresses), in a scratch directory. */
@@ -21,6 +22,7 @@ export type Stack = {
   apiUrl: string;
   simulatorUrl: string;
   adminKey: string;
+  identity: IdentityProvider;
   /** The environment that API and worker were started with. */
   environment: Record<string, string>;
 };
@@ -83,16 +85,18 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
   };
   const simulator = await start('simulator', { PORT: '0', LOG_LEVEL: 'info' });
   const simulatorUrl = urlIn(await simulator.waitForLog(listening));
+  const identity = await startIdentityProvider(cleanup);
   const adminKey = `sk-bench-${randomBytes(16).toString('hex')}`;
   const environment = {
     DATABASE_URL: postgres.connectionString,
     SLUICE_DATA_DIR: directory,
     SLUICE_MASTER_KEY: randomBytes(32).toString('base64'),
-    SLUICE_EGRESS_ALLOW: new URL(simulatorUrl).host,
+    SLUICE_EGRESS_ALLOW: `${new URL(simulatorUrl).host},${identity.host}`,
     SLUICE_SIMULATOR_URL: `${simulatorUrl}/v1`,
   };
   const api = await start('api', {
     ...environment,
+    ...identity.environment,
     PORT: '0',
     SLUICE_BOOTSTRAP_KEY: adminKey,
     SLUICE_STOP_DELAY: '0ms',
@@ -100,7 +104,7 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
   const apiUrl = urlIn(await api.waitForLog(listening));
   const worker = await start('worker', environment);
   await untilWorkerIsConnected(apiUrl, worker);
-  return { directory, postgres, api, worker, simulator, apiUrl, simulatorUrl, adminKey, environment };
+  return { directory, postgres, api, worker, simulator, apiUrl, simulatorUrl, adminKey, identity, environment };
 }
 
 const listening = /"url":"(http:[^"]+)"/;
