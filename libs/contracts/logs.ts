@@ -36,6 +36,14 @@ export type LogListQuery = z.output<typeof LogListQuery>;
 
 const tokens = () => z.int().nullable();
 
+/** What answers have beside the record itself. */
+const keyName = {
+  api_key_name: z
+    .string()
+    .nullable()
+    .describe('name of the API key, also of a deleted one; of a sign-in the e-mail address'),
+};
+
 export const LogRecord = z.object({
   id: z.string(),
   object: z.literal('log'),
@@ -117,6 +125,7 @@ const anyMembers = () => z.record(z.string(), z.unknown());
 
 /** The answer to GET of one record: the record, and the members that clients of Portkey read. */
 export const LogDetails = LogRecord.extend({
+  ...keyName,
   _id: z.string().describe('the same as id'),
   organisation_id: z.string(),
   request: z.object({
@@ -176,4 +185,4 @@ export const LogDetails = LogRecord.extend({
 });
 export type LogDetails = z.output<typeof LogDetails>;
 
-export const LogList = listOf(LogRecord);
+export const LogList = listOf(LogRecord.extend(keyName));

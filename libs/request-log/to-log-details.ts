@@ -6,10 +6,16 @@ import type { RecordedTexts } from './recorded-bodies.ts';
 import { toLogRecord } from './to-log-record.ts';
 
 /** Where the gateway is called, for the URLs of calls; and the slug of the workspace, null when it has none any more. */
-type Place = { baseUrl: string; workspaceSlug: string | null; bodies: RecordedTexts | null };
+type Place = {
+  baseUrl: string;
+  workspaceSlug: string | null;
+  /** Of the API key; null: not known. */
+  keyName: string | null;
+  bodies: RecordedTexts | null;
+};
 
 /** One row of the log as GET /v1/logs/{id} shows it: the record, and the members that Portkey's clients read. */
-export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, bodies }: Place): LogDetails {
+export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName, bodies }: Place): LogDetails {
   const record = toLogRecord(row);
   const { id, created_at, usage, cost } = record;
   const inputTokens = usage?.input_tokens ?? 0;
@@ -19,6 +25,7 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, bodies }
   const metadata = Object.entries(row.metadata ?? {});
   return {
     ...record,
+    api_key_name: keyName,
     _id: id,
     organisation_id: organisationId,
     request: {

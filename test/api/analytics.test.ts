@@ -157,6 +157,58 @@ test('groups by key have the names of the keys', async () => {
   expect(data).toMatchObject([{ api_key: expect.stringMatching(/^key_/), api_key_name: 'admin' }]);
 });
 
+test('what was deleted keeps its name in analytics and in the log', async () => {
+  const { body: workspace } = await call('POST', '/admin/workspaces', { body: { name: 'Short-lived' } });
+  const made = async (path: string, body: object) =>
+    (await call('POST', path, { body, key: admin })).body as Record<string, string>;
+  const { body: own } = await call('POST', '/api-keys', { body: { name: 'admin', workspace_id: workspace['id'] } });
+  const admin = String(own['key']);
+  const key = await made('/api-keys', { name: 'Gone' });
+  const host = { provider: 'simulator', key: 'k', custom_host: platform.simulatorUrl };
+  await made('/virtual-keys', { name: 'Credential', slug: 'gone-key', ...host });
+  const config = await made('/configs', {
+    name: 'Gone config',
+    slug: 'gone-config',
+    config: { virtual_key: 'gone-key' },
+  });
+  await call('POST', '/chat/completions', {
+    key: String(key['key']),
+    headers: { 'x-gateway-config': 'gone-config', 'x-gateway-trace-id': 'trace-of-deleted' },
+    body: { model: 'sim-small', messages: [{ role: 'user', content: 'Hi' }] },
+  });
+  const logs = () => call('GET', '/logs?trace_id=trace-of-deleted', { key: admin });
+  await eventually(logs, ({ body }) => (body['data'] as unknown[]).length > 0);
+  for (const path of [`/api-keys/${key['id']}`, '/virtual-keys/gone-key', `/configs/${config['id']}`])
+    expect([path, (await call('DELETE', path, { key: admin })).status]).toEqual([path, 200]);
+
+  const record = {
+    api_key_id: key['id'],
+    api_key_name: 'Gone',
+    virtual_key: 'gone-key',
+    config: { slug: 'gone-config' },
+  };
+  const { body: list } = await logs();
+  expect(list).toMatchObject({ data: [record] });
+  const [{ id } = { id: '' }] = list['data'] as { id: string }[];
+  expect((await call('GET', `/logs/${id}`, { key: admin })).body).toMatchObject(record);
+  const groupOf = async (by: string) =>
+    (await call('GET', `/analytics/groups/${by}?${new URLSearchParams(range()).toString()}`, { key: admin })).body;
+  const calls = { requests: 1 };
+  await eventually(
+    () => groupOf('api_key'),
+    ({ total }) => total === 1,
+  );
+  expect(await groupOf('api_key')).toMatchObject({ data: [{ ...calls, api_key_name: 'Gone' }] });
+  expect(await groupOf('virtual_key')).toMatchObject({ data: [{ ...calls, virtual_key: 'gone-key' }] });
+  expect(await groupOf('config')).toMatchObject({ data: [{ ...calls, config: 'gone-config' }] });
+
+  await call('DELETE', '/admin/workspaces/short-lived');
+  const { data } = (await client.analytics.groups.workspaces(range())) as unknown as Answer;
+  expect(data).toContainEqual(
+    expect.objectContaining({ workspace_id: workspace['id'], workspace_name: 'Short-lived' }),
+  );
+});
+
 test('the cache has a summary', async () => {
   expect(await client.analytics.summary.cache(range())).toMatchObject({
     object: 'analytics-summary',

@@ -71,6 +71,7 @@ describe.each(sdks)('$name', (sdk) => {
         parent_span_id: 'span-0',
         span_name: 'a step',
         metadata: { team: 'blue' },
+        api_key_name: 'admin',
         api_key_id: expect.stringMatching(/^key_/),
         user_id: null,
         virtual_key: 'simulator',

@@ -22,6 +22,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
+import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 
 type Deps = { db: Kysely<Database>; runQuery: RunQuery };
@@ -194,11 +195,11 @@ async function withKeyNames(
   workspaceId: string,
   groups: readonly Record<string, unknown>[],
 ): Promise<Record<string, unknown>[]> {
-  const ids = groups.map((group) => String(group['api_key']));
-  const { rows } = await sql<{ id: string; name: string | null }>`
-    select id, data ->> 'name' as name from resource
-    where kind = 'api_key' and workspace_id = ${workspaceId} and id = any(${ids}::text[])`.execute(db);
-  const names = new Map(rows.map(({ id, name }) => [id, name]));
+  const names = await namesOfKeys(
+    db,
+    workspaceId,
+    groups.map((group) => String(group['api_key'])),
+  );
   return groups.map((group) => ({ ...group, api_key_name: names.get(String(group['api_key'])) ?? null }));
 }
 

@@ -5,6 +5,7 @@ import { toListResponse } from '#libs/http/list-response.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { selectLogs } from '#libs/request-log/read-log.ts';
+import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 import { toLogRecord } from '#libs/request-log/to-log-record.ts';
 
@@ -20,6 +21,13 @@ export const listLogs = (deps: { db: Kysely<Database> }): Route => ({
   ...withInput({ query: LogListQuery }, async ({ query }, request, response) => {
     const workspaceId = await chosenWorkspace(deps.db, callerOf(request), query.workspace_slug ?? query.workspace_id);
     const rows = await selectLogs(deps.db, workspaceId, query);
-    response.json(toListResponse(rows.map(toLogRecord), query.limit));
+    const { data, ...page } = toListResponse(rows.map(toLogRecord), query.limit);
+    const names = await namesOfKeys(
+      deps.db,
+      workspaceId,
+      data.map(({ api_key_id: id }) => id),
+    );
+    const named = data.map((record) => ({ ...record, api_key_name: names.get(record.api_key_id ?? '') ?? null }));
+    response.json({ ...page, data: named });
   }),
 });

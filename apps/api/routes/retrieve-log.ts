@@ -6,6 +6,7 @@ import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { RecordedTexts } from '#libs/request-log/recorded-bodies.ts';
+import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { findLog } from '#libs/request-log/read-log.ts';
 import { toLogDetails } from '#libs/request-log/to-log-details.ts';
 
@@ -38,6 +39,9 @@ export const retrieveLog = (deps: {
       .executeTakeFirst();
     const { bodies_blob: reference, workspace_id: workspaceId } = row;
     const bodies = reference === null ? null : await deps.readBodies(workspaceId, reference);
-    response.json(toLogDetails(row, { bodies, baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null }));
+    const names = await namesOfKeys(deps.db, workspaceId, [row.key_id]);
+    const keyName = names.get(row.key_id ?? '') ?? null;
+    const place = { baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null };
+    response.json(toLogDetails(row, { ...place, bodies, keyName }));
   }),
 });

@@ -1,0 +1,25 @@
+import { sql, type Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
+import { organisationId } from '#libs/http/caller.ts';
+
+/**
+ * Returns the names of these API keys of a workspace, and the e-mail addresses of users who signed in by token, by id. Those
+ * that were deleted are there, too; keys of the organisation are not.
+ */
+export async function namesOfKeys(
+  db: Kysely<Database>,
+  workspaceId: string,
+  ids: readonly (string | null)[],
+): Promise<ReadonlyMap<string, string>> {
+  const wanted = [...new Set(ids)].filter((id) => id !== null);
+  if (wanted.length === 0) return new Map();
+  // Users belong to the organisation. The ids come from calls of the workspace, which its members see anyway.
+  const { rows } = await asSystem(() =>
+    sql<{ id: string; name: string }>`
+      select id, coalesce(data ->> 'name', data ->> 'email') as name from resource where id = any(${wanted}::text[])
+        and ((kind = 'api_key' and workspace_id = ${workspaceId}) or (kind = 'user' and workspace_id = ${organisationId}))
+        and coalesce(data ->> 'name', data ->> 'email') is not null`.execute(db),
+  );
+  return new Map(rows.map(({ id, name }) => [id, name]));
+}
