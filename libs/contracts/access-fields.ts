@@ -3,7 +3,7 @@ import { addBreach } from './scalars.ts';
 
 // Fields that API keys and virtual keys share.
 
-/** The name that stands in `@slug/model` and in paths: no slash, so that the model begins after the first one. */
+/** The name used in `@slug/model` and in paths. It has no slash, so the model begins after the first slash. */
 export const slug = () =>
   z
     .string()

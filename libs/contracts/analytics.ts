@@ -3,9 +3,9 @@ import { callFilters, moment, textList, workspaceChoice } from './call-filters.t
 import { optionalInteger } from './lists.ts';
 import { text } from './scalars.ts';
 
-// GET /analytics/…: what the calls of a workspace were, from its request log.
+// GET /analytics/…: figures about the calls of a workspace, from its request log.
 
-/** What every operation takes: the time, and filters that must all match. */
+/** The query of every operation: the time range, and filters that must all match. */
 export const AnalyticsQuery = z.object({
   ...workspaceChoice,
   time_of_generation_min: moment().describe('recorded at or after this time: ISO 8601 or Unix seconds'),
@@ -21,7 +21,7 @@ const page = {
   order_by_type: z.enum(['asc', 'desc']).optional(),
 };
 
-/** Clients send the page to graphs as well, where it means nothing. */
+/** Clients also send the page to graphs, where it has no effect. */
 export const AnalyticsGraphQuery = AnalyticsQuery.extend(page);
 
 export const AnalyticsGroupQuery = AnalyticsQuery.extend({

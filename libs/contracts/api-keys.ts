@@ -36,13 +36,13 @@ const scopeAreas = [
 
 type ScopeName = `${(typeof scopeAreas)[number]}.${'read' | 'write'}`;
 
-/** Names of scopes: `<area>.<read|write>`. Which of them can be given to a key, the route table says: those that a route has. */
+/** Names of scopes: `<area>.<read|write>`. A key can be given those that a route of the route table has. */
 export const scopes: readonly ScopeName[] = scopeAreas.flatMap((area) => [`${area}.read`, `${area}.write`] as const);
 
-/** A scope in a request; which ones there are is judged where the key is made (libs/identity/key-rights.ts). */
+/** A scope in a request. Whether it exists is checked when the key is created (libs/identity/key-rights.ts). */
 export const ScopeText = z.string().min(1).max(100);
 
-/** Whose key it is: the organisation's, a service's (a program) or a user's of a workspace. */
+/** Who owns the key: the organisation, or a service (a program) or a user of a workspace. */
 export const ApiKeyType = z.enum(['organisation-service', 'workspace-service', 'workspace-user']);
 export type ApiKeyType = z.output<typeof ApiKeyType>;
 
@@ -50,7 +50,7 @@ export type ApiKeyType = z.output<typeof ApiKeyType>;
 const transitionMsMin = 1_800_000;
 const transitionMsMax = 90 * 86_400_000;
 
-/** How long a key that is replaced works beside the new one. */
+/** How long the earlier value of a key goes on working after a rotation. */
 const transitionPeriod = () => integer({ min: transitionMsMin, max: transitionMsMax });
 
 const rotationPolicy = () =>
@@ -74,7 +74,7 @@ export const apiKeyFields = {
     .strictObject({
       config_id: text({ min: 1, max: 200 }).nullish(),
       metadata: metadata().nullish(),
-      /** false: the key's requests go by `config_id`, and may bring no config and no option of one. */
+      /** false: requests with the key use `config_id`, and must not send a config or an option of one. */
       allow_config_override: z.boolean().optional(),
       /** Whether requests and answers are recorded in the request log; null: as the workspace says. */
       record_bodies: z.boolean().nullish(),
@@ -86,7 +86,7 @@ export const apiKeyFields = {
   rotation_policy: rotationPolicy().nullish(),
 };
 
-/** Members of PUT alone. `reset_usage`: the budget of the current period starts again at 0. */
+/** Members that only PUT takes. `reset_usage`: the use of the current period starts again at 0. */
 export const apiKeyUpdateFields = { reset_usage: z.boolean().optional() };
 
 /** Path of POST /api-keys/{type}/{sub-type}. The organisation has no keys of users. */
@@ -95,14 +95,14 @@ export const ApiKeyPath = z.object({
   sub_type: z.enum(['service', 'user']),
 });
 
-/** Body of POST /api-keys/{id}/rotate. 0: the keys of before end at once, for one that became known to others. */
+/** Body of POST /api-keys/{id}/rotate. 0: earlier values end at once, for a key that others have got hold of. */
 export const RotateApiKeyRequest = z
   .strictObject({
     key_transition_period_ms: z.union([z.literal(0), transitionPeriod()]).optional(),
   })
   .optional();
 
-/** The new key, which is shown once. The one before works until `key_transition_expires_at`. */
+/** The new value, which is shown once. The earlier one works until `key_transition_expires_at`. */
 export const RotatedApiKey = z.object({
   id: z.string(),
   object: z.literal('api-key'),
@@ -112,7 +112,7 @@ export const RotatedApiKey = z.object({
 
 const time = () => z.iso.datetime();
 
-/** A key as it is listed: of the key itself, its last four characters. Times in ISO 8601. */
+/** A key as lists show it: only the last four characters of its value. Times in ISO 8601. */
 export const ApiKeyObject = z.object({
   id: z.string(),
   object: z.literal('api-key'),
@@ -147,7 +147,7 @@ export const ApiKeyObject = z.object({
     .nullable(),
   /** Since when the key should have been rotated. */
   rotation_due_at: time().nullable(),
-  /** Until when the key of before works, too. */
+  /** How long the earlier value still works. */
   key_transition_expires_at: time().nullable(),
   created_at: time(),
   last_updated_at: time(),

@@ -40,7 +40,7 @@ const spellings = (option: string): readonly [string, string, string] => {
 const spelled = <Value extends z.ZodType>(option: string, value: Value) =>
   Object.fromEntries(spellings(option).map((spelling) => [spelling, value.nullish()]));
 
-/** What a batch does beyond the common parameters: its target, model and metadata for the request log. */
+/** Options of a batch besides OpenAI's parameters: its target, model and metadata for the request log. */
 export type GatewayOptions = {
   virtual_key?: string;
   provider_model?: string;
@@ -114,7 +114,7 @@ export type BatchError = z.output<typeof BatchError>;
 
 const time = () => z.int().nullable();
 
-/** A batch as it is answered: every key is always present, null where there is nothing (BATCH-1). */
+/** A batch as clients see it: every member is always present, and null if it has no value (BATCH-1). */
 export const BatchObject = z.object({
   id: z.string(),
   object: z.literal('batch'),

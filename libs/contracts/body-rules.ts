@@ -1,12 +1,12 @@
 import type { Breach } from './describe-issue.ts';
 
-// The rules across fields of request bodies, apart from the schemas so that the threads which check batch files by
-// JSON Schema apply the very same ones (CALL-2). Each gets a body of which the
-// structure is already right, and gives the first broken rule or null.
+// The rules across fields of request bodies (CALL-2). They are separate from the schemas, so that the threads that check batch
+// files by JSON Schema apply the same rules. Each function takes a body whose structure was already checked, and returns the
+// first broken rule or null.
 
 /**
- * What is wrong with a body in which an object has two members of one name. Some readers take the first of them and others
- * the last: a guardrail would judge one, and the provider act on the other.
+ * The problem of a body in which an object has two members of the same name. Some readers take the first of them and others
+ * the last, so a guardrail could check one while the provider uses the other.
  */
 export const duplicateBreach = (path: PropertyKey[]): Breach => ({
   path,
@@ -43,7 +43,7 @@ export function chatBreach(body: ChatFields): Breach | null {
   return streamOptionsBreach(body) ?? contentBreach(body.messages);
 }
 
-/** The member that a content part of a known type must have; parts of other types are the provider's to judge. */
+/** The member that a content part of a known type must have; parts of other types are checked by the provider. */
 const memberOfPart = new Map<unknown, string>([
   ['text', 'text'],
   ['image_url', 'image_url'],

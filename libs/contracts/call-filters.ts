@@ -3,7 +3,7 @@ import { timestamp } from './access-fields.ts';
 import { wholeNumberText } from './lists.ts';
 import { addBreach, text } from './scalars.ts';
 
-// What calls are filtered by, in a query string: for lists of the request log, exports of it and analytics alike.
+// Filters on calls in a query string, for lists and exports of the request log and for analytics alike.
 
 const listItemsMax = 100;
 

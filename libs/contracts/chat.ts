@@ -2,9 +2,9 @@ import { z } from 'zod';
 import { chatBreach } from './body-rules.ts';
 import { addBreach, anyObject, decimal, int64, integer } from './scalars.ts';
 
-// POST /chat/completions. Bounds, types and enums of OpenAI's API reference are enforced and nothing else (CALL-1): no
-// default is written in, members it does not name pass, and what it leaves open (types of content parts, extra fields) is
-// for the provider to judge.
+// POST /chat/completions. The bounds, types and enums of OpenAI's API reference are enforced, and nothing else (CALL-1):
+// defaults are not filled in, unknown members are passed on, and the provider checks what the reference leaves open (types of
+// content parts, extra fields).
 
 const functionName = () =>
   z

@@ -1,13 +1,13 @@
 import { z } from 'zod';
 import { integer } from './scalars.ts';
 
-/** When calls to one credential and model stop for a while. Frozen plain data: equal policies are told by their JSON. */
+/** When calls with one credential and model stop for a while. Frozen plain data: policies are equal if their JSON is equal. */
 export type BreakerPolicy = {
   /** Failures in a row that open the circuit; null: not counted. */
   failuresInRow: number | null;
   /** Share of failures among the last calls (0 to 1) that opens it; null: not counted. */
   failureShare: number | null;
-  /** Calls before the share counts at all. */
+  /** The number of calls from which on the share counts. */
   callsMin: number;
   cooldownMs: number;
   /** The statuses that are failures; null: 500 and above. No answer at all always is one, 429 never. */
@@ -15,7 +15,7 @@ export type BreakerPolicy = {
 };
 
 /**
- * `cb_config` of a config (CONF-3). An empty object is a sound breaker: 5 failures in a row, 30 s.
+ * `cb_config` of a config (CONF-3). An empty object is a good choice: 5 failures in a row, 30 s.
  * With a percentage alone only the percentage counts, as soon as there were 10 calls (`minimum_requests`).
  */
 export const CircuitBreakerInput = z

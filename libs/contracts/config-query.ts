@@ -9,7 +9,7 @@ export type Comparison = (typeof comparisons)[number];
 
 export type Scalar = string | number | boolean | null;
 
-/** A condition as it is written: fields and `$and`/`$or` beside each other all have to hold. */
+/** A condition as users write it: all fields, `$and` and `$or` of one object must match. */
 export type Query = { [field: string]: unknown };
 
 const depthMax = 8;
@@ -31,7 +31,7 @@ export function isQueryField(field: string): boolean {
   return field.startsWith('params.') && parseParamPath(field) !== null;
 }
 
-/** The whole of a query is judged when a config is parsed, so that no call meets an operator that nobody knows. */
+/** A whole query is checked when a config is parsed, so that no call fails because of an unknown operator. */
 export const QueryInput = z.looseObject({}).check((context) => {
   const state = { comparisons: 0 };
   const breach = judgeQuery(context.value, [], 0, state);

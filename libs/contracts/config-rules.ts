@@ -43,7 +43,7 @@ const missing = (path: PropertyKey[], what: string): Breach => ({
   text: (name) => `Missing required parameter: ${name()}. ${what}`,
 });
 
-/** Whether a value is small enough to be looked at; without recursion, so that no depth of it costs a stack. */
+/** Whether a value is small enough to be checked. Not recursive, so that deep values cannot overflow the stack. */
 export function checkShape(value: unknown, limits: ShapeLimits): Breach | null {
   if (nestingOf(value, limits.nestingMax) > limits.nestingMax) {
     return invalid([], `a config nests at most ${limits.nestingMax} levels of JSON deep.`);
@@ -102,7 +102,7 @@ function nestingOf(value: unknown, enough: number): number {
   return deepest;
 }
 
-/** What the members of one level mean together; `credentials` are the names of those that say where a call goes. */
+/** The rules across the members of one level; `credentials` are the names of those that say where a call goes. */
 export function checkRules(
   config: RuledConfig,
   names: { settings: readonly string[]; secrets: readonly string[]; aliases: Readonly<Record<string, string>> },

@@ -11,10 +11,10 @@ import { CacheInput } from './response-cache.ts';
 import { addBreach, decimal, integer, text } from './scalars.ts';
 import { secretNames, settingNames } from './virtual-keys.ts';
 
-// The config object (CONF-1). Strict at every level: a member that nobody reads is a mistake of
-// whoever wrote it (Portkey ignored a misspelt flag for years).
+// The config object (CONF-1). Strict at every level, because a member that nobody reads is a mistake of the
+// author (Portkey ignored a misspelt flag for years).
 
-/** Bounds of what one call may make the gateway look through. */
+/** Bounds of what the gateway checks for one call. */
 export const configLimits = {
   textBytesMax: 65_536,
   /** Strategies inside strategies; the outermost targets are at depth 1. */
@@ -94,7 +94,8 @@ const Retry = z
     return { ...retry, use_retry_after_headers: plural ?? singular ?? true };
   });
 
-// What the core reads from the client's own body. A config that changed it would answer in a form nobody asked for.
+// Members that the core reads from the client's own body. If a config changed them, the answer would have a form that the client
+// did not ask for.
 const clientsOwn: ReadonlySet<string> = new Set(['stream']);
 
 /** Parameters to put into a body; an explicit null is written as null. */
@@ -212,8 +213,8 @@ const ConfigNode: z.ZodType<Config> = z.lazy(() =>
 const ruleNames = { settings: configSettingNames, secrets: configSecretNames, aliases: settingAliases };
 
 /**
- * A whole config: its size and nesting are judged first, so that no hostile one is walked, then every member, then what
- * the members of each level mean together (libs/contracts/config-rules.ts).
+ * A whole config. Its size and nesting are checked first, so that a hostile one is not walked through, then every member, and
+ * then the rules across the members of each level (libs/contracts/config-rules.ts).
  */
 export const ConfigInput = z
   .looseObject({})

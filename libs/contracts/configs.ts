@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { anyObject, integer, text } from './scalars.ts';
 
-// Stored configs (CONF-4). What is inside `config` is judged by libs/contracts/config.ts, for
-// configs of calls and stored ones alike.
+// Stored configs (CONF-4). libs/contracts/config.ts checks what is inside `config`, for configs
+// of calls and stored ones alike.
 
 /** The object itself, or its JSON text. */
 const document = () => z.union([anyObject(), z.string().min(1).max(65_536)]);
@@ -13,7 +13,7 @@ const flag = () => z.union([z.boolean(), integer({ min: 0, max: 1 })]);
 export const configFields = {
   name: text({ min: 1, max: 200 }),
   config: document(),
-  /** Kept and shown for clients of Portkey. A call goes by a config only when it, or its key's defaults, names one. */
+  /** Stored and shown for clients of Portkey. A call uses a config only if the call, or the defaults of its key, name one. */
   isDefault: flag().optional(),
   is_default: flag().optional(),
 };

@@ -35,7 +35,7 @@ const ReinforcementHyperparameters = z.strictObject({
   reasoning_effort: z.enum(['default', 'low', 'medium', 'high']).nullish(),
 });
 
-/** Graders are the provider's to judge; of their texts only those are refused that could not be recorded. */
+/** The provider checks graders. Only texts that could not be stored are refused here. */
 const Grader = z.looseObject({ type: text({ min: 1, max: 200 }) }).check((context) => {
   if (isStorableDeep(context.value)) return;
   addBreach(context, {
@@ -95,7 +95,7 @@ export type CreateFineTuningJobRequest = z.output<typeof CreateFineTuningJobRequ
 
 const FineTuningError = z.object({ code: z.string(), message: z.string(), param: z.string().nullable() });
 
-/** A job as it is answered: every key is always present, null where there is nothing. Times are Unix seconds. */
+/** A job as clients see it: every member is always present, and null if it has no value. Times are Unix seconds. */
 export const FineTuningJobObject = z.object({
   id: z.string(),
   object: z.literal('fine_tuning.job'),

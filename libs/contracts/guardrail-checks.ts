@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { addBreach, anyObject, integer, text } from './scalars.ts';
 
-/** Bounds of what a tenant may have evaluated on every call. */
+/** Bounds of what a workspace may have checked on every call. */
 export const guardrailLimits = {
   guardrailsMax: 20,
   checksMax: 20,
@@ -75,7 +75,7 @@ const headers = z.record(
     .regex(/^[\t\x20-\x7e]*$/),
 );
 
-/** Asymmetric ones only: the keys of a JWKS are public, so that anyone could sign with them otherwise. */
+/** Only asymmetric ones: the keys of a JWKS are public, so with others anyone could sign. */
 const jwtAlgorithms = [
   'RS256',
   'RS384',

@@ -15,7 +15,7 @@ export type Guardrail = {
   name: string | null;
   /** A failed check refuses the call (446); otherwise it is only reported (246). */
   deny: boolean;
-  /** Evaluated beside the call; decides nothing. */
+  /** Runs alongside the call and has no effect on it. */
   async: boolean;
   /**
    * Of output guardrails, how they judge a stream. `hold`: the whole of it before its first word is sent. `annotate`: when it has
@@ -123,7 +123,7 @@ function toGuardrail(given: Given): Guardrail {
 
 type Modes = { deny?: boolean | undefined; async?: boolean | undefined; stream_mode?: StreamMode | undefined };
 
-/** What was sent cannot be denied any more, and what decides nothing need not be waited for. */
+/** What was sent cannot be denied any more, and the call need not wait for guardrails that have no effect on it. */
 function checkStreamMode(context: z.core.ParsePayload<Modes>): void {
   const { deny = false, async = false, stream_mode: mode } = context.value;
   const decides = deny && !async;

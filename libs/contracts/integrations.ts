@@ -91,7 +91,7 @@ const AccessObject = z.object({
   rate_limits: z.array(anyObject()).nullable(),
 });
 
-/** An integration as it is answered: never its key. */
+/** An integration as clients see it, without its key. */
 export const IntegrationObject = z.object({
   id: z.string(),
   object: z.literal('integration'),
