@@ -11,6 +11,7 @@ import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
 import { checkBatchResults, describeResultsCheck, resultsCheckToJson } from './check-results.ts';
 import { openDatabaseUrl } from './database-url.ts';
 import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
+import { checkPolicies, describePolicies, isUnequal, policyCheckToJson } from './policies.ts';
 import { describeModel, describeRefresh, describeTable, readPrices, refreshPrices } from './prices.ts';
 import { describeCheck, rebuild, toJson } from './rebuild.ts';
 import {
@@ -183,6 +184,24 @@ keys
       const made = await makeAdminKey({ connectionString, workspace: workspace ?? null, name }, logger);
       const { id, workspaceId, key } = made;
       print(json ? JSON.stringify({ id, workspace_id: workspaceId, key: key.reveal() }) : key.reveal());
+    });
+  });
+
+program
+  .command('policies')
+  .description('budgets and rates')
+  .command('check')
+  .description(
+    'compare what each budget has counted in its period with the request log; exit with status 1 if they differ. Run ' +
+      '`logs --check` first: rows that are missing there are missing here',
+  )
+  .option('--repair', 'give the counters that differ, and under which no call is under way, what the log says')
+  .option('--json', 'print one JSON object per counter')
+  .action(async ({ repair = false, json = false }: { repair?: boolean; json?: boolean }) => {
+    await withDatabase({ mayCreate: false }, async (connectionString) => {
+      const checks = await checkPolicies({ connectionString, repair }, logger);
+      for (const line of json ? checks.map(policyCheckToJson) : describePolicies(checks)) print(line);
+      if (checks.some(isUnequal)) process.exitCode = 1;
     });
   });
 

@@ -218,6 +218,10 @@ export async function findExhausted(
   return new Set(rows.map(({ limit_id: id }) => id));
 }
 
+/** Leases that are left when what was assumed is forgotten: their holders go on, and each reports a sum from its beginning. */
+const withoutAssumed = sql`coalesce((select jsonb_object_agg(key, value) from jsonb_each(leases)
+  where not coalesce((value ->> 'isAssumed')::boolean, false)), '{}')`;
+
 /**
  * Sets one counter of a limit to 0, found by its id or value, and returns the value; leases stay, because calls under way go
  * on. null: there is no such counter.
@@ -228,10 +232,30 @@ export async function resetCounter(
 ): Promise<string | null> {
   const { rows } = await sql<{ value_key: string }>`
     update limit_counter set used = 0, assumed = 0, unpriced = 0, is_alerted = false, reset_at = clock_timestamp(),
-      leases = coalesce((select jsonb_object_agg(key, value) from jsonb_each(leases)
-        where not coalesce((value ->> 'isAssumed')::boolean, false)), '{}')
+      leases = ${withoutAssumed}
     where limit_id = ${limitId} and (id = ${name} or value_key = ${name}) returning value_key`.execute(db);
   return rows[0]?.value_key ?? null;
+}
+
+/** The rows of all counters of a limit. */
+export const readCounters = (db: Kysely<Database>, limitId: string): Promise<Selectable<LimitCounterTable>[]> =>
+  db.selectFrom('limit_counter').selectAll().where('limit_id', '=', limitId).execute();
+
+/**
+ * Sets what a counter has used, and forgets what was assumed of killed processes. False: the counter has changed since
+ * `row` was read, and stays. `counter` is the row in its present period.
+ */
+export async function setUsed(
+  db: Kysely<Database>,
+  row: Selectable<LimitCounterTable>,
+  counter: Counter,
+  used: Big,
+): Promise<boolean> {
+  const { numAffectedRows } = await sql`
+    update limit_counter set used = ${used.toFixed()}, assumed = 0, leases = ${withoutAssumed}, updated_at = clock_timestamp(),
+      period_start = to_timestamp(${counter.periodStartMs} / 1000.0)
+    where id = ${row.id} and updated_at = ${row.updated_at} and used = ${row.used}`.execute(db);
+  return numAffectedRows === 1n;
 }
 
 /** Of counters whose last period ended so long ago; those of budgets are listed with a use of 0 until then. */

@@ -1,0 +1,140 @@
+import { Big } from 'big.js';
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { advanceCounter } from '#libs/limits/counter.ts';
+import { readCounters, setUsed, toCounter } from '#libs/limits/counter-store.ts';
+import { counterOf, matches, type CallFacts, type LimitRule } from '#libs/limits/limit-rule.ts';
+
+/** A counter of a budget in its present period, beside what the request log says of the calls that fall under it. */
+export type BudgetCheck = {
+  id: string;
+  label: string;
+  workspaceId: string;
+  valueKey: string;
+  /** `cost` in US cents, or `tokens`. */
+  measure: string;
+  max: Big;
+  counted: Big;
+  /** Of it, what processes held that were killed. */
+  assumed: Big;
+  logged: Big;
+  /** Calls in the log whose cost is not known. */
+  unpriced: number;
+  /** What calls under way have reserved; it is neither counted nor logged yet. */
+  leased: Big;
+  isRepaired: boolean;
+};
+
+type Deps = {
+  db: Kysely<Database>;
+  rules: readonly LimitRule[];
+  /** The id of the stored credential that has this slug now. */
+  credentialIdOf: (workspaceId: string, slug: string) => string | null;
+  /** The calls of a workspace that the request log has from this time on. */
+  readGroups: (workspaceId: string, sinceMs: number) => Promise<LoggedGroup[]>;
+  nowMs: number;
+};
+
+const zero = new Big(0);
+
+/**
+ * Compares the counters of budgets with the request log. With `repair`, counters under which no call is under way get the log's
+ * sum; the others stay. Calls of which the log misses rows, and answers that were paid for and then rejected by a retry, count in
+ * a budget of tokens and are not in the log's sum of tokens; costs are complete in both.
+ */
+export async function checkBudgets(deps: Deps, { repair }: { repair: boolean }): Promise<BudgetCheck[]> {
+  const checks: BudgetCheck[] = [];
+  for (const rule of deps.rules) if (rule.kind === 'budget') checks.push(...(await checkRule(deps, rule, repair)));
+  return checks;
+}
+
+async function checkRule(deps: Deps, rule: LimitRule, repair: boolean): Promise<BudgetCheck[]> {
+  const rows = await readCounters(deps.db, rule.limitId);
+  const counters = rows.map((row) => {
+    const counter = advanceCounter(toCounter(row), rule.terms, deps.nowMs);
+    const sinceMs = Math.max(counter.periodStartMs, row.created_at.getTime(), row.reset_at?.getTime() ?? 0);
+    return { row, counter, sinceMs };
+  });
+  const [first] = counters.map(({ sinceMs }) => sinceMs).toSorted((a, b) => a - b);
+  if (first === undefined) return [];
+  const sums = await sumLog(deps, rule, first);
+  const checks: BudgetCheck[] = [];
+  for (const { row, counter, sinceMs } of counters) {
+    // A counter that was reset by hand began again in the middle.
+    const own = row.reset_at !== null && sinceMs === row.reset_at.getTime() ? await sumLog(deps, rule, sinceMs) : sums;
+    const { logged, unpriced } = own.get(row.id) ?? { logged: zero, unpriced: 0 };
+    const leased = Object.values(counter.leases).reduce(
+      (sum, { amount, isAssumed }) => (isAssumed ? sum : sum.plus(amount)),
+      zero,
+    );
+    const isWrong = !counter.used.eq(logged);
+    const isRepaired = repair && isWrong && leased.eq(0) && (await setUsed(deps.db, row, counter, logged));
+    checks.push({
+      id: row.id,
+      label: rule.label,
+      workspaceId: rule.workspaceId,
+      valueKey: row.value_key,
+      measure: rule.measure,
+      max: rule.terms.max,
+      counted: counter.used,
+      assumed: counter.assumed,
+      logged,
+      unpriced,
+      leased,
+      isRepaired,
+    });
+  }
+  return checks;
+}
+
+type Sum = { logged: Big; unpriced: number };
+
+/** Calls of the request log that a limit cannot tell apart, and what they used. Sums are exact decimals. */
+export type LoggedGroup = {
+  key_id: string | null;
+  provider: string | null;
+  virtual_key: string | null;
+  model: string | null;
+  config_id: string | null;
+  config: string | null;
+  prompt_slug: string | null;
+  metadata: Record<string, string> | null;
+  cost: string;
+  tokens: string;
+  unpriced: number;
+};
+
+/** What the log says of the calls of a rule that were recorded at or after a time, by the ids of their counters. */
+async function sumLog(deps: Deps, rule: LimitRule, sinceMs: number): Promise<Map<string, Sum>> {
+  const sums = new Map<string, Sum>();
+  for (const group of await deps.readGroups(rule.workspaceId, sinceMs)) {
+    const facts = factsOf(group, rule.workspaceId, deps.credentialIdOf);
+    if (!isInScope(rule, facts) || !matches(rule, facts)) continue;
+    const { id } = counterOf(rule, facts);
+    const { logged, unpriced } = sums.get(id) ?? { logged: zero, unpriced: 0 };
+    const amount = rule.measure === 'cost' ? group.cost : group.tokens;
+    sums.set(id, { logged: logged.plus(amount), unpriced: unpriced + group.unpriced });
+  }
+  return sums;
+}
+
+function factsOf(group: LoggedGroup, workspaceId: string, credentialIdOf: Deps['credentialIdOf']): CallFacts {
+  const { virtual_key: credential, config_id: configId, config, prompt_slug: prompt } = group;
+  return {
+    workspaceId,
+    keyId: group.key_id,
+    metadata: group.metadata,
+    credentialId: credential === null ? null : credentialIdOf(workspaceId, credential),
+    credential: credential ?? '',
+    provider: group.provider ?? '',
+    model: group.model,
+    config: configId === null ? null : { id: configId, slug: config ?? configId },
+    // The log has no id of it; a condition that names one by its id is not met here.
+    prompt: prompt === null ? null : { id: prompt, slug: prompt },
+  };
+}
+
+function isInScope({ scope }: LimitRule, { keyId, credentialId }: CallFacts): boolean {
+  if (scope.of === 'workspace') return true;
+  return scope.id === (scope.of === 'api_key' ? keyId : credentialId);
+}

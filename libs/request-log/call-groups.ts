@@ -1,0 +1,26 @@
+import { sql, type Kysely, type Selectable } from 'kysely';
+import type { Database, RequestLogTable } from '#libs/database/schema.ts';
+import { lowestLogUuid, utcDay } from './log-id.ts';
+
+type CallGroup = Pick<
+  Selectable<RequestLogTable>,
+  'key_id' | 'provider' | 'virtual_key' | 'model' | 'config_id' | 'config' | 'prompt_slug' | 'metadata'
+> & { cost: string; tokens: string; unpriced: number };
+
+/**
+ * What the calls of a workspace used that were recorded at or after `sinceMs`, by everything that a limit tells calls apart by.
+ * Sums are decimals: US cents of the calls with a price, and tokens in and out. Imported calls are left out.
+ */
+export async function readCallGroups(db: Kysely<Database>, workspaceId: string, sinceMs: number): Promise<CallGroup[]> {
+  const from = Math.max(0, Math.floor(sinceMs));
+  const { rows } = await sql<CallGroup>`
+    select key_id, provider, virtual_key, model, config_id, config, prompt_slug, metadata,
+      coalesce(sum(cost), 0)::text as cost,
+      sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))::text as tokens,
+      count(*) filter (where cost is null)::int as unpriced
+    from request_log
+    where workspace_id = ${workspaceId} and kind in ('live', 'batch')
+      and recorded_on >= ${utcDay(from)}::date and id >= ${lowestLogUuid(from)}::uuid
+    group by key_id, provider, virtual_key, model, config_id, config, prompt_slug, metadata`.execute(db);
+  return rows;
+}
