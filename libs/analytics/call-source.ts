@@ -100,6 +100,10 @@ export function callSource(
   );
 }
 
+/** Whether rollups have all that is wanted, so that it is quick to ask again for a part of it. */
+export const isRolledUp = (wanted: CallsWanted): boolean =>
+  !needsLog(wanted.filters) && metadataOf(wanted).rolledUpFrom <= wanted.range.from;
+
 const within = ({ from, to }: TimeRange, at: number): number => Math.min(Math.max(from, at), to);
 
 /** The key of `value_rollup` whose rows say all that is asked of calls; undefined: they are asked of more than one column. */

@@ -4,7 +4,7 @@ import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { userKey } from './aggregate-calls.ts';
 import { dimensions } from './call-columns.ts';
-import { callSource, type CallsWanted } from './call-source.ts';
+import { callSource, isRolledUp, type CallsWanted } from './call-source.ts';
 import { readGroupFeedback } from './feedback-graphs.ts';
 import { toTotals, totalColumns, type Totals } from './read-totals.ts';
 import { recordedIn } from './roll-up.ts';
@@ -73,6 +73,8 @@ const columns: Readonly<Record<string, { read: (totals: Totals) => unknown; orde
 /** They need all histograms, so they are there only where they are asked for. */
 const quantiles: Readonly<Record<string, number>> = { p50_latency: 0.5, p95_latency: 0.95, p99_latency: 0.99 };
 
+type GroupRow = TotalsRow & { value: string | number | null; other: boolean; groups: number };
+
 export type GroupPage = { total: number; hasMore: boolean; data: Record<string, unknown>[] };
 
 /** What the last group is called that has the calls of all rare values, beside `is_other`. */
@@ -95,18 +97,21 @@ export async function readGroups(
   const limit = query.page_size ?? 50;
   const skip = (query.current_page ?? 0) * limit;
   const withLatency = shown.some((name) => name in quantiles);
-  const { metadataKey } = grouping;
-  const source = callSource(metadataKey === undefined ? wanted : { ...wanted, metadataKey }, {
-    reads: dimensions.filter((name) => name === grouping.column && name !== 'workspace_id'),
-    withLatency,
-  });
   const withTimes = [...shown, orderBy].some((name) => name === 'first_seen' || name === 'last_seen');
+  const { metadataKey } = grouping;
+  const asked = metadataKey === undefined ? wanted : { ...wanted, metadataKey };
+  const reads = dimensions.filter((name) => name === grouping.column && name !== 'workspace_id');
   const direction = query.order_by_type === 'asc' ? sql`asc` : sql`desc`;
-  const { rows } = await sql<TotalsRow & { value: string | number | null; other: boolean; groups: number }>`
-    select ${sql.ref(grouping.column)} as value, other, ${totalColumns({ withLatency, withTimes })},
-      count(*) over () as groups
-    from (${source}) as call group by 1, 2
-    order by other, ${order} ${direction}, 1 limit ${limit} offset ${skip}`.execute(db);
+  const select = (from: CallsWanted, sums: RawBuilder<unknown>, where = sql`true`): RawBuilder<GroupRow> => sql`
+    select ${sql.ref(grouping.column)} as value, other, ${sums}, count(*) over () as groups
+    from (${callSource(from, { reads, withLatency })}) as call where ${where} group by 1, 2
+    order by other, ${order} ${direction}, 1`;
+  const totals = totalColumns({ withLatency, withTimes });
+  const page = sql`limit ${limit} offset ${skip}`;
+  // Of thousands of users, all sums are made of those on the page only.
+  const isRanked = metadataKey !== undefined && isRolledUp(asked);
+  const { rows: found } = await sql<GroupRow>`${select(asked, isRanked ? order : totals)} ${page}`.execute(db);
+  const rows = isRanked ? await totalsOf(found, metadataKey) : found;
   const data = rows.map((row) => {
     const totals = toTotals(row);
     const members = shown.map((name) => [
@@ -116,8 +121,18 @@ export async function readGroups(
     const named = row.other ? { [grouping.member]: otherValue, is_other: true } : { [grouping.member]: row.value };
     return { ...named, ...Object.fromEntries(members) } as Record<string, unknown>;
   });
-  const total = rows[0]?.groups ?? (skip === 0 ? 0 : await countGroups(db, source, grouping));
+  const total = found[0]?.groups ?? (skip === 0 ? 0 : await countGroups(db, callSource(asked, { reads }), grouping));
   return { total, hasMore: skip + rows.length < total, data };
+
+  async function totalsOf(ranked: readonly GroupRow[], key: string): Promise<GroupRow[]> {
+    const values = ranked.flatMap(({ value, other }) => (other ? [] : [String(value)]));
+    const { filters } = asked;
+    const ofValues = { ...asked, filters: { ...filters, metadata: { ...filters.metadata, [key]: values } } };
+    const { rows: named } = await select(ofValues, totals).execute(db);
+    if (!ranked.some(({ other }) => other)) return named;
+    const { rows: rest } = await select(asked, totals, sql`other`).execute(db);
+    return [...named, ...rest];
+  }
 }
 
 async function countGroups(db: Kysely<Database>, source: RawBuilder<unknown>, { column }: Grouping): Promise<number> {

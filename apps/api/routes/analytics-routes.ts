@@ -65,8 +65,13 @@ export function analyticsRoutes(deps: Deps): Route[] {
 
   // The index of metadata values has their hashes, which Postgres does not look up before a policy has judged each row: for
   // all it knows, the hash function could tell what it was given.
-  const runQuery = <Answer>(workspaceId: string, { metadata = {} }: AnalyticsQuery, read: QueryOf<Answer>) =>
-    Object.keys(metadata).length === 0
+  const runQuery = <Answer>(
+    workspaceId: string,
+    { metadata = {} }: AnalyticsQuery,
+    read: QueryOf<Answer>,
+    isByMetadata = false,
+  ) =>
+    Object.keys(metadata).length === 0 && !isByMetadata
       ? deps.runQuery(workspaceId, read)
       : asSystem(() => deps.runQuery(workspaceId, read));
 
@@ -118,8 +123,11 @@ export function analyticsRoutes(deps: Deps): Route[] {
         (query.workspace_slug ?? query.workspace_id) === undefined &&
         callerOf(request).principal.type === 'organisation_key';
       if (isOfAll) rebind(null);
-      const page = await runQuery(own, query, (tx, kept) =>
-        readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
+      const page = await runQuery(
+        own,
+        query,
+        (tx, kept) => readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
+        'metadataKey' in groupings[name],
       );
       const data = isByWorkspace
         ? await withWorkspaceNames(db, page.data)
@@ -138,8 +146,11 @@ export function analyticsRoutes(deps: Deps): Route[] {
       async ({ params, query }, request, response) => {
         rangeOf(query);
         const workspaceId = await workspaceOf(request, query);
-        const page = await runQuery(workspaceId, query, (tx, kept) =>
-          readMetadataGroups(tx, wantedOf(workspaceId, query, kept), params.metadataKey, query),
+        const page = await runQuery(
+          workspaceId,
+          query,
+          (tx, kept) => readMetadataGroups(tx, wantedOf(workspaceId, query, kept), params.metadataKey, query),
+          true,
         );
         response.json(groupPage(page));
       },
