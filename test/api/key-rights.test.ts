@@ -96,12 +96,13 @@ test('a key can be given the scopes that routes have, and no others', async () =
 
 test('a key says that its config is fixed', async () => {
   const defaults = { config_id: 'guarded', allow_config_override: false };
-  const shown = { config_id: expect.stringMatching(/^config_/), metadata: null, allow_config_override: false };
+  const others = { metadata: null, record_bodies: null };
+  const shown = { config_id: expect.stringMatching(/^config_/), allow_config_override: false, ...others };
   expect((await makeKey({ defaults })).body['defaults']).toEqual(shown);
   expect((await makeKey({})).body['defaults']).toEqual({
     config_id: null,
-    metadata: null,
     allow_config_override: true,
+    ...others,
   });
 });
 

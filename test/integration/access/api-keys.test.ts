@@ -39,7 +39,7 @@ test('a new key authenticates with its workspace, scopes and defaults, and only 
     scopes: ['chat.write', 'batches.read'],
     last_four: token.slice(-4),
     status: 'active',
-    defaults: { config_id: null, metadata: { team: 'search' }, allow_config_override: true },
+    defaults: { config_id: null, metadata: { team: 'search' }, allow_config_override: true, record_bodies: null },
     usage_limits: null,
     rate_limits: null,
     usage_reset_at: null,

@@ -73,6 +73,7 @@ describe('GET /v1/logs', () => {
       last_used_option: null,
       metadata: { user: 'u24' },
       api_key_id: 'key_1',
+      api_key_name: null,
       user_id: null,
       virtual_key: 'openai-main',
       integration: null,
