@@ -9,8 +9,8 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
 
 // Every operation of the API, as the document lists them, is called with every key that must not get anywhere: none, a wrong
-// one, a revoked one, one without the scope, an expired one, and the key of another workspace. A new route takes part by
-// itself; one whose path names a record of a new kind needs a line in `makers`.
+// one, a revoked one, one without the scope, an expired one, the key of another workspace, and keys of users of lesser roles. A
+// new route takes part by itself; one whose path names a record of a new kind needs a line in `makers`.
 
 type Operation = { method: string; path: string; scope: string; isRelayed: boolean };
 type Answer = { status: number; text: string; code: string | undefined };
@@ -23,7 +23,13 @@ let document: { paths: Record<string, Record<string, { 'x-scope'?: string; tags:
 let operations: Operation[];
 /** Ids of records of the first workspace, by the path up to the parameter. */
 const records = new Map<string, string>();
-const keys = { other: '', revoked: '', expired: '', narrow: new Map<string, string>() };
+const keys = {
+  other: '',
+  revoked: '',
+  expired: '',
+  narrow: new Map<string, string>(),
+  ofRole: new Map<string, string>(),
+};
 let cells = 0;
 
 async function send(method: string, path: string, key: string | null, body?: object): Promise<Answer> {
@@ -177,6 +183,11 @@ beforeAll(async () => {
   }
   const { id } = await make('/v1/admin/workspaces', { name: 'other' });
   keys.other = (await make('/v1/api-keys', { name: 'other', workspace_id: id ?? '' }))['key'] ?? '';
+  for (const role of ['member', 'manager']) {
+    const user_id = await makeUser([{ id: id ?? '', role }]);
+    const key = { name: role, user_id, workspace_id: id };
+    keys.ofRole.set(role, (await make('/v1/api-keys/workspace/user', key))['key'] ?? '');
+  }
   const revoked = await make('/v1/api-keys', { name: 'revoked' });
   keys.revoked = revoked['key'] ?? '';
   await send('DELETE', `/v1/api-keys/${revoked['id']}`, platform.adminKey);
@@ -309,6 +320,28 @@ test('the key of another workspace reaches no record of this one, and changes no
   expect(await sweep(() => keys.other, isRefused, '?workspace_id=default')).toEqual([]);
   expect(await readRecords()).toEqual(before);
 });
+
+/** What a role may not do at all: by the beginning of the scope, or the whole of it. */
+const forbidden: Record<string, RegExp> = {
+  member:
+    /^(?:users\.|api_keys\.|audit\.|(?:workspaces|virtual_keys|integrations|providers|configs|guardrails|policies|logs)\.write$)/,
+  manager: /^(?:users\.|workspaces\.write$|audit\.write$)/,
+};
+
+test.each(['member', 'manager'])(
+  'the key of a %s of another workspace may do what the role may, there, and nothing here',
+  { timeout: 60_000 },
+  async (role) => {
+    const before = await readRecords();
+    const isClosed = ({ status, code }: Answer, { method, path, isRelayed, scope }: Operation): boolean => {
+      if (forbidden[role]?.test(scope)) return status === 403 && code === 'missing_scope';
+      if (isRelayed || status >= 400) return status < 500;
+      return recordPaths(path).length === 0 && method === 'GET';
+    };
+    expect(await sweep(() => keys.ofRole.get(role) ?? '', isClosed)).toEqual([]);
+    expect(await readRecords()).toEqual(before);
+  },
+);
 
 test('what is read has the shape that the document gives it', async () => {
   const ajv = new Ajv2020({ strict: false, validateFormats: false }).addSchema(document, 'document');
