@@ -9,6 +9,7 @@ import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { Secret } from '#libs/kernel/secret.ts';
 import { sleep } from '#libs/kernel/sleep.ts';
+import { untilAborted } from '#libs/kernel/until-aborted.ts';
 import { createThreadLane } from '#libs/threads/thread-lane.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
 import type { BodiesToSeal, SealedBodies } from './seal-bodies-worker.ts';
@@ -198,7 +199,7 @@ export function createBodyRecorder(deps: Deps): BodyRecorder {
       clearInterval(timer);
       timer = undefined;
       closeOlderThan(0);
-      await Promise.race([writing, sleep(stopDeadlineMs)]);
+      await untilAborted(writing ?? Promise.resolve(), AbortSignal.timeout(stopDeadlineMs), () => {});
       await lane.stop();
     },
     record(workspaceId, recording, { request, response }) {

@@ -5,8 +5,8 @@ import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secrets } from '#libs/secrets/secrets.ts';
-import { bodyBytesMax, bodyKeyOwner } from './body-recorder.ts';
-import { bodyCipher } from './seal-bodies-worker.ts';
+import { bodyKeyOwner } from './body-recorder.ts';
+import { bodyCipher, documentBytesMax } from './seal-bodies-worker.ts';
 
 type Deps = { db: Kysely<Database>; blobs: Pick<BlobStore, 'readRange'>; secrets: Pick<Secrets, 'readOwned'> };
 
@@ -46,8 +46,7 @@ function openBodies(sealed: Buffer, key: Buffer, identity: string): RecordedText
   decipher.setAAD(Buffer.from(identity));
   decipher.setAuthTag(sealed.subarray(nonceBytes, nonceBytes + tagBytes));
   const document = Buffer.concat([decipher.update(sealed.subarray(nonceBytes + tagBytes)), decipher.final()]);
-  // Escaping may make a text six times as long.
-  const text = inflateRawSync(document, { maxOutputLength: 14 * bodyBytesMax }).toString();
+  const text = inflateRawSync(document, { maxOutputLength: documentBytesMax }).toString();
   return JSON.parse(text) as RecordedTexts;
 }
 

@@ -21,13 +21,20 @@ export type SealedBodies = { bytes: Uint8Array; offsets: number[] };
 /** The format of one call's bodies in a blob: nonce, tag, and the compressed JSON of both, encrypted. */
 export const bodyCipher = { name: 'aes-256-gcm', nonceBytes: 12, tagBytes: 16 } as const;
 
+/** A text that became longer than this is not recorded. Twice what the recorder takes of a body. */
+const redactedCharsMax = 2_097_152;
+/** JSON may write each character as six, of both texts. */
+export const documentBytesMax = 2 * 6 * redactedCharsMax + 1_024;
+
 /** Runs in a thread: redacts, compresses and encrypts the bodies of many calls. */
 export default function sealBodies({ identity, key, redact, bodies }: BodiesToSeal): unknown {
   const patterns = redact.map((rule) => RE2JS.compile(rule));
   const clean = (bytes: Uint8Array | null): string | null => {
     if (bytes === null) return null;
     const text = scrub(Buffer.from(bytes).toString(), [], Number.POSITIVE_INFINITY);
-    return patterns.reduce((left, pattern) => pattern.matcher(left).replaceAll('[redacted]'), text);
+    const redacted = patterns.reduce((left, pattern) => pattern.matcher(left).replaceAll('[redacted]'), text);
+    // A pattern that matches every character makes ten of each.
+    return redacted.length > redactedCharsMax ? null : redacted;
   };
   const offsets: number[] = [];
   const pieces: Buffer[] = [];

@@ -87,6 +87,16 @@ test('what patterns match, and whatever looks like a credential, is not stored',
   expect([refused.status, refused.text]).toEqual([400, expect.stringContaining('RE2')]);
 });
 
+test('a pattern that matches everywhere leaves nothing to read, and does no harm', async () => {
+  await record({ bodies: true, redact: ['x*'] });
+  const { details } = await made('everywhere', say('y'.repeat(300_000)), { isRecorded: false });
+  const seen = await eventually(
+    async () => (await call('GET', `/logs/${details.id}`)) as { status: number; body: unknown },
+    ({ body }) => (body as Details).response.body !== null,
+  );
+  expect(seen).toMatchObject({ status: 200, body: { request: { body: null } } });
+});
+
 test('of a stream the assembled answer is recorded, and of a failed call what the caller was told', async () => {
   await record({ bodies: true });
   const { answer, details } = await made('streamed', { ...say('stream, please'), stream: true });

@@ -192,7 +192,12 @@ async function* assembled(
   for await (const batch of events) {
     yield batch;
     if (bytes > recordedBytesMax) continue;
-    for (const payload of batch) if (payload !== '[DONE]') bytes += answer.add(payload);
+    try {
+      for (const payload of batch) if (payload !== '[DONE]') bytes += answer.add(payload);
+    } catch {
+      // An event that is no JSON: the client has it, and what came before it is recorded.
+      bytes = Number.POSITIVE_INFINITY;
+    }
   }
 }
 
