@@ -5,7 +5,7 @@ import { withInput, type Route } from '#libs/http/route.ts';
 import type { LiveApiKey } from '#libs/identity/authenticate.ts';
 import { refuseStronger } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { expiryMs, type ApiKeyData } from './api-key-data.ts';
 import { keyTransitionEnd, rotateRoute } from './api-key-rotation.ts';
 import { checkApiKey } from './check-api-key.ts';
@@ -13,6 +13,7 @@ import { defineResource, type RouteKit } from './define-resource.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
 import { resourceModel } from './resource-model.ts';
 import type { ResourceRow } from './resource-row.ts';
+import { rulesOfRow } from './rules-of-row.ts';
 
 /** Requests of a key that were refused for one reason within a minute (refusal-log.ts); times in ISO 8601. */
 export type RequestRefused = {
@@ -139,17 +140,8 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
 export const apiKeyModel = resourceModel([apiKeyKind]);
 
 /** The budget and the rates of a key. */
-function rulesOf({ id, workspace_id: workspaceId, data, created_at: createdAt }: ResourceRow<ApiKeyData>): LimitRule[] {
-  const record = {
-    id,
-    noun: 'api_key',
-    workspaceId,
-    label: `the API key '${data.name}'`,
-    createdAtMs: createdAt.getTime(),
-    scope: { of: 'api_key' as const, id },
-    usageResetAtMs: data.usage_reset_at === undefined ? 0 : Date.parse(data.usage_reset_at),
-  };
-  return rulesOfRecord(record, data);
+function rulesOf(row: ResourceRow<ApiKeyData>): LimitRule[] {
+  return rulesOfRow(row, { noun: 'api_key', label: `the API key '${row.data.name}'`, of: 'api_key' });
 }
 
 function principalOf(id: string, { type, user_id: userId }: ApiKeyData): Principal {

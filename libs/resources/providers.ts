@@ -8,13 +8,14 @@ import { organisationId } from '#libs/http/caller.ts';
 import { announceAccessChange } from '#libs/identity/access-change.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
-import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { defineResource, type Checked, type CheckContext, type FollowUp, type StoreDeps } from './define-resource.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
 import { accessOf, isSharedWith, type IntegrationData, type LiveIntegration } from './integration-data.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 import { resourceModel } from './resource-model.ts';
 import { asJson, type ResourceRow } from './resource-row.ts';
+import { rulesOfRow } from './rules-of-row.ts';
 import { freeSlug, slugLock } from './resource-slug.ts';
 import { timesOf } from './resource-view.ts';
 import { credentialKinds, type LiveCredential } from './stored-credential.ts';
@@ -118,23 +119,8 @@ export const providerKind = defineResource<typeof providerFields, ProviderData, 
 });
 
 /** The budget and the rates of a provider. */
-function rulesOf({
-  id,
-  workspace_id: workspaceId,
-  slug,
-  data,
-  created_at: createdAt,
-}: ResourceRow<ProviderData>): LimitRule[] {
-  const record = {
-    id,
-    noun: 'provider',
-    workspaceId,
-    label: `the provider '${slug ?? id}'`,
-    createdAtMs: createdAt.getTime(),
-    scope: { of: 'credential' as const, id },
-    usageResetAtMs: data.usage_reset_at === undefined ? 0 : Date.parse(data.usage_reset_at),
-  };
-  return rulesOfRecord(record, data);
+function rulesOf(row: ResourceRow<ProviderData>): LimitRule[] {
+  return rulesOfRow(row, { noun: 'provider', label: `the provider '${row.slug ?? row.id}'`, of: 'credential' });
 }
 
 /** Of these providers those that cannot be called because of their integration, with the code that calls are refused with. */

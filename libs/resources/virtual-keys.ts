@@ -3,12 +3,13 @@ import type { z } from 'zod';
 import type { RateLimit, UsageLimit } from '#libs/contracts/limits.ts';
 import { VirtualKeyObject, virtualKeyFields, virtualKeyUpdateFields } from '#libs/contracts/virtual-keys.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { rulesOfRecord, type LimitRule } from '#libs/limits/limit-rule.ts';
+import type { LimitRule } from '#libs/limits/limit-rule.ts';
 import { defineResource, type Checked, type CheckContext } from './define-resource.ts';
 import { exhaustedRecords } from './exhausted-records.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 import { resourceModel } from './resource-model.ts';
 import { asJson, type ResourceRow } from './resource-row.ts';
+import { rulesOfRow } from './rules-of-row.ts';
 import { timesOf } from './resource-view.ts';
 import {
   checkChangedCredential,
@@ -105,23 +106,8 @@ export const virtualKeyKind = defineResource<typeof virtualKeyFields, VirtualKey
 export const virtualKeyModel = resourceModel([virtualKeyKind]);
 
 /** The budget and the rates of a virtual key. */
-function rulesOf({
-  id,
-  workspace_id: workspaceId,
-  slug,
-  data,
-  created_at: createdAt,
-}: ResourceRow<VirtualKeyData>): LimitRule[] {
-  const record = {
-    id,
-    noun: 'virtual_key',
-    workspaceId,
-    label: `the virtual key '${slug ?? id}'`,
-    createdAtMs: createdAt.getTime(),
-    scope: { of: 'credential' as const, id },
-    usageResetAtMs: data.usage_reset_at === undefined ? 0 : Date.parse(data.usage_reset_at),
-  };
-  return rulesOfRecord(record, data);
+function rulesOf(row: ResourceRow<VirtualKeyData>): LimitRule[] {
+  return rulesOfRow(row, { noun: 'virtual_key', label: `the virtual key '${row.slug ?? row.id}'`, of: 'credential' });
 }
 
 /**
