@@ -3,6 +3,7 @@ import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
 import { readRollupLag, type RollupLag } from '#libs/analytics/run-roll-up.ts';
 import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
+import { version } from '#libs/kernel/version.ts';
 import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
 import { subscribers } from './subscribers.ts';
@@ -16,6 +17,13 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
   const { db, queue, calls, egress, requestLog, costs, pool, traffic, responseCache, memory, limits, secretCache } =
     platform;
   const registers = [registry];
+  const buildInfo = new Gauge({
+    name: 'sluice_build_info',
+    help: 'Always 1; the label says which release this process runs.',
+    labelNames: ['version'],
+    registers,
+  });
+  buildInfo.set({ version }, 1);
   gauge(
     'sluice_forwarding_open_calls',
     'Number of calls to providers in flight in this process.',

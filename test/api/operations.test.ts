@@ -5,6 +5,7 @@ import { tagTexts } from '#apps/api/tag-texts.ts';
 import { createRoutes, type RouteDeps } from '#apps/api/routes.ts';
 import { createReadinessCheck, type Phase } from '#apps/platform/check-readiness.ts';
 import { operationsOf, type OpenApiDocument } from '#libs/http/openapi.ts';
+import { version } from '#libs/kernel/version.ts';
 import { eventually } from '#test/eventually.ts';
 import { unusedPort } from '#test/integration/start/app-process.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
@@ -106,6 +107,7 @@ test('metrics are in the Prometheus text format, with each request by method, ro
   );
   expect(text).toContain('http_request_duration_seconds_count{method="GET",route="unmatched",status="4xx"} 1');
   expect(text).toContain('process_resident_memory_bytes ');
+  expect(lines).toContain(`sluice_build_info{version="${version}"} 1`);
   expect(text).toMatch(/^sluice_forwarding_open_calls 0$/m);
   expect(text).toMatch(/^sluice_memory_held_bytes 0$/m);
   expect(text).not.toContain('batch_x');
