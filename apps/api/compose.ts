@@ -24,9 +24,12 @@ import { createBodyRecorder } from '#libs/request-log/body-recorder.ts';
 import { registerBodyMetrics, registerPlatformMetrics } from '../platform/metrics.ts';
 import { createOperationsListener } from '../platform/operations-listener.ts';
 import type { ApiConfig } from './config.ts';
+import { createBrowserSessions } from './browser-sessions.ts';
 import { createKeyGuard } from './guard-keys.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { createRoutes } from './routes.ts';
+import type { SessionDeps } from './routes/session-routes.ts';
+import { createEventStreams } from './event-streams.ts';
 import { createSignIn } from './sign-in.ts';
 
 export type ApiProcess = {
@@ -109,6 +112,23 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     registry: metrics.registry,
     logger,
   });
+  const browserSessions = createBrowserSessions({
+    sessions: access.sessions,
+    clock: platform.databaseClock,
+    ttlMs: config.SLUICE_SESSION_TTL,
+    isSecure: config.SLUICE_PUBLIC_URL?.startsWith('https:') === true,
+  });
+  const authenticate: SessionDeps['authenticate'] = (request) => {
+    if (phase === 'starting') throw notStartedYet();
+    browserSessions.admit(request);
+    return keys.authenticate(request);
+  };
+  const eventStreams = createEventStreams({
+    db,
+    logger,
+    streamsMax: config.SLUICE_EVENT_STREAMS_MAX,
+    workspaceStreamsMax: config.SLUICE_EVENT_STREAMS_OF_WORKSPACE,
+  });
   const { SLUICE_SIMULATOR_URL: simulatorUrl } = config;
   const simulator = simulatorUrl === undefined ? undefined : { ...simulatorKey, customHost: simulatorUrl };
   const routes = createRoutes({
@@ -172,13 +192,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
     admitUpload: (workspaceId) => admitUpload(requestDb, workspaceId, config.SLUICE_STORED_MAX),
     baseUrl: publicUrl,
+    browserSessions,
+    authenticate,
+    eventStreams,
   });
   const app = createHttpApp({
     routes,
-    authenticate(request) {
-      if (phase === 'starting') throw notStartedYet();
-      return keys.authenticate(request);
-    },
+    authenticate,
     logger,
     observe: metrics.observeRequest,
     clientAddress: keys.clientAddress,
@@ -248,6 +268,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     { name: 'body threads', stop: () => largeBodies.stop() },
     bodyRecorder,
     acceptance,
+    // Stops first: the server would wait for streams that never end.
+    eventStreams,
   ];
   return { parts, platform, refusals: keys.refusals, url };
 }

@@ -103,6 +103,12 @@ export const ApiConfig = z.object({
   SLUICE_EXPORTS_RUNNING_MAX: wholeNumber(2, { min: 1, max: 1_000 }),
   /** How long the download link of an export works. It needs no API key, so it should not last long. */
   SLUICE_EXPORT_LINK_TTL: duration('15m', { minMs: 1_000, maxMs: 7 * 86_400_000 }),
+  /** How long a browser stays signed in to the console: a working day. */
+  SLUICE_SESSION_TTL: duration('12h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
+  /** Streams of events (GET /v1/events/stream) that this process has open at once; each console has one. */
+  SLUICE_EVENT_STREAMS_MAX: wholeNumber(1_000, { min: 1, max: 100_000 }),
+  /** Those of one workspace, so that none takes all of them. */
+  SLUICE_EVENT_STREAMS_OF_WORKSPACE: wholeNumber(100, { min: 1, max: 100_000 }),
   /** How long recorded bodies of calls are kept, unless their workspace says otherwise. */
   SLUICE_RECORDING_RETENTION: duration('30d', { minMs: 60_000, maxMs: 3_650 * 86_400_000 }),
   /** Recorded bodies of one workspace, compressed. Beyond it none is recorded until older ones have expired. */

@@ -43,6 +43,10 @@ import { listFineTuningEvents } from './routes/list-fine-tuning-events.ts';
 import { listFineTuningJobs } from './routes/list-fine-tuning-jobs.ts';
 import { retrieveFineTuningJob } from './routes/retrieve-fine-tuning-job.ts';
 import { docsRoutes } from './routes/docs-routes.ts';
+import { consoleRoutes } from './routes/console-routes.ts';
+import { sessionRoutes, type SessionDeps } from './routes/session-routes.ts';
+import { streamEvents } from './routes/stream-events.ts';
+import type { EventStreams } from './event-streams.ts';
 import { deleteFile } from './routes/delete-file.ts';
 import { deleteModel } from './routes/delete-model.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
@@ -91,6 +95,9 @@ export type RouteDeps = {
   /** Throws if the workspace may not store more. */
   admitUpload: (workspaceId: string) => Promise<void>;
   baseUrl: () => string;
+  browserSessions: SessionDeps['browserSessions'];
+  authenticate: SessionDeps['authenticate'];
+  eventStreams: EventStreams;
 };
 
 const description = 'A self-hosted gateway and batch platform for language models, compatible with the OpenAI API.';
@@ -147,6 +154,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     }),
     listAuditLogs(deps),
     listEvents(deps),
+    streamEvents(deps),
     listCircuits(deps),
     ...analyticsRoutes(deps),
     ...feedbackRoutes({ db: deps.db, eventLog: deps.resources.eventLog }),
@@ -154,7 +162,9 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
   const routes: Route[] = [
     ...liveCalls,
     ...ofWorkspaces.map(boundToWorkspace),
+    ...sessionRoutes(deps),
     ...docsRoutes(),
+    ...consoleRoutes(),
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,

@@ -8,6 +8,7 @@ export const tagTexts: Readonly<Record<string, string>> = {
   Files: 'Input and output files of batches and fine-tuning jobs.',
   Batches: 'Many calls in one file, run in the background.',
   'Fine-tuning': 'Fine-tuning jobs at providers.',
+  Sessions: 'Who a request acts as, and how a browser stays signed in.',
   Workspaces: 'Workspaces own all other records.',
   Members: 'The users of a workspace and their roles in it.',
   Users: 'The people of the organisation.',

@@ -6,6 +6,7 @@ import { createMappedSecrets } from '#libs/access/mapped-secrets.ts';
 import { createPrompts, type Prompts } from '#libs/access/prompts.ts';
 import { createRouting, type Routing } from '#libs/access/routing.ts';
 import { createDownloadLinks, type DownloadLinks } from '#libs/secrets/download-links.ts';
+import { createSessions, type Sessions } from '#libs/secrets/sessions.ts';
 import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
@@ -20,6 +21,7 @@ export type Access = {
   batchTargets: BatchTargets;
   fineTuningTargets: BatchTargets;
   downloadLinks: DownloadLinks;
+  sessions: Sessions;
   /** Throws ConfigurationError if no master key belongs to this database; logs how many secrets need an older one. */
   checkMasterKey: () => Promise<void>;
 };
@@ -55,6 +57,7 @@ export function createAccess(deps: {
   const targetDeps = { db, secrets, snapshot, clock, mappedSecrets, checkDestination };
   return {
     downloadLinks: createDownloadLinks(masterKeys),
+    sessions: createSessions(masterKeys),
     secrets,
     snapshot,
     prompts: createPrompts({ db, snapshot, limits: deps.promptLimits }),

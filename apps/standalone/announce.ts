@@ -4,7 +4,7 @@ import type { Running } from './standalone.ts';
 /** What `npm start` prints when everything runs: the address, on the first start the admin key, and a command to try. */
 export function announce({ url, localUrl, keys, isFirstStart }: Running): string[] {
   const { adminKey } = keys;
-  const ready = [`sluice ready ${url}/v1`, `  reference  ${localUrl}/docs`];
+  const ready = [`sluice ready ${url}/v1`, `  console    ${localUrl}/console`, `  reference  ${localUrl}/docs`];
   if (adminKey === undefined) {
     return [
       ...ready,

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { buildConsole, isConsoleBuilt } from '../console/build.ts';
 import { startOptions } from '../platform/start-options.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { createChildLog, type ChildLog } from './child-log.ts';
@@ -73,6 +74,11 @@ export function createStandalone(config: StandaloneConfig, terminal: Terminal): 
     terminal.say(`  data       ${dataDir}`);
     terminal.say(`  logs       ${path.join(dataDir, 'logs')}`);
     cleanups.push(() => lock.release());
+    if (!(await isConsoleBuilt())) {
+      terminal.say('  console    is built');
+      if (!(await buildConsole()))
+        terminal.problem('there is no console: it is built by packages that `npm ci --omit=dev` leaves out');
+    }
     const wasKilled = await hasRuntimeFile(dataDir);
     const ports = await choosePorts(config, wasKilled);
     const logger = loggerTo(openLog('standalone'), config.SLUICE_LOG_LEVEL);

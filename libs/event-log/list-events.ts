@@ -18,8 +18,8 @@ type EventQuery = {
   workspaceId: string;
   stream: string | null;
   type: string | null;
-  /** The id of the event after which the page begins; null for the first page. */
-  after: string | null;
+  /** The id of the event after which the page begins, or a position in the log; null for the first page. */
+  after: string | Checkpoint | null;
   limit: number;
 };
 
@@ -39,7 +39,7 @@ export async function listEvents(
   { workspaceId, stream, type, after, limit }: EventQuery,
   upcasts: Upcasts,
 ): Promise<{ events: ListedEvent[]; hasMore: boolean; nextAfter: string | null }> {
-  const from = after === null ? logStart : await placeOf(db, workspaceId, after);
+  const from = typeof after === 'string' ? await placeOf(db, workspaceId, after) : (after ?? logStart);
   const isOfStream = stream === null ? sql`true` : sql`stream_id = ${stream}`;
   const scannedMax = type === null ? limit + 1 : typeScannedMax;
   const { rows } = await sql<EventRow & { sha256: string | null; place: number; matches: boolean }>`
@@ -64,7 +64,8 @@ export async function listEvents(
   };
 }
 
-async function placeOf(db: Kysely<Database>, workspaceId: string, eventId: string): Promise<Checkpoint> {
+/** The position of an event of the workspace. Throws invalid_request for an id that is none. */
+export async function placeOf(db: Kysely<Database>, workspaceId: string, eventId: string): Promise<Checkpoint> {
   const { rows } = await sql<Checkpoint>`
     select epoch, transaction_id as "transactionId", position from event
     where event_id = ${uuidOrNull(eventId)}::uuid and workspace_id = ${workspaceId}`.execute(db);

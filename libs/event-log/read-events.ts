@@ -111,3 +111,25 @@ export function toEvent(row: EventRow): PositionedEvent {
     position: row.position,
   };
 }
+
+/** Returns the newest position that subscribers may read; `logStart` for an empty log. */
+export async function newestClosed(db: Kysely<Database>): Promise<Checkpoint> {
+  const { rows } = await sql<Checkpoint>`
+    select epoch, transaction_id as "transactionId", position from event where ${isClosed}
+    order by epoch desc, transaction_id desc, position desc limit 1`.execute(db);
+  return rows[0] ?? logStart;
+}
+
+/** Whose events follow a checkpoint: the workspaces of the next `limit` ones, and the position of the last of these. */
+export async function readNews(
+  db: Kysely<Database>,
+  after: Checkpoint,
+  limit: number,
+): Promise<{ workspaceIds: ReadonlySet<string>; end: Checkpoint; isFull: boolean }> {
+  const { rows } = await sql<Checkpoint & { workspaceId: string }>`
+    select epoch, transaction_id as "transactionId", position, workspace_id as "workspaceId" from event
+    where ${isClosed} and ${isAfter(after)}
+    order by epoch, transaction_id, position limit ${limit}`.execute(db);
+  const workspaceIds = new Set(rows.map(({ workspaceId }) => workspaceId));
+  return { workspaceIds, end: rows.at(-1) ?? after, isFull: rows.length === limit };
+}

@@ -4,7 +4,7 @@ import type { Database, RequestLogTable } from '#libs/database/schema.ts';
 import type { LogListQuery } from '#libs/contracts/logs.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { logConditions, rollupConditions } from './call-conditions.ts';
-import { fromLogId, lowestLogUuid, timeOfLogUuid, utcDay } from './log-id.ts';
+import { fromLogId, lowestLogUuid, timeOfLogUuid, toLogId, utcDay } from './log-id.ts';
 
 export type LogListRow = Selectable<RequestLogTable>;
 type Query = SelectQueryBuilder<Database, 'request_log', LogListRow>;
@@ -179,4 +179,18 @@ async function batchSpan(
   const fromMs = batch.created_at.getTime() - spanMarginMs;
   const end = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
   return end === null ? { fromMs } : { fromMs, toMs: end.getTime() + spanMarginMs };
+}
+
+/** Returns the id of the newest record of each of these workspaces; those without one in this day or the last are left out. */
+export async function newestLogs(
+  db: Kysely<Database>,
+  workspaceIds: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  const { rows } = await sql<{ workspace_id: string; id: string | null }>`
+    select workspace_id, (
+      select id from request_log where workspace_id = watched.workspace_id
+        and recorded_on >= (clock_timestamp() at time zone 'utc')::date - 1
+      order by recorded_on desc, id desc limit 1) as id
+    from unnest(${workspaceIds}::text[]) as watched (workspace_id)`.execute(db);
+  return new Map(rows.flatMap(({ workspace_id: workspace, id }) => (id === null ? [] : [[workspace, toLogId(id)]])));
 }

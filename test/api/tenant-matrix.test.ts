@@ -42,8 +42,17 @@ async function send(method: string, path: string, key: string | null, body?: obj
     },
     ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
   });
-  const text = await response.text();
+  const text = await textOf(response);
   return { status: response.status, text, code: /"code":\s*"(\w+)"/.exec(text)?.[1] };
+}
+
+/** The body of an answer; of a stream of events, which does not end, what comes first. */
+async function textOf(response: Response): Promise<string> {
+  if (response.headers.get('content-type')?.startsWith('text/event-stream') !== true) return await response.text();
+  const reader = response.body?.getReader();
+  const first = await reader?.read();
+  await reader?.cancel();
+  return new TextDecoder().decode(first?.value);
 }
 
 async function make(path: string, body: object, key = platform.adminKey): Promise<Record<string, string>> {

@@ -1,9 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { promisify } from 'node:util';
-import { gzip } from 'node:zlib';
 import type { Route } from '#libs/http/route.ts';
+import { serveFile } from '../static-files.ts';
 
 const bundleFolder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
 const ownFolder = path.join(import.meta.dirname, '../docs');
@@ -33,35 +31,16 @@ const contentSecurityPolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-const compress = promisify(gzip);
-
 /** `GET /docs`, the API reference rendered from /openapi.json, and the files it consists of. None needs a key. */
 export function docsRoutes(): Route[] {
-  return pages.map(({ name, folder, file, contentType, summary }): Route => {
-    let compressed: Promise<Buffer> | undefined;
-    return {
-      method: 'GET',
-      path: `/docs${name}`,
-      operationId: `getDocs${name.replaceAll(/[^a-z]+([a-z])/g, (_match, letter: string) => letter.toUpperCase())}`,
-      tag: 'Operations',
-      scope: 'public',
-      summary,
-      responses: { 200: { description: 'The file.', contentType } },
-      handler: async (request, response) => {
-        // Compressed at the first request: nearly every browser and client takes gzip, and the bundle is 1.7 MB without it.
-        compressed ??= readFile(path.join(folder, file)).then(async (bytes) => await compress(bytes));
-        const takesGzip = request.acceptsEncodings('gzip') === 'gzip';
-        const body = takesGzip ? await compressed : await readFile(path.join(folder, file));
-        response.setHeader('content-type', `${contentType}; charset=utf-8`);
-        if (takesGzip) response.setHeader('content-encoding', 'gzip');
-        response.setHeader('vary', 'accept-encoding');
-        response.setHeader('cache-control', 'max-age=600');
-        response.setHeader('content-security-policy', contentSecurityPolicy);
-        response.setHeader('x-content-type-options', 'nosniff');
-        response.setHeader('referrer-policy', 'no-referrer');
-        response.setHeader('content-length', body.length);
-        response.end(body);
-      },
-    };
-  });
+  return pages.map(({ name, folder, file, contentType, summary }): Route => ({
+    method: 'GET',
+    path: `/docs${name}`,
+    operationId: `getDocs${name.replaceAll(/[^a-z]+([a-z])/g, (_match, letter: string) => letter.toUpperCase())}`,
+    tag: 'Operations',
+    scope: 'public',
+    summary,
+    responses: { 200: { description: 'The file.', contentType } },
+    handler: serveFile({ file: path.join(folder, file), contentType, contentSecurityPolicy, cacheSeconds: 600 }),
+  }));
 }

@@ -23,12 +23,13 @@ export const listEvents = ({ db }: { db: Kysely<Database> }): Route => ({
     const { stream = null, type = null, after = null, limit } = query;
     const { workspaceId } = callerOf(request);
     const { events, hasMore, nextAfter } = await readEvents(db, { workspaceId, stream, type, after, limit }, upcasts);
-    const data = events.map(toObject);
+    const data = events.map(toEventObject);
     response.json({ object: 'list', data, first_id: data[0]?.id ?? null, last_id: nextAfter, has_more: hasMore });
   }),
 });
 
-const toObject = (event: ListedEvent): EventObject => ({
+/** An event as clients see it. */
+export const toEventObject = (event: ListedEvent): EventObject => ({
   id: event.eventId,
   object: 'event',
   type: event.type,

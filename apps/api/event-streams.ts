@@ -1,0 +1,156 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import { newestClosed, readNews, type Checkpoint } from '#libs/event-log/read-events.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import type { Part } from '#libs/kernel/lifecycle.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { newestLogs } from '#libs/request-log/read-log.ts';
+
+/** What one open stream listens to. */
+export type EventWatch = {
+  /**
+   * Resolves when the workspace has new events or calls since the last time, and after `quietMs` without any. `isOver`: the
+   * process stops.
+   */
+  next(quietMs: number): Promise<{ hasEvents: boolean; newestCall: string | null; isOver: boolean }>;
+  stop(): void;
+};
+
+export type EventStreams = Part & {
+  /** Throws rate_limited if the process or the workspace has too many streams open. */
+  watch(workspaceId: string, withCalls: boolean): EventWatch;
+};
+
+type Listener = {
+  workspaceId: string;
+  withCalls: boolean;
+  hasEvents: boolean;
+  newestCall: string | null;
+  /** The newest call that the stream knows of. */
+  knownCall: string | null;
+  wake: (() => void) | null;
+};
+
+const eventsPerPoll = 1_000;
+
+/**
+ * Tells open streams when their workspaces have something new. One small query for all of them looks at the end of the log
+ * twice a second, and another one at the request log once a second, and neither while no stream is open.
+ */
+export function createEventStreams(deps: {
+  db: Kysely<Database>;
+  logger: Logger;
+  streamsMax: number;
+  workspaceStreamsMax: number;
+  pollMs?: number;
+}): EventStreams {
+  const { db, logger, streamsMax, workspaceStreamsMax, pollMs = 500 } = deps;
+  const listeners = new Set<Listener>();
+  const stopping = new AbortController();
+  let running: Promise<void> | null = null;
+
+  function tell(listener: Listener): void {
+    const { wake } = listener;
+    listener.wake = null;
+    wake?.();
+  }
+
+  async function pollEvents(from: Checkpoint): Promise<Checkpoint> {
+    const { workspaceIds, end, isFull } = await readNews(db, from, eventsPerPoll);
+    for (const listener of listeners) {
+      if (!workspaceIds.has(listener.workspaceId)) continue;
+      listener.hasEvents = true;
+      tell(listener);
+    }
+    return isFull ? await pollEvents(end) : end;
+  }
+
+  async function pollCalls(): Promise<void> {
+    const watched = [...listeners].filter(({ withCalls }) => withCalls);
+    if (watched.length === 0) return;
+    const newest = await newestLogs(db, [...new Set(watched.map(({ workspaceId }) => workspaceId))]);
+    for (const listener of watched) {
+      const id = newest.get(listener.workspaceId) ?? null;
+      if (id === null || id === listener.knownCall) continue;
+      listener.newestCall = id;
+      listener.knownCall = id;
+      tell(listener);
+    }
+  }
+
+  async function run(): Promise<void> {
+    let from: Checkpoint | null = null;
+    for (let turn = 0; listeners.size > 0 && !stopping.signal.aborted; turn += 1) {
+      try {
+        // Events from before the first stream opened are its own matter: it reads them itself.
+        from = from === null ? await newestClosed(db) : await pollEvents(from);
+        if (turn % 2 === 0) await pollCalls();
+      } catch (error) {
+        logger.warn({ err: error }, 'event streams wait for the database');
+      }
+      await sleep(pollMs, stopping.signal);
+    }
+  }
+
+  /** Starts the polls with the first stream. They end by themselves after the last one. */
+  function poll(): void {
+    running ??= run().finally(() => {
+      running = null;
+      if (listeners.size > 0 && !stopping.signal.aborted) poll();
+    });
+  }
+
+  return {
+    name: 'event streams',
+    watch(workspaceId, withCalls) {
+      const ofWorkspace = [...listeners].filter((listener) => listener.workspaceId === workspaceId).length;
+      if (listeners.size >= streamsMax || ofWorkspace >= workspaceStreamsMax) throw tooManyStreams();
+      // True at first: what came between opening the stream and the first poll must be read too.
+      const listener: Listener = {
+        workspaceId,
+        withCalls,
+        hasEvents: true,
+        newestCall: null,
+        knownCall: null,
+        wake: null,
+      };
+      listeners.add(listener);
+      poll();
+      return {
+        async next(quietMs) {
+          if (!listener.hasEvents && listener.newestCall === null && !stopping.signal.aborted) {
+            await new Promise<void>((resolve) => {
+              const timer = setTimeout(resolve, quietMs);
+              listener.wake = () => {
+                clearTimeout(timer);
+                resolve();
+              };
+            });
+          }
+          const { hasEvents, newestCall } = listener;
+          listener.hasEvents = false;
+          listener.newestCall = null;
+          return { hasEvents, newestCall, isOver: stopping.signal.aborted };
+        },
+        stop() {
+          listeners.delete(listener);
+          tell(listener);
+        },
+      };
+    },
+    async stop() {
+      stopping.abort();
+      for (const listener of listeners) tell(listener);
+      await running;
+    },
+  };
+}
+
+const tooManyStreams = (): GatewayError =>
+  new GatewayError(
+    'rate_limited',
+    'too_many_streams',
+    'Too many event streams are open. Close those that are not needed, or read GET /v1/events in pages.',
+    { retryAfterMs: 10_000 },
+  );

@@ -1,0 +1,41 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { access } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+
+/**
+ * Builds the console into dist/, which the API serves. Returns false if the packages that this needs are not installed: they are
+ * only for development (`npm ci --omit=dev` leaves them out). Throws if the build fails; its output goes to stderr.
+ */
+export async function buildConsole(): Promise<boolean> {
+  const vite = findVite();
+  if (vite === null) return false;
+  // A process of its own, because the build sets NODE_ENV.
+  const build = spawn(process.execPath, [vite, 'build', import.meta.dirname, '--logLevel', 'warn'], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+  const [code] = (await once(build, 'exit')) as [number | null];
+  if (code !== 0) throw new Error('the console cannot be built; what was wrong is printed above');
+  return true;
+}
+
+function findVite(): string | null {
+  try {
+    return path.join(path.dirname(createRequire(import.meta.url).resolve('vite/package.json')), 'bin/vite.js');
+  } catch {
+    return null;
+  }
+}
+
+/** Whether the console was built. It may be older than its source. */
+export const isConsoleBuilt = (): Promise<boolean> =>
+  access(path.join(import.meta.dirname, 'dist/index.html')).then(
+    () => true,
+    () => false,
+  );
+
+if (import.meta.main) {
+  if (await buildConsole()) console.error('the console is built: the API serves it at /console');
+  else console.error('the console is not built, because the packages for development are not installed');
+}

@@ -1,0 +1,74 @@
+import { queryOptions } from '@tanstack/react-query';
+import { send } from './api/client.ts';
+import type { Answer } from './api/types.ts';
+
+/** The periods that pages offer, and how long each is. */
+export const periods = {
+  '1h': { text: 'Last hour', ms: 3_600_000 },
+  '24h': { text: 'Last 24 hours', ms: 86_400_000 },
+  '7d': { text: 'Last 7 days', ms: 7 * 86_400_000 },
+  '30d': { text: 'Last 30 days', ms: 30 * 86_400_000 },
+} as const;
+export type Period = keyof typeof periods;
+
+export const toPeriod = (text: string | undefined): Period =>
+  text !== undefined && text in periods ? (text as Period) : '1h';
+
+/** The query of analytics for a period that ends now; `filters` as the API names them. */
+export function rangeOf(period: Period, filters: Readonly<Record<string, string>> = {}): Record<string, string> {
+  const now = Date.now();
+  return {
+    time_of_generation_min: new Date(now - periods[period].ms).toISOString(),
+    time_of_generation_max: new Date(now).toISOString(),
+    ...filters,
+  };
+}
+
+type Graphs = {
+  requests: Answer<'/v1/analytics/graphs/requests'>;
+  errors: Answer<'/v1/analytics/graphs/errors'>;
+  latency: Answer<'/v1/analytics/graphs/latency'>;
+  tokens: Answer<'/v1/analytics/graphs/tokens'>;
+  cost: Answer<'/v1/analytics/graphs/cost'>;
+};
+
+async function read<Body>(what: string, query: Record<string, string>, signal: AbortSignal): Promise<Body> {
+  const response = await send(`/v1/analytics/${what}?${new URLSearchParams(query)}`, { signal });
+  return (await response.json()) as Body;
+}
+
+/** One graph of analytics. It is read again when there are new calls: its key begins with `calls`. */
+export const graphQuery = <Name extends keyof Graphs>(
+  name: Name,
+  period: Period,
+  filters: Readonly<Record<string, string>> = {},
+) =>
+  queryOptions({
+    queryKey: ['calls', 'graph', name, period, filters],
+    queryFn: ({ signal }) => read<Graphs[Name]>(`graphs/${name}`, rangeOf(period, filters), signal),
+    placeholderData: (previous) => previous,
+  });
+
+/** A row of `GET /v1/analytics/groups/…`; costs in US cents. */
+export type Group = {
+  requests?: number;
+  cost?: number;
+  is_other?: boolean;
+  [column: string]: unknown;
+};
+export type Groups = { total: number; data: Group[]; has_more: boolean };
+
+export const groupQuery = (
+  by: string,
+  period: Period,
+  options: { orderBy?: string; limit?: number; filters?: Readonly<Record<string, string>> } = {},
+) =>
+  queryOptions({
+    queryKey: ['calls', 'group', by, period, options],
+    queryFn: ({ signal }) => {
+      const { orderBy = 'requests', limit = 10, filters } = options;
+      const query = { ...rangeOf(period, filters), order_by: orderBy, page_size: String(limit) };
+      return read<Groups>(`groups/${by}`, query, signal);
+    },
+    placeholderData: (previous) => previous,
+  });

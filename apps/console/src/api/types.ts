@@ -1,0 +1,13 @@
+import type { paths } from '../../generated/api.ts';
+
+type Ok<Operation> = Operation extends { responses: { 200: { content: { 'application/json': infer Body } } } }
+  ? Body
+  : never;
+
+/** The answer to a GET of this path. */
+export type Answer<Path extends keyof paths> = paths[Path] extends { get: infer Operation } ? Ok<Operation> : never;
+
+export type Session = Answer<'/v1/session'>;
+export type Batch = Answer<'/v1/batches/{batch_id}'>;
+export type FileObject = Answer<'/v1/files/{file_id}'>;
+export type EventObject = Answer<'/v1/events'>['data'][number];

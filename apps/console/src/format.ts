@@ -1,0 +1,72 @@
+// How figures and times are written on all pages.
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+
+export const count = (value: number | null | undefined): string => (value == null ? '–' : whole.format(value));
+/** 12.3K for large numbers. */
+export const short = (value: number | null | undefined): string =>
+  value == null ? '–' : Math.abs(value) < 10_000 ? whole.format(value) : compact.format(value);
+
+/** US cents as dollars, with as many digits as a small cost needs. */
+export function money(cents: number | null | undefined): string {
+  if (cents == null) return '–';
+  const dollars = cents / 100;
+  if (dollars === 0) return '$0';
+  if (Math.abs(dollars) >= 1)
+    return `$${dollars.toLocaleString('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+  return `$${dollars.toLocaleString('en', { maximumSignificantDigits: 3 })}`;
+}
+
+export const percent = (part: number, all: number): string =>
+  all === 0 ? '–' : `${((part / all) * 100).toLocaleString('en', { maximumFractionDigits: part === 0 ? 0 : 2 })}%`;
+
+export function milliseconds(ms: number | null | undefined): string {
+  if (ms == null) return '–';
+  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  return duration(ms);
+}
+
+/** Such as `3 min 20 s`; the two largest units. */
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1_000));
+  const parts = [
+    [Math.floor(seconds / 86_400), 'd'],
+    [Math.floor(seconds / 3_600) % 24, 'h'],
+    [Math.floor(seconds / 60) % 60, 'min'],
+    [seconds % 60, 's'],
+  ] as const;
+  const first = parts.findIndex(([value]) => value > 0);
+  if (first === -1) return '0 s';
+  return parts
+    .slice(first, first + 2)
+    .filter(([value]) => value > 0)
+    .map(([value, unit]) => `${value} ${unit}`)
+    .join(' ');
+}
+
+export function bytes(size: number | null | undefined): string {
+  if (size == null) return '–';
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let value = size;
+  let unit = 0;
+  while (value >= 1_024 && unit < units.length - 1) {
+    value /= 1_024;
+    unit += 1;
+  }
+  return `${value.toLocaleString('en', { maximumFractionDigits: value < 10 && unit > 0 ? 1 : 0 })} ${units[unit]}`;
+}
+
+/** Local date and time to the second. */
+export const dateTime = (at: number | string | Date): string =>
+  new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** Such as `4 min ago`. */
+export function ago(at: number | string | Date, nowMs = Date.now()): string {
+  const ms = nowMs - new Date(at).getTime();
+  if (ms < 1_500) return ms < -5_000 ? `in ${duration(-ms)}` : 'now';
+  const [largest = ''] = duration(ms).match(/^\d+ \w+/) ?? [];
+  return `${largest} ago`;
+}

@@ -1,0 +1,32 @@
+import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
+import { RouterProvider } from '@tanstack/react-router';
+import { StrictMode } from 'react';
+import { createRoot } from 'react-dom/client';
+import { ApiError } from './api/client.ts';
+import { router } from './router.tsx';
+import { SignedIn } from './session.tsx';
+import './styles.css';
+
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      // Events say when something has changed (api/live.ts), so nothing is read again without a reason.
+      staleTime: Infinity,
+      refetchOnWindowFocus: false,
+      retry: (failures, error) =>
+        failures < 3 && (!(error instanceof ApiError) || error.status === 0 || error.status >= 500),
+    },
+  },
+});
+
+const root = document.getElementById('root');
+if (root === null) throw new Error('the page has no element to put the console in');
+createRoot(root).render(
+  <StrictMode>
+    <QueryClientProvider client={queries}>
+      <SignedIn>
+        <RouterProvider router={router} />
+      </SignedIn>
+    </QueryClientProvider>
+  </StrictMode>,
+);

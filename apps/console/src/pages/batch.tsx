@@ -1,0 +1,282 @@
+import { useInfiniteQuery, useMutation, useQuery } from '@tanstack/react-query';
+import { Link, useParams, useSearch } from '@tanstack/react-router';
+import { useState } from 'react';
+import { answerOf, api } from '../api/client.ts';
+import type { Batch, EventObject } from '../api/types.ts';
+import { count, dateTime, duration, money, percent, short } from '../format.ts';
+import { Ago, AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { DataTable } from '../parts/table.tsx';
+import { useMay } from '../session.tsx';
+import { batchQuery, endOf, isOpenBatch, LinesProgress, StatusBadge, usePace } from './batch-parts.tsx';
+
+const tabs = { summary: 'Summary', events: 'Events' } as const;
+
+/** One batch: how far it is, what it cost, its lines, and everything that happened to it. */
+export function BatchPage() {
+  const { id } = useParams({ strict: false }) as { id: string };
+  const { tab = 'summary' } = useSearch({ strict: false }) as { tab?: string };
+  const query = useQuery(batchQuery(id));
+  return (
+    <div className="stack">
+      <Shown query={query}>
+        {(batch) => (
+          <>
+            <Head batch={batch} />
+            <Figures batch={batch} />
+            <nav className="tabs" aria-label="Parts of the batch">
+              {Object.entries(tabs).map(([name, text]) => (
+                <Link
+                  key={name}
+                  to="/batches/$id"
+                  params={{ id }}
+                  search={{ tab: name }}
+                  aria-current={name === tab ? 'page' : undefined}
+                >
+                  {text}
+                </Link>
+              ))}
+            </nav>
+            {tab === 'events' ? <Events id={id} /> : <Summary batch={batch} />}
+          </>
+        )}
+      </Shown>
+    </div>
+  );
+}
+
+function Head({ batch }: { batch: Batch }) {
+  const mayWrite = useMay('batches.write');
+  const [asks, setAsks] = useState(false);
+  const cancel = useMutation({
+    mutationFn: () => answerOf(api.POST('/v1/batches/{batch_id}/cancel', { params: { path: { batch_id: batch.id } } })),
+    onSuccess: () => setAsks(false),
+  });
+  const { completed, failed, total } = batch.request_counts;
+  const left = total - completed - failed;
+  return (
+    <>
+      <PageHead
+        title={
+          <span className="row">
+            Batch <StatusBadge status={batch.status} />
+          </span>
+        }
+        text={<Id id={batch.id} />}
+      >
+        {batch.output_file_id === null ? null : (
+          <a
+            className="button"
+            href={`/v1/files/${batch.output_file_id}/content`}
+            download={`${batch.id}-output.jsonl`}
+          >
+            Download output
+          </a>
+        )}
+        {batch.error_file_id === null ? null : (
+          <a className="button" href={`/v1/files/${batch.error_file_id}/content`} download={`${batch.id}-errors.jsonl`}>
+            Download errors
+          </a>
+        )}
+        {mayWrite && isOpenBatch(batch) && batch.status !== 'cancelling' ? (
+          <button type="button" className="danger" onClick={() => setAsks(true)}>
+            Cancel
+          </button>
+        ) : null}
+      </PageHead>
+      {batch.waiting === null || !isOpenBatch(batch) ? null : (
+        <div className="note-box warn" role="status">
+          <strong>Waits for a budget</strong> since <Ago at={batch.waiting.since * 1_000} />: {batch.waiting.message}
+          {batch.waiting.until === null ? '' : ` It is reset ${dateTime(batch.waiting.until * 1_000)}.`}
+        </div>
+      )}
+      {asks ? (
+        <Dialog title="Cancel this batch?" onClose={() => setAsks(false)}>
+          <p>
+            {left > 0 ? `${count(left)} lines have no result yet. ` : ''}Running calls may finish and count; lines that
+            were not called go to the error file as batch_cancelled. Results so far stay.
+          </p>
+          {cancel.error === null ? null : <ErrorNote error={cancel.error} />}
+          <div className="row">
+            <button type="button" className="danger" disabled={cancel.isPending} onClick={() => cancel.mutate()}>
+              Cancel the batch
+            </button>
+            <button type="button" onClick={() => setAsks(false)}>
+              Let it run
+            </button>
+          </div>
+        </Dialog>
+      ) : null}
+    </>
+  );
+}
+
+function Figures({ batch }: { batch: Batch }) {
+  const pace = usePace(batch);
+  const { total, completed, failed } = batch.request_counts;
+  const endMs = endOf(batch);
+  const startMs = (batch.in_progress_at ?? batch.created_at) * 1_000;
+  const tookMs = endMs === null ? null : endMs - startMs;
+  return (
+    <>
+      <LinesProgress batch={batch} />
+      <div className="tiles">
+        <Tile label="Completed" value={count(completed)} note={percent(completed, total)} />
+        <Tile label="Failed" value={count(failed)} note={percent(failed, total)} />
+        <Tile
+          label={endMs === null ? 'Pace' : 'Took'}
+          value={
+            endMs === null
+              ? pace === null
+                ? '–'
+                : `${short(Math.round(pace.linesPerSecond))}/s`
+              : duration(tookMs ?? 0)
+          }
+          note={
+            endMs === null
+              ? pace === null
+                ? undefined
+                : pace.leftMs === null
+                  ? undefined
+                  : `${duration(pace.leftMs)} left`
+              : tookMs !== null && tookMs > 0
+                ? `${short(Math.round((completed + failed) / (tookMs / 1_000)))} lines/s`
+                : undefined
+          }
+        />
+        <Tile
+          label="Tokens"
+          value={short(batch.usage?.total_tokens)}
+          note={
+            batch.usage === null
+              ? undefined
+              : `${short(batch.usage.input_tokens)} in, ${short(batch.usage.output_tokens)} out`
+          }
+        />
+        <Tile
+          label="Cost"
+          value={money(batch.cost)}
+          note={batch.unpriced_lines > 0 ? `${count(batch.unpriced_lines)} lines without a known price` : undefined}
+        />
+      </div>
+    </>
+  );
+}
+
+function Summary({ batch }: { batch: Batch }) {
+  const at = (seconds: number | null) => (seconds === null ? null : dateTime(seconds * 1_000));
+  return (
+    <>
+      {batch.errors === null ? null : (
+        <Card title="Why it failed" flush>
+          <DataTable
+            label="Problems of the input file"
+            rows={batch.errors.data}
+            keyOf={({ line, code, message }) => `${line} ${code} ${message}`}
+            columns={[
+              { head: 'Line', cell: ({ line }) => count(line), isNumber: true },
+              { head: 'Problem', cell: ({ message }) => message },
+              { head: 'Code', cell: ({ code }) => <code>{code}</code> },
+            ]}
+          />
+        </Card>
+      )}
+      <div className="columns">
+        <Card title="What it is">
+          <Facts
+            rows={[
+              ['Endpoint', <code key="endpoint">{batch.endpoint}</code>],
+              ['Model', batch.model],
+              ['Input file', <Id key="file" id={batch.input_file_id} />],
+              ['Window', batch.completion_window],
+              ['Created', at(batch.created_at)],
+              ['Started', at(batch.in_progress_at)],
+              ['Ended', at(endOf(batch) === null ? null : (endOf(batch) ?? 0) / 1_000)],
+              ['Ends at the latest', at(batch.expires_at)],
+            ]}
+          />
+        </Card>
+        <Card title="Metadata">
+          {batch.metadata === null ? (
+            <p className="muted">None was given.</p>
+          ) : (
+            <Code value={batch.metadata} label="Metadata" />
+          )}
+        </Card>
+      </div>
+      <AsCurl path={`/v1/batches/${batch.id}`} />
+    </>
+  );
+}
+
+/** What each event says to a reader. */
+function describeEvent({ type, data }: EventObject): string {
+  const value = data as Record<string, number | string | undefined> & { chunks?: unknown[] };
+  switch (type) {
+    case 'batch.created':
+      return 'Created';
+    case 'batch.validated':
+      return `The file was checked: ${count(Number(value['lines'] ?? value['total'] ?? 0))} lines`;
+    case 'batch.lines_settled':
+      return `${count(Number(value['completed']))} lines completed${Number(value['failed']) > 0 ? `, ${count(Number(value['failed']))} failed` : ''}`;
+    case 'batch.chunk_redelivered':
+      return `A worker stopped or crashed: chunk ${value['chunk']} goes to another one (up to ${count(Number(value['unsettled']))} calls may be repeated)`;
+    case 'batch.chunk_put_off':
+      return `All lines of chunk ${value['chunk']} wait until ${dateTime(String(value['resume_at']))}`;
+    case 'batch.budget_wait_began':
+      return 'Lines wait for a budget';
+    case 'batch.cancel_requested':
+      return 'Somebody asked to cancel it';
+    case 'batch.finalizing':
+      return 'All results are in; the files are written';
+    case 'batch.failed':
+      return 'The input file was refused';
+    default:
+      return type.replace('batch.', '').replaceAll('_', ' ');
+  }
+}
+
+function Events({ id }: { id: string }) {
+  const events = useInfiniteQuery({
+    queryKey: ['event', id, 'stream'],
+    queryFn: ({ pageParam }) =>
+      answerOf(
+        api.GET('/v1/events', {
+          params: { query: { stream: id, limit: 100, ...(pageParam === null ? {} : { after: pageParam }) } },
+        }),
+      ),
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ has_more: hasMore, last_id: lastId }) => (hasMore ? lastId : undefined),
+  });
+  return (
+    <Card title="What happened">
+      <Shown query={events}>
+        {({ pages }) => (
+          <>
+            <ol className="timeline">
+              {pages
+                .flatMap(({ data }) => data)
+                .map((event) => (
+                  <li key={event.id}>
+                    <div>
+                      <div>{describeEvent(event)}</div>
+                      <details className="small muted">
+                        <summary>
+                          {dateTime(event.recorded_at)}, <code>{event.type}</code>, by {event.metadata.actor.type}
+                        </summary>
+                        <Code value={event} label={`Event ${event.stream_version}`} />
+                      </details>
+                    </div>
+                  </li>
+                ))}
+            </ol>
+            {events.hasNextPage ? (
+              <button type="button" disabled={events.isFetchingNextPage} onClick={() => void events.fetchNextPage()}>
+                Show more
+              </button>
+            ) : null}
+          </>
+        )}
+      </Shown>
+    </Card>
+  );
+}

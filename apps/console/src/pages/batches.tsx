@@ -1,0 +1,134 @@
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link, useNavigate, useSearch } from '@tanstack/react-router';
+import { useCallback } from 'react';
+import { answerOf, api } from '../api/client.ts';
+import type { Batch } from '../api/types.ts';
+import { duration, money } from '../format.ts';
+import { Ago, AsCurl, Badge, Card, Empty, Id, PageHead, Shown } from '../parts/basics.tsx';
+import { LongTable, type Column } from '../parts/table.tsx';
+import { useMay } from '../session.tsx';
+import { endOf, isOpenBatch, LinesProgress, paceText, StatusBadge, usePace } from './batch-parts.tsx';
+
+const statuses = [
+  'validating',
+  'in_progress',
+  'finalizing',
+  'completed',
+  'failed',
+  'expired',
+  'cancelling',
+  'cancelled',
+];
+
+/** All batches, the newest first, with the progress of those that run. */
+export function Batches() {
+  const { status = '' } = useSearch({ strict: false }) as { status?: string };
+  const navigate = useNavigate();
+  const mayWrite = useMay('batches.write');
+  const batches = useInfiniteQuery({
+    queryKey: ['batch', 'list', 'pages'],
+    queryFn: ({ pageParam }) =>
+      answerOf(
+        api.GET('/v1/batches', {
+          params: { query: { limit: 50, ...(pageParam === null ? {} : { after: pageParam }) } },
+        }),
+      ),
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ has_more: hasMore, last_id: lastId }) => (hasMore ? lastId : undefined),
+  });
+  const { fetchNextPage, hasNextPage, isFetching } = batches;
+  const readOn = useCallback(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [fetchNextPage, hasNextPage, isFetching]);
+  return (
+    <div className="stack">
+      <PageHead
+        title="Batches"
+        text="A file of requests goes in; every line ends in exactly one of the output or the error file, whatever crashes."
+      >
+        <label className="row">
+          <span className="hidden">Status</span>
+          <select
+            value={status}
+            onChange={(event) =>
+              void navigate({ to: '/batches', search: event.target.value === '' ? {} : { status: event.target.value } })
+            }
+          >
+            <option value="">All statuses</option>
+            {statuses.map((each) => (
+              <option key={each} value={each}>
+                {each.replace('_', ' ')}
+              </option>
+            ))}
+          </select>
+        </label>
+        {mayWrite ? (
+          <Link to="/batches/new" className="button primary">
+            New batch
+          </Link>
+        ) : null}
+      </PageHead>
+      <Card flush>
+        <Shown query={batches}>
+          {({ pages }) => {
+            const all = pages.flatMap(({ data }) => data);
+            const rows = status === '' ? all : all.filter((batch) => batch.status === status);
+            if (rows.length > 0) {
+              return <LongTable label="Batches" columns={columns} rows={rows} keyOf={({ id }) => id} onEnd={readOn} />;
+            }
+            return (
+              <Empty title={all.length === 0 ? 'No batches yet' : 'No batch has this status'}>
+                <p>
+                  A batch is a file with one request a line. Without a file at hand, let the page write one for the
+                  simulator: it costs nothing and takes a second.
+                </p>
+                {mayWrite ? (
+                  <Link to="/batches/new" className="button">
+                    Make the first one
+                  </Link>
+                ) : null}
+              </Empty>
+            );
+          }}
+        </Shown>
+      </Card>
+      <AsCurl path="/v1/batches?limit=50" />
+    </div>
+  );
+}
+
+const columns: readonly Column<Batch>[] = [
+  {
+    head: 'Batch',
+    cell: ({ id }) => (
+      <>
+        <Link to="/batches/$id" params={{ id }} className="hidden-label" aria-label={`Open ${id}`}>
+          Open
+        </Link>{' '}
+        <Id id={id} />
+      </>
+    ),
+  },
+  {
+    head: 'Status',
+    cell: (batch) => (
+      <>
+        <StatusBadge status={batch.status} />{' '}
+        {batch.waiting === null || !isOpenBatch(batch) ? null : <Badge tone="warn">waits for a budget</Badge>}
+      </>
+    ),
+  },
+  { head: 'Lines', cell: (batch) => <LinesProgress batch={batch} /> },
+  { head: 'Pace', cell: (batch) => <PaceCell batch={batch} /> },
+  { head: 'Endpoint', cell: ({ endpoint }) => <code>{endpoint}</code> },
+  { head: 'Cost', cell: ({ cost }) => money(cost), isNumber: true },
+  { head: 'Created', cell: ({ created_at: at }) => <Ago at={at * 1_000} /> },
+];
+
+function PaceCell({ batch }: { batch: Batch }) {
+  const pace = usePace(batch);
+  const endMs = endOf(batch);
+  if (pace !== null) return <span className="nowrap">{paceText(pace)}</span>;
+  if (endMs === null) return <span className="muted">–</span>;
+  return <span className="muted nowrap">took {duration(endMs - batch.created_at * 1_000)}</span>;
+}

@@ -1,0 +1,289 @@
+import { useQuery } from '@tanstack/react-query';
+import { useNavigate } from '@tanstack/react-router';
+import { useRef, useState, type DragEvent } from 'react';
+import { answerOf, api, toApiError } from '../api/client.ts';
+import type { FileObject } from '../api/types.ts';
+import { bytes, count, percent } from '../format.ts';
+import { Badge, Card, ErrorNote, Facts, PageHead } from '../parts/basics.tsx';
+import { checkLines, type FileCheck } from './check-lines.ts';
+
+type Endpoint = '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings' | '/v1/responses';
+type Chosen = { file: File; check: FileCheck | null; share: number };
+
+/** Upload a file, look at what would be sent, and submit it. Nothing is sent before the file has been checked here. */
+export function NewBatch() {
+  const navigate = useNavigate();
+  const [chosen, setChosen] = useState<Chosen | null>(null);
+  const [options, setOptions] = useState({ virtualKey: '', config: '', window: '24h', note: '' });
+  const [sent, setSent] = useState<number | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const submission = useRef('');
+
+  const choose = async (file: File): Promise<void> => {
+    setError(null);
+    submission.current = crypto.randomUUID();
+    setChosen({ file, check: null, share: 0 });
+    const check = await checkLines(file, (share) => setChosen({ file, check: null, share }));
+    setChosen({ file, check, share: 1 });
+  };
+  const submit = async ({ file, check }: Chosen): Promise<void> => {
+    setError(null);
+    setSent(0);
+    try {
+      const { id: fileId } = await upload(file, `${submission.current}-file`, setSent);
+      const { virtualKey, config, window, note } = options;
+      const target = {
+        ...(virtualKey === '' ? {} : { virtual_key: virtualKey }),
+        ...(config === '' ? {} : { config }),
+      };
+      const batch = await answerOf(
+        api.POST('/v1/batches', {
+          headers: { 'idempotency-key': `${submission.current}-batch` },
+          body: {
+            input_file_id: fileId,
+            endpoint: (check?.endpoint ?? '/v1/chat/completions') as Endpoint,
+            completion_window: window as '24h' | 'immediate',
+            ...(note === '' ? {} : { metadata: { note } }),
+            ...(Object.keys(target).length === 0 ? {} : { gateway_options: target }),
+          },
+        }),
+      );
+      await navigate({ to: '/batches/$id', params: { id: batch.id } });
+    } catch (caught) {
+      setError(caught);
+    } finally {
+      setSent(null);
+    }
+  };
+  const isReady = chosen?.check?.problemCount === 0 && sent === null;
+  return (
+    <div className="stack">
+      <PageHead
+        title="New batch"
+        text="The file is checked in this browser first. Nothing leaves it until you submit."
+      />
+      <FileChoice onFile={(file) => void choose(file)} />
+      {chosen === null ? null : <FileReport chosen={chosen} />}
+      {chosen?.check === undefined || chosen?.check === null ? null : (
+        <Card title="Where the lines go">
+          <Options value={options} onChange={setOptions} />
+        </Card>
+      )}
+      {error === null ? null : <ErrorNote error={error} />}
+      {chosen === null ? null : (
+        <div className="row">
+          <button type="button" className="primary" disabled={!isReady} onClick={() => void submit(chosen)}>
+            {sent === null ? `Submit ${count(chosen.check?.lines ?? 0)} lines` : `Sending, ${percent(sent, 1)}`}
+          </button>
+          {(chosen.check?.problemCount ?? 0) > 0 ? (
+            <span className="muted">Mend the file first, and choose it again.</span>
+          ) : null}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function FileChoice({ onFile }: { onFile: (file: File) => void }) {
+  const [isOver, setOver] = useState(false);
+  const [lines, setLines] = useState('1000');
+  const input = useRef<HTMLInputElement>(null);
+  const drop = (event: DragEvent): void => {
+    event.preventDefault();
+    setOver(false);
+    const [file] = event.dataTransfer.files;
+    if (file !== undefined) onFile(file);
+  };
+  return (
+    <div
+      className="drop"
+      data-over={isOver}
+      onDragOver={(event) => {
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={drop}
+    >
+      <strong>Drop a JSONL file here</strong>
+      <p className="muted">
+        One request a line:{' '}
+        <code>{'{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {…}}'}</code>
+      </p>
+      <div className="row">
+        <button type="button" onClick={() => input.current?.click()}>
+          Choose a file
+        </button>
+        <input
+          ref={input}
+          type="file"
+          className="hidden"
+          aria-label="Input file"
+          accept=".jsonl,.ndjson,.txt,application/jsonl"
+          onChange={(event) => {
+            const [file] = event.target.files ?? [];
+            if (file !== undefined) onFile(file);
+          }}
+        />
+        <span className="muted">or</span>
+        <label className="row">
+          <span className="hidden">Lines of the sample</span>
+          <input
+            type="number"
+            min={1}
+            max={200_000}
+            value={lines}
+            onChange={(event) => setLines(event.target.value)}
+            style={{ width: 96 }}
+          />
+        </label>
+        <button type="button" onClick={() => onFile(sampleFile(Number(lines)))}>
+          Write a sample for the simulator
+        </button>
+      </div>
+    </div>
+  );
+}
+
+/** Questions to the simulator, which answers like a provider and costs nothing. */
+function sampleFile(wanted: number): File {
+  const lines = Math.min(200_000, Math.max(1, Math.round(wanted) || 1));
+  const text = Array.from({ length: lines }, (_, index) =>
+    JSON.stringify({
+      custom_id: `question-${index + 1}`,
+      method: 'POST',
+      url: '/v1/chat/completions',
+      body: {
+        model: '@simulator/sim-small',
+        messages: [{ role: 'user', content: `Name one fact about the number ${index + 1}.` }],
+        max_tokens: 32,
+      },
+    }),
+  );
+  return new File([`${text.join('\n')}\n`], `sample-${lines}.jsonl`, { type: 'application/jsonl' });
+}
+
+function FileReport({ chosen: { file, check, share } }: { chosen: Chosen }) {
+  if (check === null) {
+    return (
+      <Card title={file.name}>
+        <p role="status">
+          Checking {bytes(file.size)}: {percent(share, 1)}
+        </p>
+      </Card>
+    );
+  }
+  return (
+    <Card
+      title={file.name}
+      aside={
+        check.problemCount === 0 ? (
+          <Badge tone="good">ready</Badge>
+        ) : (
+          <Badge tone="bad">{count(check.problemCount)} problems</Badge>
+        )
+      }
+    >
+      <Facts
+        rows={[
+          ['Size', bytes(file.size)],
+          ['Lines', count(check.lines)],
+          ['Endpoint', <code key="endpoint">{check.endpoint ?? '–'}</code>],
+          ['Models', check.models.length === 0 ? 'none named' : check.models.join(', ')],
+        ]}
+      />
+      {check.problems.length === 0 ? null : (
+        <ul>
+          {check.problems.map(({ line, text }) => (
+            <li key={`${line} ${text}`}>
+              Line {count(line)} {text}
+            </li>
+          ))}
+          {check.problemCount > check.problems.length ? (
+            <li>and {count(check.problemCount - check.problems.length)} more</li>
+          ) : null}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+type OptionValues = { virtualKey: string; config: string; window: string; note: string };
+
+function Options({ value, onChange }: { value: OptionValues; onChange: (value: OptionValues) => void }) {
+  const keys = useQuery({
+    queryKey: ['virtual_key', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/virtual-keys')),
+    retry: false,
+  });
+  const configs = useQuery({
+    queryKey: ['config', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/configs')),
+    retry: false,
+  });
+  return (
+    <div className="filters">
+      <label>
+        Virtual key
+        <select value={value.virtualKey} onChange={(event) => onChange({ ...value, virtualKey: event.target.value })}>
+          <option value="">as the model of each line says</option>
+          {(keys.data?.data ?? []).map(({ slug, name }) => (
+            <option key={slug} value={slug}>
+              {name} ({slug})
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Config
+        <select value={value.config} onChange={(event) => onChange({ ...value, config: event.target.value })}>
+          <option value="">none</option>
+          {(configs.data?.data ?? []).map(({ slug, name }) => (
+            <option key={slug} value={slug ?? ''}>
+              {name} ({slug})
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        When
+        <select value={value.window} onChange={(event) => onChange({ ...value, window: event.target.value })}>
+          <option value="24h">within 24 hours</option>
+          <option value="immediate">before other batches</option>
+        </select>
+      </label>
+      <label>
+        Note
+        <input
+          value={value.note}
+          maxLength={128}
+          onChange={(event) => onChange({ ...value, note: event.target.value })}
+          placeholder="kept as metadata"
+        />
+      </label>
+    </div>
+  );
+}
+
+/** Uploads a file for a batch; `onShare` gets the share that was sent. XMLHttpRequest, because fetch does not say that. */
+function upload(file: File, idempotencyKey: string, onShare: (share: number) => void): Promise<FileObject> {
+  const form = new FormData();
+  form.set('purpose', 'batch');
+  form.set('file', file);
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open('POST', '/v1/files');
+    request.setRequestHeader('x-sluice-console', '1');
+    request.setRequestHeader('idempotency-key', idempotencyKey);
+    request.responseType = 'json';
+    request.upload.onprogress = ({ loaded, total }) => onShare(total === 0 ? 1 : loaded / total);
+    request.onload = () => {
+      const { status, response } = request;
+      if (status === 200) return resolve(response as FileObject);
+      const headers = { 'x-request-id': request.getResponseHeader('x-request-id') ?? '' };
+      reject(toApiError(new Response(null, { status: Math.max(200, status), headers }), response));
+    };
+    request.onerror = () => reject(new Error('The upload broke off. Submit again: it does not start a second batch.'));
+    request.send(form);
+  });
+}

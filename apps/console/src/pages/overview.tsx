@@ -1,0 +1,248 @@
+import { useQuery } from '@tanstack/react-query';
+import { Link, useNavigate, useSearch } from '@tanstack/react-router';
+import { graphQuery, groupQuery, periods, toPeriod, type Period } from '../analytics.ts';
+import { answerOf, api } from '../api/client.ts';
+import { count, milliseconds, money, percent, short } from '../format.ts';
+import { Ago, Badge, Card, Empty, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { Chart } from '../parts/chart.tsx';
+import { DataTable } from '../parts/table.tsx';
+import { useMay } from '../session.tsx';
+import { batchesQuery, isOpenBatch } from './batch-parts.tsx';
+
+/** Calls, errors, latency, tokens and cost, now and over time; and what is wrong at this moment. */
+export function Overview() {
+  const { period: chosen } = useSearch({ strict: false }) as { period?: string };
+  const period = toPeriod(chosen);
+  const navigate = useNavigate();
+  const requests = useQuery(graphQuery('requests', period));
+  const errors = useQuery(graphQuery('errors', period));
+  const latency = useQuery(graphQuery('latency', period));
+  const tokens = useQuery(graphQuery('tokens', period));
+  const cost = useQuery(graphQuery('cost', period));
+  const total = requests.data?.summary.total ?? 0;
+  const failed = errors.data?.summary.total ?? 0;
+  const times = (points: { timestamp: string }[] | undefined): number[] =>
+    (points ?? []).map(({ timestamp }) => Date.parse(timestamp) / 1_000);
+
+  return (
+    <div className="stack">
+      <PageHead title="Overview" text="All calls of this workspace, live ones and those of batches.">
+        <label className="row">
+          <span className="hidden">Period</span>
+          <select
+            value={period}
+            onChange={(event) => void navigate({ to: '/', search: { period: event.target.value } })}
+          >
+            {Object.entries(periods).map(([name, { text }]) => (
+              <option key={name} value={name}>
+                {text}
+              </option>
+            ))}
+          </select>
+        </label>
+      </PageHead>
+      <Problems />
+      <div className="tiles">
+        <Tile label="Calls" value={short(requests.data?.summary.total)} note={perMinute(total, period)} />
+        <Tile label="Errors" value={short(errors.data?.summary.total)} note={`${percent(failed, total)} of calls`} />
+        <Tile
+          label="Latency, median"
+          value={total === 0 ? '–' : milliseconds(latency.data?.summary.p50)}
+          note={total === 0 ? undefined : `99 of 100 below ${milliseconds(latency.data?.summary.p99)}`}
+        />
+        <Tile label="Tokens" value={short(tokens.data?.summary.total)} note="input and output" />
+        <Tile
+          label="Cost"
+          value={money(cost.data?.summary.total)}
+          note={
+            cost.data?.summary.unpriced
+              ? `${short(cost.data.summary.unpriced)} calls without a known price`
+              : 'at list prices'
+          }
+        />
+      </div>
+      {requests.data !== undefined && total === 0 ? (
+        <Card>
+          <Empty title="No calls yet">
+            <p>
+              The provider <code>simulator</code> answers like a real one and costs nothing. Upload a batch, or send a
+              call from the playground, and this page fills by itself.
+            </p>
+            <Link to="/batches/new" className="button primary">
+              Run a batch
+            </Link>
+          </Empty>
+        </Card>
+      ) : null}
+      <div className="columns">
+        <Card title="Calls and errors">
+          <Shown query={requests}>
+            {({ data_points: points }) => (
+              <Chart
+                times={times(points)}
+                series={[
+                  {
+                    label: 'calls',
+                    values: points.map((point) => point.total || null),
+                    color: '--accent',
+                    asBars: true,
+                  },
+                  {
+                    label: 'errors',
+                    values: (errors.data?.data_points ?? []).map((point) => point.total || null),
+                    color: '--bad',
+                    asBars: true,
+                  },
+                ]}
+                format={short}
+                summary={`${count(total)} calls, of which ${count(failed)} failed`}
+              />
+            )}
+          </Shown>
+        </Card>
+        <Card title="Latency">
+          <Shown query={latency}>
+            {({ data_points: points, summary }) => (
+              <Chart
+                times={times(points)}
+                series={[
+                  { label: 'median', values: points.map((point) => point.p50 || null), color: '--accent' },
+                  { label: 'p99', values: points.map((point) => point.p99 || null), color: '--warn' },
+                ]}
+                format={milliseconds}
+                summary={`Median ${milliseconds(summary.p50)}, 99th percentile ${milliseconds(summary.p99)}`}
+              />
+            )}
+          </Shown>
+        </Card>
+        <Card title="Tokens">
+          <Shown query={tokens}>
+            {({ data_points: points, summary }) => (
+              <Chart
+                times={times(points)}
+                series={[
+                  {
+                    label: 'tokens',
+                    values: points.map((point) => point.total || null),
+                    color: '--accent',
+                    asBars: true,
+                  },
+                ]}
+                format={short}
+                summary={`${count(summary.total)} tokens`}
+              />
+            )}
+          </Shown>
+        </Card>
+        <Card title="Cost">
+          <Shown query={cost}>
+            {({ data_points: points, summary }) => (
+              <Chart
+                times={times(points)}
+                series={[
+                  {
+                    label: 'cost',
+                    values: points.map((point) => point.total || null),
+                    color: '--accent',
+                    asBars: true,
+                  },
+                ]}
+                format={money}
+                summary={`${money(summary.total)} in all`}
+              />
+            )}
+          </Shown>
+        </Card>
+      </div>
+      <Models period={period} />
+    </div>
+  );
+}
+
+const perMinute = (total: number, period: Period): string =>
+  `${short(Math.round((total / (periods[period].ms / 60_000)) * 10) / 10)} a minute`;
+
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : '–');
+
+function Models({ period }: { period: Period }) {
+  const models = useQuery(groupQuery('ai-models', period, { limit: 8 }));
+  return (
+    <Card title="Models" flush>
+      <Shown query={models}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title="No model was called in this period" />
+          ) : (
+            <DataTable
+              label="Models by calls"
+              rows={data}
+              keyOf={(row) => textOf(row['ai_model'])}
+              columns={[
+                { head: 'Model', cell: (row) => <code>{textOf(row['ai_model'])}</code> },
+                { head: 'Calls', cell: (row) => count(row.requests), isNumber: true },
+                { head: 'Tokens', cell: (row) => short(row['total_tokens'] as number | undefined), isNumber: true },
+                { head: 'Cost', cell: (row) => money(row.cost), isNumber: true },
+              ]}
+            />
+          )
+        }
+      </Shown>
+    </Card>
+  );
+}
+
+/** What needs somebody's attention now: open circuits, and batches that wait or failed today. */
+function Problems() {
+  const mayReadBatches = useMay('batches.read');
+  const mayReadCircuits = useMay('providers.read');
+  const batches = useQuery({ ...batchesQuery, enabled: mayReadBatches });
+  const circuits = useQuery({
+    queryKey: ['calls', 'circuits'],
+    queryFn: () => answerOf(api.GET('/v1/admin/circuits')),
+    enabled: mayReadCircuits,
+    retry: false,
+  });
+  const dayAgo = Date.now() / 1_000 - 86_400;
+  const waiting = (batches.data?.data ?? []).filter((batch) => isOpenBatch(batch) && batch.waiting !== null);
+  const failed = (batches.data?.data ?? []).filter(
+    ({ status, created_at }) => (status === 'failed' || status === 'expired') && created_at > dayAgo,
+  );
+  const open = circuits.data?.data ?? [];
+  if (waiting.length + failed.length + open.length === 0) {
+    return batches.data === undefined ? null : (
+      <div className="note-box good" role="status">
+        Nothing is wrong: no open circuit, no batch that waits for a budget, none that failed today.
+      </div>
+    );
+  }
+  return (
+    <Card title="Needs attention">
+      <ul className="stack" style={{ paddingLeft: 18, margin: 0, gap: 6 }}>
+        {open.map(({ id, provider, virtual_key: key, model, reason, open_until: until }) => (
+          <li key={id}>
+            <Badge tone="bad">circuit open</Badge> {provider} through <code>{key}</code>
+            {model === '' ? '' : `, ${model}`}: {reason}; tried again <Ago at={until * 1_000} />
+          </li>
+        ))}
+        {waiting.map(({ id, waiting: wait }) => (
+          <li key={id}>
+            <Badge tone="warn">batch waits</Badge>{' '}
+            <Link to="/batches/$id" params={{ id }}>
+              {id}
+            </Link>
+            : {wait?.message}
+          </li>
+        ))}
+        {failed.map(({ id, status, created_at: at }) => (
+          <li key={id}>
+            <Badge tone="bad">batch {status}</Badge>{' '}
+            <Link to="/batches/$id" params={{ id }}>
+              {id}
+            </Link>
+            , <Ago at={at * 1_000} />
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}

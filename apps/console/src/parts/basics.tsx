@@ -1,0 +1,243 @@
+import { useEffect, useRef, useState, type ReactNode } from 'react';
+import { ApiError } from '../api/client.ts';
+import { ago, dateTime } from '../format.ts';
+
+export type Tone = 'good' | 'warn' | 'bad' | 'info' | 'plain';
+
+export const Badge = ({ tone = 'plain', children }: { tone?: Tone; children: ReactNode }) => (
+  <span className={`badge ${tone}`}>{children}</span>
+);
+
+/** The heading of a page, with what can be done there. */
+export const PageHead = ({ title, text, children }: { title: ReactNode; text?: ReactNode; children?: ReactNode }) => (
+  <header className="page-head">
+    <div>
+      <h1>{title}</h1>
+      {text === undefined ? null : <p>{text}</p>}
+    </div>
+    {children === undefined ? null : <div className="row">{children}</div>}
+  </header>
+);
+
+export const Card = ({
+  title,
+  aside,
+  flush = false,
+  children,
+}: {
+  title?: string;
+  aside?: ReactNode;
+  /** Without padding, for tables. */
+  flush?: boolean;
+  children: ReactNode;
+}) => (
+  <section className={`card ${flush ? 'flush' : ''}`} aria-label={title}>
+    {title === undefined ? null : (
+      <div className={`row between ${flush ? 'card-head' : ''}`}>
+        <h2>{title}</h2>
+        {aside}
+      </div>
+    )}
+    {children}
+  </section>
+);
+
+export const Tile = ({ label, value, note }: { label: string; value: ReactNode; note?: ReactNode }) => (
+  <div className="card tile">
+    <div className="label">{label}</div>
+    <div className="value">{value}</div>
+    {note === undefined ? null : <div className="note">{note}</div>}
+  </div>
+);
+
+/** What a list without entries says: what would be here, and how to get the first one. */
+export const Empty = ({ title, children }: { title: string; children?: ReactNode }) => (
+  <div className="empty">
+    <strong>{title}</strong>
+    {children}
+  </div>
+);
+
+export const Loading = ({ what = 'Loading' }: { what?: string }) => (
+  <div className="empty" role="status">
+    {what}…
+  </div>
+);
+
+/** An error as the API words it, with what helps to find it in the logs. */
+export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void }) {
+  const known = error instanceof ApiError ? error : null;
+  const needsScope = known?.code === 'missing_scope';
+  return (
+    <div className="note-box bad" role="alert">
+      <strong>{needsScope ? 'Your key may not do this' : 'That did not work'}</strong>
+      <p>{error instanceof Error ? error.message : String(error)}</p>
+      <div className="row small muted">
+        {known?.code ? <span className="mono">{known.code}</span> : null}
+        {known?.requestId ? (
+          <span>
+            request <Id id={known.requestId} />
+          </span>
+        ) : null}
+        {retry === undefined ? null : (
+          <button type="button" className="plain" onClick={retry}>
+            Try again
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Shows what a query has: its error, a sign that it loads, or the data. */
+export function Shown<Data>({
+  query,
+  children,
+}: {
+  query: { data: Data | undefined; error: unknown; refetch?: () => unknown };
+  children: (data: Data) => ReactNode;
+}) {
+  if (query.data !== undefined) return <>{children(query.data)}</>;
+  if (query.error !== null) return <ErrorNote error={query.error} retry={() => void query.refetch?.()} />;
+  return <Loading />;
+}
+
+export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
+  const [isDone, setDone] = useState(false);
+  const copy = (): void => {
+    void copyText(text).then(() => {
+      setDone(true);
+      setTimeout(() => setDone(false), 1_500);
+    });
+  };
+  return (
+    <button type="button" className="plain small" onClick={copy} aria-label={`${label}: ${text.slice(0, 60)}`}>
+      {isDone ? 'Copied' : label}
+    </button>
+  );
+}
+
+/** The clipboard needs https or localhost; elsewhere the old way still works. */
+async function copyText(text: string): Promise<void> {
+  if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
+  const area = document.createElement('textarea');
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand('copy');
+  area.remove();
+}
+
+/** An id, shortened, that is copied whole. */
+export const Id = ({ id }: { id: string }) => (
+  <span className="nowrap">
+    <code title={id}>{id.length > 22 ? `${id.slice(0, 12)}…${id.slice(-6)}` : id}</code>
+    <CopyButton text={id} />
+  </span>
+);
+
+/** How long ago something was; the exact time on hover. Counts on by itself. */
+export function Ago({ at }: { at: number | string | Date }) {
+  const [, count] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => count((value) => value + 1), 10_000);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <time dateTime={new Date(at).toISOString()} title={dateTime(at)} className="nowrap">
+      {ago(at)}
+    </time>
+  );
+}
+
+export const Facts = ({ rows }: { rows: readonly (readonly [string, ReactNode])[] }) => (
+  <dl className="facts">
+    {rows.map(([name, value]) => (
+      <FactRow key={name} name={name} value={value} />
+    ))}
+  </dl>
+);
+const FactRow = ({ name, value }: { name: string; value: ReactNode }) => (
+  <>
+    <dt>{name}</dt>
+    <dd>{value ?? '–'}</dd>
+  </>
+);
+
+/** JSON that can be read and copied. A text is shown as it is. */
+export function Code({ value, label }: { value: unknown; label: string }) {
+  const text = typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+  return (
+    <div className="code-box" role="region" aria-label={label} tabIndex={0}>
+      <div className="row between">
+        <span className="small muted">{label}</span>
+        <CopyButton text={text} />
+      </div>
+      <pre>{text}</pre>
+    </div>
+  );
+}
+
+/** A dialog of the browser's own: it holds the focus, and Escape closes it. */
+export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ReactNode }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (dialog.current?.open === false) dialog.current.showModal();
+  }, []);
+  return (
+    <dialog ref={dialog} onClose={onClose} aria-label={title}>
+      <div className="stack">
+        <div className="row between">
+          <h2>{title}</h2>
+          <button type="button" className="plain" onClick={onClose} aria-label="Close">
+            ✕
+          </button>
+        </div>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+/** A bar of two parts, such as completed and failed lines. */
+export function Progress({
+  done,
+  failed,
+  total,
+  label,
+}: {
+  done: number;
+  failed: number;
+  total: number;
+  label: string;
+}) {
+  const bar = useRef<HTMLDivElement>(null);
+  const share = (part: number): string => `${total === 0 ? 0 : (part / total) * 100}%`;
+  return (
+    <div
+      className="progress"
+      ref={bar}
+      role="progressbar"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={total}
+      aria-valuenow={done + failed}
+    >
+      <span style={{ width: share(done) }} />
+      <span className="failed" style={{ width: share(failed) }} />
+    </div>
+  );
+}
+
+/** What a program would send for this page: for people who automate it next. */
+export const AsCurl = ({ path, method = 'GET', body }: { path: string; method?: string; body?: unknown }) => {
+  const data = body === undefined ? '' : ` \\\n  -H 'content-type: application/json' -d '${JSON.stringify(body)}'`;
+  const verb = method === 'GET' ? '' : ` -X ${method}`;
+  const text = `curl${verb} '${location.origin}${path}' -H "authorization: Bearer $SLUICE_API_KEY"${data}`;
+  return (
+    <details className="small">
+      <summary>As curl</summary>
+      <Code value={text} label="Command" />
+    </details>
+  );
+};

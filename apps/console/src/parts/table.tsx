@@ -1,0 +1,107 @@
+import { useVirtualizer } from '@tanstack/react-virtual';
+import { useEffect, useRef, type ReactNode } from 'react';
+
+export type Column<Row> = {
+  head: string;
+  cell: (row: Row) => ReactNode;
+  /** Figures stand to the right, so that their digits are below each other. */
+  isNumber?: boolean;
+};
+
+type Props<Row> = {
+  /** For screen readers. */
+  label: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  keyOf: (row: Row) => string;
+  chosen?: string | undefined;
+};
+
+/** A table of a page of records. The server sorts, filters and pages, so a table here is its columns and rows. */
+export function DataTable<Row>({ label, columns, rows, keyOf, chosen }: Props<Row>) {
+  return (
+    <div className="table-wrap" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <Head columns={columns} />
+        <tbody>
+          {rows.map((row) => (
+            <tr key={keyOf(row)} className={keyOf(row) === chosen ? 'chosen' : undefined}>
+              <Cells columns={columns} row={row} />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const rowPixels = 36;
+
+/**
+ * A table of any length, of which only the visible rows are in the page. `onEnd` is called when the reader nears the last row
+ * that is there, to read the next page.
+ */
+export function LongTable<Row>({ label, columns, rows, keyOf, chosen, onEnd }: Props<Row> & { onEnd: () => void }) {
+  const box = useRef<HTMLDivElement>(null);
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => box.current,
+    estimateSize: () => rowPixels,
+    overscan: 12,
+  });
+  const shown = virtual.getVirtualItems();
+  const lastShown = shown.at(-1)?.index ?? -1;
+  useEffect(() => {
+    if (rows.length > 0 && lastShown >= rows.length - 20) onEnd();
+  }, [lastShown, rows.length, onEnd]);
+  const before = shown[0]?.start ?? 0;
+  const after = virtual.getTotalSize() - (shown.at(-1)?.end ?? 0);
+  return (
+    <div className="virtual" ref={box} tabIndex={0} role="region" aria-label={label}>
+      <table aria-rowcount={rows.length}>
+        <Head columns={columns} />
+        <tbody>
+          {before > 0 ? <Gap pixels={before} columns={columns.length} /> : null}
+          {shown.map(({ index }) => {
+            const row = rows[index];
+            if (row === undefined) return null;
+            return (
+              <tr key={keyOf(row)} aria-rowindex={index + 1} className={keyOf(row) === chosen ? 'chosen' : undefined}>
+                <Cells columns={columns} row={row} />
+              </tr>
+            );
+          })}
+          {after > 0 ? <Gap pixels={after} columns={columns.length} /> : null}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const Head = <Row,>({ columns }: { columns: readonly Column<Row>[] }) => (
+  <thead>
+    <tr>
+      {columns.map(({ head, isNumber }) => (
+        <th key={head} scope="col" className={isNumber === true ? 'num' : undefined}>
+          {head}
+        </th>
+      ))}
+    </tr>
+  </thead>
+);
+
+const Cells = <Row,>({ columns, row }: { columns: readonly Column<Row>[]; row: Row }) => (
+  <>
+    {columns.map(({ head, cell, isNumber }) => (
+      <td key={head} className={isNumber === true ? 'num' : undefined}>
+        {cell(row)}
+      </td>
+    ))}
+  </>
+);
+
+const Gap = ({ pixels, columns }: { pixels: number; columns: number }) => (
+  <tr aria-hidden="true">
+    <td colSpan={columns} style={{ height: pixels, padding: 0, border: 0 }} />
+  </tr>
+);

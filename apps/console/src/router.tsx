@@ -1,0 +1,56 @@
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Link } from '@tanstack/react-router';
+import { Frame } from './frame.tsx';
+import { Empty, ErrorNote, Loading } from './parts/basics.tsx';
+
+const root = createRootRoute({
+  component: Frame,
+  notFoundComponent: () => (
+    <Empty title="There is no such page">
+      <Link to="/">Go to the overview</Link>
+    </Empty>
+  ),
+  errorComponent: ({ error }) => <ErrorNote error={error} />,
+});
+
+/** Filters are in the address, so that a page can be shared as it is. Only texts; the pages read what they know. */
+const texts = (search: Record<string, unknown>): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(search).flatMap(([name, value]) =>
+      typeof value === 'string' || typeof value === 'number' ? [[name, String(value)]] : [],
+    ),
+  );
+
+const page = <Path extends string>(path: Path, component: ReturnType<typeof lazyRouteComponent>) =>
+  createRoute({ getParentRoute: () => root, path, component, validateSearch: texts });
+
+const routeTree = root.addChildren([
+  page(
+    '/',
+    lazyRouteComponent(() => import('./pages/overview.tsx'), 'Overview'),
+  ),
+  page(
+    '/batches',
+    lazyRouteComponent(() => import('./pages/batches.tsx'), 'Batches'),
+  ),
+  page(
+    '/batches/new',
+    lazyRouteComponent(() => import('./pages/new-batch.tsx'), 'NewBatch'),
+  ),
+  page(
+    '/batches/$id',
+    lazyRouteComponent(() => import('./pages/batch.tsx'), 'BatchPage'),
+  ),
+]);
+
+export const router = createRouter({
+  routeTree,
+  basepath: '/console',
+  defaultPendingComponent: Loading,
+  defaultPreload: 'intent',
+});
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router;
+  }
+}

@@ -1,0 +1,98 @@
+import { queryOptions, useQuery, useQueryClient } from '@tanstack/react-query';
+import { createContext, useContext, useEffect, useState, type FormEvent, type ReactNode } from 'react';
+import { answerOf, api, ApiError, send } from './api/client.ts';
+import { followEvents } from './api/live.ts';
+import type { Session } from './api/types.ts';
+import icon from './icon.svg';
+import { ErrorNote, Loading } from './parts/basics.tsx';
+
+const SessionContext = createContext<Session | null>(null);
+
+/** Who is signed in. Only inside of `SignedIn`. */
+export function useSession(): Session {
+  const session = useContext(SessionContext);
+  if (session === null) throw new Error('useSession is used outside of SignedIn');
+  return session;
+}
+
+/** Whether the key of the session has a scope, so that a page can leave out what would be refused. */
+export function useMay(scope: string): boolean {
+  const { scopes } = useSession();
+  return scopes === null || scopes.includes(scope);
+}
+
+const sessionQuery = queryOptions({
+  queryKey: ['session'],
+  queryFn: () => answerOf(api.GET('/v1/session')),
+  retry: (failures, error) => error instanceof ApiError && error.status !== 401 && failures < 20,
+  retryDelay: 2_000,
+});
+
+/** Shows the pages to somebody who has signed in, and the form to everybody else. */
+export function SignedIn({ children }: { children: ReactNode }) {
+  const queries = useQueryClient();
+  const { data, error, isPending } = useQuery(sessionQuery);
+  const mayFollow = data !== undefined && (data.scopes === null || data.scopes.includes('audit.read'));
+  useEffect(() => (mayFollow ? followEvents(queries) : undefined), [mayFollow, queries]);
+  const isSignedOut = error instanceof ApiError && error.status === 401;
+  if (isSignedOut) return <SignIn />;
+  if (data !== undefined) return <SessionContext value={data}>{children}</SessionContext>;
+  if (isPending) return <Loading what="Connecting to Sluice" />;
+  return <ErrorNote error={error} />;
+}
+
+/** Ends the session in this browser. */
+export async function signOut(): Promise<void> {
+  await send('/v1/session', { method: 'DELETE' });
+  location.assign('/console');
+}
+
+function SignIn() {
+  const queries = useQueryClient();
+  const [key, setKey] = useState('');
+  const [error, setError] = useState<unknown>(null);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event: FormEvent): Promise<void> => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      const headers = { 'x-gateway-api-key': key.trim() };
+      await send('/v1/session', { method: 'POST', headers });
+      await queries.resetQueries({ queryKey: ['session'] });
+    } catch (caught) {
+      setError(caught);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <main className="sign-in">
+      <form className="card" onSubmit={(event) => void submit(event)}>
+        <div className="row">
+          <img src={icon} alt="" width={28} height={28} />
+          <h1>Sign in to Sluice</h1>
+        </div>
+        <label>
+          Gateway key or token
+          <input
+            type="password"
+            name="key"
+            value={key}
+            onChange={(event) => setKey(event.target.value)}
+            autoComplete="current-password"
+            required
+          />
+          <span className="hint">
+            <code>npm start</code> prints the admin key at its first start and keeps it in <code>.data/admin.key</code>.
+            It becomes a cookie that scripts cannot read.
+          </span>
+        </label>
+        {error === null ? null : <ErrorNote error={error} />}
+        <button type="submit" className="primary" disabled={isBusy}>
+          {isBusy ? 'Signing in…' : 'Sign in'}
+        </button>
+      </form>
+    </main>
+  );
+}

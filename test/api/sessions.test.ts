@@ -1,0 +1,176 @@
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+
+// The session of a browser, and the stream of events that its pages follow.
+
+let platform: TestPlatform;
+beforeAll(async () => {
+  platform = await startPlatform({ worker: false, environment: { SLUICE_EVENT_STREAMS_OF_WORKSPACE: '2' } });
+});
+afterAll(() => platform?.stop());
+
+type Answer = { status: number; body: Record<string, unknown>; cookie: string | null };
+
+async function send(method: string, path: string, headers: Record<string, string>, body?: object): Promise<Answer> {
+  const response = await fetch(`${platform.baseUrl}${path}`, {
+    method,
+    headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  const cookie = response.headers.get('set-cookie')?.split(';')[0] ?? null;
+  return { status: response.status, body: (await response.json()) as Record<string, unknown>, cookie };
+}
+
+const withKey = (key = platform.adminKey): Record<string, string> => ({ 'x-gateway-api-key': key });
+
+async function makeKey(fields: object = {}): Promise<{ id: string; key: string }> {
+  const { body } = await send('POST', '/api-keys', withKey(), { name: 'of a test', ...fields });
+  return body as { id: string; key: string };
+}
+
+async function signIn(key: string): Promise<string> {
+  const { status, cookie } = await send('POST', '/session', withKey(key));
+  expect(status).toBe(200);
+  return cookie ?? '';
+}
+
+test('any key may ask who it is, whatever its scopes are', async () => {
+  const { key, id } = await makeKey({ name: 'narrow', scopes: ['models.read'] });
+  const { body } = await send('GET', '/session', withKey(key));
+  expect(body).toMatchObject({
+    object: 'session',
+    workspace: { slug: 'default' },
+    principal: { type: 'service_key', name: 'narrow', role: null },
+    key_id: id,
+    scopes: ['models.read'],
+    expires_at: null,
+  });
+  expect((await send('GET', '/session', {})).status).toBe(401);
+});
+
+test('a session may do what its key may do, and ends when the key is revoked', async () => {
+  const { id, key } = await makeKey({ scopes: ['batches.read'] });
+  const cookie = await signIn(key);
+  expect((await send('GET', '/batches', { cookie })).status).toBe(200);
+  expect((await send('GET', '/logs', { cookie })).body).toMatchObject({ error: { code: 'missing_scope' } });
+  await send('DELETE', `/api-keys/${id}`, withKey());
+  await eventually(
+    () => send('GET', '/batches', { cookie }),
+    ({ status }) => status === 401,
+  );
+});
+
+test('another page cannot use the session to change something, and the console can', async () => {
+  const cookie = await signIn(platform.adminKey);
+  const body = { name: 'made by a browser' };
+  expect((await send('POST', '/api-keys', { cookie }, body)).body).toMatchObject({ error: { code: 'foreign_page' } });
+  const origin = { cookie, 'x-sluice-console': '1', origin: 'https://evil.example' };
+  expect((await send('POST', '/api-keys', origin, body)).status).toBe(403);
+  expect((await send('POST', '/api-keys', { cookie, 'x-sluice-console': '1' }, body)).status).toBe(200);
+});
+
+test('a made-up cookie is as good as none, and signing out deletes the real one', async () => {
+  expect((await send('GET', '/batches', { cookie: 'sluice_session=abcdef' })).status).toBe(401);
+  const { cookie, body } = await send('DELETE', '/session', {});
+  expect(cookie).toBe('sluice_session=');
+  expect(body).toEqual({ object: 'session.deleted', deleted: true });
+});
+
+/** An open stream: the frames that came so far, and whether the server has ended it. */
+async function openStream(
+  key: string,
+  { query = '', headers = {} }: { query?: string; headers?: Record<string, string> } = {},
+): Promise<{ status: number; text: () => string; hasEnded: () => boolean; close: () => void }> {
+  const closing = new AbortController();
+  const response = await fetch(`${platform.baseUrl}/events/stream${query}`, {
+    headers: { ...withKey(key), ...headers },
+    signal: closing.signal,
+  });
+  let text = '';
+  let hasEnded = false;
+  const read = async (): Promise<void> => {
+    for await (const piece of response.body ?? []) text += Buffer.from(piece).toString();
+  };
+  void read()
+    .catch(() => {})
+    .finally(() => (hasEnded = true));
+  const close = (): void => closing.abort();
+  onTestFinished(close);
+  return { status: response.status, text: () => text, hasEnded: () => hasEnded, close };
+}
+
+const idsIn = (text: string): string[] => [...text.matchAll(/^id: (.+)$/gm)].map(([, id = '']) => id);
+
+test('a stream has the events that happen while it is open, and one that connects again misses none', async () => {
+  const stream = await openStream(platform.adminKey);
+  await eventually(stream.text, (text) => text.includes('event: open'));
+  const first = await makeKey({ name: 'first' });
+  await eventually(stream.text, (text) => text.includes(first.id));
+  expect(stream.text()).toContain('"type":"api_key.created"');
+  expect(stream.text()).not.toContain(first.key);
+  stream.close();
+  const last = idsIn(stream.text()).at(-1) ?? '';
+
+  const second = await makeKey({ name: 'second' });
+  const third = await makeKey({ name: 'third' });
+  const again = await openStream(platform.adminKey, { headers: { 'last-event-id': last } });
+  await eventually(again.text, (text) => text.includes(third.id));
+  expect(again.text()).toContain(second.id);
+  expect(again.text()).not.toContain(first.id);
+  const { body } = await send('GET', `/events?after=${last}&limit=100`, withKey());
+  const listed = (body['data'] as { id: string }[]).map(({ id }) => id);
+  expect(idsIn(again.text())).toEqual(listed);
+});
+
+test('a stream of calls says when the request log has new records', async () => {
+  const stream = await openStream(platform.adminKey, { query: '?calls=true' });
+  await eventually(stream.text, (text) => text.includes('event: open'));
+  await send('POST', '/chat/completions', withKey(), {
+    model: '@simulator/sim-small',
+    messages: [{ role: 'user', content: 'Hello' }],
+  });
+  await eventually(stream.text, (text) => /event: calls\ndata: \{"newest":"log_/.test(text));
+});
+
+test('another workspace sees nothing of it', async () => {
+  const { body } = await send('POST', '/admin/workspaces', withKey(), { name: 'elsewhere' });
+  const { key } = await makeKey({ name: 'elsewhere', workspace_id: body['id'] });
+  const theirs = await openStream(key);
+  const ours = await openStream(platform.adminKey);
+  const made = await makeKey({ name: 'ours' });
+  await eventually(ours.text, (text) => text.includes(made.id));
+  expect(theirs.text()).not.toContain(made.id);
+});
+
+test('more streams than a workspace may have are refused, and a closed one makes room', async () => {
+  const streams = [await openStream(platform.adminKey), await openStream(platform.adminKey)];
+  await eventually(
+    () => openStream(platform.adminKey),
+    ({ status }) => status === 429,
+  );
+  streams[0]?.close();
+  await eventually(
+    () => openStream(platform.adminKey),
+    ({ status }) => status === 200,
+  );
+});
+
+test('an id that is no event of the workspace is refused', async () => {
+  const { status, body } = await send('GET', '/events/stream?after=evt_nothing', withKey());
+  expect(status).toBe(400);
+  expect(body).toMatchObject({ error: { param: 'after' } });
+});
+
+test('the console is served with a policy that lets it load and call nothing but this server', async () => {
+  const origin = new URL(platform.baseUrl).origin;
+  const page = await fetch(`${origin}/console/batches/batch_1`);
+  expect(page.headers.get('content-security-policy')).toMatch(
+    /default-src 'none'; script-src 'self'; style-src 'self'/,
+  );
+  expect(page.headers.get('cache-control')).toBe('no-cache');
+  const script = /src="(\/console\/assets\/[^"]+)"/.exec(await page.text())?.[1] ?? '';
+  const loaded = await fetch(`${origin}${script}`);
+  expect(loaded.headers.get('cache-control')).toBe('max-age=31536000, immutable');
+  expect((await fetch(`${origin}/console/assets/..%2Findex.html`)).status).toBe(404);
+});
