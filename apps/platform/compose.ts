@@ -27,6 +27,7 @@ import { createMemoryBudget, type MemoryBudget } from '#libs/kernel/memory-budge
 import { builtInPrices } from '#libs/prices/built-in-prices.ts';
 import { createPricing, type Pricing } from '#libs/prices/pricing.ts';
 import { createJobQueue, type JobQueue } from '#libs/queue/job-queue.ts';
+import { createCallMetrics, type CallMetrics } from '#libs/request-log/call-metrics.ts';
 import { createCallCosts, type CallCosts } from '#libs/request-log/call-costs.ts';
 import { createLimitRules } from '#libs/limits/limit-rules.ts';
 import { createLimits, type Limits } from '#libs/limits/limits.ts';
@@ -70,6 +71,7 @@ export type Platform = {
   traffic: Traffic;
   responseCache: ResponseCache;
   requestLog: RequestLog;
+  callMetrics: CallMetrics;
   pricing: Pricing;
   costs: CallCosts;
   /** Counts of what limits did in this process. */
@@ -233,12 +235,14 @@ export async function createPlatform(
     },
     logger,
   });
+  const callMetrics = createCallMetrics();
   const requestLog = createRequestLog({
     app: app.name,
     db,
     pool,
     logger,
     clock: systemClock,
+    observe: callMetrics.observe,
     queueRowsMax: config.SLUICE_REQUEST_LOG_QUEUE,
     disk:
       config.SLUICE_REQUEST_LOG_DISK === 0
@@ -263,6 +267,7 @@ export async function createPlatform(
     traffic,
     responseCache,
     requestLog,
+    callMetrics,
     pricing,
     costs: createCallCosts(pricing),
     limits: { stats: () => limits.stats(), refused: admission.refused, alerts: alerts.recorded },

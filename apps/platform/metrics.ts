@@ -24,6 +24,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     registers,
   });
   buildInfo.set({ version }, 1);
+  platform.callMetrics.registerIn(registry);
   gauge(
     'sluice_forwarding_open_calls',
     'Number of calls to providers in flight in this process.',

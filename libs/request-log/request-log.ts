@@ -76,6 +76,8 @@ export type RequestLogDeps = {
   stopDeadlineMs?: number;
   /** How often the process reports its progress to the database. Default 15 s. */
   heartbeatMs?: number;
+  /** Is told of each entry that is recorded, as it will be written. Must not throw. */
+  observe?: (entry: RequestLogEntry) => void;
   /** For tests. */
   copyRows?: CopyRows;
   insertRows?: WriteRows;
@@ -271,6 +273,7 @@ export function createRequestLog(deps: RequestLogDeps): RequestLog {
       const recordedAtMs = clock.now();
       waiting.add(toRow(bounded, sequence, recordedAtMs), entrySizeBytes(bounded));
       processRecord.note(sequence, recordedAtMs);
+      deps.observe?.(bounded);
       if (waiting.memory().rows > queueRowsMax / 2) startKeeping();
       schedule();
     },
