@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { Counter, Gauge, type Registry } from 'prom-client';
+import { Counter, type Registry } from 'prom-client';
 import type { AccessSnapshot } from '#libs/access/access-snapshot.ts';
 import { createAuthenticate, type Authenticate } from '#libs/identity/authenticate.ts';
 import { createRefusalLog, type RefusalLog } from '#libs/resources/refusal-log.ts';
@@ -51,11 +51,14 @@ export function createKeyGuard({ config, snapshot, tokens, eventLog, clock, regi
     registers,
   });
   const refusals = createRefusalLog({ eventLog, logger, now: Date.now });
-  const unrecorded: Gauge = new Gauge({
-    name: 'sluice_refusals_unrecorded',
-    help: 'Refused requests that were not recorded as events because there were too many different ones, since the start.',
+  const unrecorded: Counter = new Counter({
+    name: 'sluice_refusals_unrecorded_total',
+    help: 'Refused requests that were not recorded as events because there were too many different ones.',
     registers,
-    collect: () => unrecorded.set(refusals.dropped()),
+    collect() {
+      unrecorded.reset();
+      unrecorded.inc(refusals.dropped());
+    },
   });
   const slow = (request: IncomingMessage): (() => void) => wrongKeys.take(addressOf(request));
   return {

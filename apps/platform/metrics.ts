@@ -45,9 +45,9 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Number of open connections from this process to providers.',
     () => egress.stats().sockets,
   );
-  gauge(
-    'sluice_egress_destinations_refused',
-    'Connections that this process refused because their address is not allowed (SLUICE_EGRESS_ALLOW), since its start.',
+  counter(
+    'sluice_egress_destinations_refused_total',
+    'Connections that this process refused because their address is not allowed (SLUICE_EGRESS_ALLOW).',
     () => egress.stats().destinationsRefused,
   );
   gauge(
@@ -55,19 +55,19 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Number of provider origins (scheme, host and port) to which this process has open connections.',
     () => egress.stats().origins,
   );
-  gauge(
-    'sluice_egress_calls_refused',
-    'Calls that this process refused because their workspace used its share of SLUICE_CONNECTIONS, since its start.',
+  counter(
+    'sluice_egress_calls_refused_total',
+    'Calls that this process refused because their workspace used its share of SLUICE_CONNECTIONS.',
     () => egress.stats().callsRefused,
   );
-  gauge(
-    'sluice_egress_calls_resent',
-    'Calls that this process sent again because the provider had closed the idle connection, since its start.',
+  counter(
+    'sluice_egress_calls_resent_total',
+    'Calls that this process sent again because the provider had closed the idle connection.',
     () => egress.stats().callsResent,
   );
-  labelled(
-    'sluice_secret_fetches',
-    'Fetches of secrets that are kept elsewhere by their result (ok, unavailable, denied, not_found, malformed), since the start of this process.',
+  labelledCounter(
+    'sluice_secret_fetches_total',
+    'Fetches of secrets that are kept elsewhere by their result (ok, unavailable, denied, not_found, malformed), of this process.',
     'result',
     () => secretCache.stats().fetches,
   );
@@ -86,21 +86,21 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Number of request-log rows that wait in a file on disk because the database is unavailable.',
     () => requestLog.stats().keptRows,
   );
-  gauge(
-    'sluice_request_log_lost_rows',
-    'Request-log rows that this process could not write and gave up, since its start.',
+  counter(
+    'sluice_request_log_lost_rows_total',
+    'Request-log rows that this process could not write and gave up.',
     () => requestLog.stats().lostRows,
   );
-  labelled(
-    'sluice_unpriced_calls',
-    'Calls of this process since its start whose cost is not known, because the price of their model or their usage is not.',
+  labelledCounter(
+    'sluice_unpriced_calls_total',
+    'Calls of this process whose cost is not known, because the price of their model or their usage is not.',
     'provider',
     () => Object.fromEntries(costs.unpriced()),
   );
   for (const kind of ['budget', 'rate'] as const) {
-    gauge(
-      `sluice_limits_${kind}_refusals`,
-      `Calls that this process refused, or let wait, because a ${kind} was used up, since its start.`,
+    counter(
+      `sluice_limits_${kind}_refusals_total`,
+      `Calls that this process refused, or let wait, because a ${kind} was used up.`,
       () => limits.refused()[kind],
     );
   }
@@ -114,9 +114,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Number of calls in this process that wait for the database to say what is left of a budget or rate.',
     () => limits.stats().waiting,
   );
-  gauge('sluice_limits_alerts', 'Alerts of budgets that this process recorded, since its start.', () =>
-    limits.alerts(),
-  );
+  counter('sluice_limits_alerts_total', 'Alerts of budgets that this process recorded.', () => limits.alerts());
   gauge(
     'sluice_memory_held_bytes',
     'Bytes of the memory budget in use for bodies, parsed values, answers, lines and results in this process.',
@@ -136,6 +134,11 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'sluice_database_connections',
     'Number of open database connections in the pool of this process.',
     () => pool.totalCount,
+  );
+  gauge(
+    'sluice_database_idle',
+    'Number of database connections in the pool of this process that nothing uses now.',
+    () => pool.idleCount,
   );
   gauge(
     'sluice_database_waiting',
@@ -164,20 +167,38 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
       return { in_flight: inFlight, waiting_live: waitingLive, waiting_background: waitingBackground };
     },
   );
-  labelled('sluice_response_cache', responseCacheHelp, 'what', () => {
-    const { hits, misses, memoryBytes, memoryEntries, waitingRows, droppedRows } = responseCache.stats();
-    return {
-      hits,
-      misses,
-      memory_bytes: memoryBytes,
-      memory_entries: memoryEntries,
-      waiting_rows: waitingRows,
-      dropped_rows: droppedRows,
-    };
-  });
+  gauge(
+    'sluice_response_cache_memory_bytes',
+    'Bytes of memory that the response cache of this process uses.',
+    () => responseCache.stats().memoryBytes,
+  );
+  gauge(
+    'sluice_response_cache_memory_entries',
+    'Number of answers that the response cache of this process has in memory.',
+    () => responseCache.stats().memoryEntries,
+  );
+  gauge(
+    'sluice_response_cache_waiting_rows',
+    'Number of answers that this process has not yet written to the response cache in the database.',
+    () => responseCache.stats().waitingRows,
+  );
+  counter(
+    'sluice_response_cache_dropped_rows_total',
+    'Answers that this process could not write to the response cache in the database.',
+    () => responseCache.stats().droppedRows,
+  );
+  labelledCounter(
+    'sluice_response_cache_lookups_total',
+    'Lookups in the response cache by this process, by result (hit, miss).',
+    'result',
+    () => {
+      const { hits, misses } = responseCache.stats();
+      return { hit: hits, miss: misses };
+    },
+  );
   // One series per provider. One per credential and model would have no bound; GET /v1/admin/circuits lists those.
   const circuits: Gauge = new Gauge({
-    name: 'gateway_provider_circuit_state',
+    name: 'sluice_provider_circuits',
     help: 'Number of circuits (one per credential, model and breaker config) in each state, as this process sees them.',
     labelNames: ['provider', 'state'],
     registers,
@@ -223,6 +244,32 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     },
   });
 
+  /** For what a part has counted since the start of the process. */
+  function counter(name: string, help: string, read: () => number): void {
+    const made: Counter = new Counter({
+      name,
+      help,
+      registers,
+      collect() {
+        made.reset();
+        made.inc(read());
+      },
+    });
+  }
+
+  function labelledCounter(name: string, help: string, label: string, read: () => Record<string, number>): void {
+    const made: Counter = new Counter({
+      name,
+      help,
+      labelNames: [label],
+      registers,
+      collect() {
+        made.reset();
+        for (const [value, count] of Object.entries(read())) made.inc({ [label]: value }, count);
+      },
+    });
+  }
+
   function labelled(name: string, help: string, label: string, read: () => Record<string, number>): void {
     const made: Gauge = new Gauge({
       name,
@@ -248,10 +295,6 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     });
   }
 }
-
-const responseCacheHelp =
-  'Response cache of this process: hits, misses and dropped_rows since its start; ' +
-  'memory_bytes, memory_entries and waiting_rows (not yet written to the database) now.';
 
 /** The metrics of the process that records bodies of calls. */
 export function registerBodyMetrics(registry: Registry, bodies: Pick<BodyRecorder, 'stats'>): void {

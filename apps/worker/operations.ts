@@ -43,24 +43,30 @@ export function createWorkerOperations(deps: {
   });
   const inFlight: Gauge = new Gauge({
     name: 'sluice_worker_in_flight',
-    help: 'Batch work in this worker: calls in flight, bytes held for lines, answers and results, and lines waiting for a permit.',
+    help: 'Batch work in this worker: calls in flight, and lines waiting for a permit.',
     labelNames: ['what'],
     registers,
     collect() {
-      const bytes = platform.memory.stats().heldBytes;
-      for (const [what, value] of Object.entries({ ...permits.inFlight(), bytes })) inFlight.set({ what }, value);
+      const { calls, waiting } = permits.inFlight();
+      inFlight.set({ what: 'calls' }, calls);
+      inFlight.set({ what: 'waiting' }, waiting);
     },
   });
   const chunks: Gauge = new Gauge({
     name: 'sluice_worker_chunks',
-    help: 'Chunks in this worker: active ones, bytes of their ranges of input files, and chunks waiting for room for theirs.',
+    help: 'Chunks in this worker: active ones, and those that wait for room for their range of the input file.',
     labelNames: ['what'],
     registers,
     collect() {
-      const { heldBytes: bytes, waiting: waitingChunks } = ranges.stats();
-      for (const [what, value] of Object.entries({ active: chunksActive(), bytes, waiting: waitingChunks }))
-        chunks.set({ what }, value);
+      chunks.set({ what: 'active' }, chunksActive());
+      chunks.set({ what: 'waiting' }, ranges.stats().waiting);
     },
+  });
+  const rangeBytes: Gauge = new Gauge({
+    name: 'sluice_worker_ranges_bytes',
+    help: 'Bytes of input files that this worker holds for its chunks.',
+    registers,
+    collect: () => rangeBytes.set(ranges.stats().heldBytes),
   });
   const waiting: Gauge = new Gauge({
     name: 'sluice_batch_lines_waiting',

@@ -19,7 +19,7 @@ test('requests are counted by method, route template and status class', async ()
     const { body } = await metrics.renderMetrics();
     return body
       .split('\n')
-      .find((line) => line.startsWith(`http_request_duration_seconds_count{${labels}}`))
+      .find((line) => line.startsWith(`sluice_http_request_duration_seconds_count{${labels}}`))
       ?.split(' ')[1];
   };
   await expect.poll(() => countOf('method="GET",route="/v1/files/:fileId",status="2xx"')).toBe('3');

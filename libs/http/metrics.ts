@@ -23,7 +23,7 @@ export function createMetrics(): HttpMetrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const duration = new Histogram({
-    name: 'http_request_duration_seconds',
+    name: 'sluice_http_request_duration_seconds',
     help: 'Seconds from the arrival of the request headers to the end of the response, by method, route and status class.',
     labelNames: ['method', 'route', 'status'],
     buckets: durationBuckets,

@@ -87,7 +87,7 @@ export function createCallMetrics(): CallMetrics {
   });
   const costs: Counter = new Counter({
     name: 'sluice_call_cost_dollars_total',
-    help: 'Cost of calls in US dollars, without calls whose cost is not known (sluice_unpriced_calls).',
+    help: 'Cost of calls in US dollars, without calls whose cost is not known (sluice_unpriced_calls_total).',
     labelNames: ofModel,
     registers,
     collect() {

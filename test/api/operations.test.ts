@@ -103,9 +103,9 @@ test('metrics are in the Prometheus text format, with each request by method, ro
   const lines = text.split('\n').filter((line) => line !== '');
   expect(lines.filter((line) => !/^# (HELP|TYPE) \S+ \S/.test(line) && !sample.test(line))).toEqual([]);
   expect(text).toContain(
-    'http_request_duration_seconds_count{method="GET",route="/v1/batches/:batch_id",status="4xx"} 1',
+    'sluice_http_request_duration_seconds_count{method="GET",route="/v1/batches/:batch_id",status="4xx"} 1',
   );
-  expect(text).toContain('http_request_duration_seconds_count{method="GET",route="unmatched",status="4xx"} 1');
+  expect(text).toContain('sluice_http_request_duration_seconds_count{method="GET",route="unmatched",status="4xx"} 1');
   expect(text).toContain('process_resident_memory_bytes ');
   expect(lines).toContain(`sluice_build_info{version="${version}"} 1`);
   expect(text).toMatch(/^sluice_forwarding_open_calls 0$/m);

@@ -136,7 +136,7 @@ test('a model without a price costs null, never 0, and is counted by its provide
   answers('gpt-99', usage);
   expect(await logged('/chat/completions', chat('gpt-99'))).toMatchObject({ cost: null, price_version: null });
   const metrics = await (await fetch(new URL('/metrics', platform.baseUrl))).text();
-  expect(metrics).toMatch(/sluice_unpriced_calls\{provider="openai"\} 1\n/);
+  expect(metrics).toMatch(/sluice_unpriced_calls_total\{provider="openai"\} 1\n/);
   const ofModel = 'provider="openai",model="gpt-99",kind="live"';
   expect(metrics).toContain(`sluice_calls_total{${ofModel},outcome="succeeded"} 1\n`);
   expect(metrics).toMatch(new RegExp(`sluice_call_tokens_total\\{${ofModel},type="input"\\} [1-9]`));

@@ -118,7 +118,7 @@ test('a circuit opens in each format, is passed over and shown, spares other mod
   );
   expect(listed.every(({ reason, failures }) => reason === 'http_503' && failures === 2)).toBe(true);
   for (const { provider } of wireKeys) {
-    expect(await metrics()).toContain(`gateway_provider_circuit_state{provider="${provider}",state="open"} 1`);
+    expect(await metrics()).toContain(`sluice_provider_circuits{provider="${provider}",state="open"} 1`);
   }
 
   // The clocks of the database and of this process, half a minute later.

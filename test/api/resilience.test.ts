@@ -43,7 +43,7 @@ test('a circuit opens, is shown, is skipped by a fallback, and closes when anoth
   expect((await ask()).status).toBe(500);
 
   const metrics = await (await fetch(`${new URL(platform.baseUrl).origin}/metrics`)).text();
-  expect(metrics).toContain('gateway_provider_circuit_state{provider="openai-compatible",state="open"} 1');
+  expect(metrics).toContain('sluice_provider_circuits{provider="openai-compatible",state="open"} 1');
   const list = await eventually(
     async () => (await (await get('/admin/circuits')).json()) as { data: object[] },
     ({ data }) => data.length > 0,

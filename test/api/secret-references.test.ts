@@ -541,7 +541,7 @@ describe('what is refused', () => {
 test('fetches are counted by their result', async () => {
   const metrics = await (await fetch(new URL('/metrics', platform.baseUrl))).text();
   for (const result of ['ok', 'unavailable', 'denied', 'not_found', 'malformed']) {
-    expect(metrics).toMatch(new RegExp(`^sluice_secret_fetches\\{result="${result}"\\} [1-9]`, 'm'));
+    expect(metrics).toMatch(new RegExp(`^sluice_secret_fetches_total\\{result="${result}"\\} [1-9]`, 'm'));
   }
   expect(metrics).toMatch(/^sluice_secrets_cached [1-9]/m);
 });
