@@ -122,6 +122,7 @@ const owners: Readonly<Record<string, string>> = {
 /** Which code names a table of another feature, and why. */
 const knownReaders: Readonly<Record<string, string>> = {
   'apps/api: resource': 'ready only once there is a workspace',
+  'apps/platform: batch': 'counts open batches',
   'apps/platform: fine_tuning_job': 'counts open jobs',
   'apps/worker: batch': 'finds the target of a batch',
   'apps/worker: command_result': 'deletes what is too old',

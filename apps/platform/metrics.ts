@@ -1,12 +1,9 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
 import { closedLagSeconds } from '#libs/event-log/read-events.ts';
-import { readRollupLag, type RollupLag } from '#libs/analytics/run-roll-up.ts';
-import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
 import { version } from '#libs/kernel/version.ts';
-import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
-import { subscribers } from './subscribers.ts';
+import { databaseRead, registerDatabaseMetrics } from './database-metrics.ts';
 
 /**
  * Registers the metrics of the parts that both processes have; they are read when Prometheus asks. What is read from the
@@ -151,8 +148,7 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     'Age in seconds of the oldest event that subscribers cannot read yet because an older transaction is open.',
     lag,
   );
-  registerRollupMetrics(registers, db);
-  registerSubscriberMetrics(registers, db);
+  registerDatabaseMetrics(registers, db);
   gauge(
     'sluice_provider_paused',
     'Number of pairs of credential and model that this process does not call until a rate limit of the provider ends.',
@@ -225,25 +221,6 @@ export function registerPlatformMetrics(registry: Registry, platform: Platform):
     },
   });
 
-  const readFineTuningJobs = databaseRead(() =>
-    db
-      .selectFrom('fine_tuning_job')
-      .select(({ fn }) => ['status', fn.countAll<number>().as('jobs')])
-      .groupBy('status')
-      .execute(),
-  );
-  const fineTuningJobs: Gauge = new Gauge({
-    name: 'sluice_fine_tuning_jobs',
-    help: 'Number of fine-tuning jobs in the database by status.',
-    labelNames: ['status'],
-    registers,
-    async collect() {
-      const counts = (await readFineTuningJobs()) ?? [];
-      fineTuningJobs.reset();
-      for (const { status, jobs: count } of counts) fineTuningJobs.set({ status }, count);
-    },
-  });
-
   /** For what a part has counted since the start of the process. */
   function counter(name: string, help: string, read: () => number): void {
     const made: Counter = new Counter({
@@ -310,69 +287,4 @@ export function registerBodyMetrics(registry: Registry, bodies: Pick<BodyRecorde
       },
     });
   }
-}
-
-function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {
-  const readLag = databaseRead(() => readRollupLag(db));
-  const lag = (name: string, help: string, valueOf: (lag: RollupLag) => number): void => {
-    const made: Gauge = new Gauge({
-      name,
-      help,
-      registers,
-      async collect() {
-        const found = await readLag();
-        if (found === undefined) made.reset();
-        else made.set(valueOf(found));
-      },
-    });
-  };
-  lag(
-    'sluice_rollup_lag_seconds',
-    'Seconds since the request log was last rolled up for analytics, if it has rows that were not; 0 otherwise.',
-    ({ seconds }) => seconds,
-  );
-  lag(
-    'sluice_rollup_changes_waiting',
-    'Number of groups of request-log rows that are not rolled up yet, counted up to 10,000.',
-    ({ changes }) => changes,
-  );
-}
-
-function registerSubscriberMetrics(registers: Registry[], db: Platform['db']): void {
-  const readStates = databaseRead(() => listSubscribers(db));
-  const known = new Set(subscribers.map(({ name }) => name));
-  const ofEach = (name: string, help: string, valueOf: (state: SubscriberState) => number): void => {
-    const made: Gauge = new Gauge({
-      name,
-      help,
-      labelNames: ['subscriber'],
-      registers,
-      async collect() {
-        const states = (await readStates()) ?? [];
-        made.reset();
-        for (const state of states) if (known.has(state.name)) made.set({ subscriber: state.name }, valueOf(state));
-      },
-    });
-  };
-  ofEach(
-    'sluice_subscriber_lag_events',
-    'Number of events that each subscriber of the event log has not applied yet, counted up to 10,000.',
-    ({ eventsBehind }) => eventsBehind,
-  );
-  ofEach(
-    'sluice_subscriber_lag_seconds',
-    'Age in seconds of the oldest event that each subscriber of the event log has not applied yet; 0 if there is none.',
-    ({ secondsBehind }) => secondsBehind,
-  );
-  ofEach(
-    'sluice_subscriber_failures',
-    'Number of failed attempts in a row of each subscriber of the event log to apply its next event.',
-    ({ failures }) => failures,
-  );
-}
-
-/** A read for /metrics: at most one query per second, and at most one second of waiting for it. */
-function databaseRead<Value>(read: () => Promise<Value>): () => Promise<Value | undefined> {
-  const bounded = createBoundedRead(read, { everyMs: 1_000, waitMs: 1_000 });
-  return async () => (await bounded()).value;
 }

@@ -114,6 +114,38 @@ test('metrics are in the Prometheus text format, with each request by method, ro
   expect(text).not.toContain(platform.adminKey);
 });
 
+test('batches that have not ended, and jobs that wait for a worker, are counted with the age of the oldest', async () => {
+  const alone = await startPlatform({ worker: false });
+  try {
+    const { origin: own } = new URL(alone.baseUrl);
+    const authorization = `Bearer ${alone.adminKey}`;
+    const line = {
+      custom_id: 'one',
+      method: 'POST',
+      url: '/v1/chat/completions',
+      body: { model: '@simulator/sim-echo', messages: [{ role: 'user', content: 'hello' }] },
+    };
+    const form = new FormData();
+    form.set('purpose', 'batch');
+    form.set('file', new Blob([JSON.stringify(line)]), 'in.jsonl');
+    const uploaded = await fetch(`${alone.baseUrl}/files`, { method: 'POST', headers: { authorization }, body: form });
+    const { id } = (await uploaded.json()) as { id: string };
+    const batch = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '24h' };
+    const made = await fetch(`${alone.baseUrl}/batches`, {
+      method: 'POST',
+      headers: { authorization, 'content-type': 'application/json' },
+      body: JSON.stringify(batch),
+    });
+    expect(made.status).toBe(200);
+    const text = await (await fetch(`${own}/metrics`)).text();
+    expect(text).toMatch(/^sluice_batches\{status="validating"\} 1$/m);
+    expect(text).toMatch(/^sluice_batches_oldest_seconds\{status="validating"\} \d/m);
+    expect(text).toMatch(/^sluice_queue_oldest_job_seconds\{queue="[^"]+"\} \d/m);
+  } finally {
+    await alone.stop();
+  }
+});
+
 /** Routes that clients rely on: more may be added, none of these may go. */
 const promised = [
   'DELETE /v1/api-keys/:id',
