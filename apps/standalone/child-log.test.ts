@@ -11,11 +11,11 @@ function setUp(options: { lineLengthMax?: number; warningsMax?: number } = {}) {
   return { log, written, shown, at: (ms: number) => (time = ms) };
 }
 
-const record = (level: number, msg: string) => JSON.stringify({ level, msg });
+const record = (level: string, msg: string) => JSON.stringify({ level, msg });
 
 test('every line goes to the file, warnings and errors are shown as well', () => {
   const { log, written, shown } = setUp();
-  for (const line of [record(30, 'started'), record(40, 'slow'), record(50, 'broken')]) log.line(line);
+  for (const line of [record('info', 'started'), record('warn', 'slow'), record('error', 'broken')]) log.line(line);
   expect(written).toHaveLength(3);
   expect(shown).toEqual(['app: slow', 'app: broken']);
 });
@@ -39,24 +39,24 @@ test('a line without end is cut, so that memory stays bounded', async () => {
 
 test('a flood of warnings is shown up to a limit and then mentioned once, until the next ten seconds', () => {
   const { log, shown, written, at } = setUp({ warningsMax: 2 });
-  for (let number = 0; number < 5; number += 1) log.line(record(40, `warning ${number}`));
+  for (let number = 0; number < 5; number += 1) log.line(record('warn', `warning ${number}`));
   expect(shown).toEqual(['app: warning 0', 'app: warning 1', 'app: more warnings are in app.log']);
   at(10_000);
-  log.line(record(40, 'later'));
+  log.line(record('warn', 'later'));
   expect(shown.at(-1)).toBe('app: later');
   expect(written).toHaveLength(6);
 });
 
 test('the same warning again is not shown again', () => {
   const { log, shown } = setUp();
-  for (let number = 0; number < 3; number += 1) log.line(record(40, 'no database'));
+  for (let number = 0; number < 3; number += 1) log.line(record('warn', 'no database'));
   expect(shown).toEqual(['app: no database']);
 });
 
 test('the last lines are those of the child that was attached last', () => {
   const { log } = setUp();
-  log.line(record(30, 'first life'));
+  log.line(record('info', 'first life'));
   log.attach(null);
-  log.line(record(30, 'second life'));
+  log.line(record('info', 'second life'));
   expect(log.lastLines()).toEqual(['second life']);
 });

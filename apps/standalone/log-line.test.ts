@@ -3,7 +3,8 @@ import { readLogLine } from './log-line.ts';
 
 test('a JSON line becomes its message, its error and its fields', () => {
   const line = {
-    level: 40,
+    level: 'warn',
+    version: '1.2.3',
     time: 'now',
     process: 'api',
     pid: 1,
@@ -21,6 +22,6 @@ test('what is not a log record counts as an error and is shown as it is', () => 
 });
 
 test('a logged text cannot steer the terminal', () => {
-  const line = JSON.stringify({ level: 50, msg: 'bad\u001b]0;title\u0007 \u202etxt\nnext' });
+  const line = JSON.stringify({ level: 'error', msg: 'bad\u001b]0;title\u0007 \u202etxt\nnext' });
   expect(readLogLine(line).words).toBe('bad ]0;title   txt next');
 });

@@ -1,16 +1,17 @@
+import { levels } from 'pino';
 import { z } from 'zod';
 
 /** The numbers of pino's levels. */
 export const severe = { warn: 40, error: 50 } as const;
 
 const LogRecord = z.looseObject({
-  level: z.number(),
+  level: z.string(),
   msg: z.string().default(''),
   err: z.union([z.looseObject({ message: z.string() }), z.string()]).optional(),
 });
 
 /** Not shown on the terminal: process and time are known there, and stacks are in the file. */
-const unshown = new Set(['level', 'time', 'process', 'pid', 'name', 'msg', 'err']);
+const unshown = new Set(['level', 'time', 'process', 'pid', 'version', 'name', 'msg', 'err']);
 const wordsLengthMax = 500;
 
 /**
@@ -29,7 +30,7 @@ export function readLogLine(text: string): { level: number; words: string } {
     err === undefined ? '' : `: ${typeof err === 'string' ? err : err.message}`,
     fields.length === 0 ? '' : ` (${fields.join(', ')})`,
   ].join('');
-  return { level, words: printable(words) };
+  return { level: levels.values[level] ?? severe.error, words: printable(words) };
 }
 
 function parseJson(text: string): unknown {

@@ -50,7 +50,7 @@ test('one that lived long enough is started again after the shortest wait', asyn
 
 test('one that never starts is given up with the last output of its last try', async () => {
   const { givenUp, problems, written } = await superviseScript(
-    `console.log('{"level":30,"msg":"about to fail"}'); console.error('because of the disk'); process.exit(1)`,
+    `console.log('{"level":"info","msg":"about to fail"}'); console.error('because of the disk'); process.exit(1)`,
     { mayGiveUp: () => true, startsMax: 3 },
   );
   await expect.poll(givenUp, { timeout: 50_000 }).toBeDefined();

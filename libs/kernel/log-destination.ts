@@ -42,7 +42,7 @@ export function createLogDestination({ fd = 1, pendingMax = 8_388_608 }: Options
     pending = [];
     pendingLength = 0;
     if (dropped === 0) return lines.join('');
-    const notice = `{"level":40,"time":"${new Date().toISOString()}","pid":${process.pid},"lines":${dropped},"msg":"log lines were dropped"}\n`;
+    const notice = `{"level":"warn","time":"${new Date().toISOString()}","pid":${process.pid},"lines":${dropped},"msg":"log lines were dropped"}\n`;
     dropped = 0;
     return notice + lines.join('');
   };

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { createLogger } from './logger.ts';
 import { Secret } from './secret.ts';
+import { version } from './version.ts';
 
 function logged(fields: object): Record<string, unknown> {
   const lines: string[] = [];
@@ -9,11 +10,13 @@ function logged(fields: object): Record<string, unknown> {
   return JSON.parse(lines[0] ?? '') as Record<string, unknown>;
 }
 
-test('a line has the fields, the message, the time and the process', () => {
+test('a line has the fields, the message, the time, the name of its level, the process and its release', () => {
   expect(logged({ status: 200, model: null })).toMatchObject({
     status: 200,
     model: null,
     msg: 'happened',
+    level: 'info',
+    version,
     process: 'test',
     pid: process.pid,
     time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),

@@ -1,6 +1,7 @@
 import { pino, type DestinationStream, type Logger as PinoLogger } from 'pino';
 import { createLogDestination } from './log-destination.ts';
 import { scrub } from './scrub.ts';
+import { version } from './version.ts';
 
 export type Logger = PinoLogger;
 
@@ -17,9 +18,9 @@ export function createLogger(
     {
       name: options.name,
       level: options.level,
-      base: { process: options.name, pid: process.pid },
+      base: { process: options.name, pid: process.pid, version },
       timestamp: timestampMember,
-      formatters: { log: withoutSecrets },
+      formatters: { log: withoutSecrets, level: (label) => ({ level: label }) },
       serializers: {
         err: (error: unknown) => {
           if (!isErrorLike(error)) return scrub(String(error));

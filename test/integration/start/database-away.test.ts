@@ -59,7 +59,7 @@ test('started before Postgres, both wait alive but not ready, and serve when it 
       (lines) => lines.length === 1,
     );
     expect(process.said('waiting for the database')[0]).toMatchObject({
-      level: 40,
+      level: 'warn',
       host: new URL(database.connectionString).hostname,
       port,
       reason: expect.stringContaining('ECONNREFUSED'),
@@ -124,7 +124,7 @@ test('a database that does not come within the time to wait ends the start with 
     const process = startApp(app, { ...environment, SLUICE_DATABASE_WAIT: '300ms' });
     expect(await process.ended).toBe(1);
     expect(process.said('start failed')).toMatchObject([
-      { level: 60, err: { message: expect.stringMatching(/did not answer within 0\.3 s .+ECONNREFUSED/) } },
+      { level: 'fatal', err: { message: expect.stringMatching(/did not answer within 0\.3 s .+ECONNREFUSED/) } },
     ]);
   };
   await Promise.all(apps.map(startOne));
