@@ -1,10 +1,13 @@
 import type { Browser } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { buildConsole } from '#apps/console/build.ts';
 import { chatLine, toJsonl } from '#test/api/batch-kit.ts';
 import { startKillableApi } from '#test/api/api-process.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { accessibilityProblems, browserPath, launchBrowser, openConsole } from './browser.ts';
+
+/** Changes arrive within a second or two; a loaded machine takes longer. */
+const patience = { timeout: 15_000 };
 
 // Without a browser these tests are left out: .ci/run installs one.
 describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
@@ -71,6 +74,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
 
   test('what others do appears by itself, also after the API was restarted', async () => {
     const first = await startKillableApi(platform);
+    onTestFinished(first.kill);
     const { page } = await openConsole(browser, { ...platform, baseUrl: first.baseUrl });
     await page.getByText('Live', { exact: true }).waitFor();
     await page.getByRole('link', { name: 'Batches', exact: true }).click();
@@ -79,18 +83,83 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await first.kill();
     await page.getByText('Connection lost').waitFor();
     const port = new URL(first.baseUrl).port;
-    const second = await startKillableApi(platform, { PORT: port });
+    onTestFinished((await startKillableApi(platform, { PORT: port })).kill);
     await page.getByText('Live', { exact: true }).waitFor();
     await submitBatch(platform);
-    await expect.poll(() => page.getByRole('row').count()).toBe(rows + 1);
-    await second.kill();
+    await expect.poll(() => page.getByRole('row').count(), patience).toBe(rows + 1);
+    await page.context().close();
+  });
+
+  test('a call from the playground is answered as a stream, and is in the request log with where its time went', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Playground' }).click();
+    await page.getByLabel('Message').fill('Why is the sky blue?');
+    await page.getByRole('button', { name: 'Compare with another' }).click();
+    await page.getByLabel('Second model').fill('@simulator/sim-large');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await expect.poll(() => page.getByText(/^Done after/).count(), patience).toBe(2);
+    expect(await accessibilityProblems(page)).toEqual([]);
+
+    await page.getByRole('link', { name: 'Requests' }).click();
+    await page.getByLabel('Kind').selectOption('live');
+    await page.getByRole('button', { name: 'Search' }).click();
+    await expect.poll(() => page.getByRole('cell', { name: /sim-large/ }).count(), patience).toBe(1);
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('row').nth(1).getByRole('link').click();
+    await page.getByText('Until the first event').waitFor();
+    await page.getByText('They were not recorded').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
+  test('the story of a record shows its fields at each moment, and what an event changed', async () => {
+    const headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
+    const change = async (method: string, path: string, body: object): Promise<{ id: string; slug: string }> => {
+      const answer = await fetch(`${platform.baseUrl}${path}`, { method, headers, body: JSON.stringify(body) });
+      return (await answer.json()) as { id: string; slug: string };
+    };
+    const config = { virtual_key: 'simulator' };
+    const { id, slug } = await change('POST', '/configs', { name: 'before', config });
+    await change('PUT', `/configs/${slug}`, { name: 'after', config });
+    const { page } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Events', exact: true }).click();
+    await page.getByRole('link', { name: id }).first().click();
+    await page.getByText('before: before').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('slider').fill('1');
+    await page.getByText('After event 1 of').waitFor();
+    expect(await page.getByRole('cell', { name: 'after', exact: true }).count()).toBe(0);
+    await page.context().close();
+  });
+
+  test('costs are told apart by model, and each counter of a budget says what is left', async () => {
+    const headers = { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' };
+    const budget = {
+      name: 'for the test',
+      type: 'tokens',
+      credit_limit: 1_000_000,
+      conditions: [],
+      group_by: [{ key: 'model' }],
+    };
+    const body = JSON.stringify(budget);
+    await fetch(`${platform.baseUrl}/policies/usage-limits`, { method: 'POST', headers, body });
+    const { page, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Cost and limits' }).click();
+    await page
+      .getByRole('cell', { name: /sim-small/ })
+      .first()
+      .waitFor();
+    await page.getByText('for the test: 1M tokens').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    expect(problems).toEqual([]);
     await page.context().close();
   });
 
   test('a narrow screen shows the same pages without scrolling sideways', async () => {
     const { page } = await openConsole(browser, platform, { width: 360, height: 740 });
-    for (const path of ['/console', '/console/batches', '/console/batches/new']) {
-      await page.goto(`${new URL(platform.baseUrl).origin}${path}`);
+    for (const path of ['', '/batches', '/batches/new', '/requests', '/events', '/costs', '/playground']) {
+      await page.goto(`${new URL(platform.baseUrl).origin}/console${path}`);
       await page.getByRole('heading', { level: 1 }).waitFor();
       const width = await page.evaluate<number>('document.documentElement.scrollWidth');
       expect({ path, width }).toEqual({ path, width: 360 });

@@ -13,7 +13,14 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
     items: [
       { to: '/', text: 'Overview', scope: 'analytics.read' },
       { to: '/batches', text: 'Batches', scope: 'batches.read' },
+      { to: '/requests', text: 'Requests', scope: 'logs.read' },
+      { to: '/events', text: 'Events', scope: 'audit.read' },
+      { to: '/costs', text: 'Cost and limits', scope: 'analytics.read' },
     ],
+  },
+  {
+    title: 'Try',
+    items: [{ to: '/playground', text: 'Playground', scope: 'chat.write' }],
   },
 ];
 

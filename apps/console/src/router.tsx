@@ -40,6 +40,26 @@ const routeTree = root.addChildren([
     '/batches/$id',
     lazyRouteComponent(() => import('./pages/batch.tsx'), 'BatchPage'),
   ),
+  page(
+    '/requests',
+    lazyRouteComponent(() => import('./pages/requests.tsx'), 'Requests'),
+  ),
+  page(
+    '/requests/$id',
+    lazyRouteComponent(() => import('./pages/request.tsx'), 'RequestPage'),
+  ),
+  page(
+    '/events',
+    lazyRouteComponent(() => import('./pages/events.tsx'), 'Events'),
+  ),
+  page(
+    '/costs',
+    lazyRouteComponent(() => import('./pages/costs.tsx'), 'Costs'),
+  ),
+  page(
+    '/playground',
+    lazyRouteComponent(() => import('./pages/playground.tsx'), 'Playground'),
+  ),
 ]);
 
 export const router = createRouter({

@@ -10,4 +10,6 @@ export type Answer<Path extends keyof paths> = paths[Path] extends { get: infer 
 export type Session = Answer<'/v1/session'>;
 export type Batch = Answer<'/v1/batches/{batch_id}'>;
 export type FileObject = Answer<'/v1/files/{file_id}'>;
+export type LogRecord = Omit<Answer<'/v1/logs'>['data'][number], 'object'>;
+export type LogDetails = Answer<'/v1/logs/{log_id}'>;
 export type EventObject = Answer<'/v1/events'>['data'][number];

@@ -1,0 +1,248 @@
+import { useQuery } from '@tanstack/react-query';
+import { useNavigate, useSearch } from '@tanstack/react-router';
+import { graphQuery, groupQuery, periods, toPeriod, type Group } from '../analytics.ts';
+import { answerOf, api } from '../api/client.ts';
+import type { Answer } from '../api/types.ts';
+import { count, dateTime, duration, money, percent, short } from '../format.ts';
+import { AsCurl, Badge, Card, Code, Empty, PageHead, Progress, Shown, Tile } from '../parts/basics.tsx';
+import { Chart } from '../parts/chart.tsx';
+import { DataTable } from '../parts/table.tsx';
+import { useMay } from '../session.tsx';
+
+/** By what costs can be told apart, and the member of a group that names it. */
+const groupings: Readonly<Record<string, { text: string; names: readonly string[] }>> = {
+  'ai-models': { text: 'model', names: ['ai_model'] },
+  api_key: { text: 'key', names: ['api_key_name', 'api_key'] },
+  users: { text: 'user', names: ['user'] },
+  virtual_key: { text: 'virtual key', names: ['virtual_key'] },
+  provider: { text: 'provider', names: ['provider'] },
+  config: { text: 'config', names: ['config'] },
+  prompt: { text: 'prompt', names: ['prompt'] },
+};
+
+/** Who spent what, and what is left of the budgets. */
+export function Costs() {
+  const search = useSearch({ strict: false }) as { period?: string; by?: string; metadata?: string };
+  const period = search.period === undefined ? '7d' : toPeriod(search.period);
+  const by = search.by !== undefined && search.by in groupings ? search.by : 'ai-models';
+  const metadata = search.metadata ?? '';
+  const navigate = useNavigate();
+  const show = (change: object) => void navigate({ to: '/costs', search: { ...search, ...change } });
+  const cost = useQuery(graphQuery('cost', period));
+  const path = metadata === '' ? by : `metadata/${encodeURIComponent(metadata)}`;
+  const groups = useQuery(groupQuery(path, period, { orderBy: 'cost', limit: 50 }));
+  const total = cost.data?.summary.total ?? 0;
+  const names = metadata === '' ? (groupings[by]?.names ?? []) : ['metadata_value', metadata];
+  return (
+    <div className="stack">
+      <PageHead
+        title="Cost and limits"
+        text="By the price table and your overrides, in exact decimals; a call whose price nobody knows costs nothing here and is counted."
+      >
+        <select aria-label="Period" value={period} onChange={(event) => show({ period: event.target.value })}>
+          {Object.entries(periods).map(([name, { text }]) => (
+            <option key={name} value={name}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </PageHead>
+      <div className="tiles">
+        <Tile label="Cost" value={money(cost.data?.summary.total)} />
+        <Tile label="Of one call" value={money(cost.data?.summary.avg)} note="on average" />
+        <Tile label="Without a known price" value={count(cost.data?.summary.unpriced)} note="calls" />
+        <Tile
+          label="At this pace"
+          value={total === 0 ? '–' : money((total / periods[period].ms) * 30 * 86_400_000)}
+          note="in 30 days"
+        />
+      </div>
+      <Card title="Cost over time">
+        <Shown query={cost}>
+          {({ data_points: points, summary }) => (
+            <Chart
+              times={points.map(({ timestamp }) => Date.parse(timestamp) / 1_000)}
+              series={[
+                { label: 'cost', values: points.map((point) => point.total || null), color: '--accent', asBars: true },
+              ]}
+              format={money}
+              summary={`${money(summary.total)} in all`}
+            />
+          )}
+        </Shown>
+      </Card>
+      <Card
+        title="Who spent what"
+        flush
+        aside={
+          <div className="row">
+            <select
+              aria-label="Grouped by"
+              value={metadata === '' ? by : 'metadata'}
+              onChange={(event) =>
+                show({ by: event.target.value, metadata: event.target.value === 'metadata' ? 'team' : undefined })
+              }
+            >
+              {Object.entries(groupings).map(([name, { text }]) => (
+                <option key={name} value={name}>
+                  by {text}
+                </option>
+              ))}
+              <option value="metadata">by metadata</option>
+            </select>
+            {metadata === '' ? null : (
+              <input
+                aria-label="Metadata key"
+                defaultValue={metadata}
+                onBlur={(event) => show({ metadata: event.target.value.trim() || undefined })}
+              />
+            )}
+          </div>
+        }
+      >
+        <Shown query={groups}>
+          {({ data }) =>
+            data.length === 0 ? (
+              <Empty title="No calls in this period" />
+            ) : (
+              <DataTable
+                label="Names and what they spent"
+                rows={data}
+                keyOf={(row) => nameOf(row, names)}
+                columns={[
+                  { head: 'Name', cell: (row) => <code>{nameOf(row, names)}</code> },
+                  { head: 'Calls', cell: (row) => count(row.requests), isNumber: true },
+                  { head: 'Tokens', cell: (row) => short(row['total_tokens'] as number | undefined), isNumber: true },
+                  { head: 'Cost', cell: (row) => money(row.cost), isNumber: true },
+                  { head: 'Share', cell: (row) => percent(row.cost ?? 0, total), isNumber: true },
+                ]}
+              />
+            )
+          }
+        </Shown>
+      </Card>
+      <Budgets />
+      <AsCurl path={`/v1/analytics/groups/${path}?order_by=cost&time_of_generation_min=…&time_of_generation_max=…`} />
+    </div>
+  );
+}
+
+const nameOf = (row: Group, names: readonly string[]): string => {
+  if (row.is_other === true) return 'all others';
+  for (const name of names) if (typeof row[name] === 'string') return row[name];
+  return 'none';
+};
+
+type Policy = Answer<'/v1/policies/usage-limits'>['data'][number];
+
+function Budgets() {
+  const isAllowed = useMay('policies.read');
+  const policies = useQuery({
+    queryKey: ['usage_limit_policy', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/policies/usage-limits', { params: { query: { limit: 100 } } })),
+    enabled: isAllowed,
+  });
+  if (!isAllowed) return null;
+  return (
+    <Card title="Budgets">
+      <Shown query={policies}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title="No budgets yet">
+              <p>
+                A budget bounds what calls may cost or how many tokens they may use, for each team, key or model of its
+                own.
+              </p>
+              <Code label="10 dollars a month for each team" value={firstBudget} />
+            </Empty>
+          ) : (
+            <div className="stack">
+              {data.map((policy) => (
+                <Budget key={policy.id} policy={policy} />
+              ))}
+            </div>
+          )
+        }
+      </Shown>
+    </Card>
+  );
+}
+
+const firstBudget = `curl ${location.origin}/v1/policies/usage-limits -H "authorization: Bearer $SLUICE_API_KEY" -H 'content-type: application/json' \\
+  -d '{"name": "10 dollars a month for each team", "type": "cost", "credit_limit": 1000, "periodic_reset": "monthly",
+       "conditions": [], "group_by": [{"key": "metadata.team"}]}'`;
+
+/** One budget: what each of its counters has used, what is left, and when it ends at this pace. */
+function Budget({ policy }: { policy: Policy }) {
+  const entities = useQuery({
+    // Read again with new calls, because those change the counters.
+    queryKey: ['calls', 'entities', policy.id],
+    queryFn: () =>
+      answerOf(
+        api.GET('/v1/policies/usage-limits/{id}/entities', {
+          params: { path: { id: policy.id }, query: { page_size: 20 } },
+        }),
+      ),
+  });
+  const amount = (value: number): string => (policy.type === 'cost' ? money(value) : `${short(value)} tokens`);
+  return (
+    <section aria-label={policy.name ?? policy.id}>
+      <h3>
+        {policy.name ?? policy.id}: {amount(policy.credit_limit)}
+        {policy.periodic_reset === null ? '' : `, ${policy.periodic_reset}`}
+        {policy.next_usage_reset_at === null ? '' : `, again ${dateTime(policy.next_usage_reset_at)}`}
+      </h3>
+      <Shown query={entities}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <p className="muted">No call has counted yet.</p>
+          ) : (
+            <DataTable
+              label={`Counters of ${policy.name ?? policy.id}`}
+              rows={data}
+              keyOf={({ id }) => id}
+              columns={[
+                { head: 'For', cell: ({ value_key: value }) => <code>{value}</code> },
+                {
+                  head: 'Used',
+                  cell: ({ current_usage: used, value_key: value }) => (
+                    <Progress
+                      done={Math.min(used, policy.credit_limit)}
+                      failed={0}
+                      total={policy.credit_limit}
+                      label={`used by ${value}`}
+                    />
+                  ),
+                },
+                {
+                  head: 'Left',
+                  cell: ({ current_usage: used }) => amount(Math.max(0, policy.credit_limit - used)),
+                  isNumber: true,
+                },
+                { head: 'At this pace', cell: ({ current_usage: used }) => endText(policy, used) },
+                {
+                  head: 'State',
+                  cell: ({ status }) =>
+                    status === 'exhausted' ? <Badge tone="bad">used up</Badge> : <Badge tone="good">open</Badge>,
+                },
+              ]}
+            />
+          )
+        }
+      </Shown>
+    </section>
+  );
+}
+
+/** When a budget is used up if it goes on like this since its last reset. */
+function endText(
+  { credit_limit: limit, last_reset_at: reset, created_at: created, next_usage_reset_at: next }: Policy,
+  used: number,
+): string {
+  const sinceMs = Date.now() - Date.parse(reset ?? created);
+  if (used >= limit) return 'used up';
+  if (used === 0 || sinceMs < 60_000) return '–';
+  const leftMs = ((limit - used) / used) * sinceMs;
+  if (next !== null && Date.now() + leftMs > Date.parse(next)) return 'lasts until it starts again';
+  return `ends in ${duration(leftMs)}`;
+}

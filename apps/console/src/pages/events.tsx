@@ -1,0 +1,209 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
+import { Link, useNavigate, useSearch } from '@tanstack/react-router';
+import { useState, type FormEvent } from 'react';
+import { answerOf, api } from '../api/client.ts';
+import type { EventObject } from '../api/types.ts';
+import { dateTime } from '../format.ts';
+import { Ago, Badge, Card, Code, Empty, Id, PageHead, Shown } from '../parts/basics.tsx';
+import { DataTable } from '../parts/table.tsx';
+
+/** Who changed what, when and from where; and the whole story of one record. */
+export function Events() {
+  const { stream } = useSearch({ strict: false }) as { stream?: string };
+  return (
+    <div className="stack">
+      <PageHead
+        title="Events"
+        text="Every change is an event in one log that nobody can alter. A record is the sum of its events, at any moment."
+      />
+      <Choice key={stream} stream={stream} />
+      {stream === undefined ? <Recent /> : <Story stream={stream} />}
+    </div>
+  );
+}
+
+function Choice({ stream }: { stream: string | undefined }) {
+  const navigate = useNavigate();
+  const [value, setValue] = useState(stream ?? '');
+  const submit = (event: FormEvent): void => {
+    event.preventDefault();
+    void navigate({ to: '/events', search: value.trim() === '' ? {} : { stream: value.trim() } });
+  };
+  return (
+    <form className="filters" onSubmit={submit} role="search">
+      <label>
+        Record
+        <input
+          size={44}
+          value={value}
+          onChange={(event) => setValue(event.target.value)}
+          placeholder="its id, such as batch_…"
+        />
+      </label>
+      <button type="submit" className="primary">
+        Show its story
+      </button>
+      {stream === undefined ? null : <Link to="/events">All changes</Link>}
+    </form>
+  );
+}
+
+function Recent() {
+  const changes = useQuery({
+    queryKey: ['event', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/audit-logs')),
+  });
+  return (
+    <Card title="The last changes" flush>
+      <Shown query={changes}>
+        {({ records }) =>
+          records.length === 0 ? (
+            <Empty title="Nothing was changed yet" />
+          ) : (
+            <DataTable
+              label="Changes"
+              rows={records}
+              keyOf={({ id }) => id}
+              columns={[
+                { head: 'When', cell: ({ timestamp }) => <Ago at={timestamp} /> },
+                {
+                  head: 'What',
+                  cell: ({ resource_type: type, action }) => (
+                    <code>
+                      {type} {action}
+                    </code>
+                  ),
+                },
+                {
+                  head: 'Record',
+                  cell: ({ resource_id: id }) => (
+                    <Link to="/events" search={{ stream: id }}>
+                      {id}
+                    </Link>
+                  ),
+                },
+                { head: 'Who', cell: ({ user_type: type, user_id: id }) => `${type} ${id}` },
+                { head: 'From', cell: ({ client_ip: address }) => address ?? '–' },
+              ]}
+            />
+          )
+        }
+      </Shown>
+    </Card>
+  );
+}
+
+/** The events of one record, and what they say of it up to a moment that the reader chooses. */
+function Story({ stream }: { stream: string }) {
+  const [chosen, setChosen] = useState<number | null>(null);
+  const events = useInfiniteQuery({
+    queryKey: ['event', stream, 'story'],
+    queryFn: ({ pageParam }) =>
+      answerOf(
+        api.GET('/v1/events', {
+          params: { query: { stream, limit: 100, ...(pageParam === null ? {} : { after: pageParam }) } },
+        }),
+      ),
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ has_more: hasMore, last_id: lastId }) => (hasMore ? lastId : undefined),
+  });
+  return (
+    <Shown query={events}>
+      {({ pages }) => {
+        const all = pages.flatMap(({ data }) => data);
+        if (all.length === 0) {
+          return (
+            <Card>
+              <Empty title="This workspace has no record of this id">
+                <Link to="/events">Show the last changes</Link>
+              </Empty>
+            </Card>
+          );
+        }
+        const position = Math.min(chosen ?? all.length, all.length);
+        return (
+          <>
+            <Card title="At which moment?">
+              <label>
+                <span>
+                  After event {position} of {all.length}: {dateTime(all[position - 1]?.recorded_at ?? 0)}
+                </span>
+                <input
+                  type="range"
+                  min={1}
+                  max={all.length}
+                  value={position}
+                  onChange={(event) => setChosen(Number(event.target.value))}
+                />
+              </label>
+              {events.hasNextPage ? (
+                <button type="button" onClick={() => void events.fetchNextPage()}>
+                  Read more events
+                </button>
+              ) : null}
+            </Card>
+            <Moment events={all} position={position} />
+          </>
+        );
+      }}
+    </Shown>
+  );
+}
+
+function Moment({ events, position }: { events: EventObject[]; position: number }) {
+  const event = events[position - 1];
+  if (event === undefined) return null;
+  const { metadata, data } = event;
+  const before = fieldsAfter(events.slice(0, position - 1));
+  const after = fieldsAfter(events.slice(0, position));
+  const changed = Object.keys(after).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]));
+  return (
+    <div className="columns">
+      <Card title={`Event ${event.stream_version}`} aside={<Badge tone="info">{event.type}</Badge>}>
+        <p>
+          {dateTime(event.recorded_at)}, by {metadata.actor.type} {metadata.actor.id}
+          {metadata.address === undefined ? '' : ` from ${metadata.address}`}
+        </p>
+        {metadata.trace_id === undefined ? null : (
+          <p>
+            <Link to="/requests" search={{ trace_id: metadata.trace_id }}>
+              Calls of the same trace
+            </Link>
+          </p>
+        )}
+        <p className="small muted">SHA-256 of the event: {event.sha256 === null ? 'none' : <Id id={event.sha256} />}</p>
+        <Code value={data} label="What it says" />
+      </Card>
+      <Card title="What the record's events had said by then">
+        <DataTable
+          label="Fields"
+          rows={Object.keys(after)}
+          keyOf={(name) => name}
+          columns={[
+            { head: 'Field', cell: (name) => <code>{name}</code> },
+            { head: 'Value', cell: (name) => <code>{shorten(after[name])}</code> },
+            {
+              head: 'Changed by this event',
+              cell: (name) =>
+                changed.includes(name) ? (
+                  <span>
+                    <Badge tone="warn">changed</Badge>{' '}
+                    {name in before ? <span className="small muted">before: {shorten(before[name])}</span> : null}
+                  </span>
+                ) : null,
+            },
+          ]}
+        />
+      </Card>
+    </div>
+  );
+}
+
+/** Each field as the last event that names it has it. */
+const fieldsAfter = (events: EventObject[]): Record<string, unknown> =>
+  Object.assign({}, ...events.map(({ data }) => data)) as Record<string, unknown>;
+
+const shorten = (value: unknown): string => {
+  const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
+  return text.length > 200 ? `${text.slice(0, 200)}…` : text;
+};

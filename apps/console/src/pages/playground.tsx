@@ -1,0 +1,235 @@
+import { useQuery } from '@tanstack/react-query';
+import { useRef, useState, type FormEvent } from 'react';
+import { answerOf, api, send } from '../api/client.ts';
+import { milliseconds } from '../format.ts';
+import { Card, Code, ErrorNote, PageHead } from '../parts/basics.tsx';
+
+type Answer = {
+  text: string;
+  state: 'running' | 'done' | 'failed';
+  error: unknown;
+  tookMs: number;
+  firstMs: number | null;
+};
+type Call = { model: string; config: string; system: string; prompt: string; tokens: string };
+
+/** Chat with any target, as a stream; two targets answer side by side. */
+export function Playground() {
+  const [call, setCall] = useState<Call>({
+    model: '@simulator/sim-small',
+    config: '',
+    system: '',
+    prompt: '',
+    tokens: '256',
+  });
+  const [second, setSecond] = useState<string | null>(null);
+  const [answers, setAnswers] = useState<(Answer | null)[]>([]);
+  const stop = useRef<AbortController | null>(null);
+  const isRunning = answers.some((answer) => answer?.state === 'running');
+  const targets = second === null ? [call.model] : [call.model, second];
+  const run = (event: FormEvent): void => {
+    event.preventDefault();
+    const stopping = new AbortController();
+    stop.current = stopping;
+    setAnswers(targets.map(() => null));
+    targets.forEach((model, index) => {
+      const show = (answer: Answer): void =>
+        setAnswers((before) => before.map((old, at) => (at === index ? answer : old)));
+      void stream({ ...call, model }, stopping.signal, show);
+    });
+  };
+  return (
+    <div className="stack">
+      <PageHead
+        title="Playground"
+        text="A call from here is an ordinary one: with the limits of your key, in the request log, and it costs what it costs."
+      />
+      <form className="stack" onSubmit={run}>
+        <Card>
+          <div className="stack">
+            <div className="filters">
+              <ModelField label="Model" value={call.model} onChange={(model) => setCall({ ...call, model })} />
+              {second === null ? (
+                <button type="button" onClick={() => setSecond(call.model)}>
+                  Compare with another
+                </button>
+              ) : (
+                <>
+                  <ModelField label="Second model" value={second} onChange={setSecond} />
+                  <button type="button" onClick={() => setSecond(null)}>
+                    Only one
+                  </button>
+                </>
+              )}
+              <label>
+                Config
+                <input
+                  value={call.config}
+                  placeholder="none"
+                  onChange={(event) => setCall({ ...call, config: event.target.value.trim() })}
+                />
+              </label>
+              <label>
+                Tokens at most
+                <input
+                  type="number"
+                  min={1}
+                  value={call.tokens}
+                  onChange={(event) => setCall({ ...call, tokens: event.target.value })}
+                />
+              </label>
+            </div>
+            <label>
+              System
+              <textarea
+                rows={2}
+                value={call.system}
+                placeholder="You answer in one sentence."
+                onChange={(event) => setCall({ ...call, system: event.target.value })}
+              />
+            </label>
+            <label>
+              Message
+              <textarea
+                rows={4}
+                required
+                value={call.prompt}
+                placeholder="Why is the sky blue?"
+                onChange={(event) => setCall({ ...call, prompt: event.target.value })}
+              />
+            </label>
+            <div className="row">
+              <button type="submit" className="primary" disabled={isRunning}>
+                Send
+              </button>
+              {isRunning ? (
+                <button type="button" onClick={() => stop.current?.abort()}>
+                  Stop
+                </button>
+              ) : null}
+            </div>
+          </div>
+        </Card>
+      </form>
+      <div className="columns" aria-live="polite">
+        {answers.map((answer, index) => (
+          <Card key={index} title={targets[index] ?? ''}>
+            {answer === null ? <p className="muted">Waiting…</p> : <AnswerText answer={answer} />}
+          </Card>
+        ))}
+      </div>
+      <Snippets call={call} />
+    </div>
+  );
+}
+
+function ModelField({ label, value, onChange }: { label: string; value: string; onChange: (model: string) => void }) {
+  const models = useQuery({
+    queryKey: ['model', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/models')),
+    retry: false,
+  });
+  return (
+    <label>
+      {label}
+      <input list="models" size={28} required value={value} onChange={(event) => onChange(event.target.value.trim())} />
+      <datalist id="models">
+        {(models.data?.data ?? []).map(({ id }) => (
+          <option key={id} value={id} />
+        ))}
+      </datalist>
+    </label>
+  );
+}
+
+const AnswerText = ({ answer: { text, error, state, tookMs, firstMs } }: { answer: Answer }) => (
+  <div className="stack">
+    {text === '' ? null : <pre>{text}</pre>}
+    {error === null ? null : <ErrorNote error={error} />}
+    <p className="small muted">
+      {state === 'running' ? 'Answering' : state === 'done' ? 'Done' : 'Ended'} after {milliseconds(tookMs)}
+      {firstMs === null ? '' : `, first words after ${milliseconds(firstMs)}`}
+    </p>
+  </div>
+);
+
+const bodyOf = ({ model, system, prompt, tokens }: Call) => ({
+  model,
+  messages: [...(system === '' ? [] : [{ role: 'system', content: system }]), { role: 'user', content: prompt }],
+  max_tokens: Number(tokens) || 256,
+  stream: true,
+});
+
+/** Sends the call and shows the answer as it comes. */
+async function stream(call: Call, signal: AbortSignal, show: (answer: Answer) => void): Promise<void> {
+  const startMs = performance.now();
+  let text = '';
+  let firstMs: number | null = null;
+  const shown = (state: Answer['state'], error: unknown = null): void =>
+    show({ text, state, error, tookMs: performance.now() - startMs, firstMs });
+  try {
+    const headers = {
+      'content-type': 'application/json',
+      ...(call.config === '' ? {} : { 'x-gateway-config': call.config }),
+    };
+    const response = await send('/v1/chat/completions', {
+      method: 'POST',
+      headers,
+      body: JSON.stringify(bodyOf(call)),
+      signal,
+    });
+    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { done, value = '' } = (await reader?.read()) ?? { done: true, value: '' };
+      const lines = (rest + value).split('\n');
+      rest = lines.pop() ?? '';
+      for (const line of lines) {
+        if (!line.startsWith('data: {')) continue;
+        const part = JSON.parse(line.slice(6)) as {
+          choices?: { delta?: { content?: string } }[];
+          error?: { message: string };
+        };
+        if (part.error !== undefined) return shown('failed', new Error(part.error.message));
+        const piece = part.choices?.[0]?.delta?.content ?? '';
+        if (piece !== '') firstMs ??= performance.now() - startMs;
+        text += piece;
+      }
+      if (done) return shown('done');
+      shown('running');
+    }
+  } catch (error) {
+    shown('failed', signal.aborted ? null : error);
+  }
+}
+
+/** The same call for a program. */
+function Snippets({ call }: { call: Call }) {
+  const { stream: _stream, ...body } = bodyOf({ ...call, prompt: call.prompt || 'Why is the sky blue?' });
+  const json = JSON.stringify(body, null, 2);
+  const base = `${location.origin}/v1`;
+  const config = call.config === '' ? null : call.config;
+  const curl = `curl ${base}/chat/completions -H "authorization: Bearer $SLUICE_API_KEY" -H 'content-type: application/json' \\
+${config === null ? '' : `  -H 'x-gateway-config: ${config}' \\\n`}  -d '${JSON.stringify(body).replaceAll("'", String.raw`'\''`)}'`;
+  const typescript = `import OpenAI from 'openai';
+
+const client = new OpenAI({ baseURL: '${base}', apiKey: process.env.SLUICE_API_KEY${config === null ? '' : `, defaultHeaders: { 'x-gateway-config': '${config}' }`} });
+const answer = await client.chat.completions.create(${json});
+console.log(answer.choices[0].message.content);`;
+  const python = `import os
+from openai import OpenAI
+
+client = OpenAI(base_url="${base}", api_key=os.environ["SLUICE_API_KEY"]${config === null ? '' : `, default_headers={"x-gateway-config": "${config}"}`})
+answer = client.chat.completions.create(**${json})
+print(answer.choices[0].message.content)`;
+  return (
+    <details>
+      <summary>The same call from a program</summary>
+      <div className="columns">
+        <Code value={curl} label="curl" />
+        <Code value={typescript} label="TypeScript" />
+        <Code value={python} label="Python" />
+      </div>
+    </details>
+  );
+}

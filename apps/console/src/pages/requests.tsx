@@ -1,0 +1,158 @@
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link, useNavigate, useSearch } from '@tanstack/react-router';
+import { useCallback, useState, type FormEvent } from 'react';
+import { answerOf, api } from '../api/client.ts';
+import type { LogRecord } from '../api/types.ts';
+import type { paths } from '../../generated/api.ts';
+import { count, milliseconds, money } from '../format.ts';
+import { Ago, AsCurl, Badge, Card, Empty, PageHead, Shown } from '../parts/basics.tsx';
+import { LongTable, type Column } from '../parts/table.tsx';
+
+const filterNames = ['status', 'kind', 'model', 'provider', 'virtual_key', 'trace_id', 'batch_id', 'metadata'] as const;
+type LogQuery = NonNullable<paths['/v1/logs']['get']['parameters']['query']>;
+type Filters = Pick<LogQuery, (typeof filterNames)[number]>;
+
+/** The request log: each live call and each batch line, the newest first. */
+export function Requests() {
+  const search: Record<string, string> = useSearch({ strict: false });
+  const filters: Filters = Object.fromEntries(
+    filterNames.flatMap((name) => (search[name] === undefined || search[name] === '' ? [] : [[name, search[name]]])),
+  );
+  const logs = useInfiniteQuery({
+    queryKey: ['calls', 'logs', filters],
+    queryFn: ({ pageParam }) => {
+      const query = { limit: 50, ...filters, ...(pageParam === null ? {} : { after: pageParam }) };
+      return answerOf(api.GET('/v1/logs', { params: { query } }));
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ has_more: hasMore, last_id: lastId }) => (hasMore ? lastId : undefined),
+  });
+  const { fetchNextPage, hasNextPage, isFetching } = logs;
+  const readOn = useCallback(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [fetchNextPage, hasNextPage, isFetching]);
+  return (
+    <div className="stack">
+      <PageHead title="Requests" text="Every live call and every batch line, with what it cost and how long it took." />
+      <Search key={JSON.stringify(filters)} filters={filters} />
+      <Card flush>
+        <Shown query={logs}>
+          {({ pages }) => {
+            const rows = pages.flatMap(({ data }) => data);
+            if (rows.length > 0)
+              return <LongTable label="Requests" columns={columns} rows={rows} keyOf={({ id }) => id} onEnd={readOn} />;
+            return Object.keys(filters).length > 0 ? (
+              <Empty title="No request matches">
+                <Link to="/requests">Show all requests</Link>
+              </Empty>
+            ) : (
+              <Empty title="No requests yet">
+                <p>
+                  Each call is here a moment after its answer. Send one from the playground: the simulator costs
+                  nothing.
+                </p>
+                <Link to="/playground" className="button primary">
+                  Open the playground
+                </Link>
+              </Empty>
+            );
+          }}
+        </Shown>
+      </Card>
+      <AsCurl path={`/v1/logs?${new URLSearchParams({ limit: '50', ...filters })}`} />
+    </div>
+  );
+}
+
+/** The filters, which are in the address once they were sent. */
+function Search({ filters }: { filters: Filters }) {
+  const navigate = useNavigate();
+  const [values, setValues] = useState<Filters>(filters);
+  const submit = (event: FormEvent): void => {
+    event.preventDefault();
+    const given = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ''));
+    void navigate({ to: '/requests', search: given });
+  };
+  const field = (name: keyof Filters, text: string, placeholder: string) => (
+    <label>
+      {text}
+      <input
+        value={values[name] ?? ''}
+        placeholder={placeholder}
+        onChange={(event) => setValues({ ...values, [name]: event.target.value.trim() })}
+      />
+    </label>
+  );
+  return (
+    <form className="filters" onSubmit={submit} role="search">
+      <label>
+        Status
+        <select value={values.status ?? ''} onChange={(event) => setValues({ ...values, status: event.target.value })}>
+          <option value="">all</option>
+          <option value="error">errors</option>
+          <option value="2xx">2xx</option>
+          <option value="4xx">4xx</option>
+          <option value="429">429</option>
+          <option value="5xx">5xx</option>
+        </select>
+      </label>
+      <label>
+        Kind
+        <select
+          value={values.kind ?? ''}
+          onChange={(event) => setValues({ ...values, kind: event.target.value } as Filters)}
+        >
+          <option value="">all</option>
+          <option value="live">live</option>
+          <option value="batch">batch lines</option>
+          <option value="imported">imported</option>
+        </select>
+      </label>
+      {field('model', 'Model', '@openai/gpt-5-mini')}
+      {field('provider', 'Provider', 'openai')}
+      {field('virtual_key', 'Virtual key', 'slug')}
+      {field('trace_id', 'Trace id', '')}
+      {field('batch_id', 'Batch', 'batch_…')}
+      {field('metadata', 'Metadata', '{"team":"search"}')}
+      <button type="submit" className="primary">
+        Search
+      </button>
+    </form>
+  );
+}
+
+/** How a call ended, in one word and a colour. */
+export function OutcomeBadge({ record: { status, error_code: code, cache_status: cache } }: { record: LogRecord }) {
+  const isError = status === null || status >= 400 || code !== null;
+  if (isError) return <Badge tone={status === 429 ? 'warn' : 'bad'}>{code ?? status ?? 'no answer'}</Badge>;
+  return <Badge tone={cache === 'HIT' ? 'info' : 'good'}>{cache === 'HIT' ? 'cache' : status}</Badge>;
+}
+
+const columns: readonly Column<LogRecord>[] = [
+  {
+    head: 'When',
+    cell: ({ id, created_at: at }) => (
+      <Link to="/requests/$id" params={{ id }}>
+        <Ago at={at} />
+      </Link>
+    ),
+  },
+  { head: 'Outcome', cell: (record) => <OutcomeBadge record={record} /> },
+  { head: 'Model', cell: ({ model }) => <code>{model ?? '–'}</code> },
+  { head: 'Provider', cell: ({ provider }) => provider ?? '–' },
+  { head: 'Kind', cell: ({ kind }) => kind },
+  { head: 'Took', cell: ({ duration_ms: ms }) => milliseconds(ms), isNumber: true },
+  {
+    head: 'Tokens',
+    cell: ({ usage }) => (usage === null ? '–' : `${count(usage.input_tokens)} → ${count(usage.output_tokens)}`),
+    isNumber: true,
+  },
+  { head: 'Cost', cell: ({ cost }) => money(cost), isNumber: true },
+  {
+    head: 'Attempts',
+    cell: ({ attempts, fallbacks }) =>
+      `${attempts}${fallbacks === null || fallbacks === 0 ? '' : `, ${fallbacks} fallbacks`}`,
+    isNumber: true,
+  },
+  { head: 'Key', cell: ({ api_key_name: name, api_key_id: id }) => name ?? id ?? '–' },
+];
