@@ -44,6 +44,7 @@ import { listFineTuningJobs } from './routes/list-fine-tuning-jobs.ts';
 import { retrieveFineTuningJob } from './routes/retrieve-fine-tuning-job.ts';
 import { docsRoutes } from './routes/docs-routes.ts';
 import { consoleRoutes } from './routes/console-routes.ts';
+import { systemRoutes } from './routes/system-routes.ts';
 import { sessionRoutes, type SessionDeps } from './routes/session-routes.ts';
 import { streamEvents } from './routes/stream-events.ts';
 import type { EventStreams } from './event-streams.ts';
@@ -156,6 +157,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listEvents(deps),
     streamEvents(deps),
     listCircuits(deps),
+    ...systemRoutes(deps),
     ...analyticsRoutes(deps),
     ...feedbackRoutes({ db: deps.db, eventLog: deps.resources.eventLog }),
   ];

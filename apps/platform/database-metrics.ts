@@ -39,17 +39,8 @@ export function registerDatabaseMetrics(registers: Registry[], db: Platform['db'
         .execute(),
   );
   // Only those that have not ended: the others are never deleted, and counting them would take longer every day.
-  byLabel(
-    'sluice_batches',
-    'Number of batches in the database that have not ended, by status.',
-    'status',
-    async () =>
-      await db
-        .selectFrom('batch')
-        .select(({ fn }) => ['status as labelled', fn.countAll<number>().as('value')])
-        .where('status', 'in', openStatuses)
-        .groupBy('status')
-        .execute(),
+  byLabel('sluice_batches', 'Number of batches in the database that have not ended, by status.', 'status', () =>
+    readOpenBatches(db),
   );
   byLabel(
     'sluice_batches_oldest_seconds',
@@ -67,16 +58,28 @@ export function registerDatabaseMetrics(registers: Registry[], db: Platform['db'
     'sluice_queue_oldest_job_seconds',
     'Seconds that the oldest job that could start has waited for a worker, by queue; absent if none waits.',
     'queue',
-    async () => {
-      const { rows } = await sql<Labelled>`
-        select name as labelled, extract(epoch from now() - min(start_after))::float8 as value
-        from pgboss.job where state < 'active' and not blocked and start_after <= now() group by name`.execute(db);
-      return rows;
-    },
+    () => readOldestJobs(db),
   );
 }
 
 type Labelled = { labelled: string; value: number };
+
+/** Returns the number of batches that have not ended, by status. */
+export const readOpenBatches = async (db: Platform['db']): Promise<Labelled[]> =>
+  await db
+    .selectFrom('batch')
+    .select(({ fn }) => ['status as labelled', fn.countAll<number>().as('value')])
+    .where('status', 'in', openStatuses)
+    .groupBy('status')
+    .execute();
+
+/** Returns by queue how many seconds the oldest job that could start has waited. Queues where none waits are absent. */
+export async function readOldestJobs(db: Platform['db']): Promise<Labelled[]> {
+  const { rows } = await sql<Labelled>`
+    select name as labelled, extract(epoch from now() - min(start_after))::float8 as value
+    from pgboss.job where state < 'active' and not blocked and start_after <= now() group by name`.execute(db);
+  return rows;
+}
 
 const openStatuses = ['validating', 'in_progress', 'finalizing', 'cancelling'] as const;
 

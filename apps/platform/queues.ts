@@ -22,6 +22,22 @@ export const maintenanceQueue: QueueDefinition<object> = {
   },
 };
 
+/** Compares the read models with the event log. There is one such job at a time. */
+export const modelCheckQueue: QueueDefinition<object> = {
+  name: 'check-read-models',
+  payload: Nothing,
+  options: {
+    policy: 'exclusive',
+    retryLimit: 3,
+    retryDelay: 5,
+    heartbeatSeconds: 10,
+    expireInSeconds: 86_399, // pg-boss requires less than a day
+    retentionSeconds: 86_400,
+    deleteAfterSeconds: 3_600,
+    notify: true,
+  },
+};
+
 /** All queues. Each process creates missing ones, so that it does not matter which one starts first. */
 export const allQueues = [
   validateQueue,
@@ -32,4 +48,5 @@ export const allQueues = [
   followQueue,
   logExportQueue,
   maintenanceQueue,
+  modelCheckQueue,
 ] as const;

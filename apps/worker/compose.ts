@@ -35,12 +35,13 @@ import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-a
 import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createPlatform } from '../platform/compose.ts';
 import { inlineModels } from '../platform/models.ts';
-import { maintenanceQueue } from '../platform/queues.ts';
+import { maintenanceQueue, modelCheckQueue } from '../platform/queues.ts';
 import { subscribers } from '../platform/subscribers.ts';
 import type { WorkerConfig } from './config.ts';
 import { createRenderLine } from './render-line.ts';
 import { createBatchFileJobs } from './jobs/batch-files.ts';
 import { workOnFineTuning } from './jobs/fine-tuning.ts';
+import { checkReadModels } from './jobs/check-read-models.ts';
 import { createMaintenance } from './jobs/maintenance.ts';
 import { logBatchLine } from './log-batch-line.ts';
 import { createWorkerOperations } from './operations.ts';
@@ -226,6 +227,12 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
         runLogExport(
           { db, eventLog, blobs, logger, limits: { rowsMax: config.SLUICE_EXPORT_ROWS_MAX } },
           job.payload.export_id,
+          AbortSignal.any([job.signal, stopping.signal]),
+        ),
+      );
+      await queue.work(modelCheckQueue, { concurrency: 1 }, (job) =>
+        checkReadModels(
+          { db, connectionString: config.DATABASE_URL, logger },
           AbortSignal.any([job.signal, stopping.signal]),
         ),
       );

@@ -354,6 +354,8 @@ export type RequestLogProcessTable = {
   stopped_at: Date | null;
   /** False for a process of a release that writes no `request_log_change`. */
   reports_changes: Generated<boolean>;
+  version: string | null;
+  host: string | null;
 };
 
 /** Minutes of the request log with rows that rollups do not have yet (libs/request-log/log-change.ts). */

@@ -94,6 +94,19 @@ export async function closedLagSeconds(db: Kysely<Database>): Promise<number> {
   return Math.max(0, rows[0]?.lag ?? 0);
 }
 
+/** Returns when the newest event was recorded; null for an empty log. */
+export async function newestRecordedAt(db: Kysely<Database>): Promise<Date | null> {
+  const newest = await db
+    .selectFrom('event')
+    .select('recorded_at')
+    .orderBy('epoch', 'desc')
+    .orderBy('transaction_id', 'desc')
+    .orderBy('position', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  return newest?.recorded_at ?? null;
+}
+
 /** Returns a row of `eventColumns` as an event. */
 export function toEvent(row: EventRow): PositionedEvent {
   return {

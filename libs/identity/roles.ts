@@ -76,6 +76,15 @@ export function workspaceRoleOf({ role, memberships }: LiveUser, workspaceId: st
 export const actsForOrganisation = ({ type, organisationRole }: Principal): boolean =>
   type === 'organisation_key' || organisationRole === 'owner' || organisationRole === 'admin';
 
+/** Refuses who does not act for the organisation. `what` ends the sentence: `do this to prices`. Throws forbidden. */
+export function requireOrganisation(principal: Principal, what: string): void {
+  if (actsForOrganisation(principal)) return;
+  const message =
+    `Only a key of the organisation, or of one of its owners and admins, can ${what}: ` +
+    'use one, such as the first admin key.';
+  throw new GatewayError('forbidden', 'organisation_key_required', message);
+}
+
 type Giver = Pick<Caller, 'principal' | 'scopes'>;
 
 /**

@@ -11,6 +11,8 @@ const said = (given: Partial<KnownProcess> = {}): KnownProcess => ({
   lost_rows: 0,
   stopped_at: null,
   reports_changes: true,
+  version: '1.0.0',
+  host: 'one',
   is_silent: false,
   first_kept: 1,
   ...given,

@@ -1,9 +1,11 @@
+import { hostname } from 'node:os';
 import { sql, type Kysely } from 'kysely';
 import { isDatabaseTrouble } from '#libs/database/database-error.ts';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { untilAborted } from '#libs/kernel/until-aborted.ts';
+import { version } from '#libs/kernel/version.ts';
 import { utcDay } from './log-id.ts';
 
 /** How far a process is, now. */
@@ -122,6 +124,7 @@ export function createWriteProcess(
   db: Kysely<Database>,
   process: { id: string; app: string; startedAtMs: number },
 ): WriteProcess {
+  const host = hostname();
   return async ({ lastSequence, writtenSequence, lostRows, firstSequences, hasStopped }) => {
     await sql`
       with day as (
@@ -131,9 +134,10 @@ export function createWriteProcess(
         on conflict do nothing
       )
       insert into request_log_process as known
-        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at, reports_changes)
+        (process_id, app, started_at, heard_at, last_sequence, written_sequence, lost_rows, stopped_at, reports_changes,
+          version, host)
       values (${process.id}, ${process.app}, ${new Date(process.startedAtMs)}, now(), ${lastSequence},
-        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end, true)
+        ${writtenSequence}, ${lostRows}, case when ${hasStopped} then now() end, true, ${version}, ${host})
       on conflict (process_id) do update set
         heard_at = greatest(known.heard_at, excluded.heard_at),
         last_sequence = greatest(known.last_sequence, excluded.last_sequence),
@@ -141,4 +145,33 @@ export function createWriteProcess(
         lost_rows = greatest(known.lost_rows, excluded.lost_rows),
         stopped_at = coalesce(known.stopped_at, excluded.stopped_at)`.execute(db);
   };
+}
+
+/** A process as it last said what it does. */
+export type ListedProcess = {
+  id: string;
+  app: string;
+  /** null: a release that does not say it. */
+  version: string | null;
+  host: string | null;
+  startedAt: Date;
+  heardAt: Date;
+  lastSequence: number;
+  writtenSequence: number;
+  lostRows: number;
+  stoppedAt: Date | null;
+  /** No word for three heartbeats, and no orderly stop: it was killed, or cannot reach the database. */
+  isSilent: boolean;
+};
+
+/** The processes that run, and those that stopped or fell silent within `ms`, newest first, at most 100. */
+export async function listProcesses(db: Kysely<Database>, { ms }: { ms: number }): Promise<ListedProcess[]> {
+  const { rows } = await sql<ListedProcess>`
+    select process_id as id, app, version, host, started_at as "startedAt", heard_at as "heardAt",
+      last_sequence as "lastSequence", written_sequence as "writtenSequence", lost_rows as "lostRows",
+      stopped_at as "stoppedAt",
+      stopped_at is null and heard_at < now() - ${3 * defaultHeartbeatMs} * interval '1 millisecond' as "isSilent"
+    from request_log_process where heard_at > now() - ${ms} * interval '1 millisecond'
+    order by started_at desc limit 100`.execute(db);
+  return rows;
 }

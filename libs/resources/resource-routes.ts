@@ -9,7 +9,7 @@ import { organisationId } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { callIdentityOf, eventMetadataOf } from '#libs/identity/call-identity.ts';
-import { actsForOrganisation } from '#libs/identity/roles.ts';
+import { actsForOrganisation, requireOrganisation } from '#libs/identity/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Actor, AnyResource, RecordName, RouteKit, StoreDeps } from './define-resource.ts';
 import { listSchemaOf, pageOf, sendList } from './list-page.ts';
@@ -67,13 +67,8 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const refuseWorkspaceKey = (request: Request): void => {
     if ((kind.owner ?? 'workspace') !== 'workspace') requireOrganisationKey(request);
   };
-  const requireOrganisationKey = (request: Request): void => {
-    if (actsForOrganisation(callerOf(request).principal)) return;
-    const message =
-      `Only a key of the organisation, or of one of its owners and admins, can do this to ${many}: ` +
-      'use one, such as the first admin key.';
-    throw new GatewayError('forbidden', 'organisation_key_required', message);
-  };
+  const requireOrganisationKey = (request: Request): void =>
+    requireOrganisation(callerOf(request).principal, `do this to ${many}`);
 
   const viewsOf: RouteKit['viewsOf'] = async (rows) => {
     const related = await kind.related?.(rows, deps);

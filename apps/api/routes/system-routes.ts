@@ -1,0 +1,163 @@
+import type { Request } from 'express';
+import { sql, type Kysely } from 'kysely';
+import { readRollupLag } from '#libs/analytics/run-roll-up.ts';
+import { ModelCheck, SystemObject } from '#libs/contracts/system.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { rebind } from '#libs/database/workspace-binding.ts';
+import { closedLagSeconds, newestRecordedAt } from '#libs/event-log/read-events.ts';
+import { listSubscribers } from '#libs/event-log/subscriber.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import type { Route } from '#libs/http/route.ts';
+import { requireOrganisation } from '#libs/identity/roles.ts';
+import { version } from '#libs/kernel/version.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
+import { listProcesses, type ListedProcess } from '#libs/request-log/process-record.ts';
+import { readOldestJobs, readOpenBatches } from '../../platform/database-metrics.ts';
+import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
+import { modelCheckQueue } from '../../platform/queues.ts';
+
+type Deps = { db: Kysely<Database>; queue: JobQueue };
+
+/**
+ * GET /v1/admin/system: processes, queues, subscribers and the database, as all processes share them. POST
+ * /v1/admin/system/checks: a worker compares the read models with the event log. Both are for those who act for the
+ * organisation. Errors: forbidden (`organisation_key_required`).
+ */
+export const systemRoutes = ({ db, queue }: Deps): Route[] => [
+  {
+    method: 'GET',
+    path: '/v1/admin/system',
+    operationId: 'retrieveSystem',
+    summary: 'Retrieve the state of this installation: processes, queues, subscribers, database',
+    tag: 'Administration',
+    scope: 'workspaces.read',
+    responses: { 200: { description: 'The state, read now.', schema: SystemObject } },
+    handler: async (request, response) => {
+      forOrganisation(request, 'see the state of the installation');
+      response.json(await readSystem({ db, queue }));
+    },
+  },
+  {
+    method: 'POST',
+    path: '/v1/admin/system/checks',
+    operationId: 'createSystemCheck',
+    summary: 'Compare all read models with the event log, in a worker',
+    tag: 'Administration',
+    scope: 'workspaces.write',
+    responses: {
+      200: {
+        description: 'The check that a worker will do; one at a time. `GET /v1/admin/system` shows how far it is.',
+        schema: ModelCheck,
+      },
+    },
+    handler: async (request, response) => {
+      forOrganisation(request, 'check the read models');
+      response.json(await askForCheck({ db, queue }));
+    },
+  },
+];
+
+/** Lets the statements of the request see every workspace, for those who act for the organisation. Throws forbidden. */
+function forOrganisation(request: Request, what: string): void {
+  requireOrganisation(callerOf(request).principal, what);
+  rebind(null);
+}
+
+async function readSystem({ db, queue }: Deps): Promise<SystemObject> {
+  const [processes, depths, oldest, subscribers, rollups, batches, database, lag, lastEvent, check] = await Promise.all(
+    [
+      listProcesses(db, { ms: 3_600_000 }),
+      queue.depths(),
+      readOldestJobs(db),
+      listSubscribers(db),
+      readRollupLag(db),
+      readOpenBatches(db),
+      readDatabase(db),
+      closedLagSeconds(db),
+      newestRecordedAt(db),
+      readModelCheck(db),
+    ],
+  );
+  const waits = new Map(oldest.map(({ labelled, value }) => [labelled, value]));
+  const { events, ...rest } = database;
+  return {
+    object: 'system',
+    version,
+    processes: processes.map(toProcess),
+    queues: depths.map(({ name, readyCount, activeCount, deferredCount }) => ({
+      name,
+      ready: readyCount,
+      active: activeCount,
+      deferred: deferredCount,
+      oldest_seconds: waits.get(name) ?? 0,
+    })),
+    subscribers: subscribers.map(({ name, eventsBehind, secondsBehind, failures, lastError }) => ({
+      name,
+      events_behind: eventsBehind,
+      seconds_behind: secondsBehind,
+      failures,
+      last_error: lastError,
+    })),
+    rollups: { seconds_behind: rollups.seconds, groups_waiting: rollups.changes },
+    open_batches: Object.fromEntries(batches.map(({ labelled, value }) => [labelled, value])),
+    database: rest,
+    event_log: { events, seconds_behind: lag, last_event_at: lastEvent?.toISOString() ?? null },
+    read_model_check: check,
+  };
+}
+
+const toProcess = (row: ListedProcess): SystemObject['processes'][number] => ({
+  id: row.id,
+  app: row.app,
+  version: row.version,
+  host: row.host,
+  state: row.stoppedAt !== null ? 'stopped' : row.isSilent ? 'silent' : 'running',
+  started_at: row.startedAt.toISOString(),
+  heard_at: row.heardAt.toISOString(),
+  stopped_at: row.stoppedAt?.toISOString() ?? null,
+  unwritten_log_records: row.lastSequence - row.writtenSequence,
+  lost_log_records: row.lostRows,
+});
+
+/** From the catalogue and its estimates, so that it takes as long for a large database as for a small one. */
+async function readDatabase(db: Kysely<Database>): Promise<SystemObject['database'] & { events: number }> {
+  const { rows } = await sql<SystemObject['database'] & { events: number }>`
+    select current_setting('server_version') as version, pg_database_size(current_database()) as size_bytes,
+      (select count(*)::int from pg_stat_activity where datname = current_database()) as connections,
+      current_setting('max_connections')::int as connections_max,
+      (select greatest(0, reltuples)::bigint from pg_class where oid = 'event'::regclass) as events,
+      (select coalesce(jsonb_agg(largest), '[]') from (
+        -- A partitioned table has the size of its partitions.
+        select coalesce(parent.relname, own.relname) as name, sum(pg_total_relation_size(own.oid))::bigint as size_bytes
+        from pg_class as own left join pg_inherits on inhrelid = own.oid left join pg_class as parent on parent.oid = inhparent
+        join pg_namespace as space on space.oid = own.relnamespace
+        where own.relkind = 'r' and space.nspname in ('public', 'pgboss')
+        group by 1 order by 2 desc limit 10
+      ) as largest) as tables`.execute(db);
+  const [row] = rows;
+  if (row === undefined) throw new Error('the database did not describe itself');
+  return row;
+}
+
+/** Enqueues a check. One that waits or runs already is the answer. */
+async function askForCheck({ db, queue }: Deps): Promise<ModelCheck> {
+  return await db.transaction().execute(async (tx) => {
+    // Two requests at once ask for one check.
+    await sql`select pg_advisory_xact_lock(hashtextextended('ask for a check of the read models', 0))`.execute(tx);
+    const known = await readModelCheck(tx);
+    await queue.enqueue(tx, modelCheckQueue, {});
+    // The queue has at most one such job, and a lost one runs again, so a check that is under way stays as it is.
+    const isOpen = known?.state === 'waiting' || known?.state === 'running';
+    if (known && isOpen) return known;
+    const asked: ModelCheck = {
+      object: 'read_model_check',
+      state: 'waiting',
+      asked_at: new Date().toISOString(),
+      ended_at: null,
+      events: 0,
+      problem: null,
+    };
+    await noteModelCheck(tx, asked);
+    return asked;
+  });
+}

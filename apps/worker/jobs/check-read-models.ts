@@ -1,0 +1,63 @@
+import type { Kysely } from 'kysely';
+import type { ModelCheck } from '#libs/contracts/system.ts';
+import { createPool } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { checkInlineModels } from '#libs/event-log/rebuild.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
+import { inlineModels } from '../../platform/models.ts';
+
+const noteEveryMs = 1_000;
+
+/**
+ * Compares the read models with the event log, as `sluice rebuild --check` does, and keeps how far it is for whoever asked.
+ * With sessions of its own, because it takes as long as the log is. Rethrows what ends it, so that the job is tried again.
+ */
+export async function checkReadModels(
+  deps: { db: Kysely<Database>; connectionString: string; logger: Logger },
+  signal: AbortSignal,
+): Promise<void> {
+  const { db, connectionString, logger } = deps;
+  const started: ModelCheck = {
+    object: 'read_model_check',
+    state: 'running',
+    asked_at: (await readModelCheck(db))?.asked_at ?? new Date().toISOString(),
+    ended_at: null,
+    events: 0,
+    problem: null,
+  };
+  await noteModelCheck(db, started);
+  let events = 0;
+  let notedMs = performance.now();
+  let noting: Promise<void> = Promise.resolve();
+  const onProgress = (count: number): void => {
+    signal.throwIfAborted();
+    events = count;
+    if (performance.now() - notedMs < noteEveryMs) return;
+    notedMs = performance.now();
+    // If it cannot be noted, the next second's note says more.
+    noting = noting.then(() => noteModelCheck(db, { ...started, events })).catch(() => {});
+  };
+  const end = async (state: ModelCheck['state'], problem: string | null): Promise<void> => {
+    await noting;
+    await noteModelCheck(db, { ...started, state, events, problem, ended_at: new Date().toISOString() });
+  };
+  const pool = createPool(
+    { connectionString, applicationName: 'sluice-check', max: 2, statementTimeoutMs: 0, transactionTimeoutMs: 0 },
+    logger,
+  );
+  try {
+    const report = await checkInlineModels(pool, inlineModels, onProgress);
+    events = report.events;
+    const { difference } = report;
+    if (difference === null) return await end('equal', null);
+    logger.error({ difference }, 'a read model differs from the event log');
+    // Only which row it is: its fields may be of a workspace that the reader does not see.
+    await end('different', `The row '${difference.id}' of '${difference.model}' differs from its events.`);
+  } catch (error) {
+    if (!signal.aborted) await end('failed', 'The check did not end; the log of the worker says why.');
+    throw error;
+  } finally {
+    await pool.end();
+  }
+}
