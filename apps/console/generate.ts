@@ -1,11 +1,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { scopes } from '#libs/contracts/api-keys.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
+import { providers } from '#libs/providers/provider-list.ts';
 import { createRoutes, type RouteDeps } from '../api/routes.ts';
 import { typesOf } from './openapi-types.ts';
 
-// Writes the types of the API's client, generated/api.ts, from the OpenAPI document of the route table. Run by `npm run
-// build:console` and `npm run check`, so that the console cannot call what the API does not have.
+// Writes the types of the API's client, generated/api.ts, from the OpenAPI document of the route table, and the names that
+// forms offer, generated/names.ts. Run by `npm run build:console` and `npm run check`, so that the console cannot call what the
+// API does not have.
 
 /** Stands for everything that routes are made with: handlers are not called here. */
 const nothing: object = new Proxy(() => nothing, {
@@ -17,3 +20,10 @@ const document = toOpenApi(routes, { title: 'Sluice', description: '', baseUrl: 
 const folder = path.join(import.meta.dirname, 'generated');
 mkdirSync(folder, { recursive: true });
 writeFileSync(path.join(folder, 'api.ts'), typesOf(document));
+const names = { providerNames: providers.map(({ id }) => id), scopeNames: scopes };
+writeFileSync(
+  path.join(folder, 'names.ts'),
+  Object.entries(names)
+    .map(([name, value]) => `export const ${name}: readonly string[] = ${JSON.stringify(value)};\n`)
+    .join(''),
+);

@@ -2,11 +2,11 @@ import { Link, Outlet, useRouterState } from '@tanstack/react-router';
 import { useEffect, useState } from 'react';
 import { useLiveState } from './api/live.ts';
 import icon from './icon.svg';
-import { signOut, useMay, useSession } from './session.tsx';
+import { signOut, useActsForOrganisation, useMay, useSession } from './session.tsx';
 
-type Item = { to: string; text: string; scope: string };
+type Item = { to: string; text: string; scope: string; ofOrganisation?: boolean };
 
-/** What the menu has, and the scope that a key needs to see it. */
+/** What the menu has, the scope that a key needs to see it, and whether it is for those who act for the organisation. */
 const sections: readonly { title: string; items: readonly Item[] }[] = [
   {
     title: 'Watch',
@@ -21,6 +21,14 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
   {
     title: 'Try',
     items: [{ to: '/playground', text: 'Playground', scope: 'chat.write' }],
+  },
+  {
+    title: 'Administer',
+    items: [
+      { to: '/keys', text: 'Keys and providers', scope: 'virtual_keys.read' },
+      { to: '/people', text: 'People and workspaces', scope: 'workspaces.read' },
+      { to: '/system', text: 'System', scope: 'workspaces.read', ofOrganisation: true },
+    ],
   },
 ];
 
@@ -90,9 +98,10 @@ const MenuSection = ({ title, items, path }: { title: string; items: readonly It
   </>
 );
 
-function MenuItem({ to, text, scope, path }: Item & { path: string }) {
+function MenuItem({ to, text, scope, ofOrganisation = false, path }: Item & { path: string }) {
   const isAllowed = useMay(scope);
-  if (!isAllowed) return null;
+  const actsForOrganisation = useActsForOrganisation();
+  if (!isAllowed || (ofOrganisation && !actsForOrganisation)) return null;
   const isCurrent = to === '/' ? path === '/' : path === to || path.startsWith(`${to}/`);
   return (
     <Link to={to} className="item" aria-current={isCurrent ? 'page' : undefined}>

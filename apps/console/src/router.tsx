@@ -57,6 +57,18 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/costs.tsx'), 'Costs'),
   ),
   page(
+    '/keys',
+    lazyRouteComponent(() => import('./pages/keys.tsx'), 'Keys'),
+  ),
+  page(
+    '/people',
+    lazyRouteComponent(() => import('./pages/people.tsx'), 'People'),
+  ),
+  page(
+    '/system',
+    lazyRouteComponent(() => import('./pages/system.tsx'), 'System'),
+  ),
+  page(
     '/playground',
     lazyRouteComponent(() => import('./pages/playground.tsx'), 'Playground'),
   ),

@@ -21,6 +21,12 @@ export function useMay(scope: string): boolean {
   return scopes === null || scopes.includes(scope);
 }
 
+/** Whether the session is of a key of the organisation, or of one of its owners and admins. */
+export function useActsForOrganisation(): boolean {
+  const { type, organisation_role: role } = useSession().principal;
+  return type === 'organisation_key' || role === 'owner' || role === 'admin';
+}
+
 const sessionQuery = queryOptions({
   queryKey: ['session'],
   queryFn: () => answerOf(api.GET('/v1/session')),

@@ -27,11 +27,11 @@ export const Card = ({
 }: {
   title?: string;
   aside?: ReactNode;
-  /** Without padding, for tables. */
+  /** Without padding, for tables, which have a label of their own. */
   flush?: boolean;
   children: ReactNode;
 }) => (
-  <section className={`card ${flush ? 'flush' : ''}`} aria-label={title}>
+  <section className={`card ${flush ? 'flush' : ''}`} aria-label={flush ? undefined : title}>
     {title === undefined ? null : (
       <div className={`row between ${flush ? 'card-head' : ''}`}>
         <h2>{title}</h2>

@@ -1,0 +1,222 @@
+import { useQuery } from '@tanstack/react-query';
+import { useState } from 'react';
+import { scopeNames } from '../../generated/names.ts';
+import { groupQuery } from '../analytics.ts';
+import { answerOf, api } from '../api/client.ts';
+import type { Answer } from '../api/types.ts';
+import { count, dateTime, money } from '../format.ts';
+import { Ago, AsCurl, Badge, Card, Empty, Shown } from '../parts/basics.tsx';
+import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
+import { DataTable } from '../parts/table.tsx';
+import { useMay } from '../session.tsx';
+
+type ApiKey = Answer<'/v1/api-keys'>['data'][number];
+
+const callScopes = ['chat.write', 'completions.write', 'embeddings.write', 'models.read', 'prompts.read'];
+
+/** What a key is for, in words, and the scopes that this takes. null: everything. */
+const uses: Readonly<Record<string, { text: string; scopes: readonly string[] | null }>> = {
+  calls: {
+    text: 'live calls: chat, completions, embeddings, models, prompts',
+    scopes: callScopes,
+  },
+  batches: {
+    text: 'live calls and batches',
+    scopes: [...callScopes, 'files.read', 'files.write', 'batches.read', 'batches.write'],
+  },
+  watch: {
+    text: 'watching: reads everything, changes nothing',
+    scopes: scopeNames.filter((name) => name.endsWith('.read')),
+  },
+  all: { text: 'everything in this workspace', scopes: null },
+};
+
+const tones = { active: 'good', exhausted: 'warn', expired: 'bad' } as const;
+
+/** The keys of this workspace: what each may do, what it spent, and how it is replaced. */
+export function ApiKeys() {
+  const isAllowed = useMay('api_keys.read');
+  const mayWrite = useMay('api_keys.write');
+  const keys = useQuery({
+    queryKey: ['api_key', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/api-keys', { params: { query: { limit: 100 } } })),
+    enabled: isAllowed,
+  });
+  const spent = useQuery({ ...groupQuery('api_key', '30d', { limit: 100 }), enabled: useMay('analytics.read') });
+  const spentBy = new Map(spent.data?.data.map((group) => [String(group['api_key']), group]));
+  if (!isAllowed) return <Empty title="Your key may not see API keys">It lacks the scope api_keys.read.</Empty>;
+  return (
+    <>
+      <Card title="API keys" flush aside={mayWrite ? <NewKey /> : null}>
+        <Shown query={keys}>
+          {({ data }) =>
+            data.length === 0 ? (
+              <Empty title="No keys of this workspace yet">
+                <p>Give each program a key of its own: then each has its own limits, cost, and end.</p>
+              </Empty>
+            ) : (
+              <DataTable
+                label="API keys"
+                rows={data}
+                keyOf={({ id }) => id}
+                columns={[
+                  { head: 'Name', cell: ({ name }) => name },
+                  { head: 'Key', cell: ({ key }) => <code>{key}</code> },
+                  {
+                    head: 'Of',
+                    cell: ({ type }) =>
+                      type.replace('workspace-', '').replace('organisation-service', 'the organisation'),
+                  },
+                  { head: 'May', cell: ({ scopes }) => <Scopes scopes={scopes} /> },
+                  { head: 'State', cell: ({ status }) => <Badge tone={tones[status]}>{status}</Badge> },
+                  { head: 'Calls, 30 days', cell: ({ id }) => count(spentBy.get(id)?.requests ?? 0), isNumber: true },
+                  { head: 'Cost', cell: ({ id }) => money(spentBy.get(id)?.cost ?? 0), isNumber: true },
+                  { head: 'Ends', cell: ({ expires_at: at }) => (at === null ? 'never' : dateTime(at)) },
+                  { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
+                  {
+                    head: 'Actions',
+                    cell: (key) =>
+                      mayWrite ? (
+                        <div className="row">
+                          <Rotate apiKey={key} />
+                          <Revoke apiKey={key} />
+                        </div>
+                      ) : null,
+                  },
+                ]}
+              />
+            )
+          }
+        </Shown>
+      </Card>
+      <AsCurl path="/v1/api-keys" />
+    </>
+  );
+}
+
+const Scopes = ({ scopes }: { scopes: readonly string[] | null }) => {
+  if (scopes === null) return <>everything</>;
+  return <span title={scopes.join(', ')}>{scopes.length === 1 ? scopes[0] : `${scopes.length} scopes`}</span>;
+};
+
+const keyNote = 'The key is shown only now, and nobody can read it again. Keep it where your program reads secrets.';
+
+function NewKey() {
+  const [values, setValues] = useState({ name: '', use: 'calls', days: '', budget: '' });
+  const set = (change: Partial<typeof values>): void => setValues({ ...values, ...change });
+  const create = useChange<void, { key: string }>(['api_key'], () => {
+    const { name, use, days, budget } = values;
+    const scopes = uses[use]?.scopes ?? null;
+    const expires = days === '' ? {} : { expires_at: new Date(Date.now() + Number(days) * 86_400_000).toISOString() };
+    const limits =
+      budget === ''
+        ? {}
+        : {
+            usage_limits: {
+              type: 'cost' as const,
+              credit_limit: Math.round(Number(budget) * 100),
+              periodic_reset: 'monthly' as const,
+            },
+          };
+    const body = { name: name.trim(), ...(scopes === null ? {} : { scopes: [...scopes] }), ...expires, ...limits };
+    return answerOf(api.POST('/v1/api-keys', { body }));
+  });
+  return (
+    <FormDialog
+      primary
+      text="Create a key"
+      title="Create an API key"
+      submit="Create"
+      act={create}
+      shown={({ key }) => ({ label: 'Key', text: key, note: keyNote })}
+    >
+      <label>
+        Name
+        <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={255} />
+        <span className="hint">Of the program that will have it.</span>
+      </label>
+      <label>
+        For
+        <select value={values.use} onChange={(event) => set({ use: event.target.value })}>
+          {Object.entries(uses).map(([name, { text }]) => (
+            <option key={name} value={name}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Ends after days
+        <input
+          type="number"
+          min={1}
+          max={3_650}
+          placeholder="never"
+          value={values.days}
+          onChange={(event) => set({ days: event.target.value })}
+        />
+      </label>
+      <label>
+        Budget in US dollars a month
+        <input
+          type="number"
+          min={1}
+          step="any"
+          placeholder="none"
+          value={values.budget}
+          onChange={(event) => set({ budget: event.target.value })}
+        />
+      </label>
+    </FormDialog>
+  );
+}
+
+const transitions: Readonly<Record<string, string>> = {
+  '3600000': 'an hour',
+  '86400000': 'a day',
+  '604800000': 'a week',
+};
+
+function Rotate({ apiKey: { id, name } }: { apiKey: ApiKey }) {
+  const [transition, setTransition] = useState('86400000');
+  const rotate = useChange<void, { key: string }>(['api_key'], () =>
+    answerOf(
+      api.POST('/v1/api-keys/{id}/rotate', {
+        params: { path: { id } },
+        body: { key_transition_period_ms: Number(transition) },
+      }),
+    ),
+  );
+  return (
+    <FormDialog
+      text="Rotate"
+      title={`Replace the key ${name}`}
+      submit="Make the new key"
+      act={rotate}
+      shown={({ key }) => ({ label: 'New key', text: key, note: keyNote })}
+    >
+      <label>
+        The old key works for
+        <select value={transition} onChange={(event) => setTransition(event.target.value)}>
+          {Object.entries(transitions).map(([ms, text]) => (
+            <option key={ms} value={ms}>
+              {text}
+            </option>
+          ))}
+        </select>
+        <span className="hint">Both keys work until then, with the same limits.</span>
+      </label>
+    </FormDialog>
+  );
+}
+
+function Revoke({ apiKey: { id, name } }: { apiKey: ApiKey }) {
+  const revoke = useChange<void, unknown>(['api_key'], () =>
+    answerOf(api.DELETE('/v1/api-keys/{id}', { params: { path: { id } } })),
+  );
+  return (
+    <Confirmed text="Revoke" question={`Revoke the key ${name}?`} act={revoke}>
+      Every process refuses it within a second. What it did stays in the request log and in the event log.
+    </Confirmed>
+  );
+}

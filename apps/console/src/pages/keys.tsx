@@ -1,0 +1,352 @@
+import { useQuery } from '@tanstack/react-query';
+import { Link, useSearch } from '@tanstack/react-router';
+import { useState } from 'react';
+import { providerNames } from '../../generated/names.ts';
+import { groupQuery, type Group } from '../analytics.ts';
+import { answerOf, api } from '../api/client.ts';
+import type { Answer } from '../api/types.ts';
+import { count, dateTime, milliseconds, money } from '../format.ts';
+import { Ago, AsCurl, Badge, Card, Empty, PageHead, Shown, type Tone } from '../parts/basics.tsx';
+import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
+import { DataTable } from '../parts/table.tsx';
+import { useMay } from '../session.tsx';
+import { ApiKeys } from './api-keys.tsx';
+import { OutcomeBadge } from './requests.tsx';
+
+type VirtualKey = Answer<'/v1/virtual-keys'>['data'][number];
+type NamedProvider = Omit<Answer<'/v1/providers'>['data'][number], 'reset_usage'>;
+
+const tabs = { providers: 'Providers', keys: 'API keys' } as const;
+
+/** Credentials of providers and how they do; and the keys that clients of this gateway send. */
+export function Keys() {
+  const { tab = 'providers' } = useSearch({ strict: false }) as { tab?: string };
+  return (
+    <div className="stack">
+      <PageHead
+        title="Keys and providers"
+        text="A virtual key keeps the credential of a provider; an API key is what your programs send to this gateway."
+      />
+      <nav className="tabs" aria-label="Kinds of keys">
+        {Object.entries(tabs).map(([name, text]) => (
+          <Link key={name} to="/keys" search={{ tab: name }} aria-current={name === tab ? 'page' : undefined}>
+            {text}
+          </Link>
+        ))}
+      </nav>
+      {tab === 'keys' ? <ApiKeys /> : <Providers />}
+    </div>
+  );
+}
+
+const list = { params: { query: { limit: 100 } } } as const;
+
+function Providers() {
+  const mayReadKeys = useMay('virtual_keys.read');
+  const mayReadProviders = useMay('providers.read');
+  const mayAnalyse = useMay('analytics.read');
+  const keys = useQuery({
+    queryKey: ['virtual_key', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/virtual-keys', list)),
+    enabled: mayReadKeys,
+  });
+  const named = useQuery({
+    queryKey: ['provider', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/providers', list)),
+    enabled: mayReadProviders,
+  });
+  const health = useQuery({ ...groupQuery('virtual_key', '24h', { limit: 100 }), enabled: mayAnalyse });
+  const healthOf = new Map(health.data?.data.map((group) => [String(group['virtual_key']), group]));
+  return (
+    <>
+      {mayReadProviders ? <Circuits /> : null}
+      {mayReadKeys ? <VirtualKeys query={keys} healthOf={healthOf} /> : null}
+      {mayReadProviders && (named.data?.data.length ?? 0) > 0 ? <Named query={named} healthOf={healthOf} /> : null}
+      <LastErrors />
+      <AsCurl path="/v1/virtual-keys" />
+    </>
+  );
+}
+
+type ListQuery<Row> = { data: { data: Row[] } | undefined; error: unknown };
+type Health = ReadonlyMap<string, Group>;
+
+const figure = (group: Group | undefined, name: string): number => Number(group?.[name] ?? 0);
+
+/** How the calls through a credential went within a day. */
+function HealthBadge({ group }: { group: Group | undefined }) {
+  const calls = group?.requests ?? 0;
+  if (calls === 0) return <Badge>no calls today</Badge>;
+  const rate = figure(group, 'success_rate');
+  const tone: Tone = rate >= 99 ? 'good' : rate >= 90 ? 'warn' : 'bad';
+  return (
+    <Badge tone={tone}>
+      {rate.toFixed(rate > 99 && rate < 100 ? 2 : 0)} % of {count(calls)} fine
+    </Badge>
+  );
+}
+
+const statusTones: Readonly<Record<string, Tone>> = { active: 'good', exhausted: 'warn', expired: 'bad' };
+const healthColumns = (healthOf: Health) => [
+  { head: 'Last 24 hours', cell: ({ slug }: { slug: string }) => <HealthBadge group={healthOf.get(slug)} /> },
+  {
+    head: 'Mean time',
+    cell: ({ slug }: { slug: string }) =>
+      healthOf.has(slug) ? milliseconds(figure(healthOf.get(slug), 'avg_latency')) : '–',
+    isNumber: true,
+  },
+  { head: 'Cost', cell: ({ slug }: { slug: string }) => money(healthOf.get(slug)?.cost), isNumber: true },
+];
+
+function VirtualKeys({ query, healthOf }: { query: ListQuery<VirtualKey>; healthOf: Health }) {
+  const mayWrite = useMay('virtual_keys.write');
+  return (
+    <Card title="Virtual keys" flush aside={mayWrite ? <NewVirtualKey /> : null}>
+      <Shown query={query}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title="No virtual keys yet">
+              <p>
+                Keep the credential of a provider here once. Then calls name its slug, and no program has the
+                credential.
+              </p>
+            </Empty>
+          ) : (
+            <DataTable<VirtualKey>
+              label="Virtual keys"
+              rows={data}
+              keyOf={({ id }) => id}
+              columns={[
+                {
+                  head: 'Slug',
+                  cell: ({ slug }) => (
+                    <Link to="/requests" search={{ virtual_key: slug }}>
+                      <code>{slug}</code>
+                    </Link>
+                  ),
+                },
+                { head: 'Provider', cell: ({ provider }) => provider },
+                { head: 'Credential', cell: ({ last_four: last }) => <code>{last === '' ? 'kept' : `…${last}`}</code> },
+                {
+                  head: 'State',
+                  cell: ({ status }) => <Badge tone={statusTones[status] ?? 'plain'}>{status}</Badge>,
+                },
+                ...healthColumns(healthOf),
+                {
+                  head: 'Actions',
+                  cell: (key) =>
+                    mayWrite ? (
+                      <div className="row">
+                        <NewCredential virtualKey={key} />
+                        <DeleteVirtualKey virtualKey={key} />
+                      </div>
+                    ) : null,
+                },
+              ]}
+            />
+          )
+        }
+      </Shown>
+    </Card>
+  );
+}
+
+const Named = ({ query, healthOf }: { query: ListQuery<NamedProvider>; healthOf: Health }) => (
+  <Card title="Providers from integrations" flush>
+    <Shown query={query}>
+      {({ data }) => (
+        <DataTable<NamedProvider>
+          label="Providers from integrations"
+          rows={data}
+          keyOf={({ id }) => id}
+          columns={[
+            { head: 'Slug', cell: ({ slug }) => <code>{slug}</code> },
+            { head: 'Provider', cell: ({ ai_provider_id: provider }) => provider },
+            {
+              head: 'State',
+              cell: ({ status }) => <Badge tone={statusTones[status] ?? 'plain'}>{status.replaceAll('_', ' ')}</Badge>,
+            },
+            ...healthColumns(healthOf),
+          ]}
+        />
+      )}
+    </Shown>
+  </Card>
+);
+
+function NewVirtualKey() {
+  const [values, setValues] = useState({ name: '', provider: 'openai', key: '', host: '' });
+  const set = (change: Partial<typeof values>): void => setValues({ ...values, ...change });
+  const create = useChange<void, unknown>(['virtual_key'], async () => {
+    const { name, provider, key, host } = values;
+    const body = {
+      name: name.trim(),
+      provider: provider.trim(),
+      ...(key === '' ? {} : { key }),
+      ...(host.trim() === '' ? {} : { custom_host: host.trim() }),
+    };
+    await answerOf(api.POST('/v1/virtual-keys', { body }));
+    setValues({ name: '', provider: 'openai', key: '', host: '' });
+  });
+  return (
+    <FormDialog primary text="Add a virtual key" title="Add a virtual key" submit="Add" act={create}>
+      <label>
+        Name
+        <input value={values.name} onChange={(event) => set({ name: event.target.value })} required maxLength={255} />
+        <span className="hint">The slug that calls name is made of it.</span>
+      </label>
+      <label>
+        Provider
+        <select value={values.provider} onChange={(event) => set({ provider: event.target.value })}>
+          {providerNames.map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+        <span className="hint">
+          A server of your own, such as vLLM or Ollama: choose it, and give its address below.
+        </span>
+      </label>
+      <label>
+        Credential
+        <input
+          type="password"
+          autoComplete="off"
+          value={values.key}
+          onChange={(event) => set({ key: event.target.value })}
+        />
+        <span className="hint">
+          Stored encrypted, and never shown again. Providers with other credentials, such as Bedrock and Vertex: POST
+          /v1/virtual-keys, as docs/providers.md says.
+        </span>
+      </label>
+      <label>
+        Address
+        <input
+          type="url"
+          placeholder="as the provider has it"
+          value={values.host}
+          onChange={(event) => set({ host: event.target.value })}
+        />
+      </label>
+    </FormDialog>
+  );
+}
+
+function NewCredential({ virtualKey: { slug } }: { virtualKey: VirtualKey }) {
+  const [key, setKey] = useState('');
+  const change = useChange<void, unknown>(['virtual_key'], async () => {
+    await answerOf(api.PUT('/v1/virtual-keys/{slug}', { params: { path: { slug } }, body: { key } }));
+    setKey('');
+  });
+  return (
+    <FormDialog text="Replace" title={`Replace the credential of ${slug}`} submit="Replace" act={change}>
+      <label>
+        New credential
+        <input
+          type="password"
+          autoComplete="off"
+          value={key}
+          onChange={(event) => setKey(event.target.value)}
+          required
+        />
+        <span className="hint">Calls use it within a second. Revoke the old one at the provider after that.</span>
+      </label>
+    </FormDialog>
+  );
+}
+
+function DeleteVirtualKey({ virtualKey: { slug } }: { virtualKey: VirtualKey }) {
+  const remove = useChange<void, unknown>(['virtual_key'], () =>
+    answerOf(api.DELETE('/v1/virtual-keys/{slug}', { params: { path: { slug } } })),
+  );
+  return (
+    <Confirmed text="Delete" question={`Delete the virtual key ${slug}?`} act={remove}>
+      Calls and configs that name it fail from then on. The credential is deleted with it.
+    </Confirmed>
+  );
+}
+
+/** Where calls are refused at the moment because the provider failed too often. */
+function Circuits() {
+  const circuits = useQuery({
+    queryKey: ['calls', 'circuits'],
+    queryFn: () => answerOf(api.GET('/v1/admin/circuits')),
+  });
+  return (
+    <Shown query={circuits}>
+      {({ data }) =>
+        data.length === 0 ? (
+          <div className="note-box good">No circuit is open: every provider that was called may be called.</div>
+        ) : (
+          <Card title="Open circuits" flush>
+            <DataTable
+              label="Open circuits"
+              rows={data}
+              keyOf={({ id }) => id}
+              columns={[
+                { head: 'Provider', cell: ({ provider }) => provider },
+                { head: 'Virtual key', cell: ({ virtual_key: key }) => <code>{key}</code> },
+                { head: 'Model', cell: ({ model }) => <code>{model}</code> },
+                {
+                  head: 'State',
+                  cell: ({ state }) => (
+                    <Badge tone={state === 'open' ? 'bad' : 'warn'}>
+                      {state === 'open' ? 'open' : 'the next call tries it'}
+                    </Badge>
+                  ),
+                },
+                { head: 'Because', cell: ({ reason, failures }) => `${reason}, ${failures} failures` },
+                { head: 'Tried again', cell: ({ open_until: until }) => dateTime(until * 1_000) },
+              ]}
+            />
+          </Card>
+        )
+      }
+    </Shown>
+  );
+}
+
+function LastErrors() {
+  const isAllowed = useMay('logs.read');
+  const errors = useQuery({
+    queryKey: ['calls', 'logs', 'last errors'],
+    queryFn: () => answerOf(api.GET('/v1/logs', { params: { query: { status: 'error', limit: 10 } } })),
+    enabled: isAllowed,
+  });
+  if (!isAllowed || errors.data?.data.length === 0) return null;
+  return (
+    <Card
+      title="Last errors"
+      flush
+      aside={
+        <Link to="/requests" search={{ status: 'error' }}>
+          All errors
+        </Link>
+      }
+    >
+      <Shown query={errors}>
+        {({ data }) => (
+          <DataTable
+            label="Last errors"
+            rows={data}
+            keyOf={({ id }) => id}
+            columns={[
+              {
+                head: 'When',
+                cell: ({ id, created_at: at }) => (
+                  <Link to="/requests/$id" params={{ id }}>
+                    <Ago at={at} />
+                  </Link>
+                ),
+              },
+              { head: 'Error', cell: (record) => <OutcomeBadge record={record} /> },
+              { head: 'Provider', cell: ({ provider }) => provider ?? '–' },
+              { head: 'Virtual key', cell: ({ virtual_key: key }) => <code>{key ?? '–'}</code> },
+              { head: 'Model', cell: ({ model }) => <code>{model ?? '–'}</code> },
+            ]}
+          />
+        )}
+      </Shown>
+    </Card>
+  );
+}

@@ -1,0 +1,389 @@
+import { useQuery } from '@tanstack/react-query';
+import { useState } from 'react';
+import { answerOf, api, send } from '../api/client.ts';
+import type { Answer } from '../api/types.ts';
+import { dateTime } from '../format.ts';
+import { Ago, AsCurl, Badge, Card, Empty, Id, PageHead, Shown } from '../parts/basics.tsx';
+import { Confirmed, FormDialog, useChange } from '../parts/changes.tsx';
+import { DataTable } from '../parts/table.tsx';
+import { useActsForOrganisation, useMay, useSession } from '../session.tsx';
+
+type User = Answer<'/v1/admin/users'>['data'][number];
+type Member = Omit<Answer<'/v1/admin/workspaces/{workspaceId}/users'>['data'][number], 'settings'>;
+type Invite = Answer<'/v1/admin/users/invites'>['data'][number];
+type Workspace = Pick<Answer<'/v1/admin/workspaces'>['data'][number], 'usage_limits' | 'rate_limits'>;
+type Role = Member['role'];
+
+const page = { params: { query: { limit: 100 } } } as const;
+const nameOf = ({
+  first_name: first,
+  last_name: last,
+  email,
+}: Pick<User, 'first_name' | 'last_name' | 'email'>): string => `${first} ${last}`.trim() || email;
+
+/** Who may do what: the people of the organisation, the members of this workspace, invites, and the workspaces. */
+export function People() {
+  const mayReadUsers = [useMay('users.read'), useActsForOrganisation()].every(Boolean);
+  const mayReadMembers = useMay('members.read');
+  return (
+    <div className="stack">
+      <PageHead
+        title="People and workspaces"
+        text="A workspace owns its batches, keys and records, and sees nothing of others. People are members of workspaces, with a role in each."
+      />
+      {mayReadMembers ? <Members /> : null}
+      {mayReadUsers ? <Invites /> : null}
+      {mayReadUsers ? <Users /> : null}
+      <Workspaces />
+      <AsCurl path="/v1/admin/users" />
+    </div>
+  );
+}
+
+const roleTexts: Record<Role, string> = {
+  admin: 'admin: everything in the workspace',
+  manager: 'manager: everything but people and forced guardrails',
+  member: 'member: makes calls, batches and prompts',
+};
+
+const RoleSelect = ({ value, label, onChange }: { value: Role; label: string; onChange: (role: Role) => void }) => (
+  <select aria-label={label} value={value} onChange={(event) => onChange(event.target.value as Role)}>
+    {Object.entries(roleTexts).map(([role, text]) => (
+      <option key={role} value={role}>
+        {text}
+      </option>
+    ))}
+  </select>
+);
+
+function Members() {
+  const { workspace } = useSession();
+  const members = useQuery({
+    queryKey: ['user', 'list', 'members'],
+    queryFn: () =>
+      answerOf(
+        api.GET('/v1/admin/workspaces/{workspaceId}/users', {
+          params: { path: { workspaceId: workspace.id }, query: { limit: 100 } },
+        }),
+      ),
+  });
+  const mayWrite = useMay('members.write');
+  return (
+    <Card title={`Members of ${workspace.name}`} flush aside={mayWrite ? <AddMember /> : null}>
+      <Shown query={members}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title="No members yet">
+              <p>Owners and admins of the organisation may do everything here without being members.</p>
+            </Empty>
+          ) : (
+            <DataTable
+              label="Members"
+              rows={data}
+              keyOf={({ id }) => id}
+              columns={[
+                { head: 'Name', cell: nameOf },
+                { head: 'E-mail', cell: ({ email }) => email },
+                { head: 'Role here', cell: (member) => (mayWrite ? <MemberRole member={member} /> : member.role) },
+                { head: 'In the organisation', cell: ({ org_role: role }) => role },
+                { head: 'Actions', cell: (member) => (mayWrite ? <RemoveMember member={member} /> : null) },
+              ]}
+            />
+          )
+        }
+      </Shown>
+    </Card>
+  );
+}
+
+function MemberRole({ member: { id, role, workspace_id: workspaceId, email } }: { member: Member }) {
+  const change = useChange(['user'], (next: Role) =>
+    answerOf(
+      api.PUT('/v1/admin/workspaces/{workspaceId}/users/{userId}', {
+        params: { path: { workspaceId, userId: id } },
+        body: { role: next },
+      }),
+    ),
+  );
+  return (
+    <div>
+      <RoleSelect
+        value={change.variables ?? role}
+        label={`Role of ${email}`}
+        onChange={(next) => change.mutate(next)}
+      />
+      {change.error === null ? null : (
+        <div className="small" role="alert">
+          {change.error.message}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function RemoveMember({ member: { id, email, workspace_id: workspaceId } }: { member: Member }) {
+  const { workspace } = useSession();
+  const act = useChange<void, unknown>(['user', 'api_key'], () =>
+    answerOf(
+      api.DELETE('/v1/admin/workspaces/{workspaceId}/users/{userId}', {
+        params: { path: { workspaceId, userId: id } },
+      }),
+    ),
+  );
+  return (
+    <Confirmed text="Remove" question={`Remove ${email} from ${workspace.name}?`} act={act}>
+      Their keys for this workspace stop working within a second. They stay a user of the organisation.
+    </Confirmed>
+  );
+}
+
+function AddMember() {
+  const { workspace } = useSession();
+  const mayReadUsers = [useMay('users.read'), useActsForOrganisation()].every(Boolean);
+  const users = useQuery({
+    queryKey: ['user', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/admin/users', page)),
+    enabled: mayReadUsers,
+  });
+  const [userId, setUserId] = useState('');
+  const [role, setRole] = useState<Role>('member');
+  const add = useChange<void, unknown>(['user'], () =>
+    answerOf(
+      api.POST('/v1/admin/workspaces/{workspaceId}/users', {
+        params: { path: { workspaceId: workspace.id } },
+        body: { users: [{ id: userId, role }] },
+      }),
+    ),
+  );
+  const others = users.data?.data.filter(({ workspace_ids: ids }) => !ids.includes(workspace.id)) ?? [];
+  return (
+    <FormDialog text="Add a member" title={`Add a member to ${workspace.name}`} submit="Add" act={add}>
+      <label>
+        Person
+        <select value={userId} onChange={(event) => setUserId(event.target.value)} required>
+          <option value="">Choose…</option>
+          {others.map((user) => (
+            <option key={user.id} value={user.id}>
+              {nameOf(user)} ({user.email})
+            </option>
+          ))}
+        </select>
+        <span className="hint">Somebody who is not in the list yet needs an invite.</span>
+      </label>
+      <label>
+        Role
+        <RoleSelect value={role} label="Role of the new member" onChange={setRole} />
+      </label>
+    </FormDialog>
+  );
+}
+
+function Invites() {
+  const invites = useQuery({
+    queryKey: ['invite', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/admin/users/invites', page)),
+  });
+  const mayWrite = useMay('users.write');
+  const tones = { pending: 'info', accepted: 'good', cancelled: 'plain', expired: 'warn' } as const;
+  return (
+    <Card title="Invites" flush aside={mayWrite ? <InviteForm /> : null}>
+      <Shown query={invites}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title="Nobody was invited yet">
+              <p>An invite is a link that works once. Send it to the person; Sluice sends no mail.</p>
+            </Empty>
+          ) : (
+            <DataTable
+              label="Invites"
+              rows={data}
+              keyOf={({ id }) => id}
+              columns={[
+                { head: 'E-mail', cell: ({ email }) => email },
+                { head: 'Role', cell: ({ role }) => role },
+                { head: 'State', cell: ({ status }) => <Badge tone={tones[status]}>{status}</Badge> },
+                { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
+                { head: 'Ends', cell: ({ expires_at: at }) => dateTime(at) },
+                {
+                  head: 'Actions',
+                  cell: (invite) =>
+                    mayWrite && invite.status === 'pending' ? <PendingInvite invite={invite} /> : null,
+                },
+              ]}
+            />
+          )
+        }
+      </Shown>
+    </Card>
+  );
+}
+
+const linkNote = 'The link works once and is shown only now. Send it to the person by a way that you trust.';
+
+function PendingInvite({ invite: { id, email } }: { invite: Invite }) {
+  const path = { path: { id } };
+  const resend = useChange<void, { invite_link: string }>(['invite'], () =>
+    answerOf(api.POST('/v1/admin/users/invites/{id}/resend', { params: path })),
+  );
+  const cancel = useChange<void, unknown>(['invite'], () =>
+    answerOf(api.DELETE('/v1/admin/users/invites/{id}', { params: path })),
+  );
+  return (
+    <div className="row">
+      <FormDialog
+        text="New link"
+        title={`Make a new link for ${email}?`}
+        submit="Make a new link"
+        act={resend}
+        shown={({ invite_link: link }) => ({ label: 'Invite link', text: link, note: linkNote })}
+      >
+        <p>The link that was sent before stops working.</p>
+      </FormDialog>
+      <Confirmed text="Cancel" question={`Cancel the invite of ${email}?`} act={cancel}>
+        The link stops working.
+      </Confirmed>
+    </div>
+  );
+}
+
+function InviteForm() {
+  const { workspace } = useSession();
+  const [email, setEmail] = useState('');
+  const [orgRole, setOrgRole] = useState<'admin' | 'member'>('member');
+  const [role, setRole] = useState<Role>('member');
+  const invite = useChange<void, { invite_link: string }>(['invite'], async () => {
+    const body = { email: email.trim(), role: orgRole, workspaces: [{ id: workspace.id, role }] };
+    // The document leaves out the link, which only this answer has.
+    const response = await send('/v1/admin/users/invites', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    return (await response.json()) as { invite_link: string };
+  });
+  return (
+    <FormDialog
+      text="Invite somebody"
+      title="Invite somebody"
+      submit="Make the link"
+      act={invite}
+      shown={({ invite_link: link }) => ({ label: 'Invite link', text: link, note: linkNote })}
+    >
+      <label>
+        E-mail
+        <input type="email" value={email} onChange={(event) => setEmail(event.target.value)} required />
+      </label>
+      <label>
+        In the organisation
+        <select value={orgRole} onChange={(event) => setOrgRole(event.target.value as 'admin' | 'member')}>
+          <option value="member">member: only what the role in a workspace allows</option>
+          <option value="admin">admin: everything in all workspaces</option>
+        </select>
+      </label>
+      <label>
+        In {workspace.name}
+        <RoleSelect value={role} label={`Role in ${workspace.name}`} onChange={setRole} />
+      </label>
+    </FormDialog>
+  );
+}
+
+function Users() {
+  const users = useQuery({
+    queryKey: ['user', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/admin/users', page)),
+  });
+  const mayWrite = useMay('users.write');
+  return (
+    <Card title="People of the organisation" flush>
+      <Shown query={users}>
+        {({ data }) => (
+          <DataTable
+            label="People"
+            rows={data}
+            keyOf={({ id }) => id}
+            columns={[
+              { head: 'Name', cell: nameOf },
+              { head: 'E-mail', cell: ({ email }) => email },
+              { head: 'Role', cell: ({ role }) => <Badge tone={role === 'owner' ? 'info' : 'plain'}>{role}</Badge> },
+              { head: 'Workspaces', cell: ({ workspace_ids: ids }) => ids.length, isNumber: true },
+              { head: 'Since', cell: ({ created_at: at }) => <Ago at={at} /> },
+              {
+                head: 'Actions',
+                cell: (user) => (mayWrite && user.role !== 'owner' ? <RemoveUser user={user} /> : null),
+              },
+            ]}
+          />
+        )}
+      </Shown>
+    </Card>
+  );
+}
+
+function RemoveUser({ user: { id, email } }: { user: User }) {
+  const act = useChange<void, unknown>(['user', 'api_key'], () =>
+    answerOf(api.DELETE('/v1/admin/users/{id}', { params: { path: { id } } })),
+  );
+  return (
+    <Confirmed text="Remove" question={`Remove ${email} from the organisation?`} act={act}>
+      All of their memberships end and all of their keys stop working within a second.
+    </Confirmed>
+  );
+}
+
+function Workspaces() {
+  const isAllowed = useMay('workspaces.read');
+  const mayWrite = useMay('workspaces.write');
+  const { workspace } = useSession();
+  const workspaces = useQuery({
+    queryKey: ['workspace', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/admin/workspaces', page)),
+    enabled: isAllowed,
+  });
+  const [name, setName] = useState('');
+  const create = useChange<void, unknown>(['workspace'], () =>
+    answerOf(api.POST('/v1/admin/workspaces', { body: { name: name.trim() } })),
+  );
+  if (!isAllowed) return null;
+  return (
+    <Card
+      title="Workspaces"
+      flush
+      aside={
+        mayWrite ? (
+          <FormDialog text="Create a workspace" title="Create a workspace" submit="Create" act={create}>
+            <label>
+              Name
+              <input value={name} onChange={(event) => setName(event.target.value)} required maxLength={200} />
+            </label>
+            <p className="hint">
+              The console shows the workspace of the key that you sign in with: make a key for the new one with
+              <code> workspace_id</code> in the body of POST /v1/api-keys.
+            </p>
+          </FormDialog>
+        ) : null
+      }
+    >
+      <Shown query={workspaces}>
+        {({ data }) => (
+          <DataTable
+            label="Workspaces"
+            rows={data}
+            keyOf={({ id }) => id}
+            chosen={workspace.id}
+            columns={[
+              { head: 'Name', cell: ({ name: text }) => text },
+              { head: 'Slug', cell: ({ slug }) => <code>{slug}</code> },
+              { head: 'Id', cell: ({ id }) => <Id id={id} /> },
+              { head: 'Budgets', cell: limitsText },
+              { head: 'Created', cell: ({ created_at: at }) => <Ago at={at} /> },
+            ]}
+          />
+        )}
+      </Shown>
+    </Card>
+  );
+}
+
+const limitsText = ({ usage_limits: budgets, rate_limits: rates }: Workspace): string =>
+  budgets.length + rates.length === 0 ? 'none' : `${budgets.length} budgets, ${rates.length} rates`;

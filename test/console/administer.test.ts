@@ -1,0 +1,129 @@
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { buildConsole } from '#apps/console/build.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { accessibilityProblems, browserPath, launchBrowser, openConsole } from './browser.ts';
+
+const patience = { timeout: 15_000 };
+
+describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
+  let platform: TestPlatform;
+  let browser: Browser;
+  beforeAll(async () => {
+    await buildConsole();
+    platform = await startPlatform();
+    browser = await launchBrowser();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await platform?.stop();
+  });
+
+  test('a virtual key is added and used, and an API key is made, rotated and revoked', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Keys and providers' }).click();
+    await page.getByText('No circuit is open').waitFor();
+    await page.getByRole('button', { name: 'Add a virtual key' }).click();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByLabel('Name').fill('Team search');
+    await page.getByLabel('Provider', { exact: false }).first().selectOption('openai');
+    await page.getByLabel('Credential').fill('sk-secret-1234');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.getByRole('link', { name: /^team-search/ }).waitFor();
+    await page.getByText('…1234').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+
+    await page.getByRole('link', { name: 'API keys' }).click();
+    await page.getByRole('button', { name: 'Create a key' }).click();
+    await page.getByLabel('Name').fill('nightly job');
+    await page.getByLabel('Budget in US dollars a month').fill('25');
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
+    const shown = await page.getByRole('region', { name: 'Key', exact: true }).locator('pre').textContent();
+    const first = shown ?? '';
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Done' }).click();
+    const models = async (key: string): Promise<number> =>
+      (await fetch(`${platform.baseUrl}/models`, { headers: { authorization: `Bearer ${key}` } })).status;
+    await expect.poll(() => models(first), patience).toBe(200);
+
+    await page
+      .getByRole('row', { name: /nightly job/ })
+      .getByRole('button', { name: 'Rotate' })
+      .click();
+    await page.getByRole('button', { name: 'Make the new key' }).click();
+    const second = (await page.getByRole('region', { name: 'New key' }).locator('pre').textContent()) ?? '';
+    await page.getByRole('button', { name: 'Done' }).click();
+    await expect.poll(() => models(second), patience).toBe(200);
+    expect(await models(first)).toBe(200);
+
+    await page
+      .getByRole('row', { name: /nightly job/ })
+      .getByRole('button', { name: /^Revoke/ })
+      .click();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+    await expect.poll(() => page.getByRole('row', { name: /nightly job/ }).count(), patience).toBe(0);
+    await expect.poll(() => models(second), patience).toBe(401);
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
+  test('a person is invited by a link, becomes a member, and is removed', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'People and workspaces' }).click();
+    await page.getByRole('button', { name: 'Invite somebody' }).click();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByLabel('E-mail').fill('ada@example.com');
+    await page.getByLabel(/^Role in /).selectOption('manager');
+    await page.getByRole('button', { name: 'Make the link' }).click();
+    const link = (await page.getByRole('region', { name: 'Invite link' }).locator('pre').textContent()) ?? '';
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByRole('row', { name: /ada@example.com.*pending/ }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+
+    const token = new URL(link).searchParams.get('token');
+    const accepted = await fetch(`${platform.baseUrl}/admin/users/invites/accept`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ token, first_name: 'Ada', last_name: 'Lovelace' }),
+    });
+    expect(accepted.status).toBe(200);
+    await page.reload();
+    const members = page.getByRole('region', { name: 'Members', exact: true });
+    await members.getByRole('row', { name: /Ada Lovelace/ }).waitFor();
+    await page.getByLabel('Role of ada@example.com').selectOption('member');
+    const roleOf = async (): Promise<string | undefined> => {
+      const { rows } = await platform.database.pool.query(
+        `select data -> 'workspaces' as workspaces from resource where kind = 'user' and data ->> 'email' = 'ada@example.com'`,
+      );
+      return (Object.values(rows[0].workspaces) as { role: string }[])[0]?.role;
+    };
+    await expect.poll(roleOf, patience).toBe('member');
+    const people = page.getByRole('region', { name: 'People', exact: true });
+    await people
+      .getByRole('row', { name: /Ada/ })
+      .getByRole('button', { name: /^Remove/ })
+      .click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
+    await expect.poll(() => people.getByRole('row', { name: /Ada/ }).count(), patience).toBe(0);
+
+    await page.getByRole('button', { name: 'Create a workspace' }).click();
+    await page.getByLabel('Name').fill('Research');
+    await page.getByRole('button', { name: 'Create', exact: true }).click();
+    await page.getByRole('row', { name: /Research/ }).waitFor();
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
+  test('the system page shows each process, and compares the tables with the event log', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'System' }).click();
+    await page.getByText('Everything runs and keeps up.').waitFor();
+    expect(await page.getByRole('region', { name: 'Processes', exact: true }).getByRole('row').count()).toBe(3);
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Check now' }).click();
+    await page.getByText('equal', { exact: true }).waitFor();
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+});
