@@ -93,10 +93,10 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
     await members.getByRole('row', { name: /Ada Lovelace/ }).waitFor();
     await page.getByLabel('Role of ada@example.com').selectOption('member');
     const roleOf = async (): Promise<string | undefined> => {
-      const { rows } = await platform.database.pool.query(
+      const { rows } = await platform.database.pool.query<{ workspaces: Record<string, { role: string }> }>(
         `select data -> 'workspaces' as workspaces from resource where kind = 'user' and data ->> 'email' = 'ada@example.com'`,
       );
-      return (Object.values(rows[0].workspaces) as { role: string }[])[0]?.role;
+      return Object.values(rows[0]?.workspaces ?? {})[0]?.role;
     };
     await expect.poll(roleOf, patience).toBe('member');
     const people = page.getByRole('region', { name: 'People', exact: true });
