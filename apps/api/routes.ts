@@ -52,6 +52,8 @@ import { deleteFile } from './routes/delete-file.ts';
 import { deleteModel } from './routes/delete-model.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
+import { batchLineRoutes } from './routes/batch-line-routes.ts';
+import { retryBatch } from './routes/retry-batch.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
@@ -135,6 +137,8 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     shared(deleteFile(deps)),
     createBatch({ ...deps, batchTargets: access.batchTargets, scopeOf }),
     listBatches(deps),
+    ...batchLineRoutes(deps),
+    retryBatch({ ...deps, batchTargets: access.batchTargets, snapshot: access.snapshot, scopeOf }),
     shared(retrieveBatch(deps)),
     retrieveBatchOutput(deps),
     shared(cancelBatch(deps)),

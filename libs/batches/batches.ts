@@ -18,6 +18,8 @@ export type NewBatch = {
   inputFileId: string;
   /** The size of that file. Null when there is no such file; validation reports that. */
   inputBytes: number | null;
+  /** Records the input file in the transaction that creates the batch, if it was not uploaded before. */
+  recordInput?: (unit: UnitOfWork) => Promise<void>;
   endpoint: string;
   completionWindow: string;
   metadata: Record<string, unknown> | null;
@@ -56,9 +58,11 @@ export function createBatches(deps: {
   return {
     async create(identity, metadata, batch) {
       const id = newId('batch_');
-      const command = { workspaceId: identity.workspaceId, streams: [id], metadata };
+      const streams = batch.recordInput === undefined ? [id] : [id, batch.inputFileId];
+      const command = { workspaceId: identity.workspaceId, streams, metadata };
       const result = await transactOnce(eventLog, identity, command, async (unit) => {
         await admitBatch(unit.tx, identity.workspaceId, limits);
+        await batch.recordInput?.(unit);
         const expiresAt = new Date(unit.now.getTime() + expiresAfterMs);
         const seconds = batch.outputExpiresAfterSeconds;
         const row = await unit.append(batchModel, id, [

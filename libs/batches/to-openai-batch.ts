@@ -36,6 +36,7 @@ export function toOpenAiBatch(batch: BatchRow) {
     cost_currency: 'USD' as const,
     unpriced_lines: usage.unpriced_lines ?? 0,
     waiting: batch.waiting && waitOf(batch.waiting),
+    retry_of: (batch.gateway_options['retry_of'] as string | undefined) ?? null,
     metadata: batch.metadata,
   };
 }

@@ -59,7 +59,7 @@ const twice = (path: string[], other: string): Breach => ({
   text: (name) => `Invalid ${name()}: it is given twice, here and as ${name(other)}. Give one of them.`,
 });
 
-const GatewayOptionsInput = z
+export const GatewayOptionsInput = z
   .strictObject({
     ...spelled('virtual_key', text({ min: 1, max: 200 })),
     ...spelled('provider_model', text({ min: 1, max: 200 })),
@@ -158,6 +158,7 @@ export const BatchObject = z.object({
     })
     .nullable()
     .describe('the used-up budget that lines wait for, if none has ended since; null for none'),
+  retry_of: z.string().nullable().describe('the batch whose failed lines this one repeats'),
   /** As given. OpenAI's have texts only. */
   metadata: z.record(z.string(), z.unknown()).nullable(),
 });

@@ -58,6 +58,32 @@ export async function findLog(db: Kysely<Database>, workspaceId: string, id: str
     .executeTakeFirst();
 }
 
+const lineTimeoutMs = 2_000;
+
+/** The record of one line of a batch; undefined when there is none, or it was not found within two seconds. */
+export async function findLineLog(
+  db: Kysely<Database>,
+  workspaceId: string,
+  { batchId, line }: { batchId: string; line: number },
+): Promise<LogListRow | undefined> {
+  const span = await batchSpan(db, workspaceId, batchId);
+  if (span === null) return undefined;
+  try {
+    return await selectInTime(db, lineTimeoutMs, async (from) => {
+      const page = from
+        .selectFrom('request_log')
+        .selectAll()
+        .where('workspace_id', '=', workspaceId)
+        .where('batch_id', '=', batchId)
+        .where('batch_line', '=', line);
+      return await withinTime(page, span).limit(1).executeTakeFirst();
+    });
+  } catch (error) {
+    if (error instanceof GatewayError && error.code === 'search_too_broad') return undefined;
+    throw error;
+  }
+}
+
 /** What a page is chosen by; `limit` is up to whoever runs the statements. */
 export type PageQuery = Partial<Omit<LogListQuery, 'limit'>> & { fromMs?: number; toMs?: number };
 
@@ -136,11 +162,11 @@ const unsearched: ReadonlySet<string> = new Set<keyof LogListQuery>([
   'organisation_id',
 ]);
 
-async function selectInTime(
+async function selectInTime<Found>(
   db: Kysely<Database>,
   searchTimeoutMs: number,
-  select: (from: Kysely<Database>) => Promise<LogListRow[]>,
-): Promise<LogListRow[]> {
+  select: (from: Kysely<Database>) => Promise<Found>,
+): Promise<Found> {
   try {
     return await db.transaction().execute(async (tx) => {
       await sql`set local statement_timeout = ${sql.lit(searchTimeoutMs)}`.execute(tx);

@@ -89,6 +89,7 @@ const makers: Record<string, () => Promise<string | undefined>> = {
     const batch = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' };
     return (await make('/v1/batches', { ...batch, metadata: { canary } }))['id'];
   },
+  '/v1/batches/:/lines': () => Promise.resolve('1'),
   '/v1/fine_tuning/jobs': async () => {
     const turns = [
       { role: 'user', content: canary },

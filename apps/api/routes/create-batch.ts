@@ -74,7 +74,7 @@ export function createBatch({
  * The options as the log may hold them: a config can contain a provider's key, and the resolved target is recorded instead.
  * `metadata` is that of the call, which the lines inherit; entries of the option take precedence.
  */
-function recordable(options: GatewayOptions, metadata: Readonly<Record<string, string>> | null) {
+export function recordable(options: GatewayOptions, metadata: Readonly<Record<string, string>> | null) {
   const { virtual_key, provider_model, on_budget_exceeded } = options;
   const tags = { ...metadata, ...options.metadata };
   return {
@@ -86,7 +86,7 @@ function recordable(options: GatewayOptions, metadata: Readonly<Record<string, s
 }
 
 /** The options of the batch name the target like headers do, and take precedence over them. */
-function withOptions(sent: RequestCredentials, options: GatewayOptions): RequestCredentials {
+export function withOptions(sent: RequestCredentials, options: GatewayOptions): RequestCredentials {
   const { virtual_key: slug, config } = options;
   const named = slug === undefined ? null : namedProvider(`@${slug.replace(/^@/, '')}`, 'gateway_options.virtual_key');
   return {
@@ -104,7 +104,7 @@ function refuseOtherPurposes(file: FileRow | undefined): void {
 }
 
 /** What the lines inherit from the call that created the batch: its tracing headers, its key and its user. */
-function inheritedFrom(request: Request): Record<string, string> {
+export function inheritedFrom(request: Request): Record<string, string> {
   const { traceId, spanId, spanName } = contextOf(request);
   const { keyId, principal } = callerOf(request);
   return {

@@ -1,0 +1,380 @@
+import { sql, type Kysely, type RawBuilder } from 'kysely';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { BatchFailures, BatchLineListQuery, BatchLineObject } from '#libs/contracts/batch-lines.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { memberValue } from '#libs/kernel/json-members.ts';
+import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
+import { isTerminal } from './batch.ts';
+import type { BatchRow } from './batch-model.ts';
+import { resultId, unansweredMessages } from './result-line.ts';
+import { resultsBucket } from './results-bucket.ts';
+
+// Lines of a batch as a person looks at them, while it runs and after it has ended: results from their rows, requests from
+// the byte ranges of the input file. Callers must have checked whose batch it is, because neither has a workspace.
+
+type Deps = {
+  db: Kysely<Database>;
+  blobs: Pick<BlobStore, 'readRange'>;
+  /** The blob of the input file; null when it was deleted. */
+  inputBlob: (batch: BatchRow) => Promise<string | null>;
+};
+
+/** What `matches` and the answer need of a result: the beginning of a large one, which has its status. */
+type ResultRow = { line: number; succeeded: boolean; head: Buffer; bytes: number };
+
+/** A result is read whole up to this size. Of a larger one, only the status is shown. */
+const headBytesMax = 65_536;
+/** A search looks at this many lines at once, and begins no further ones after this time. */
+const windowLines = 5_000;
+const searchMsMax = 1_500;
+const detailsBytesMax = 1_048_576;
+
+export type LinesPage = { lines: BatchLineObject[]; lastLine: number; hasMore: boolean; searchedLines: number };
+
+/**
+ * A page of the lines of a batch after the line `after`, by number. A search by the filters ends after little more than
+ * 1.5 s, with what it found until then. Throws conflict (`results_not_kept`) when the result rows were deleted.
+ */
+export async function readLines(
+  deps: Deps,
+  batch: BatchRow,
+  query: Omit<BatchLineListQuery, 'after'> & { after: number },
+): Promise<LinesPage> {
+  await refuseDroppedResults(deps.db, batch);
+  const { limit, after } = query;
+  const isPlain = conditionsOf(query).length === 0 && query.search === undefined && query.outcome === undefined;
+  const endMs = performance.now() + searchMsMax;
+  const lines: BatchLineObject[] = [];
+  let lastLine = after;
+  while (lastLine < batch.total && lines.length < limit && (lastLine === after || performance.now() < endMs)) {
+    const first = lastLine + 1;
+    const end = Math.min(first + (isPlain ? limit : windowLines), batch.total + 1);
+    const found = await readWindow(deps, batch, query, { first, end });
+    const room = limit - lines.length;
+    lines.push(...found.slice(0, room));
+    lastLine = found.length > room ? (lines.at(-1)?.line ?? end - 1) : end - 1;
+  }
+  return { lines, lastLine, hasMore: lastLine < batch.total, searchedLines: lastLine - after };
+}
+
+type Filters = Omit<BatchLineListQuery, 'after' | 'limit'>;
+type Window = { first: number; end: number };
+
+/** All lines of a window that match, by number. */
+async function readWindow(deps: Deps, batch: BatchRow, filters: Filters, window: Window): Promise<BatchLineObject[]> {
+  const needle = filters.search === undefined ? undefined : Buffer.from(filters.search);
+  // Requests are only read where something asks for them: a search, or lines that have no result to tell their custom_id.
+  const requests = needle === undefined ? null : await readRequests(deps, batch, window);
+  const inRequest = new Set<number>();
+  for (const { line, bytes } of requests?.values() ?? []) if (needle && bytes.includes(needle)) inRequest.add(line);
+  const { rows, settled } = await readResults(deps.db, batch, filters, window, [...inRequest]);
+  const found = rows.map((row) => toLine(batch, row)).filter((line) => matches(line, filters));
+  const open = openLines(window, settled);
+  if (open.length > 0 && mayBeOpen(batch, filters)) {
+    const known = requests ?? (await readRequests(deps, batch, window));
+    for (const number of open) {
+      if (needle !== undefined && !inRequest.has(number)) continue;
+      const line = withoutResult(batch, number, known.get(number));
+      if (matches(line, filters)) found.push(line);
+    }
+  }
+  return found.toSorted((a, b) => a.line - b.line);
+}
+
+/** Whether lines without a result can match at all. */
+function mayBeOpen(batch: BatchRow, { outcome, status_code: status, model }: Filters): boolean {
+  if (status !== undefined || model !== undefined) return false;
+  return outcome === undefined || outcome === (isOver(batch) ? 'failed' : 'pending');
+}
+
+/** The lines of the window that are not among the settled ones. */
+function openLines({ first, end }: Window, settled: ReadonlySet<number>): number[] {
+  if (settled.size === end - first) return [];
+  return Array.from({ length: end - first }, (_value, index) => first + index).filter((line) => !settled.has(line));
+}
+
+/** What Postgres can tell of a result by its bytes. `matches` then looks at the line itself. */
+function conditionsOf({ outcome, code, status_code: status, model, custom_id: id }: Filters): RawBuilder<boolean>[] {
+  const has = (text: string): RawBuilder<boolean> => sql`position(${Buffer.from(text)}::bytea in data) > 0`;
+  return [
+    ...(outcome === 'completed' ? [sql<boolean>`succeeded`] : []),
+    ...(outcome === 'failed' ? [sql<boolean>`not succeeded`] : []),
+    ...(outcome === 'pending' ? [sql<boolean>`false`] : []),
+    ...(code === undefined ? [] : [sql<boolean>`not succeeded`, has(JSON.stringify(code))]),
+    ...(status === undefined ? [] : [has(`"status_code":${status},`)]),
+    ...(model === undefined ? [] : [has(JSON.stringify(model))]),
+    ...(id === undefined ? [] : [has(`"custom_id":${JSON.stringify(id)}`)]),
+  ];
+}
+
+async function readResults(
+  db: Kysely<Database>,
+  batch: BatchRow,
+  filters: Filters,
+  { first, end }: Window,
+  inRequest: readonly number[],
+): Promise<{ rows: ResultRow[]; settled: ReadonlySet<number> }> {
+  const search =
+    filters.search === undefined
+      ? []
+      : [
+          sql<boolean>`(line = any(${inRequest}::int[]) or position(${Buffer.from(filters.search)}::bytea in data) > 0)`,
+        ];
+  const conditions = [sql<boolean>`true`, ...conditionsOf(filters), ...search];
+  const { rows } = await sql<ResultRow & { head: Buffer | null }>`
+    select line, succeeded, octet_length(data) as bytes,
+      case when ${sql.join(conditions, sql` and `)} then substring(data from 1 for ${headBytesMax}) end as head
+    from batch_result
+    where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line >= ${first} and line < ${end}
+    order by line`.execute(db);
+  return { rows: rows.filter((row) => row.head !== null), settled: new Set(rows.map(({ line }) => line)) };
+}
+
+/** The requests of a window by line, from the input file. Empty when that was deleted. */
+async function readRequests(deps: Deps, batch: BatchRow, { first, end }: Window): Promise<Map<number, RequestLine>> {
+  const requests = new Map<number, RequestLine>();
+  const blob = await deps.inputBlob(batch);
+  if (blob === null) return requests;
+  const chunks = await deps.db
+    .selectFrom('batch_chunk')
+    .select(['byte_offset', 'byte_length', 'range_first_line'])
+    .distinct()
+    .where('batch_id', '=', batch.id)
+    .where('first_line', '<', end)
+    .where((of) => of('first_line', '+', of.ref('line_count')), '>', first)
+    .execute();
+  for (const chunk of chunks) {
+    const range = await deps.blobs.readRange(blob, chunk.byte_offset, chunk.byte_length);
+    for (const request of splitChunk(range, chunk.range_first_line))
+      if (request.line >= first && request.line < end) requests.set(request.line, request);
+  }
+  return requests;
+}
+
+/** Whether no line gets a result any more. */
+const isOver = ({ status }: BatchRow): boolean => isTerminal(status) || status === 'finalizing';
+
+const nothing = { status_code: null, error: null, model: null, usage: null, request_id: null };
+
+function withoutResult(batch: BatchRow, line: number, request: RequestLine | undefined): BatchLineObject {
+  const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
+  return {
+    ...nothing,
+    id: String(line),
+    object: 'batch.line',
+    line,
+    custom_id: request === undefined ? null : textOf(parsed(memberValue(request.bytes, 'custom_id'))),
+    outcome: isOver(batch) ? 'failed' : 'pending',
+    result_id: resultId(batch.id, line),
+    error: isOver(batch) ? { code, message: unansweredMessages[code] } : null,
+    result_bytes: null,
+  };
+}
+
+type Answer = {
+  custom_id?: unknown;
+  response?: { status_code?: unknown; request_id?: unknown; body?: Body | null } | null;
+  error?: { code?: unknown; message?: unknown } | null;
+};
+type Body = {
+  model?: unknown;
+  usage?: Record<string, unknown> | null;
+  error?: { code?: unknown; type?: unknown; message?: unknown } | string | null;
+};
+
+function toLine(batch: BatchRow, { line, succeeded, head, bytes }: ResultRow): BatchLineObject {
+  const base = {
+    ...nothing,
+    id: String(line),
+    object: 'batch.line' as const,
+    line,
+    outcome: succeeded ? ('completed' as const) : ('failed' as const),
+    result_id: resultId(batch.id, line),
+    result_bytes: bytes,
+  };
+  if (bytes > headBytesMax) return { ...base, ...fromBeginning(head) };
+  const answer = parsed(head) as Answer;
+  const { response, error } = answer;
+  const { body } = response ?? {};
+  return {
+    ...base,
+    custom_id: textOf(answer.custom_id),
+    status_code: numberOf(response?.status_code),
+    request_id: textOf(response?.request_id),
+    error: succeeded ? null : errorOf(error, body),
+    model: textOf(body?.model),
+    usage: usageOf(body?.usage),
+  };
+}
+
+/** Of a large result: the members that are before the body (result-line.ts). */
+function fromBeginning(head: Buffer): Pick<BatchLineObject, 'custom_id' | 'status_code' | 'request_id'> {
+  const text = head.toString('utf8', 0, 8_192);
+  const [, customId, status, requestId] =
+    /^\{"id":"[^"]*","custom_id":("(?:[^"\\]|\\.)*"),"response":\{"status_code":(\d+),"request_id":("(?:[^"\\]|\\.)*")/.exec(
+      text,
+    ) ?? [];
+  if (customId === undefined) return { custom_id: null, status_code: null, request_id: null };
+  return {
+    custom_id: textOf(JSON.parse(customId)),
+    status_code: Number(status),
+    request_id: textOf(JSON.parse(requestId ?? 'null')),
+  };
+}
+
+function errorOf(error: Answer['error'], body: Body | null | undefined): BatchLineObject['error'] {
+  if (error) return { code: textOf(error.code), message: textOf(error.message) };
+  const said = body?.error;
+  if (typeof said === 'string') return { code: null, message: said.slice(0, messageMax) };
+  return {
+    code: textOf(said?.code) ?? textOf(said?.type),
+    message: textOf(said?.message)?.slice(0, messageMax) ?? null,
+  };
+}
+
+const messageMax = 1_000;
+
+function usageOf(usage: Body['usage']): BatchLineObject['usage'] {
+  if (!usage) return null;
+  const input = numberOf(usage['prompt_tokens']) ?? numberOf(usage['input_tokens']);
+  const output = numberOf(usage['completion_tokens']) ?? numberOf(usage['output_tokens']);
+  return input === null && output === null ? null : { input_tokens: input ?? 0, output_tokens: output ?? 0 };
+}
+
+const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null);
+const numberOf = (value: unknown): number | null => (Number.isSafeInteger(value) ? (value as number) : null);
+
+/** The value of JSON; an empty object if it is none: a provider's answer is passed on whatever it is. */
+function parsed(json: Buffer | undefined): unknown {
+  try {
+    return json === undefined ? null : (JSON.parse(json.toString()) as unknown);
+  } catch {
+    return {};
+  }
+}
+
+function matches(line: BatchLineObject, filters: Filters): boolean {
+  const { outcome, code, status_code: status, model, custom_id: id } = filters;
+  return (
+    (outcome === undefined || line.outcome === outcome) &&
+    (code === undefined || line.error?.code === code) &&
+    (status === undefined || line.status_code === status) &&
+    (model === undefined || line.model === model) &&
+    (id === undefined || line.custom_id === id)
+  );
+}
+
+/** Result rows are deleted some days after a batch (SLUICE_RESULTS_RETENTION); its files keep the results. */
+async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Promise<void> {
+  if (batch.completed + batch.failed === 0) return;
+  const { rows } = await sql`
+    select from batch_result where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} limit 1`.execute(
+    db,
+  );
+  if (rows.length > 0) return;
+  const message =
+    'The results of this batch are no longer kept line by line (SLUICE_RESULTS_RETENTION). ' +
+    'Download its output_file_id and error_file_id: they have every line.';
+  throw new GatewayError('conflict', 'results_not_kept', message, { param: 'batch_id' });
+}
+
+/** One line with what was sent and what came back. Throws not_found for a number that the batch does not have, and like `readLines`. */
+export async function readLine(
+  deps: Deps,
+  batch: BatchRow,
+  line: number,
+): Promise<BatchLineObject & { request: unknown; result: unknown }> {
+  if (!Number.isSafeInteger(line) || line < 1 || line > batch.total) {
+    const message = `The batch has no line ${String(line).slice(0, 20)}: its lines are 1 to ${batch.total}.`;
+    throw new GatewayError('not_found', null, message, { param: 'line' });
+  }
+  await refuseDroppedResults(deps.db, batch);
+  const window = { first: line, end: line + 1 };
+  const requests = await readRequests(deps, batch, window);
+  const request = requests.get(line);
+  const { rows } = await sql<ResultRow>`
+    select line, succeeded, octet_length(data) as bytes, substring(data from 1 for ${detailsBytesMax}) as head
+    from batch_result
+    where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line = ${line}`.execute(deps.db);
+  const [row] = rows;
+  const isShown = (bytes: number): boolean => bytes <= detailsBytesMax;
+  return {
+    ...(row ? toLine(batch, row) : withoutResult(batch, line, request)),
+    request: request && isShown(request.bytes.length) ? parsed(request.bytes) : null,
+    result: row && isShown(row.bytes) ? parsed(row.head) : null,
+  };
+}
+
+const examinedMax = 100_000;
+const groupsMax = 50;
+
+/** Failed lines by error code and status. Throws like `readLines`. */
+export async function readFailures(db: Kysely<Database>, batch: BatchRow): Promise<BatchFailures> {
+  await refuseDroppedResults(db, batch);
+  type Group = {
+    code: string | null;
+    status: string | null;
+    count: number;
+    lines: number[];
+    groups: number;
+    all: number;
+  };
+  // The code is that of our own error, or else the first one in the body of the answer. As bytes written out, because a
+  // part of a text need not be valid UTF-8.
+  const { rows } = await sql<Group>`
+    with failed as (
+      select line, encode(substring(data from 1 for 4096), 'escape') as head from batch_result
+      where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and not succeeded
+      order by line limit ${examinedMax}
+    ), caused as (
+      select line, substring(head from '"response":\\{"status_code":([0-9]{3}),') as status,
+        coalesce(substring(head from '"code" ?: ?"([^"\\\\]{1,100})"'), substring(head from '"type" ?: ?"([^"\\\\]{1,100})"')) as code
+      from failed
+    )
+    select code, status, count(*)::int as count, (array_agg(line order by line))[1:5] as lines,
+      count(*) over ()::int as groups, (sum(count(*)) over ())::int as "all"
+    from caused group by code, status order by count(*) desc, min(line) limit ${groupsMax}`.execute(db);
+  const samples = await sampleMessages(
+    db,
+    batch,
+    rows.map(({ lines }) => lines[0] ?? 0),
+  );
+  const groups = rows.map(({ code, status, count, lines }) => ({
+    code,
+    status_code: status === null ? null : Number(status),
+    count,
+    lines,
+    message: samples.get(lines[0] ?? 0) ?? null,
+  }));
+  const unanswered = isOver(batch) ? batch.total - batch.completed - batch.failed : 0;
+  const code = batch.finalizing_reason === 'expired' ? 'batch_expired' : 'batch_cancelled';
+  const examined = rows[0]?.all ?? 0;
+  return {
+    object: 'batch.failures',
+    batch_id: batch.id,
+    failed_lines: batch.failed + unanswered,
+    examined_lines: examined + unanswered,
+    groups: [
+      ...groups,
+      ...(unanswered === 0
+        ? []
+        : [{ code, status_code: null, count: unanswered, lines: [], message: unansweredMessages[code] }]),
+    ].toSorted((a, b) => b.count - a.count),
+    other_lines: examined - groups.reduce((sum, { count }) => sum + count, 0),
+  };
+}
+
+async function sampleMessages(
+  db: Kysely<Database>,
+  batch: BatchRow,
+  lines: readonly number[],
+): Promise<ReadonlyMap<number, string | null>> {
+  const { rows } = await sql<ResultRow>`
+    select line, succeeded, octet_length(data) as bytes, substring(data from 1 for ${headBytesMax}) as head
+    from batch_result
+    where bucket = ${resultsBucket(batch)}::date and batch_id = ${batch.id} and line = any(${lines}::int[])`.execute(
+    db,
+  );
+  return new Map(rows.map((row) => [row.line, toLine(batch, row).error?.message ?? null]));
+}
