@@ -72,6 +72,40 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.context().close();
   });
 
+  test('failed lines are grouped by cause, read one by one, and repeated in a new batch', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    const bad = { model: '@simulator/sim-fault-400' };
+    const input = toJsonl([chatLine('fine'), chatLine('lost-1', bad), chatLine('lost-2', bad)]);
+    await page.goto(`${new URL(platform.baseUrl).origin}/console/batches/new`);
+    const file = { name: 'some-fail.jsonl', mimeType: 'application/jsonl', buffer: Buffer.from(input) };
+    await page.getByLabel('Input file').setInputFiles(file);
+    await page.getByRole('button', { name: 'Submit 3 lines' }).click();
+    await page.getByRole('heading', { name: 'Batch completed' }).waitFor();
+    const causes = page.getByRole('region', { name: 'Causes of failed lines' });
+    await causes.getByRole('link', { name: /^400 / }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await causes.getByRole('link').click();
+    await page.getByRole('row', { name: /lost-2/ }).waitFor();
+    expect(await page.getByRole('region', { name: 'Lines', exact: true }).getByRole('row').count()).toBe(3);
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page
+      .getByRole('row', { name: /lost-2/ })
+      .getByRole('link')
+      .click();
+    await page.getByRole('region', { name: 'Request' }).getByText('"lost-2"').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.keyboard.press('Escape');
+    await expect.poll(() => page.getByRole('dialog').count(), patience).toBe(0);
+
+    await page.getByRole('link', { name: 'Summary' }).click();
+    await page.getByRole('button', { name: 'Repeat these lines' }).click();
+    await page.getByRole('button', { name: 'Create the batch' }).click();
+    await page.getByRole('link', { name: /^lines of batch_/ }).waitFor();
+    await page.getByText('2 of 2 lines, 2 failed').waitFor();
+    expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
   test('what others do appears by itself, also after the API was restarted', async () => {
     const first = await startKillableApi(platform);
     onTestFinished(first.kill);

@@ -7,9 +7,10 @@ import { count, dateTime, duration, money, percent, short } from '../format.ts';
 import { Ago, AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
+import { Failures, Lines } from './batch-lines.tsx';
 import { batchQuery, endOf, isOpenBatch, LinesProgress, StatusBadge, usePace } from './batch-parts.tsx';
 
-const tabs = { summary: 'Summary', events: 'Events' } as const;
+const tabs = { summary: 'Summary', lines: 'Lines', events: 'Events' } as const;
 
 /** One batch: how far it is, what it cost, its lines, and everything that happened to it. */
 export function BatchPage() {
@@ -36,7 +37,13 @@ export function BatchPage() {
                 </Link>
               ))}
             </nav>
-            {tab === 'events' ? <Events id={id} /> : <Summary batch={batch} />}
+            {tab === 'events' ? (
+              <Events id={id} />
+            ) : tab === 'lines' ? (
+              <Lines batch={batch} />
+            ) : (
+              <Summary batch={batch} />
+            )}
           </>
         )}
       </Shown>
@@ -180,6 +187,7 @@ function Summary({ batch }: { batch: Batch }) {
           />
         </Card>
       )}
+      {batch.request_counts.failed > 0 || batch.error_file_id !== null ? <Failures batch={batch} /> : null}
       <div className="columns">
         <Card title="What it is">
           <Facts
@@ -187,6 +195,14 @@ function Summary({ batch }: { batch: Batch }) {
               ['Endpoint', <code key="endpoint">{batch.endpoint}</code>],
               ['Model', batch.model],
               ['Input file', <Id key="file" id={batch.input_file_id} />],
+              [
+                'Repeats',
+                batch.retry_of === null ? null : (
+                  <Link key="first" to="/batches/$id" params={{ id: batch.retry_of }}>
+                    lines of {batch.retry_of}
+                  </Link>
+                ),
+              ],
               ['Window', batch.completion_window],
               ['Created', at(batch.created_at)],
               ['Started', at(batch.in_progress_at)],
