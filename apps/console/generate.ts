@@ -1,13 +1,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { z } from 'zod';
 import { scopes } from '#libs/contracts/api-keys.ts';
+import { guardrailChecks } from '#libs/contracts/guardrail-checks.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import { providers } from '#libs/providers/provider-list.ts';
 import { createRoutes, type RouteDeps } from '../api/routes.ts';
 import { typesOf } from './openapi-types.ts';
 
 // Writes the types of the API's client, generated/api.ts, from the OpenAPI document of the route table, and the names that
-// forms offer, generated/names.ts. Run by `npm run build:console` and `npm run check`, so that the console cannot call what the
+// forms offer, generated/names.ts, with the parameters of guardrail checks, generated/checks.ts. Run by `npm run build:console` and `npm run check`, so that the console cannot call what the
 // API does not have.
 
 /** Stands for everything that routes are made with: handlers are not called here. */
@@ -26,4 +28,24 @@ writeFileSync(
   Object.entries(names)
     .map(([name, value]) => `export const ${name}: readonly string[] = ${JSON.stringify(value)};\n`)
     .join(''),
+);
+
+const checks = Object.fromEntries(
+  Object.entries(guardrailChecks).map(([name, schema]) => {
+    const { properties = {}, required = [] } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
+    return [name, { properties, required }];
+  }),
+);
+const checkType = `export type Parameter = {
+  type?: string;
+  enum?: readonly unknown[];
+  items?: { enum?: readonly unknown[]; [other: string]: unknown };
+  default?: unknown;
+  [other: string]: unknown;
+};
+export type Check = { properties: Readonly<Record<string, Parameter>>; required: readonly string[] };
+`;
+writeFileSync(
+  path.join(folder, 'checks.ts'),
+  `${checkType}export const checks: Readonly<Record<string, Check>> = ${JSON.stringify(checks)};\n`,
 );

@@ -19,8 +19,12 @@ const sections: readonly { title: string; items: readonly Item[] }[] = [
     ],
   },
   {
-    title: 'Try',
-    items: [{ to: '/playground', text: 'Playground', scope: 'chat.write' }],
+    title: 'Build',
+    items: [
+      { to: '/playground', text: 'Playground', scope: 'chat.write' },
+      { to: '/prompts', text: 'Prompts', scope: 'prompts.read' },
+      { to: '/guardrails', text: 'Guardrails', scope: 'guardrails.read' },
+    ],
   },
   {
     title: 'Administer',

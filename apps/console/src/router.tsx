@@ -57,6 +57,18 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/costs.tsx'), 'Costs'),
   ),
   page(
+    '/prompts',
+    lazyRouteComponent(() => import('./pages/prompts.tsx'), 'Prompts'),
+  ),
+  page(
+    '/prompts/$slug',
+    lazyRouteComponent(() => import('./pages/prompt.tsx'), 'PromptPage'),
+  ),
+  page(
+    '/guardrails',
+    lazyRouteComponent(() => import('./pages/guardrails.tsx'), 'Guardrails'),
+  ),
+  page(
     '/keys',
     lazyRouteComponent(() => import('./pages/keys.tsx'), 'Keys'),
   ),

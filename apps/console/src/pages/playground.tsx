@@ -1,16 +1,9 @@
 import { useQuery } from '@tanstack/react-query';
 import { useRef, useState, type FormEvent } from 'react';
-import { answerOf, api, send } from '../api/client.ts';
-import { milliseconds } from '../format.ts';
-import { Card, Code, ErrorNote, PageHead } from '../parts/basics.tsx';
+import { answerOf, api } from '../api/client.ts';
+import { AnswerText, streamAnswer, type Answer } from '../parts/answer.tsx';
+import { Card, Code, PageHead } from '../parts/basics.tsx';
 
-type Answer = {
-  text: string;
-  state: 'running' | 'done' | 'failed';
-  error: unknown;
-  tookMs: number;
-  firstMs: number | null;
-};
 type Call = { model: string; config: string; system: string; prompt: string; tokens: string };
 
 /** Chat with any target, as a stream; two targets answer side by side. */
@@ -35,7 +28,9 @@ export function Playground() {
     targets.forEach((model, index) => {
       const show = (answer: Answer): void =>
         setAnswers((before) => before.map((old, at) => (at === index ? answer : old)));
-      void stream({ ...call, model }, stopping.signal, show);
+      const headers = call.config === '' ? {} : { 'x-gateway-config': call.config };
+      const sent = { path: '/v1/chat/completions', body: bodyOf({ ...call, model }), headers };
+      void streamAnswer(sent, stopping.signal, show);
     });
   };
   return (
@@ -123,7 +118,15 @@ export function Playground() {
   );
 }
 
-function ModelField({ label, value, onChange }: { label: string; value: string; onChange: (model: string) => void }) {
+export function ModelField({
+  label,
+  value,
+  onChange,
+}: {
+  label: string;
+  value: string;
+  onChange: (model: string) => void;
+}) {
   const models = useQuery({
     queryKey: ['model', 'list'],
     queryFn: () => answerOf(api.GET('/v1/models')),
@@ -142,70 +145,15 @@ function ModelField({ label, value, onChange }: { label: string; value: string; 
   );
 }
 
-const AnswerText = ({ answer: { text, error, state, tookMs, firstMs } }: { answer: Answer }) => (
-  <div className="stack">
-    {text === '' ? null : <pre>{text}</pre>}
-    {error === null ? null : <ErrorNote error={error} />}
-    <p className="small muted">
-      {state === 'running' ? 'Answering' : state === 'done' ? 'Done' : 'Ended'} after {milliseconds(tookMs)}
-      {firstMs === null ? '' : `, first words after ${milliseconds(firstMs)}`}
-    </p>
-  </div>
-);
-
 const bodyOf = ({ model, system, prompt, tokens }: Call) => ({
   model,
   messages: [...(system === '' ? [] : [{ role: 'system', content: system }]), { role: 'user', content: prompt }],
   max_tokens: Number(tokens) || 256,
-  stream: true,
 });
-
-/** Sends the call and shows the answer as it comes. */
-async function stream(call: Call, signal: AbortSignal, show: (answer: Answer) => void): Promise<void> {
-  const startMs = performance.now();
-  let text = '';
-  let firstMs: number | null = null;
-  const shown = (state: Answer['state'], error: unknown = null): void =>
-    show({ text, state, error, tookMs: performance.now() - startMs, firstMs });
-  try {
-    const headers = {
-      'content-type': 'application/json',
-      ...(call.config === '' ? {} : { 'x-gateway-config': call.config }),
-    };
-    const response = await send('/v1/chat/completions', {
-      method: 'POST',
-      headers,
-      body: JSON.stringify(bodyOf(call)),
-      signal,
-    });
-    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = '';
-    for (;;) {
-      const { done, value = '' } = (await reader?.read()) ?? { done: true, value: '' };
-      const lines = (rest + value).split('\n');
-      rest = lines.pop() ?? '';
-      for (const line of lines) {
-        if (!line.startsWith('data: {')) continue;
-        const part = JSON.parse(line.slice(6)) as {
-          choices?: { delta?: { content?: string } }[];
-          error?: { message: string };
-        };
-        if (part.error !== undefined) return shown('failed', new Error(part.error.message));
-        const piece = part.choices?.[0]?.delta?.content ?? '';
-        if (piece !== '') firstMs ??= performance.now() - startMs;
-        text += piece;
-      }
-      if (done) return shown('done');
-      shown('running');
-    }
-  } catch (error) {
-    shown('failed', signal.aborted ? null : error);
-  }
-}
 
 /** The same call for a program. */
 function Snippets({ call }: { call: Call }) {
-  const { stream: _stream, ...body } = bodyOf({ ...call, prompt: call.prompt || 'Why is the sky blue?' });
+  const body = bodyOf({ ...call, prompt: call.prompt || 'Why is the sky blue?' });
   const json = JSON.stringify(body, null, 2);
   const base = `${location.origin}/v1`;
   const config = call.config === '' ? null : call.config;

@@ -1,0 +1,87 @@
+import { useRef, useState } from 'react';
+import { send } from '../api/client.ts';
+import { milliseconds } from '../format.ts';
+import { ErrorNote } from './basics.tsx';
+
+/** An answer as far as it has come. */
+export type Answer = {
+  text: string;
+  state: 'running' | 'done' | 'failed';
+  error: unknown;
+  tookMs: number;
+  firstMs: number | null;
+};
+
+export const AnswerText = ({ answer: { text, error, state, tookMs, firstMs } }: { answer: Answer }) => (
+  <div className="stack">
+    {text === '' ? null : <pre>{text}</pre>}
+    {error === null ? null : <ErrorNote error={error} />}
+    <p className="small muted">
+      {state === 'running' ? 'Answering' : state === 'done' ? 'Done' : 'Ended'} after {milliseconds(tookMs)}
+      {firstMs === null ? '' : `, first words after ${milliseconds(firstMs)}`}
+    </p>
+  </div>
+);
+
+/** One call whose answer is shown as it comes, and how to stop it. */
+export function useAnswer(): {
+  answer: Answer | null;
+  run: (path: string, body: object, headers?: Readonly<Record<string, string>>) => void;
+  stop: () => void;
+} {
+  const [answer, setAnswer] = useState<Answer | null>(null);
+  const stopping = useRef<AbortController | null>(null);
+  return {
+    answer,
+    run(path, body, headers = {}) {
+      stopping.current?.abort();
+      stopping.current = new AbortController();
+      setAnswer({ text: '', state: 'running', error: null, tookMs: 0, firstMs: null });
+      void streamAnswer({ path, body, headers }, stopping.current.signal, setAnswer);
+    },
+    stop: () => stopping.current?.abort(),
+  };
+}
+
+/** Sends a call with `stream: true` and shows the text of its answer as it comes: of a chat, or of a completion. */
+export async function streamAnswer(
+  { path, body, headers }: { path: string; body: object; headers: Readonly<Record<string, string>> },
+  signal: AbortSignal,
+  show: (answer: Answer) => void,
+): Promise<void> {
+  const startMs = performance.now();
+  let text = '';
+  let firstMs: number | null = null;
+  const shown = (state: Answer['state'], error: unknown = null): void =>
+    show({ text, state, error, tookMs: performance.now() - startMs, firstMs });
+  try {
+    const response = await send(path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: JSON.stringify({ ...body, stream: true }),
+      signal,
+    });
+    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { done, value = '' } = (await reader?.read()) ?? { done: true, value: '' };
+      const lines = (rest + value).split('\n');
+      rest = lines.pop() ?? '';
+      for (const line of lines) {
+        if (!line.startsWith('data: {')) continue;
+        const part = JSON.parse(line.slice(6)) as {
+          choices?: { text?: string; delta?: { content?: string | null } }[];
+          error?: { message: string };
+        };
+        if (part.error !== undefined) return shown('failed', new Error(part.error.message));
+        const piece = part.choices?.[0]?.delta?.content ?? part.choices?.[0]?.text ?? '';
+        if (piece !== '') firstMs ??= performance.now() - startMs;
+        text += piece;
+      }
+      if (done) return shown('done');
+      shown('running');
+    }
+  } catch (error) {
+    shown('failed', signal.aborted ? null : error);
+  }
+}
