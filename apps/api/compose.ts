@@ -7,6 +7,7 @@ import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import type { RefusalLog } from '#libs/resources/refusal-log.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
 import { createBatches } from '#libs/batches/batches.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { admitUpload, createFiles } from '#libs/files/files.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
@@ -47,9 +48,10 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   const { db, eventLog, queue, blobs, access, egress, calls, requestLog, costs, memory } = platform;
   const metrics = createMetrics();
   registerPlatformMetrics(metrics.registry, platform);
-  // What requests read goes through `requestDb`. The rest of the process serves all workspaces at once, and uses `db`.
+  // What requests read and write goes through `requestDb`. The rest of the process serves all workspaces at once, and uses `db`.
   let isIsolated = true;
   const requestDb = createWorkspaceDatabase(platform.pool, () => isIsolated);
+  const commands = createEventLog(requestDb);
   const isolation: Part = {
     name: 'isolation of workspaces',
     async start() {
@@ -65,7 +67,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   });
   const batches = createBatches({
     db: requestDb,
-    eventLog,
+    eventLog: commands,
     queue,
     expiresAfterMs: config.SLUICE_BATCH_EXPIRY,
     limits: { openBatchesMax: config.SLUICE_OPEN_BATCHES_MAX, queuedLinesMax: config.SLUICE_QUEUED_LINES_MAX },
@@ -73,7 +75,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   });
   const fineTuningJobs = createFineTuningJobs({
     db: requestDb,
-    eventLog,
+    eventLog: commands,
     queue,
     releaseTarget: (unit, target) => access.fineTuningTargets.release(unit, target),
   });
@@ -146,7 +148,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     }),
     resources: {
       db: requestDb,
-      eventLog,
+      eventLog: commands,
       secrets,
       snapshot,
       clock: platform.databaseClock,
@@ -168,7 +170,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       (await listActiveCredentials(requestDb, workspaceId)).map(({ slug }) => slug),
     batches,
     fineTuningJobs,
-    files: createFiles({ db: requestDb, eventLog, blobs }),
+    files: createFiles({ db: requestDb, eventLog: commands, blobs }),
     blobs,
     queue,
     exports: { runningMax: config.SLUICE_EXPORTS_RUNNING_MAX, linkTtlMs: config.SLUICE_EXPORT_LINK_TTL },

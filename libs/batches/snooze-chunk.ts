@@ -1,5 +1,6 @@
 import { sql, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { snoozedPriority } from '#libs/queue/group-worker.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
@@ -50,9 +51,8 @@ export async function snoozeChunk(
 
 /** Makes the snoozed chunks of a batch due now, with the priority of any other. For a batch that was cancelled. */
 export async function wakeSnoozedChunks(tx: Transaction<Database>, batchId: string): Promise<void> {
-  await sql`
+  const woken = sql`
     update pgboss.job set start_after = least(start_after, now()), priority = 0
-    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and priority = ${snoozedPriority}`.execute(
-    tx,
-  );
+    where name = ${chunkQueue.name} and state < 'active' and group_id = ${batchId} and priority = ${snoozedPriority}`;
+  await asSystem(() => woken.execute(tx));
 }

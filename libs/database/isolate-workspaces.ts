@@ -16,14 +16,25 @@ const isShared = `workspace_id = 'org_default' and kind in (${sharedKinds.map((k
 /** Tables whose rows of the organisation are partly visible to all workspaces; they stay read-only there. */
 const hasSharedRows = new Set(['resource', 'resource_version']);
 
-/** Tables without a workspace that requests read: how far the rollups are, and the epochs of the log. */
-const readableTables = ['event_epoch', 'rollup_state'];
+/** `rows`: those that a workspace has; null where there is nothing of anybody. */
+type Access = { rights: string; rows: string | null };
+
+/** Tables without a workspace that requests reach. All others without one are closed to them. */
+const otherTables: Readonly<Record<string, Access>> = {
+  // How far the rollups are, and the epochs of the log.
+  rollup_state: { rights: 'select', rows: null },
+  event_epoch: { rights: 'select', rows: null },
+  // One number, which commands raise.
+  access_version: { rights: 'select, update', rows: null },
+  // Their batch is seen through its own policy.
+  batch_chunk: { rights: 'select, update', rows: 'exists (select from batch where batch.id = batch_id)' },
+};
 
 type Table = { name: string; hasWorkspace: boolean; isGranted: boolean; comment: string | null };
 
 /**
- * Gives every table with a `workspace_id` a policy by which `sluice_tenant` sees and writes only rows of the workspace in
- * the setting `sluice.workspace`: without the setting, none. Tables that a migration adds get theirs without being named, and a
+ * Gives every table with a `workspace_id`, and those of `otherTables`, a policy by which `sluice_tenant` sees and writes only
+ * rows of the workspace in the setting `sluice.workspace`: without the setting, none. Tables that a migration adds get theirs without being named, and a
  * policy that this release defines otherwise is replaced. Creates the role where it may.
  *
  * Runs after the migrations, under their lock, on a session without a transaction. Processes of other releases do not notice: they
@@ -61,22 +72,27 @@ function definitionOf(
   hasRole: boolean,
 ): { text: string | null; statements: readonly string[] } {
   const table = `"${name}"`;
-  // The log is insert-only for everybody.
-  const rights = !hasWorkspace ? 'select' : name === 'event' ? 'select, insert' : 'select, insert, update, delete';
+  const { rights, rows } = hasWorkspace ? ofWorkspace(name) : (otherTables[name] as Access);
   const grants = hasRole ? [`grant ${rights} on ${table} to ${tenantRole}`] : [];
-  if (!hasWorkspace) return { text: null, statements: grants };
+  if (rows === null) return { text: null, statements: grants };
   const hasShared = hasSharedRows.has(name);
   const policies = [
     `alter table ${table} enable row level security`,
     `drop policy if exists workspace_isolation on ${table}`,
     `drop policy if exists workspace_reads on ${table}`,
-    `create policy workspace_isolation on ${table} using (${inWorkspace}) with check (${inWorkspace})`,
+    `create policy workspace_isolation on ${table} using (${rows}) with check (${rows})`,
     ...(hasShared ? [`create policy workspace_reads on ${table} for select using (${isShared})`] : []),
   ];
-  const text = `${inWorkspace}${hasShared ? ` or ${isShared}` : ''}; ${rights}`;
+  const text = `${rows}${hasShared ? ` or ${isShared}` : ''}; ${rights}`;
   const comment = `comment on policy workspace_isolation on ${table} is '${text.replaceAll("'", "''")}'`;
   return { text, statements: [...policies, ...grants, comment] };
 }
+
+const ofWorkspace = (name: string): Access => ({
+  // The log is insert-only for everybody.
+  rights: name === 'event' ? 'select, insert' : 'select, insert, update, delete',
+  rows: inWorkspace,
+});
 
 async function listTables(session: Kysely<Database>): Promise<Table[]> {
   const { rows } = await sql<Table>`
@@ -89,7 +105,7 @@ async function listTables(session: Kysely<Database>): Promise<Table[]> {
     left join pg_policy as policy on policy.polrelid = class.oid and policy.polname = 'workspace_isolation'
     left join pg_roles as role on role.rolname = ${tenantRole}
     where class.relnamespace = current_schema()::regnamespace and class.relkind in ('r', 'p') and not class.relispartition
-      and (attribute.attname is not null or class.relname = any(${readableTables}))
+      and (attribute.attname is not null or class.relname = any(${Object.keys(otherTables)}))
     order by class.relname`.execute(session);
   return rows;
 }

@@ -10,7 +10,7 @@ import { boundWorkspace } from './workspace-binding.ts';
  * Kysely on the pool for the handlers of requests: each statement sees and writes only rows of the workspace that the
  * request is bound to (workspace-binding.ts), whatever its `where` says. Postgres enforces that, by the policies of
  * isolate-workspaces.ts. A statement outside of a transaction takes three round trips instead of one, and a transaction no more
- * than elsewhere. `isOn` false: the server has no role for it, and statements run as through `createDatabase`.
+ * than elsewhere, as long as all of it is bound to the same workspace. A transaction that begins as the system stays it. `isOn` false: the server has no role for it, and statements run as through `createDatabase`.
  *
  * Role and workspace are set for a transaction and not for the session, because a pooler such as PgBouncer gives the session
  * to somebody else after it.
@@ -39,14 +39,13 @@ class BoundDriver extends OutcomeAwareDriver {
   override async beginTransaction(connection: DatabaseConnection, settings: Settings): Promise<void> {
     if (!(connection instanceof BoundConnection)) return await super.beginTransaction(connection, settings);
     await this.begin(connection, settings);
-    connection.isInTransaction = true;
+    connection.inTransaction = { boundTo: connection.workspaceId };
   }
 
   /** Begins a transaction and binds it, in one round trip. */
   async begin({ inner, workspaceId }: BoundConnection, settings: Settings): Promise<void> {
-    const binding = `set local role ${tenantRole}; set local ${workspaceSetting} = ${pg.escapeLiteral(workspaceId)}`;
     const bound: DatabaseConnection = {
-      executeQuery: (query) => inner.executeQuery(CompiledQuery.raw(`${query.sql}; ${binding}`)),
+      executeQuery: (query) => inner.executeQuery(CompiledQuery.raw(`${query.sql}; ${bindingTo(workspaceId)}`)),
       streamQuery: (query, chunkSize) => inner.streamQuery(query, chunkSize),
     };
     try {
@@ -71,6 +70,11 @@ class BoundDriver extends OutcomeAwareDriver {
   }
 }
 
+const bindingTo = (workspaceId: string | null): string =>
+  workspaceId === null
+    ? 'set local role none'
+    : `set local role ${tenantRole}; set local ${workspaceSetting} = ${pg.escapeLiteral(workspaceId)}`;
+
 type OwnConnection = Parameters<OutcomeAwareDriver['rollbackTransaction']>[0];
 
 /** The driver's own connection, which alone it can discard and release. */
@@ -78,7 +82,8 @@ const ownOf = (connection: DatabaseConnection): OwnConnection =>
   (connection instanceof BoundConnection ? connection.inner : connection) as OwnConnection;
 
 class BoundConnection implements DatabaseConnection {
-  isInTransaction = false;
+  /** Whose rows the statements of the open transaction see; null for all. Undefined outside of a transaction. */
+  inTransaction: { boundTo: string | null } | undefined;
   readonly inner: DatabaseConnection;
   readonly workspaceId: string;
   readonly #driver: BoundDriver;
@@ -90,7 +95,10 @@ class BoundConnection implements DatabaseConnection {
   }
 
   executeQuery: DatabaseConnection['executeQuery'] = async <Row>(query: CompiledQuery) => {
-    if (this.isInTransaction) return await this.inner.executeQuery<Row>(query);
+    if (this.inTransaction) {
+      await this.#follow(this.inTransaction);
+      return await this.inner.executeQuery<Row>(query);
+    }
     await this.#driver.begin(this, {});
     try {
       const result = await this.inner.executeQuery<Row>(query);
@@ -102,6 +110,14 @@ class BoundConnection implements DatabaseConnection {
       throw error;
     }
   };
+
+  /** In a transaction too, a part of the work may be bound otherwise. That costs a round trip at each end of the part. */
+  async #follow(transaction: { boundTo: string | null }): Promise<void> {
+    const wanted = boundWorkspace();
+    if (wanted === transaction.boundTo) return;
+    await this.inner.executeQuery(CompiledQuery.raw(bindingTo(wanted)));
+    transaction.boundTo = wanted;
+  }
 
   streamQuery: DatabaseConnection['streamQuery'] = () => {
     throw new Error('a workspace database does not stream: read pages instead');

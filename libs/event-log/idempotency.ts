@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { isLockTimeout } from '#libs/database/database-error.ts';
+import { runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Command, EventLog, UnitOfWork } from './event-log.ts';
 
@@ -63,24 +64,23 @@ export async function transactOnce<Body extends object>(
   let given: string | null = null;
   try {
     return await eventLog.transact({ ...command, streams: [...command.streams, `call:${lock}`] }, async (unit) => {
-      const earlier = await recall(unit, identity, given);
+      // A key of the organisation acts in other workspaces too; its answers are kept in its own.
+      const earlier = await runForWorkspace(workspaceId, () => recall(unit, identity, given));
       given = earlier?.idempotency_key ?? null;
       if (earlier) return { status: earlier.status, body: earlier.body as Body, replayed: true };
       const { status, body } = await work(unit);
-      await unit.tx
-        .insertInto('command_result')
-        .values({
-          workspace_id: workspaceId,
-          key_id: keyId,
-          route,
-          idempotency_key: key,
-          fingerprint,
-          status,
-          body: JSON.stringify(body),
-          recorded_at: unit.now,
-          retry_count: Math.min(identity.retryCount, retriesMax),
-        })
-        .execute();
+      const kept = unit.tx.insertInto('command_result').values({
+        workspace_id: workspaceId,
+        key_id: keyId,
+        route,
+        idempotency_key: key,
+        fingerprint,
+        status,
+        body: JSON.stringify(body),
+        recorded_at: unit.now,
+        retry_count: Math.min(identity.retryCount, retriesMax),
+      });
+      await runForWorkspace(workspaceId, () => kept.execute());
       return { status, body, replayed: false };
     });
   } catch (error) {

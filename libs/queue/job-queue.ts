@@ -3,6 +3,7 @@ import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import { retryDuringOutage } from '#libs/database/retry-during-outage.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { startGroupWorker, type GroupWorker } from './group-worker.ts';
@@ -114,7 +115,8 @@ export function createJobQueue(deps: {
       await boss.stop({ graceful: true, timeout: Math.max(1_000, endMs - performance.now()) });
     },
     async enqueue(tx, queue, payload, { group, ...options } = {}) {
-      await boss.send(queue.name, payload, { ...options, ...groupOf(group), db: fromKysely(tx) });
+      // Jobs belong to no workspace, and requests reach those of none (libs/database/workspace-database.ts).
+      await asSystem(() => boss.send(queue.name, payload, { ...options, ...groupOf(group), db: fromKysely(tx) }));
     },
     async enqueueMany(tx, queue, jobs) {
       const inserts = jobs.map(({ id, payload, priority, group }) => ({

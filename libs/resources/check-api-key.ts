@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { z } from 'zod';
 import type { apiKeyFields } from '#libs/contracts/api-keys.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
+import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import {
   refuseKeyOfOther,
@@ -142,9 +143,11 @@ async function readUser(
   if (userId === undefined) throw refuse("Missing 'user_id': a key of the type workspace-user belongs to a user.");
   refuseKeyOfOther(caller, userId);
   // Owners and admins of the organisation are at home in every workspace.
-  const { rows } = await sql`
+  const find = sql`
     select from resource where kind = 'user' and id = ${userId} and deleted_at is null
-      and (data ->> 'role' <> 'member' or data -> 'workspaces' ? ${workspaceId})`.execute(unit.tx);
+      and (data ->> 'role' <> 'member' or data -> 'workspaces' ? ${workspaceId})`;
+  // Users belong to the organisation.
+  const { rows } = await asSystem(() => find.execute(unit.tx));
   if (rows.length > 0) return userId;
   const message = `There is no user '${userId.slice(0, 100)}' in this workspace.`;
   throw new GatewayError('not_found', 'user_not_found', message, { param: 'user_id' });
@@ -152,8 +155,10 @@ async function readUser(
 
 /** A key with a budget or a rate would get around it with other keys, or by changing it. Throws forbidden. */
 async function refuseLimited({ unit, caller }: CheckContext<ApiKeyData>, what: string): Promise<void> {
-  const { rows } = await sql<{ data: Partial<ApiKeyData> }>`
-    select data from resource where kind = 'api_key' and id = ${caller.keyId}`.execute(unit.tx);
+  const find = sql<{ data: Partial<ApiKeyData> }>`
+    select data from resource where kind = 'api_key' and id = ${caller.keyId}`;
+  // Of a key of the organisation that acts in another workspace, the record is in its own.
+  const { rows } = await runForWorkspace(caller.workspaceId, () => find.execute(unit.tx));
   const { usage_limits: usage, rate_limits: rates } = rows[0]?.data ?? {};
   if (!usage && !rates?.length) return;
   const message = `The key of this request has a budget or rate limits, so it cannot ${what}. Use a key without limits.`;

@@ -84,7 +84,10 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
       (kind.isOrganisationFirst === true && actsForOrganisation(callerOf(request).principal));
     const isShared = kind.hasShared === true && wanted === undefined && isOfOrganisation;
     if (organisation !== undefined) refuseForeignOrganisation(organisation);
-    if (isShared) requireOrganisationKey(request);
+    if (isShared) {
+      requireOrganisationKey(request);
+      rebind(null);
+    }
     const workspaceId = isShared ? organisationId : ((await workspaceOf(request, wanted)) ?? organisationId);
     const call = { ...callIdentityOf(request), fingerprint: fingerprintOf(jsonBodyOf(request).bytes) };
     const { record, shownOnce, replayed } = await store.create(call, workspaceId, actorOf(request), input);
@@ -198,7 +201,9 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   async function refuseForeignWrite(request: Request, record: RecordName): Promise<void> {
     if ((kind.owner ?? 'workspace') === 'workspace' && kind.hasShared !== true) return;
     const { workspace_id: owner } = await store.get(record);
-    if (kind.hasShared !== true || owner === organisationId) requireOrganisationKey(request);
+    if (kind.hasShared === true && owner !== organisationId) return;
+    requireOrganisationKey(request);
+    if (owner === organisationId) rebind(null);
   }
 
   return [

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { sql } from 'kysely';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 
@@ -25,9 +26,10 @@ export async function freeSlug(
   const { kinds, kind, one, workspaceId, ofAll, reserved = [] } = place;
   const candidates =
     wanted.slug === undefined ? slugCandidates(wanted.name, kind.slice(kind.lastIndexOf('_') + 1)) : [wanted.slug];
-  const { rows } = await sql<{ slug: string }>`
+  const find = sql<{ slug: string }>`
     select slug from resource where kind = any(${kinds}::text[]) and deleted_at is null and slug = any(${candidates}::text[])
-      and (${ofAll} or workspace_id = ${workspaceId})`.execute(tx);
+      and (${ofAll} or workspace_id = ${workspaceId})`;
+  const { rows } = await (ofAll ? asSystem(() => find.execute(tx)) : find.execute(tx));
   const taken = new Set([...reserved, ...rows.map(({ slug }) => slug)]);
   const free = candidates.find((candidate) => !taken.has(candidate));
   if (free !== undefined) return free;

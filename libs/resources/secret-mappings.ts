@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import type { z } from 'zod';
 import type { secretMappings, SecretMapping } from '#libs/contracts/secret-references.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -44,11 +45,13 @@ export async function checkMappings(
 
 /** The lock keeps the reference from being deleted before the mapping is committed: see `refuseMappedReference`. */
 async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string): Promise<string | null> {
-  const { rows } = await sql<{ id: string }>`
+  const find = sql<{ id: string }>`
     select id from resource
     where kind = 'secret_reference' and deleted_at is null and (id = ${name} or slug = ${name})
       and (workspace_id = ${ownerId} or (workspace_id = ${organisationId} and ${isReferenceFor(ownerId)}))
-    order by id = ${name} desc limit 1 for share`.execute(tx);
+    order by id = ${name} desc limit 1 for share`;
+  // A workspace sees references of the organisation, but Postgres lets only those lock a row who may change it.
+  const { rows } = await asSystem(() => find.execute(tx));
   return rows[0]?.id ?? null;
 }
 

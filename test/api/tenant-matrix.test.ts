@@ -1,9 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
+import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { rebuild } from '#apps/cli/rebuild.ts';
+import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
@@ -175,6 +178,7 @@ const makers: Record<string, () => Promise<string | undefined>> = {
 
 beforeAll(async () => {
   platform = await startPlatform({ movableClock: true });
+  await noteWriters();
   document = (await (await fetch(new URL('/openapi.json', platform.baseUrl))).json()) as typeof document;
   const areas = new Set<string>(relayAreas);
   operations = Object.entries(document.paths).flatMap(([path, methods]) =>
@@ -208,6 +212,20 @@ beforeAll(async () => {
   }
 }, 60_000);
 afterAll(() => platform?.stop());
+
+/** Notes of each event as which role it is written. */
+async function noteWriters(): Promise<void> {
+  const { db } = platform.database;
+  await sql`create table writer (type text, actor text, workspace_id text, role text)`.execute(db);
+  await sql`grant insert on writer to public`.execute(db);
+  await sql`
+    create function note_writer() returns trigger language plpgsql as $$
+    begin
+      insert into writer values (new.type, new.metadata -> 'actor' ->> 'type', new.workspace_id, current_user);
+      return null;
+    end $$`.execute(db);
+  await sql`create trigger note_writer after insert on event for each row execute function note_writer()`.execute(db);
+}
 
 /** The path up to each of its parameters, with `:` in the place of those before. */
 function recordPaths(path: string): string[] {
@@ -415,4 +433,18 @@ test('after every operation with a key that may do everything, the log gives the
   const report = await rebuild({ connectionString, check: true, onProgress: () => {} }, logger);
   expect(report.difference).toBeNull();
   process.stdout.write(`tenant matrix: ${operations.length} operations, ${cells} cells\n`);
+});
+
+/** Written for a request, but not as its workspace: records of the organisation, what comes with a new workspace, and refusals. */
+const ofOrganisation =
+  /^(?:(?:user|invite|workspace|price_table|integration|secret_reference)\.|virtual_key\.created$|api_key\.request_refused$)/;
+
+test('whatever a request did to its workspace, it wrote as the role that reaches no other', async () => {
+  const { rows } = await sql<{ type: string; role: string }>`
+    select distinct type, role from writer where actor <> 'system'`.execute(platform.database.db);
+  const asOwner = rows.filter(({ role }) => role !== tenantRole).map(({ type }) => type);
+  expect(asOwner.filter((type) => !ofOrganisation.test(type))).toEqual([]);
+  const asRole = new Set(rows.filter(({ role }) => role === tenantRole).map(({ type }) => type.split('.')[0]));
+  const ofWorkspaces = resourceKinds.filter(({ owner = 'workspace' }) => owner === 'workspace').map(({ noun }) => noun);
+  expect([...asRole]).toEqual(expect.arrayContaining([...ofWorkspaces, 'batch', 'file', 'fine_tuning_job']));
 });

@@ -1,9 +1,10 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type RawBuilder } from 'kysely';
 import { beforeAll, expect, test } from 'vitest';
 import { isolateWorkspaces, mayTakeRole, sharedKinds, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem, rebind, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
 import { organisationId } from '#libs/http/caller.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
@@ -25,6 +26,11 @@ beforeAll(async () => {
   for (const table of tables) await dropChecks(table);
   for (const table of tables) await insertRow(table, 'ws_a');
   for (const table of tables) await insertRow(table, 'ws_b');
+  for (const id of ['ws_a', 'ws_b']) {
+    await sql`
+      insert into batch_chunk (batch_id, chunk, byte_offset, byte_length, range_first_line, first_line, line_count)
+      values (${`id of ${id}`}, 0, 0, 1, 0, 0, 1)`.execute(database.db);
+  }
 });
 
 /** Rows of two workspaces fit any table without its checks and triggers, and its partitions with one for all other values. */
@@ -84,6 +90,43 @@ test('a query without a condition gets no row of another workspace, from any tab
   expect(own).toEqual(tables.map((table) => [table, ['ws_a']]));
 });
 
+type Reached = [table: string, rows: bigint | 'denied'];
+
+/** Runs one statement on each table, as a command of ws_a would, and undoes it. */
+async function reachedByCommand(statementOn: (table: string) => RawBuilder<unknown>): Promise<Reached[]> {
+  const reached: Reached[] = [];
+  const commands = createEventLog(bound);
+  const command = { workspaceId: 'ws_a', streams: [], metadata: { actor: { type: 'system', id: 'test' } } } as const;
+  for (const table of [...tables, 'batch_chunk']) {
+    const undone = commands.transact(command, async ({ tx }) => {
+      const { numAffectedRows = 0n } = await statementOn(table).execute(tx);
+      reached.push([table, numAffectedRows]);
+      throw new Error('undone');
+    });
+    await undone.catch((error: Error) => {
+      if (error.message.startsWith('permission denied')) reached.push([table, 'denied']);
+      else if (error.message !== 'undone') throw error;
+    });
+  }
+  return reached;
+}
+
+test('a command whose condition was forgotten deletes and changes rows of its own workspace only, in any table', async () => {
+  const deleted = await runForWorkspace('ws_a', () =>
+    reachedByCommand((table) => sql`delete from ${sql.table(table)}`),
+  );
+  const changed = await runForWorkspace('ws_a', () =>
+    reachedByCommand((table) => {
+      const column = sql.ref(table === 'batch_chunk' ? 'state' : 'workspace_id');
+      return sql`update ${sql.table(table)} set ${column} = ${column}`;
+    }),
+  );
+  const one = (denied: string[]): Reached[] =>
+    [...tables, 'batch_chunk'].map((table) => [table, denied.includes(table) ? 'denied' : 1n]);
+  expect(deleted).toEqual(one(['batch_chunk', 'event']));
+  expect(changed).toEqual(one(['event']));
+});
+
 test('no row of another workspace can be written, changed or deleted', async () => {
   await runForWorkspace('ws_a', async () => {
     const values = { workspace_id: 'ws_b', id: 'x', version: 1, updated_at: new Date(), kind: 'config', data: '{}' };
@@ -96,6 +139,20 @@ test('no row of another workspace can be written, changed or deleted', async () 
   });
   expect(await workspacesIn(database.db, 'secret')).toEqual(['ws_b']);
   expect(await workspacesIn(database.db, 'resource')).toEqual(['ws_a', 'ws_b']);
+});
+
+test('within a transaction a part can be bound otherwise, and what follows is bound as before', async () => {
+  const seen = await runForWorkspace('ws_a', () =>
+    bound
+      .transaction()
+      .execute(async (tx) => [
+        await workspacesIn(tx, 'file'),
+        await asSystem(() => workspacesIn(tx, 'file')),
+        await runForWorkspace('ws_b', () => workspacesIn(tx, 'file')),
+        await workspacesIn(tx, 'file'),
+      ]),
+  );
+  expect(seen).toEqual([['ws_a'], ['ws_a', 'ws_b'], ['ws_b'], ['ws_a']]);
 });
 
 test('the role sees nothing while no workspace is set, and no table without workspaces', async () => {
