@@ -88,6 +88,7 @@ describe.each(sdks)('$name', (sdk) => {
       cost_currency: 'USD',
       unpriced_lines: 0,
       waiting: null,
+      retry_of: null,
       metadata,
     });
     expect(Number.isInteger(batch.created_at)).toBe(true);

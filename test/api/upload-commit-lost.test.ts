@@ -25,7 +25,7 @@ test(
     const { db } = database;
     await sql`create table slow_commit (on_ boolean)`.execute(db);
     await sql`insert into slow_commit values (true)`.execute(db);
-    await sql`create function slow() returns trigger language plpgsql as $$ begin
+    await sql`create function slow() returns trigger language plpgsql security definer as $$ begin
     if (select on_ from slow_commit) then perform pg_sleep(14); end if; return null; end $$`.execute(db);
     await sql`create constraint trigger slow after insert on command_result deferrable initially deferred
     for each row execute function slow()`.execute(db);
