@@ -8,6 +8,7 @@ import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
 import type { FineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import type { Calls } from '#libs/calls/calls.ts';
+import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import type { FormModelLimits } from '#libs/http/form-model.ts';
 import type { JsonBodyLimits } from '#libs/http/json-body.ts';
 import type { HttpMetrics } from '#libs/http/metrics.ts';
@@ -30,6 +31,7 @@ import { listAuditLogs } from './routes/list-audit-logs.ts';
 import { listEvents } from './routes/list-events.ts';
 import { analyticsRoutes } from './routes/analytics-routes.ts';
 import { feedbackRoutes } from './routes/feedback-routes.ts';
+import { explainConfig } from './routes/explain-config.ts';
 import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
@@ -85,6 +87,7 @@ export type RouteDeps = {
   /** The clock of the database, so that lists agree with calls about expired keys and open circuits. */
   clock: Clock;
   calls: Calls;
+  search: PlanDeps['search'];
   liveDeps: LiveDeps;
   /** Absent if metrics have a port of their own. */
   metrics: HttpMetrics | undefined;
@@ -160,6 +163,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listAuditLogs(deps),
     listEvents(deps),
     streamEvents(deps),
+    explainConfig({ ...deps, routing: access.routing }),
     listCircuits(deps),
     ...systemRoutes(deps),
     ...analyticsRoutes(deps),

@@ -15,6 +15,7 @@ import { createAnswerThreads } from '#libs/calls/upstream/answer-threads.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { createEgress, type Egress } from '#libs/calls/upstream/egress.ts';
 import { createCalls, type Calls } from '#libs/calls/calls.ts';
+import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
 import { createAnswerTexts } from '#libs/calls/protect/guardrails/answer-texts.ts';
 import { recordFeedback } from '#libs/analytics/feedback.ts';
 import { createGuardrails, type GuardrailFeedback } from '#libs/calls/protect/guardrails/guardrails.ts';
@@ -68,6 +69,8 @@ export type Platform = {
   files: Files;
   egress: Egress;
   calls: Calls;
+  /** Searches for the expression of a condition, in the threads of guardrails. */
+  search: PlanDeps['search'];
   traffic: Traffic;
   responseCache: ResponseCache;
   requestLog: RequestLog;
@@ -264,6 +267,7 @@ export async function createPlatform(
     files,
     egress,
     calls,
+    search: textJudge.search,
     traffic,
     responseCache,
     requestLog,

@@ -53,6 +53,41 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     await page.context().close();
   });
 
+  test('a config is drawn and explained while it is written, saved, and compared with its earlier version', async () => {
+    const { page, foreign, problems } = await openConsole(browser, platform);
+    await page.getByRole('link', { name: 'Configs' }).click();
+    await page.getByRole('button', { name: 'Make a first one' }).click();
+    await page.getByLabel('Begin with').selectOption('conditions');
+    await page.getByRole('listitem').filter({ hasText: 'chooses by conditions' }).first().waitFor();
+    await page.getByRole('button', { name: 'Say it' }).click();
+    const steps = page.getByLabel('Steps of the call');
+    await steps.getByText('Condition 1 holds').waitFor();
+    await page.getByLabel('Its metadata').fill('{"tier": "silver"}');
+    await page.getByRole('button', { name: 'Say it' }).click();
+    await steps.getByText('No condition holds').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+
+    await page.getByLabel('Name', { exact: true }).fill('By tier');
+    const whole = await page.getByLabel('Document').inputValue();
+    await page.getByLabel('Document').fill(whole.slice(0, 20));
+    await page.getByText('This is not JSON yet', { exact: false }).waitFor();
+    expect(await page.getByRole('button', { name: 'Create' }).isDisabled()).toBe(true);
+    await page.getByLabel('Document').fill('{"strategy": {"mode": "sideways"}, "targets": []}');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('alert').waitFor();
+    await page.getByLabel('Document').fill(whole);
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('heading', { name: 'Config by-tier' }).waitFor();
+    await page.getByLabel('Document').fill(whole.replace('gold', 'platinum'));
+    await page.getByRole('button', { name: 'Save as a new version' }).click();
+    await page.getByRole('button', { name: 'Compare version 1' }).click();
+    await page.getByRole('region', { name: 'What differs' }).getByText('platinum').waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    const unexpected = problems.filter((each) => !each.includes('status of 400'));
+    expect({ foreign, unexpected }).toEqual({ foreign: [], unexpected: [] });
+    await page.context().close();
+  });
+
   test('a guardrail is tried before it is saved, and changed in versions', async () => {
     const { page, foreign, problems } = await openConsole(browser, platform);
     await page.getByRole('link', { name: 'Guardrails' }).click();

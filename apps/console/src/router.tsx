@@ -65,6 +65,10 @@ const routeTree = root.addChildren([
     lazyRouteComponent(() => import('./pages/prompt.tsx'), 'PromptPage'),
   ),
   page(
+    '/configs',
+    lazyRouteComponent(() => import('./pages/configs.tsx'), 'Configs'),
+  ),
+  page(
     '/guardrails',
     lazyRouteComponent(() => import('./pages/guardrails.tsx'), 'Guardrails'),
   ),

@@ -1,0 +1,56 @@
+import type { Routing } from '#libs/access/routing.ts';
+import { credentialHeaders, credentialsOf } from '#libs/access/request-credentials.ts';
+import { describeSteps, explainPlan } from '#libs/access/explain-plan.ts';
+import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
+import { ConfigExplanation, ExplainConfigRequest } from '#libs/contracts/explain-config.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { abortWhenClientLeaves } from '#libs/http/client-signal.ts';
+import type { Clock } from '#libs/kernel/clock.ts';
+
+/**
+ * POST /v1/configs/explain: what a call would do, without a call to any provider: which conditions hold, which target is
+ * chosen, and why one would be refused. Throws like a live call for a config that it would be refused for.
+ */
+export const explainConfig = (deps: {
+  routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;
+  search: PlanDeps['search'];
+  clock: Clock;
+}): Route => ({
+  method: 'POST',
+  path: '/v1/configs/explain',
+  operationId: 'explainConfig',
+  summary: 'Say what a call with a config would do, without making it',
+  tag: 'Configs',
+  scope: 'configs.read',
+  responses: { 200: { description: 'The steps of the call.', schema: ConfigExplanation } },
+  ...withInput({ body: ExplainConfigRequest, headers: [...credentialHeaders] }, async ({ body }, request, response) => {
+    const { workspaceId, defaults } = callerOf(request);
+    const sent = credentialsOf(request.headers);
+    const config = body.config === undefined ? sent.config : { value: body.config, param: 'config' };
+    const credentials = { ...sent, config };
+    const found = await deps.routing.planOf({ workspaceId, credentials, headers: request.headers, defaults });
+    const { signal } = abortWhenClientLeaves(response);
+    const steps = await explainPlan(
+      {
+        call: {
+          params: body.body ?? {},
+          metadata: body.metadata ?? null,
+          pathname: body.endpoint ?? '/v1/chat/completions',
+        },
+        search: (rule, text) => deps.search(rule, text, { workspaceId, signal }),
+        resolve: (leaf, model, isLeafsModel) =>
+          deps.routing.resolveLeaf({ workspaceId, credentials, leaf, param: found.param, model, isLeafsModel }),
+        now: deps.clock.now(),
+      },
+      found.plan.root,
+    );
+    const { stored } = found;
+    response.json({
+      object: 'config.explanation',
+      config: stored && { id: stored.id, slug: stored.slug, version: stored.version },
+      steps,
+      text: describeSteps(steps),
+    });
+  }),
+});
