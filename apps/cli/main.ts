@@ -1,302 +1,31 @@
-import { Command, InvalidArgumentError } from 'commander';
-import { migrate } from '#libs/database/migrate.ts';
-import { limitHeapGrowth } from '#libs/kernel/heap-growth.ts';
-import { createLogDestination } from '#libs/kernel/log-destination.ts';
-import { createLogger } from '#libs/kernel/logger.ts';
-import { describeProvider } from '#libs/providers/describe-providers.ts';
-import { providers } from '#libs/providers/provider-list.ts';
-import { explain } from '../standalone/explain.ts';
-import { checkAnalytics, describeRollupCheck, rebuildAnalytics } from './analytics.ts';
-import { checkLogs, describeLogCheck, logCheckToJson } from './check-logs.ts';
-import { checkBatchResults, describeResultsCheck, resultsCheckToJson } from './check-results.ts';
-import { openDatabaseUrl } from './database-url.ts';
-import { describeRewrap, makeAdminKey, rewrapKeys } from './keys.ts';
-import { checkPolicies, describePolicies, isUnequal, policyCheckToJson } from './policies.ts';
-import { describeModel, describeRefresh, describeTable, readPrices, refreshPrices } from './prices.ts';
-import { describeCheck, rebuild, toJson } from './rebuild.ts';
-import {
-  describeSubscriber,
-  readSubscribers,
-  rebuildFromLog,
-  restartSubscriber,
-  subscriberToJson,
-} from './subscribers.ts';
+import { Command } from 'commander';
+import { addClientCommands } from './client/add-client-commands.ts';
+import { CliError, describeError } from './client/cli-error.ts';
+import { printable } from './client/output.ts';
+import { addOperatorCommands } from './operator-commands.ts';
 
-// Results go to stdout, progress and problems to stderr. Exit codes: 0 done or equal, 1 failed or different, 2 wrong usage.
-const logger = createLogger({ name: 'cli', level: 'warn' }, createLogDestination({ fd: 2 }));
-limitHeapGrowth();
 process.stdout.on('error', () => process.exit(1)); // the reader has gone away, as in `sluice … | head`
 
 const program = new Command('sluice')
   .description(
-    'Commands for operators. They use the database in DATABASE_URL, or else the embedded one of the data directory.',
+    'The command line of Sluice: batches, files, records and logs of any server, and maintenance of your own.',
   )
   .showHelpAfterError()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
 
-program
-  .command('migrate')
-  .description('apply all pending migrations; creates the embedded database if there is none')
-  .option('--json', 'print {"applied": [names]} instead')
-  .action(async ({ json = false }: { json?: boolean }) => {
-    await withDatabase({ mayCreate: true }, async (connectionString) => {
-      const applied = await migrate({ connectionString, logger });
-      if (json) print(JSON.stringify({ applied }));
-      else print(applied.length === 0 ? 'nothing to do' : `applied: ${applied.join(', ')}`);
-    });
-  });
-
-program
-  .command('rebuild')
-  .description('rebuild the tables that the API reads from the event log; works while Sluice runs')
-  .option('--check', 'only compare them; exit with status 1 and show the first difference if they differ')
-  .option('--json', 'print the report as one JSON object instead')
-  .action(async ({ check = false, json = false }: { check?: boolean; json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const report = await rebuild({ connectionString, check, onProgress: showEvents }, logger);
-      clearProgress();
-      for (const line of json ? [toJson(report, check)] : describeCheck(report, check)) print(line);
-      if (check && report.difference !== null) process.exitCode = 1;
-    });
-  });
-
-program
-  .command('check-results')
-  .description('check the output and error file of a batch that has ended against the results_root of its events')
-  .argument('<batch>', 'the id of the batch')
-  .option('--json', 'print the result as one JSON object instead')
-  .action(async (batchId: string, { json = false }: { json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const onProgress = (lines: number): void => showProgress(`${lines} lines`);
-      const check = await checkBatchResults({ connectionString, batchId, onProgress }, logger);
-      clearProgress();
-      for (const line of json ? [resultsCheckToJson(check)] : describeResultsCheck(check)) print(line);
-      if (check.violations.length > 0) process.exitCode = 1;
-    });
-  });
-
-const subscriberCommands = program
-  .command('subscribers')
-  .description('the subscribers of the event log, which fill tables such as the audit log');
-
-subscriberCommands
-  .command('list')
-  .description('show how far each subscriber is, and the error that stops it')
-  .option('--json', 'print one JSON object per subscriber instead')
-  .action(async ({ json = false }: { json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      for (const state of await readSubscribers({ connectionString }, logger))
-        print(json ? subscriberToJson(state) : describeSubscriber(state));
-    });
-  });
-
-subscriberCommands
-  .command('restart')
-  .description('let a subscriber that failed try again now instead of after its delay')
-  .argument('<name>')
-  .action(async (name: string) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      await restartSubscriber({ connectionString, name }, logger);
-      print(`${name} tries again within a second, if a worker is running`);
-    });
-  });
-
-subscriberCommands
-  .command('rebuild')
-  .description("empty a subscriber's tables and fill them again from the event log; works while Sluice runs")
-  .argument('<name>')
-  .action(async (name: string) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const events = await rebuildFromLog({ connectionString, name, onProgress: showEvents }, logger);
-      clearProgress();
-      print(`${name} rebuilt: ${events} events applied by this command`);
-    });
-  });
-
-program
-  .command('logs')
-  .description('check that the request log has every row that a process recorded')
-  .requiredOption('--check', 'list which rows of each process are there; exit with status 1 if any are missing')
-  .option('--since <date>', 'check only this day (UTC, YYYY-MM-DD) and later', toDay)
-  .option('--json', 'print the result as one JSON object instead')
-  .action(async ({ since, json = false }: { since?: string; json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const check = await checkLogs({ connectionString, since, onDay: showProgress }, logger);
-      clearProgress();
-      for (const line of json ? [logCheckToJson(check)] : describeLogCheck(check)) print(line);
-      if (check.missing > 0) process.exitCode = 1;
-    });
-  });
-
-const analytics = program
-  .command('analytics')
-  .description('the rollups of the request log, which analytics is read from');
-
-analytics
-  .command('check')
-  .description('compute them again from the request log; exit with status 1 if they differ')
-  .option('--json', 'print the result as one JSON object instead')
-  .action(async ({ json = false }: { json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const check = await checkAnalytics({ connectionString, onDay: showProgress }, logger);
-      clearProgress();
-      for (const line of json ? [JSON.stringify(check)] : describeRollupCheck(check)) print(line);
-      if (check.different > 0) process.exitCode = 1;
-    });
-  });
-
-analytics
-  .command('rebuild')
-  .description('roll up the whole request log again; works while Sluice runs')
-  .action(async () => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const onProgress = (minutes: number): void => showProgress(`${minutes} minutes`);
-      const minutes = await rebuildAnalytics({ connectionString, onProgress }, logger);
-      clearProgress();
-      print(`rolled up again: ${minutes} minutes by this command`);
-    });
-  });
-
-const keys = program.command('keys').description('replace the master key, or create an admin key');
-
-keys
-  .command('rewrap')
-  .description('encrypt all stored secrets with the newest master key; works while Sluice runs and can be repeated')
-  .option('--json', 'print the result as one JSON object instead')
-  .action(async ({ json = false }: { json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const onProgress = (rewrapped: number): void => showProgress(`${rewrapped} secrets`);
-      const report = await rewrapKeys({ connectionString, onProgress }, logger);
-      clearProgress();
-      for (const line of json ? [JSON.stringify(report)] : describeRewrap(report)) print(line);
-      if (Object.keys(report.left).length > 0) process.exitCode = 1;
-    });
-  });
-
-keys
-  .command('create-admin')
-  .description('create an admin key, in case you lost yours, and print it, only once')
-  .option('--workspace <id>', 'id or name of the workspace; required if there are several')
-  .option('--name <name>', 'name of the key', 'admin')
-  .option('--json', 'print {"id", "workspace_id", "key"} instead')
-  .action(async ({ workspace, name, json = false }: { workspace?: string; name: string; json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const made = await makeAdminKey({ connectionString, workspace: workspace ?? null, name }, logger);
-      const { id, workspaceId, key } = made;
-      print(json ? JSON.stringify({ id, workspace_id: workspaceId, key: key.reveal() }) : key.reveal());
-    });
-  });
-
-program
-  .command('policies')
-  .description('budgets and rates')
-  .command('check')
-  .description(
-    'compare what each budget has counted in its period with the request log; exit with status 1 if they differ. Run ' +
-      '`logs --check` first: rows that are missing there are missing here',
-  )
-  .option('--repair', 'give the counters that differ, and under which no call is under way, what the log says')
-  .option('--json', 'print one JSON object per counter')
-  .action(async ({ repair = false, json = false }: { repair?: boolean; json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const checks = await checkPolicies({ connectionString, repair }, logger);
-      for (const line of json ? checks.map(policyCheckToJson) : describePolicies(checks)) print(line);
-      if (checks.some(isUnequal)) process.exitCode = 1;
-    });
-  });
-
-const prices = program.command('prices').description('what models cost, and the price table in use');
-
-prices
-  .command('list')
-  .description('list the providers of the price table in use, with the source and the date of their prices')
-  .option('--json', 'print the table as a document that refresh takes')
-  .action(async ({ json = false }: { json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const table = await readPrices({ connectionString }, logger);
-      for (const line of json ? [JSON.stringify(table.document, null, 2)] : describeTable(table)) print(line);
-    });
-  });
-
-prices
-  .command('show')
-  .description(
-    'show what each provider charges for a model, in dollars for a million tokens; exit with status 1 if none does',
-  )
-  .argument('<model>', 'the name of the model, as requests or answers have it')
-  .action(async (model: string) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const lines = describeModel(await readPrices({ connectionString }, logger), model);
-      for (const line of lines.length > 0 ? lines : [`no provider has a price for ${model}`]) print(line);
-      if (lines.length === 0) process.exitCode = 1;
-    });
-  });
-
-prices
-  .command('refresh')
-  .description('use the price table of a file from now on; prints what it changes')
-  .requiredOption('--file <file>', 'a price table, such as `prices list --json` prints')
-  .option('--dry-run', 'only print what it would change')
-  .option('--json', 'print {"before", "after", "changes", "stored"} instead')
-  .action(async ({ file, dryRun = false, json = false }: { file: string; dryRun?: boolean; json?: boolean }) => {
-    await withDatabase({ mayCreate: false }, async (connectionString) => {
-      const refresh = await refreshPrices({ connectionString, file, isDryRun: dryRun }, logger);
-      for (const line of json ? [JSON.stringify(refresh)] : describeRefresh(refresh)) print(line);
-    });
-  });
-
-program
-  .command('providers')
-  .description('what each provider supports, its address and its settings')
-  .option('--json', 'print one JSON object per line')
-  .action(({ json = false }: { json?: boolean }) => {
-    const described = providers.map(describeProvider);
-    if (json) for (const each of described) print(JSON.stringify(each));
-    else {
-      for (const { id, operations, areas } of described) {
-        const supported = Object.entries({ ...operations, ...areas }).filter(([, form]) => form !== 'not supported');
-        print(`${id.padEnd(18)} ${supported.map(([name, form]) => `${name} (${form})`).join(', ')}`);
-      }
-    }
-  });
-
-function print(line: string): void {
-  process.stdout.write(`${line}\n`);
-}
-
-const showEvents = (events: number): void => showProgress(`${events} events`);
-
-function showProgress(text: string): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r${text}`);
-}
-
-function clearProgress(): void {
-  if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
-}
-
-/** Throws InvalidArgumentError if the text is not a calendar day. */
-function toDay(text: string): string {
-  const isDay = /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(Date.parse(text));
-  // Date.parse takes 30 February for 2 March.
-  if (isDay && new Date(text).toISOString().startsWith(text)) return text;
-  throw new InvalidArgumentError('It must be a date like 2026-11-21.');
-}
-
-async function withDatabase(
-  options: { mayCreate: boolean },
-  work: (connectionString: string) => Promise<void>,
-): Promise<void> {
-  const { url, close } = await openDatabaseUrl(options, logger);
-  try {
-    await work(url);
-  } finally {
-    await close();
-  }
-}
+addClientCommands(program);
+program.commandsGroup('Maintenance (with the database in DATABASE_URL, or the one of the data directory):');
+addOperatorCommands(program);
 
 try {
   await program.parseAsync();
 } catch (error) {
-  process.stderr.write(`${explain(error)}\n`);
-  process.exitCode = 1;
+  const lines = error instanceof CliError ? describeError(error) : [await explained(error)];
+  for (const line of lines) process.stderr.write(`${error instanceof CliError ? printable(line) : line}\n`);
+  process.exitCode = error instanceof CliError ? error.exitCode : 1;
+}
+
+async function explained(error: unknown): Promise<string> {
+  const { explain } = await import('../standalone/explain.ts');
+  return explain(error);
 }

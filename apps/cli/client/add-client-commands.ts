@@ -1,0 +1,22 @@
+import type { Command } from 'commander';
+import { version } from '#libs/kernel/version.ts';
+import { addLoginCommands } from './login-commands.ts';
+
+const exitCodeHelp = `
+Exit codes of client commands:
+  0    done
+  1    an error
+  2    wrong usage
+  3    the batch has ended, and some of its lines failed
+  4    the batch failed, expired or was cancelled
+  130  interrupted: what runs on the server goes on
+
+Data goes to stdout, progress and errors to stderr. On a terminal data is a table, in a pipe one JSON object per line.
+Variables: SLUICE_URL, SLUICE_API_KEY, SLUICE_PROFILE.`;
+
+/** Adds the commands that speak HTTP to any server, and to nothing else. */
+export function addClientCommands(program: Command): void {
+  program.version(version, '--version', 'print the release');
+  program.addHelpText('after', exitCodeHelp);
+  addLoginCommands(program);
+}

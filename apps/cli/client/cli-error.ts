@@ -1,0 +1,68 @@
+/** What the exit code of a client command says. `sluice help exit-codes` explains them to people. */
+export const exitCodes = { failed: 1, usage: 2, failedLines: 3, notCompleted: 4, detached: 130 } as const;
+
+/** A problem that is explained to the person at the terminal, without a stack. `hint` says what to do about it. */
+export class CliError extends Error {
+  override readonly name = 'CliError';
+  readonly hint: string | null;
+  readonly exitCode: number;
+
+  constructor(message: string, options: { hint?: string | null; exitCode?: number; cause?: unknown } = {}) {
+    super(message, { cause: options.cause });
+    this.hint = options.hint ?? null;
+    this.exitCode = options.exitCode ?? exitCodes.failed;
+  }
+}
+
+/** An error that the server answered with. */
+export class ApiError extends CliError {
+  readonly status: number;
+  readonly code: string | null;
+  readonly requestId: string | null;
+  /** From `retry-after`; null without it. */
+  readonly retryAfterMs: number | null;
+
+  constructor(
+    answer: { status: number; code: string | null; message: string; requestId: string | null },
+    retryAfterMs: number | null = null,
+  ) {
+    super(answer.message, { hint: hintOf(answer.status, answer.code) });
+    this.status = answer.status;
+    this.code = answer.code;
+    this.requestId = answer.requestId;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/** The server did not answer at all. */
+export class UnreachableError extends CliError {}
+
+function hintOf(status: number, code: string | null): string | null {
+  if (code === 'unknown_url')
+    return 'This server may be an older release of Sluice, or something else: see sluice doctor.';
+  if (status === 401) return 'Run sluice login, or set SLUICE_API_KEY to a key of this server.';
+  if (status === 403)
+    return 'sluice whoami shows what your key may do. Somebody who may change keys can widen its scopes.';
+  if (status === 404) return 'The list command shows what there is in the workspace of your key: see sluice whoami.';
+  if (status === 429) return 'Wait a little and try again.';
+  if (status >= 500) return 'Try again. The log of the server says more about this request id.';
+  return null;
+}
+
+/** The lines that explain an error: what happened, how to find it again, what to do. */
+export function describeError(error: unknown): string[] {
+  if (!(error instanceof CliError)) return [error instanceof Error ? (error.stack ?? error.message) : String(error)];
+  const facts =
+    error instanceof ApiError
+      ? [
+          `HTTP ${error.status}`,
+          ...(error.code === null ? [] : [`code ${error.code}`]),
+          ...(error.requestId === null ? [] : [`request ${error.requestId}`]),
+        ]
+      : [];
+  return [
+    `error: ${error.message}`,
+    ...(facts.length === 0 ? [] : [`  ${facts.join(', ')}`]),
+    ...(error.hint === null ? [] : [`  ${error.hint}`]),
+  ];
+}

@@ -1,0 +1,91 @@
+import { stripVTControlCharacters, styleText } from 'node:util';
+
+// Data goes to stdout, everything else to stderr.
+
+export type OutputOptions = { json?: boolean; table?: boolean };
+
+/** A column of a table: its heading and what it shows of a row. */
+export type Column<Row> = readonly [heading: string, show: (row: Row) => unknown];
+
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** Says something to the person at the terminal, beside the data. */
+export function note(line: string): void {
+  process.stderr.write(`${printable(line)}\n`);
+}
+
+/** Whether rows are printed as a table: on a terminal, unless an option says otherwise. */
+export const showsTable = ({ json, table }: OutputOptions): boolean =>
+  json !== true && (table === true || process.stdout.isTTY);
+
+/** Prints rows as a table, or as one JSON object per line. A table without rows says `none` on stderr. */
+export function printRows<Row>(rows: readonly Row[], columns: readonly Column<Row>[], options: OutputOptions): void {
+  if (!showsTable(options)) for (const row of rows) print(JSON.stringify(row));
+  else if (rows.length === 0) note('none');
+  else for (const line of tableOf(rows, columns, process.stdout.columns ?? Infinity)) print(line);
+}
+
+/** Prints one object: a line for each member on a terminal, otherwise one line of JSON. */
+export function printObject(value: object, options: OutputOptions): void {
+  if (!showsTable(options)) {
+    print(JSON.stringify(value));
+    return;
+  }
+  const members = Object.entries(value);
+  const width = Math.max(...members.map(([name]) => name.length));
+  for (const [name, member] of members) {
+    const text = typeof member === 'object' && member !== null ? JSON.stringify(member) : (member ?? '-');
+    print(`${styleText('dim', name.padEnd(width))}  ${printable(String(text))}`);
+  }
+}
+
+/**
+ * The lines of a table. Only the last column is cut when the table is wider than `width`: the others have ids, which
+ * people copy.
+ */
+export function tableOf<Row>(rows: readonly Row[], columns: readonly Column<Row>[], width: number): string[] {
+  const cells = rows.map((row) => columns.map(([, show]) => cellOf(show(row))));
+  const headings = columns.map(([heading]) => heading.toUpperCase());
+  const widths = headings.map((heading, at) =>
+    Math.max(...[heading, ...cells.map((row) => row[at] ?? '')].map(widthOf)),
+  );
+  const before = widths.slice(0, -1).reduce((sum, each) => sum + each + 2, 0);
+  const line = (row: readonly string[]): string =>
+    row
+      .map((cell, at) =>
+        at === row.length - 1
+          ? cut(cell, Math.max(12, width - before))
+          : cell + ' '.repeat((widths[at] ?? 0) - widthOf(cell) + 2),
+      )
+      .join('')
+      .trimEnd();
+  return [styleText('bold', line(headings)), ...cells.map(line)];
+}
+
+const cellOf = (value: unknown): string => {
+  if (value === null || value === undefined || value === '') return '-';
+  return printable(typeof value === 'string' ? value : JSON.stringify(value));
+};
+
+/** Text of others without what a terminal would obey: control characters, and those that turn text around. */
+export const printable = (text: string): string =>
+  stripVTControlCharacters(text).replaceAll(/[\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, ' ');
+
+const wide = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60]|\p{Emoji_Presentation}/u;
+
+/** Columns that a terminal gives a text; close enough for what no terminal agrees on. */
+const widthOf = (text: string): number => Array.from(text).reduce((sum, each) => sum + (wide.test(each) ? 2 : 1), 0);
+
+function cut(text: string, width: number): string {
+  if (widthOf(text) <= width) return text;
+  let kept = '';
+  let used = 1;
+  for (const each of text) {
+    used += widthOf(each);
+    if (used > width) break;
+    kept += each;
+  }
+  return `${kept}…`;
+}
