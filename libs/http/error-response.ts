@@ -33,9 +33,10 @@ const answers: Record<ErrorKind, ErrorAnswer> = {
   internal: { status: 500, type: 'server_error' },
 };
 
-// These two refusals exist only in HTTP and are thrown only in this library, so they have no kind of their own.
+// These refusals exist only in HTTP, so they have no kind of their own.
 const answersByCode: Record<string, ErrorAnswer> = {
   request_timeout: { status: 408, type: 'invalid_request_error' },
+  range_not_satisfiable: { status: 416, type: 'invalid_request_error' },
   request_headers_too_large: { status: 431, type: 'invalid_request_error' },
 };
 

@@ -7,7 +7,7 @@ import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { errorOf, sdks, watchCalls, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
 
-// FILE-1 to FILE-7.
+// FILE-1 to FILE-8.
 
 let platform: TestPlatform;
 beforeAll(async () => {
@@ -274,5 +274,38 @@ test('content of 5 MiB comes back byte for byte to both SDKs', async () => {
     const file = await client.files.create({ file: await sdk.toFile(bytes, 'big.jsonl'), purpose: 'batch' });
     const back = Buffer.from(await (await client.files.content(file.id)).arrayBuffer());
     expect(createHash('sha256').update(back).digest('hex')).toBe(wanted);
+  }
+});
+
+test('a download that broke can be taken up by Range, and says what the whole must be', async () => {
+  const file = await postForm([purposePart('batch'), filePart('0123456789')]);
+  const get = async (headers: Record<string, string>) => {
+    const response = await fetch(`${platform.baseUrl}/files/${String(file.body['id'])}/content`, {
+      headers: { authorization: `Bearer ${platform.adminKey}`, ...headers },
+    });
+    return [response.status, response.headers.get('content-range'), await response.text(), response.headers] as const;
+  };
+  const [status, range, text, headers] = await get({});
+  expect([status, range, text, headers.get('accept-ranges')]).toEqual([200, null, '0123456789', 'bytes']);
+  const digest = createHash('sha256').update('0123456789').digest();
+  expect(headers.get('repr-digest')).toBe(`sha-256=:${digest.toString('base64')}:`);
+  const etag = headers.get('etag') ?? '';
+  expect(etag).toBe(`"${digest.toString('hex')}"`);
+  const answers: [headers: Record<string, string>, status: number, range: string | null, text: string][] = [
+    [{ range: 'bytes=4-' }, 206, 'bytes 4-9/10', '456789'],
+    [{ range: 'bytes=2-3' }, 206, 'bytes 2-3/10', '23'],
+    [{ range: 'bytes=8-99' }, 206, 'bytes 8-9/10', '89'],
+    [{ range: 'bytes=-3' }, 206, 'bytes 7-9/10', '789'],
+    [{ range: 'bytes=4-', 'if-range': etag }, 206, 'bytes 4-9/10', '456789'],
+    [{ range: 'bytes=4-', 'if-range': '"another"' }, 200, null, '0123456789'],
+    [{ range: 'bytes=0-1,4-5' }, 200, null, '0123456789'],
+    [{ range: 'bytes=5-4' }, 200, null, '0123456789'],
+    [{ range: 'lines=1-2' }, 200, null, '0123456789'],
+  ];
+  for (const [sent, ...wanted] of answers) expect([sent, ...(await get(sent)).slice(0, 3)]).toEqual([sent, ...wanted]);
+  for (const sent of ['bytes=10-', 'bytes=99-100', 'bytes=-0']) {
+    const refused = await get({ range: sent });
+    expect(refused.slice(0, 2)).toEqual([416, 'bytes */10']);
+    expect(JSON.parse(refused[2])).toMatchObject({ error: { code: 'range_not_satisfiable', param: 'range' } });
   }
 });

@@ -5,11 +5,15 @@ import type { Files } from '#libs/files/files.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { sendPieces } from '#libs/http/send-pieces.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
 import { countTransferred } from '#libs/kernel/heap-growth.ts';
 
 export type FileContentDeps = { files: Files; blobs: BlobStore; stallTimeoutMs: number };
 
-/** GET /v1/files/{file_id}/content: streams the bytes of the file. Errors: not_found. */
+/**
+ * GET /v1/files/{file_id}/content: streams the bytes of the file, or one range of them (RFC 9110, section 14). Errors:
+ * not_found; range_not_satisfiable.
+ */
 export function retrieveFileContent(deps: FileContentDeps): Route {
   return {
     method: 'GET',
@@ -18,14 +22,20 @@ export function retrieveFileContent(deps: FileContentDeps): Route {
     summary: 'Download the content of a file',
     tag: 'Files',
     scope: 'files.read',
-    responses: { 200: { description: 'The bytes of the file.', contentType: 'application/octet-stream' } },
+    responses: {
+      200: { description: 'The bytes of the file.', contentType: 'application/octet-stream' },
+      206: { description: 'The bytes that `Range` asks for.', contentType: 'application/octet-stream' },
+    },
     ...withInput({ params: z.object({ file_id: z.string() }) }, async ({ params }, request, response) => {
       await sendFileContent(deps, params.file_id, request, response);
     }),
   };
 }
 
-/** Streams a file of the caller's workspace as a download. Throws `not_found` like `Files.retrieve`. */
+/**
+ * Streams a file of the caller's workspace as a download, with its SHA-256 as ETag and Repr-Digest (RFC 9530). Throws
+ * `not_found` like `Files.retrieve`, and invalid_request (`range_not_satisfiable`).
+ */
 export async function sendFileContent(
   { files, blobs, stallTimeoutMs }: FileContentDeps,
   id: string,
@@ -33,10 +43,26 @@ export async function sendFileContent(
   response: Response,
 ): Promise<void> {
   const file = await files.retrieve(callerOf(request).workspaceId, id);
+  const etag = `"${file.sha256}"`;
+  const { 'if-range': ifRange = etag, range: wanted } = request.headers;
+  response.setHeader('accept-ranges', 'bytes');
+  const range = ifRange === etag ? rangeOf(wanted, file.bytes) : null;
+  if (range === 'beyond') {
+    response.setHeader('content-range', `bytes */${file.bytes}`);
+    const message = `The file has ${file.bytes} bytes, and the header Range asks for none of them.`;
+    throw new GatewayError('invalid_request', 'range_not_satisfiable', message, { param: 'range' });
+  }
   // Express also answers HEAD with this route; nothing is read from disk for it.
-  const content = request.method === 'HEAD' ? [] : await blobs.read(file.blob);
+  const content = request.method === 'HEAD' ? [] : await blobs.read(file.blob, range ?? {});
+  if (range !== null) {
+    response.status(206);
+    const last = range.offset + range.length - 1;
+    response.setHeader('content-range', `bytes ${range.offset}-${last}/${file.bytes}`);
+  }
+  response.setHeader('etag', etag);
+  response.setHeader('repr-digest', `sha-256=:${Buffer.from(file.sha256, 'hex').toString('base64')}:`);
   response.setHeader('content-type', 'application/octet-stream');
-  response.setHeader('content-length', String(file.bytes));
+  response.setHeader('content-length', String(range?.length ?? file.bytes));
   // As an attachment, because a browser must not render uploaded content.
   response.setHeader('content-disposition', `attachment; filename*=UTF-8''${encodeURIComponent(file.filename)}`);
   response.setHeader('x-content-type-options', 'nosniff');
@@ -47,6 +73,23 @@ export async function sendFileContent(
     if (!response.headersSent) throw error;
     if (!response.destroyed) response.destroy();
   }
+}
+
+/**
+ * The one range of a Range header; null for the whole file, which is also the answer to what is no range of bytes and to
+ * several ranges (RFC 9110, section 14.2 allows it); 'beyond' when the file has none of the bytes.
+ */
+function rangeOf(header: string | undefined, size: number): { offset: number; length: number } | 'beyond' | null {
+  const [, from, to] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header ?? '') ?? [];
+  if (from === undefined || to === undefined || from + to === '') return null;
+  if (from === '') {
+    const length = Math.min(Number(to), size);
+    return length === 0 ? 'beyond' : { offset: size - length, length };
+  }
+  const offset = Number(from);
+  const last = to === '' ? size - 1 : Math.min(Number(to), size - 1);
+  if (to !== '' && Number(to) < offset) return null;
+  return offset >= size ? 'beyond' : { offset, length: last - offset + 1 };
 }
 
 async function* counted(content: AsyncIterable<Buffer> | Iterable<Buffer>): AsyncGenerator<Buffer> {
