@@ -20,8 +20,9 @@ addOperatorCommands(program);
 try {
   await program.parseAsync();
 } catch (error) {
-  const lines = error instanceof CliError ? describeError(error) : [await explained(error)];
-  for (const line of lines) process.stderr.write(`${error instanceof CliError ? printable(line) : line}\n`);
+  if (error instanceof CliError) {
+    for (const line of describeError(error).join('\n').split('\n')) process.stderr.write(`${printable(line)}\n`);
+  } else process.stderr.write(`${await explained(error)}\n`);
   process.exitCode = error instanceof CliError ? error.exitCode : 1;
 }
 

@@ -1,5 +1,7 @@
 import type { Command } from 'commander';
 import { version } from '#libs/kernel/version.ts';
+import { addBatchCommands } from './batch-commands.ts';
+import { addFileCommands } from './file-commands.ts';
 import { addLoginCommands } from './login-commands.ts';
 
 const exitCodeHelp = `
@@ -19,4 +21,6 @@ export function addClientCommands(program: Command): void {
   program.version(version, '--version', 'print the release');
   program.addHelpText('after', exitCodeHelp);
   addLoginCommands(program);
+  addBatchCommands(program);
+  addFileCommands(program);
 }

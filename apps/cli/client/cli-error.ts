@@ -50,8 +50,7 @@ function hintOf(status: number, code: string | null): string | null {
 }
 
 /** The lines that explain an error: what happened, how to find it again, what to do. */
-export function describeError(error: unknown): string[] {
-  if (!(error instanceof CliError)) return [error instanceof Error ? (error.stack ?? error.message) : String(error)];
+export function describeError(error: CliError): string[] {
   const facts =
     error instanceof ApiError
       ? [

@@ -26,7 +26,7 @@ export type Client = {
   /** The answer itself, of which the status is good; not repeated once it has begun. Its pieces come from `piecesOf`. */
   open(method: string, path: string, options?: RequestOptions): Promise<Response>;
   /** Every item of a list, page by page, at most `limit`. */
-  list<Item extends { id: string }>(path: string, query: Query, limit: number): AsyncGenerator<Item>;
+  list<Item extends { id: string }>(path: string, query: Query, limit: number): Promise<Item[]>;
 };
 
 const answerBytesMax = 64 * 1_048_576;
@@ -105,18 +105,21 @@ export function createClient({ server, key }: { server: string; key: string | nu
     server,
     json,
     open,
-    async *list<Item extends { id: string }>(path: string, query: Query, limit: number) {
+    async list<Item extends { id: string }>(path: string, query: Query, limit: number) {
       type Page = Item[] | { data: Item[]; has_more?: boolean; last_id?: string | null };
+      const items: Item[] = [];
       let after: string | undefined;
-      for (let left = limit; left > 0;) {
-        const page: Page = await json('GET', path, { query: { ...query, limit: Math.min(left, 100), after } });
+      while (items.length < limit) {
+        const page: Page = await json('GET', path, {
+          query: { ...query, limit: Math.min(limit - items.length, 100), after },
+        });
         // Some kinds are listed as a bare array, which has no more pages.
         const { data, has_more: hasMore = false, last_id: lastId = null } = Array.isArray(page) ? { data: page } : page;
-        yield* data.slice(0, left);
-        left -= data.length;
+        items.push(...data.slice(0, limit - items.length));
         after = lastId ?? data.at(-1)?.id;
-        if (!hasMore || after === undefined) return;
+        if (!hasMore || after === undefined) break;
       }
+      return items;
     },
   };
 }

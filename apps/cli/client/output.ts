@@ -89,3 +89,27 @@ function cut(text: string, width: number): string {
   }
   return `${kept}…`;
 }
+/** `2026-11-21 14:03` in local time; of Unix seconds or an ISO 8601 text. */
+export function timeOf(value: string | number | null | undefined): string {
+  if (value === null || value === undefined) return '-';
+  const time = new Date(typeof value === 'number' ? value * 1_000 : value);
+  if (Number.isNaN(time.getTime())) return String(value);
+  const two = (part: number): string => String(part).padStart(2, '0');
+  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+  return `${day} ${two(time.getHours())}:${two(time.getMinutes())}`;
+}
+
+/** US cents as dollars, with as many digits as small costs need. */
+export function dollarsOf(cents: number | null | undefined): string {
+  if (cents === null || cents === undefined) return '-';
+  const dollars = cents / 100;
+  return `$${dollars === 0 || Math.abs(dollars) >= 1 ? dollars.toFixed(2) : dollars.toPrecision(3)}`;
+}
+
+/** A number of bytes as people say it. */
+export function bytesOf(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  const power = bytes < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
+  const value = bytes / 1_024 ** power;
+  return `${power === 0 ? value : value.toFixed(1)} ${units[power]}`;
+}

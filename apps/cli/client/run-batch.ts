@@ -1,0 +1,134 @@
+import { hash, randomUUID } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { writeWhole } from '../../standalone/write-whole.ts';
+import { deliverResults, type ResultOptions } from './batch-results.ts';
+import { checkInput, type CheckedInput } from './check-input.ts';
+import { ApiError } from './cli-error.ts';
+import type { ClientOptions } from './client-command.ts';
+import { readClientVariables } from './config.ts';
+import { connect } from './connection.ts';
+import type { Client } from './http-client.ts';
+import { interruptible } from './interruptible.ts';
+import { sessionOf } from './login-commands.ts';
+import { bytesOf, note } from './output.ts';
+import { barOf, createProgressLine } from './progress-line.ts';
+import { upload } from './upload.ts';
+import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
+
+export type RunOptions = ClientOptions &
+  ResultOptions & {
+    target?: string;
+    config?: string;
+    model?: string;
+    window: 'immediate' | '24h';
+    metadata?: Record<string, string>;
+    onBudget?: 'wait' | 'fail';
+    again?: boolean;
+    detach?: boolean;
+  };
+
+/** What a run remembers, so that the same command goes on with the same batch. */
+type Remembered = { run: string; batch_id: string | null };
+
+/**
+ * Checks an input file, uploads it, creates a batch, watches it and delivers its results. The same command with the same file and
+ * options goes on with the batch of the run before, wherever that stopped. Throws CliError, ApiError, UnreachableError.
+ */
+export async function runBatch(file: string, options: RunOptions): Promise<void> {
+  const client = await connect(options);
+  const line = createProgressLine();
+  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)} ${bytesOf(of)}`));
+  line.clear();
+  const { workspace } = await sessionOf(client);
+  const body = {
+    endpoint: input.endpoint,
+    completion_window: options.window,
+    ...(options.metadata ? { metadata: options.metadata } : {}),
+    gateway_options: {
+      ...(options.target === undefined ? {} : { virtual_key: options.target.replace(/^@/, '') }),
+      ...(options.config === undefined ? {} : { config: options.config }),
+      ...(options.model === undefined ? {} : { provider_model: options.model }),
+      ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
+    },
+  };
+  const memory = await openMemory(hash('sha256', JSON.stringify([client.server, workspace.id, input.sha256, body])));
+  let { batch_id: batchId, run } = options.again ? { batch_id: null, run: randomUUID() } : memory.remembered;
+  if (options.again) await memory.write({ run, batch_id: null });
+  const known = batchId === null ? null : await findBatch(client, batchId);
+  const batch = await interruptible(
+    async (signal) => {
+      const created = known ?? (await submit(client, input, { ...body, run }, signal));
+      batchId = created.id;
+      if (known === null) await memory.write({ run, batch_id: created.id });
+      note(
+        `${created.id}: ${known === null ? `submitted, ${input.lines} lines` : 'goes on; --again makes a new batch'}`,
+      );
+      return options.detach === true ? created : await watchBatch(client, created.id, signal);
+    },
+    () =>
+      batchId === null
+        ? 'The batch was not submitted yet. The same command starts again, and pays for nothing twice.'
+        : `The batch goes on. To come back: sluice batch watch ${batchId}, or the same command again.`,
+  );
+  if (options.detach !== true) await deliverResults(client, batch, options);
+}
+
+/** The batch of an earlier run; null if the server does not have it any more. */
+async function findBatch(client: Client, id: string): Promise<Batch | null> {
+  try {
+    return await readBatch(client, id);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
+}
+
+/** Both calls have a key that follows from the run: a repeat of either gets the answer of the first. */
+async function submit(
+  client: Client,
+  input: CheckedInput,
+  { run, ...body }: { run: string } & Record<string, unknown>,
+  signal: AbortSignal,
+): Promise<Batch> {
+  const line = createProgressLine();
+  const { ext, name } = path.parse(input.file);
+  const idempotent = (what: string): string =>
+    `sluice-cli-${what}-${hash('sha256', JSON.stringify([run, input.sha256]))}`;
+  const uploaded = await upload(client, input.file, {
+    purpose: 'batch',
+    // The name is part of what the server compares when an upload is repeated.
+    filename: ext === '' ? name : `${name}.jsonl`,
+    idempotencyKey: idempotent(`upload-${name}`.replaceAll(/[^\w.-]/g, '_').slice(0, 80)),
+    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`),
+    signal,
+  });
+  line.clear();
+  return await client.json<Batch>('POST', '/v1/batches', {
+    json: { ...body, input_file_id: uploaded.id },
+    idempotencyKey: idempotent('batch'),
+    signal,
+  });
+}
+
+async function openMemory(
+  key: string,
+): Promise<{ remembered: Remembered; write: (value: Remembered) => Promise<void> }> {
+  const folder = path.join(readClientVariables().stateFolder, 'runs');
+  const file = path.join(folder, `${key}.json`);
+  const fresh: Remembered = { run: key, batch_id: null };
+  let remembered = fresh;
+  try {
+    const { run, batch_id: batchId } = JSON.parse(await readFile(file, 'utf8')) as Partial<Remembered>;
+    if (typeof run === 'string') remembered = { run, batch_id: typeof batchId === 'string' ? batchId : null };
+  } catch {
+    // None yet, or damaged: the Idempotency-Keys, which follow from the file alone, still find the first run for a day.
+  }
+  return {
+    remembered,
+    write: async (value) => {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await writeWhole(file, JSON.stringify(value), 0o600);
+    },
+  };
+}

@@ -1,0 +1,287 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer, request as httpRequest, type Server } from 'node:http';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { chatLine, chatLines, toJsonl } from './batch-kit.ts';
+import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
+
+// `sluice batch run` and what belongs to it.
+
+let platform: TestPlatform;
+let cli: CommandLine;
+beforeAll(async () => {
+  platform = await startPlatform();
+  cli = await openCommandLine(platform);
+});
+afterAll(async () => {
+  await cli.remove();
+  await platform.stop();
+});
+
+const write = async (name: string, text: string): Promise<string> => {
+  await writeFile(path.join(cli.folder, name), text);
+  return name;
+};
+const read = async (name: string): Promise<string> => await readFile(path.join(cli.folder, name), 'utf8');
+const list = async (what: 'files' | 'batches'): Promise<{ id: string }[]> => {
+  const headers = { authorization: `Bearer ${platform.adminKey}` };
+  const answer = await (await fetch(`${platform.baseUrl}/${what}`, { headers })).json();
+  return (answer as { data: { id: string }[] }).data;
+};
+
+/** A proxy before the platform that breaks connections: uploads after some bytes, downloads after some, each as often as asked. */
+async function breakingProxy(breaks: { uploadsAfter?: number; downloadsAfter?: number; times: number }) {
+  const target = new URL(platform.baseUrl);
+  let left = breaks.times;
+  const ranges: (string | undefined)[] = [];
+  const proxy: Server = createServer((request, response) => {
+    const { method, url: requestPath = '', headers } = request;
+    const forward = httpRequest({ host: target.hostname, port: target.port, path: requestPath, method, headers });
+    forward.on('error', () => response.destroy());
+    let received = 0;
+    request.on('data', (piece: Buffer) => {
+      received += piece.length;
+      if (
+        requestPath === '/v1/files' &&
+        breaks.uploadsAfter !== undefined &&
+        received > breaks.uploadsAfter &&
+        left > 0
+      ) {
+        left -= 1;
+        forward.destroy();
+        request.socket.destroy();
+      } else forward.write(piece);
+    });
+    request.on('end', () => forward.end());
+    forward.on('response', (answer) => {
+      const isDownload = requestPath.endsWith('/content');
+      if (isDownload) ranges.push(headers.range);
+      response.writeHead(answer.statusCode ?? 500, answer.headers);
+      let sent = 0;
+      let isBroken = false;
+      answer.on('data', (piece: Buffer) => {
+        const room = isDownload && left > 0 ? Math.max(0, (breaks.downloadsAfter ?? Infinity) - sent) : Infinity;
+        response.write(piece.subarray(0, Math.min(piece.length, room)), () => {
+          if (sent < (breaks.downloadsAfter ?? Infinity) || !isDownload || left === 0 || isBroken) return;
+          [left, isBroken] = [left - 1, true];
+          response.destroy();
+        });
+        sent += piece.length;
+      });
+      answer.on('end', () => {
+        if (!isBroken && (sent < (breaks.downloadsAfter ?? Infinity) || left === 0)) response.end();
+      });
+    });
+  });
+  proxy.listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  const close = async (): Promise<void> => {
+    proxy.closeAllConnections();
+    proxy.close();
+  };
+  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, ranges, left: () => left, close };
+}
+
+test('a batch runs from a file to its answers on stdout, and a repeat delivers the same without a new batch', async () => {
+  const file = await write('in.jsonl', toJsonl(chatLines(20)));
+  const first = await cli.run(['batch', 'run', file, '--metadata', 'run=7']);
+  expect(first).toMatchObject({ code: 0 });
+  const lines = first.stdout.trimEnd().split('\n');
+  expect(lines.map((line) => (JSON.parse(line) as { custom_id: string }).custom_id)).toEqual(
+    chatLines(20).map((line) => line['custom_id']),
+  );
+  expect(stable(first.stderr, platform)).toMatch(
+    /^batch_ID: submitted, 20 lines\n[^]*batch_ID: completed, 20 of 20 lines answered, 0 failed, \$/,
+  );
+  const again = await cli.run(['batch', 'run', file, '--metadata', 'run=7']);
+  expect(again.stdout).toBe(first.stdout);
+  expect(stable(again.stderr, platform)).toMatch(/^batch_ID: goes on; --again makes a new batch\n/);
+  expect(await list('batches')).toHaveLength(1);
+
+  // On another machine, which remembers nothing, the Idempotency-Keys find it.
+  const elsewhere = await cli.run(['batch', 'run', file, '--metadata', 'run=7'], {
+    env: { XDG_STATE_HOME: `${cli.folder}/other` },
+  });
+  expect(elsewhere.stdout).toBe(first.stdout);
+  expect(await list('batches')).toHaveLength(1);
+  expect(await list('files')).toHaveLength(2);
+
+  const anew = await cli.run(['batch', 'run', file, '--metadata', 'run=7', '--again', '-o', 'out.jsonl']);
+  expect([anew.code, anew.stdout]).toEqual([0, '']);
+  expect((await read('out.jsonl')).trimEnd().split('\n')).toHaveLength(20);
+  expect(await list('batches')).toHaveLength(2);
+});
+
+test('what is wrong with the input is reported by line before anything is sent', async () => {
+  const filesBefore = await list('files');
+  const lines = [
+    JSON.stringify(chatLine('a')),
+    '{"custom_id": "b"',
+    JSON.stringify({ ...chatLine('c'), method: 'GET' }),
+    JSON.stringify({ ...chatLine('d'), url: '/v1/embeddings' }),
+    JSON.stringify({ ...chatLine('e'), custom_id: 5 }),
+    JSON.stringify(chatLine('a')),
+  ];
+  const { code, stdout, stderr } = await cli.run(['batch', 'run', await write('bad.jsonl', lines.join('\n'))]);
+  expect([code, stdout]).toEqual([1, '']);
+  expect(stderr.split('\n').map((line) => line.trim())).toEqual([
+    'error: The input is not valid, and nothing was sent:',
+    expect.stringMatching(/^bad\.jsonl:2: not valid JSON/),
+    'bad.jsonl:3: method must be "POST".',
+    'bad.jsonl:4: url is /v1/embeddings, and that of the first line /v1/chat/completions. All must be the same.',
+    'bad.jsonl:5: custom_id must be a text that is not empty.',
+    'bad.jsonl:6: custom_id "a" is also that of line 1. Each must be unique.',
+    '',
+  ]);
+  expect(await list('files')).toEqual(filesBefore);
+  expect(await cli.run(['batch', 'run', 'none.jsonl'])).toMatchObject({
+    code: 1,
+    stderr: 'error: none.jsonl: There is no such file.\n',
+  });
+});
+
+test('lines that fail are exit code 3, in their own file, grouped by cause, and can be repeated', async () => {
+  const input = toJsonl([chatLine('good'), chatLine('bad', { model: '@simulator/sim-fault-400' })]);
+  const { code, stdout, stderr } = await cli.run([
+    'batch',
+    'run',
+    await write('mixed.jsonl', input),
+    '--window',
+    'immediate',
+  ]);
+  expect(code).toBe(3);
+  expect(stdout.trimEnd().split('\n')).toHaveLength(1);
+  expect(stderr).toMatch(/\n {2}1 failed with \w+/);
+  const id = /batch_[0-9a-f]{32}/.exec(stderr)?.[0] ?? '';
+  const results = await cli.run(['batch', 'results', id, '-o', 'good.jsonl', '--errors', 'bad.jsonl']);
+  expect(results.code).toBe(3);
+  expect(JSON.parse(await read('bad.jsonl'))).toMatchObject({ custom_id: 'bad' });
+  expect(await read('good.jsonl')).toBe(stdout);
+  expect((await cli.run(['batch', 'watch', id])).code).toBe(3);
+  const failures = await cli.run(['batch', 'failures', id]);
+  expect(JSON.parse(failures.stdout)).toMatchObject({ count: 1, lines: [2] });
+  const failed = await cli.run(['batch', 'lines', id, '--outcome', 'failed', '--table']);
+  expect(failed.stdout.split('\n')[0]).toMatch(/^LINE +CUSTOM ID +OUTCOME +STATUS +MODEL +ERROR$/);
+  expect(failed.stdout.split('\n')[1]).toMatch(/^2 +bad +failed +400 /);
+  expect(JSON.parse((await cli.run(['batch', 'line', id, '2'])).stdout)).toMatchObject({
+    custom_id: 'bad',
+    outcome: 'failed',
+  });
+  const retry = await cli.run(['batch', 'retry', id]);
+  expect(JSON.parse(retry.stdout)).toMatchObject({ retry_of: id });
+});
+
+test('a batch that the server refuses, or that is cancelled, is exit code 4', async () => {
+  const slow = await write('slow.jsonl', toJsonl(chatLines(50, { model: '@simulator/sim-small+20s' })));
+  const detached = await cli.run(['batch', 'run', slow, '--detach']);
+  expect(detached.code).toBe(0);
+  const id = /batch_[0-9a-f]{32}/.exec(detached.stderr)?.[0] ?? '';
+  expect(await cli.run(['batch', 'results', id])).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('it has no results yet'),
+  });
+  expect((await cli.run(['batch', 'cancel', id])).code).toBe(0);
+  const watched = await cli.run(['batch', 'watch', id, '--json']);
+  expect(JSON.parse(watched.stdout)).toMatchObject({ id, status: 'cancelled' });
+  expect(watched.code).toBe(4);
+  const listed = await cli.run(['batch', 'list', '--limit', '1', '--table']);
+  expect(stable(listed.stdout, platform)).toMatch(
+    /^ID +STATUS +LINES +FAILED +COST +CREATED +ENDPOINT\nbatch_ID +cancelled /,
+  );
+});
+
+test('Ctrl-C detaches without cancelling and says how to come back; the same command goes on', async () => {
+  const file = await write('held.jsonl', toJsonl(chatLines(4, { model: '@simulator/sim-small+1s' })));
+  const { code, stderr } = await cli.run(['batch', 'run', file], {
+    onStart: (child) =>
+      child.stderr?.on('data', (text: string) => {
+        if (text.includes('submitted')) child.kill('SIGINT');
+      }),
+  });
+  expect(code).toBe(130);
+  expect(stable(stderr, platform)).toContain(
+    'error: Interrupted.\n  The batch goes on. To come back: sluice batch watch batch_ID',
+  );
+  const resumed = await cli.run(['batch', 'run', file]);
+  expect(resumed.code).toBe(0);
+  expect(resumed.stderr).toContain('goes on');
+  expect(resumed.stdout.trimEnd().split('\n')).toHaveLength(4);
+});
+
+test('a key that may not read events sees the progress by polling', async () => {
+  const made = await cli.run(['batch', 'list']);
+  expect(made.code).toBe(0);
+  const response = await fetch(`${platform.baseUrl}/api-keys`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({
+      name: 'few',
+      scopes: ['batches.read', 'batches.write', 'files.read', 'files.write', 'chat.write'],
+    }),
+  });
+  const { key } = (await response.json()) as { key: string };
+  const file = await write('few.jsonl', toJsonl(chatLines(3)));
+  const { code, stdout } = await cli.run(['batch', 'run', file], { env: { SLUICE_API_KEY: key } });
+  expect([code, stdout.trimEnd().split('\n').length]).toEqual([0, 3]);
+});
+
+test('an upload and a download that break are taken up again, and every byte is the same', async () => {
+  const content = 'x'.repeat(2_000);
+  const input = toJsonl(
+    Array.from({ length: 300 }, (_line, at) => chatLine(`line-${at}`, { messages: [{ role: 'user', content }] })),
+  );
+  const file = await write('large.jsonl', input);
+  const uploads = await breakingProxy({ uploadsAfter: 200_000, times: 2 });
+  const run = await cli.run(['batch', 'run', file, '-o', 'whole.jsonl'], { env: { SLUICE_URL: uploads.url } });
+  await uploads.close();
+  expect(run).toMatchObject({ code: 0 });
+  expect(uploads.left()).toBe(0);
+  const id = /batch_[0-9a-f]{32}/.exec(run.stderr)?.[0] ?? '';
+  const { input_file_id: inputId } = JSON.parse((await cli.run(['batch', 'get', id])).stdout) as {
+    input_file_id: string;
+  };
+  const back = await cli.run(['files', 'download', inputId]);
+  expect(createHash('sha256').update(back.stdout).digest('hex')).toBe(createHash('sha256').update(input).digest('hex'));
+
+  const downloads = await breakingProxy({ downloadsAfter: 30_000, times: 2 });
+  const env = { SLUICE_URL: downloads.url };
+  const again = await cli.run(['batch', 'results', id, '-o', 'again.jsonl'], { env });
+  expect(again).toMatchObject({ code: 0 });
+  expect(downloads.left()).toBe(0);
+  expect(downloads.ranges).toEqual([
+    undefined,
+    expect.stringMatching(/^bytes=\d+-$/),
+    expect.stringMatching(/^bytes=\d+-$/),
+  ]);
+  expect(await read('again.jsonl')).toBe(await read('whole.jsonl'));
+  await downloads.close();
+});
+
+test('a download that is killed leaves what came, and the next one goes on from there', async () => {
+  const output = (await list('batches'))[0]?.id ?? '';
+  const batch = JSON.parse((await cli.run(['batch', 'get', output])).stdout) as { output_file_id: string };
+  const whole = (await cli.run(['files', 'download', batch.output_file_id])).stdout;
+  const part = `${path.join(cli.folder, 'killed.jsonl')}.${batch.output_file_id}.part`;
+  await writeFile(part, Buffer.from(whole).subarray(0, 10_000));
+  const watched = await breakingProxy({ times: 0 });
+  const env = { SLUICE_URL: watched.url };
+  expect((await cli.run(['files', 'download', batch.output_file_id, '-o', 'killed.jsonl'], { env })).code).toBe(0);
+  expect(watched.ranges).toEqual(['bytes=10000-']);
+  expect(await read('killed.jsonl')).toBe(whole);
+
+  // What is there may be something else: the whole is compared, and thrown away if it differs.
+  await writeFile(part, 'z'.repeat(10_000));
+  const damaged = await cli.run(['files', 'download', batch.output_file_id, '-o', 'killed.jsonl'], { env });
+  expect([damaged.code, damaged.stderr]).toEqual([1, expect.stringContaining('SHA-256')]);
+  expect((await readdir(cli.folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+  await watched.close();
+  await eventually(
+    async () => await read('killed.jsonl'),
+    (text) => text === whole,
+  );
+});
