@@ -45,7 +45,7 @@ export function callSource(
   { reads = [], withLatency = false }: SourceOptions = {},
 ): RawBuilder<unknown> {
   const { filters, workspaceId, range, kept, stepMs } = wanted;
-  const { key, ofValue, rolledUpFrom } = metadataOf(wanted);
+  const { key, values, rolledUpFrom } = metadataOf(wanted);
   const cube = key === null ? 'call' : 'metadata';
   const conditions = [...workspaceCondition(workspaceId), ...rollupConditions(filters)];
   const columns = sql.join([
@@ -69,12 +69,18 @@ export function callSource(
     return sql`select ${columns}, ${measuresFrom(cube)} from (${rows}) as logged`;
   };
   const fromRollup = (segment: Segment, narrowKey: string | undefined): RawBuilder<unknown> => {
-    const where = and([sql`grain = ${sql.lit(segment.source)}`, ...conditions, ...ofValue, bucketIn(segment)]);
-    if (narrowKey !== undefined) {
-      return sql`select ${columns}, ${measuresFrom('value')} from ${narrowRows(narrowKey)} where ${where}`;
+    const where = and([sql`grain = ${sql.lit(segment.source)}`, ...conditions, bucketIn(segment)]);
+    const table = narrowKey === undefined ? `${cube}_rollup` : 'value_rollup';
+    const measures = measuresFrom(narrowKey === undefined ? cube : 'value');
+    const keyOfRows = narrowKey ?? key;
+    if (values !== undefined && keyOfRows !== null) {
+      const rows = rowsOfValues(table, { workspaceId, segment, key: keyOfRows, values });
+      return sql`select ${columns}, ${measures} from ${rows} where ${where}`;
     }
+    if (narrowKey !== undefined)
+      return sql`select ${columns}, ${measures} from ${narrowRows(narrowKey)} where ${where}`;
     const ofKey = key === null ? sql`` : sql`and key = ${key}`;
-    return sql`select ${columns}, ${measuresFrom(cube)} from ${sql.table(`${cube}_rollup`)} where ${where} ${ofKey}`;
+    return sql`select ${columns}, ${measures} from ${sql.table(table)} where ${where} ${ofKey}`;
   };
   const fromRollups = (part: TimeRange, narrowKey?: string): RawBuilder<unknown>[] =>
     segmentsOf(part, kept, { stepMs, hasTens: narrowKey !== undefined }).map((segment) =>
@@ -114,6 +120,22 @@ function narrowKeyOf(columns: readonly string[], metadataKey: string | null): st
   return others.length === 0 && only in valueColumns ? only : undefined;
 }
 
+/** The rollups of some values of a metadata key, found by an index on hashes: a long value would not fit an index page. */
+function rowsOfValues(
+  table: string,
+  wanted: { workspaceId: string | null; segment: Segment; key: string; values: readonly string[] },
+): RawBuilder<unknown> {
+  const { workspaceId, segment, key } = wanted;
+  const values = sql`${[...wanted.values]}::text[]`;
+  if (workspaceId === null) {
+    return sql`(select * from ${sql.table(table)} where key = ${key} and value = any(${values})
+      and hashtextextended(value, 0) in (select hashtextextended(wanted, 0) from unnest(${values}) as wanted)) as of_values`;
+  }
+  // The policy of the table would keep Postgres from using that index; the function has a check of its own.
+  return sql`${sql.ref(`${table}_of`)}(${workspaceId}, ${segment.source}, ${key}, ${values},
+    ${new Date(segment.from)}, ${new Date(segment.to)}) as of_values`;
+}
+
 /** The rows of a key of `value_rollup`, with their value under the name of the column that it is of. */
 function narrowRows(key: string): RawBuilder<unknown> {
   const column = Object.entries(valueColumns).find(([name]) => name === key);
@@ -125,25 +147,17 @@ function narrowRows(key: string): RawBuilder<unknown> {
 }
 
 /**
- * The one metadata key that is asked for, the condition on its values, and since when rollups know it (epoch milliseconds):
+ * The one metadata key that is asked for, its values (undefined: all), and since when rollups know it (epoch milliseconds):
  * of two keys at a time they know nothing, and of all workspaces together only of users.
  */
 function metadataOf({ filters: { metadata = {} }, metadataKey: wantedKey, workspaceId, kept, range }: CallsWanted) {
   const keys = new Set([...Object.keys(metadata), ...(wantedKey === undefined ? [] : [wantedKey])]);
   const [only = null] = keys;
-  if (keys.size > 1) return { key: wantedKey ?? null, ofValue: [], rolledUpFrom: range.to };
+  if (keys.size > 1) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };
   // Users have been in rollups from the first release on.
   const hasAlways = only === null || only === userKey;
   const from = hasAlways ? 0 : workspaceId === null ? undefined : kept.keys.get(only);
-  if (from === undefined) return { key: wantedKey ?? null, ofValue: [], rolledUpFrom: range.to };
+  if (from === undefined) return { key: wantedKey ?? null, values: undefined, rolledUpFrom: range.to };
   const values = only === null ? undefined : metadata[only];
-  const ofValue: RawBuilder<unknown>[] = [];
-  if (values !== undefined) {
-    // By the hash, because that is what the index has.
-    ofValue.push(
-      sql`hashtextextended(value, 0) in (select hashtextextended(wanted, 0) from unnest(${values}::text[]) as wanted)`,
-      sql`value = any(${values}::text[])`,
-    );
-  }
-  return { key: only, ofValue, rolledUpFrom: hasAlways ? 0 : Math.max(from, kept.valuesFrom) };
+  return { key: only, values, rolledUpFrom: hasAlways ? 0 : Math.max(from, kept.valuesFrom) };
 }

@@ -43,7 +43,10 @@ type Table = { name: string; hasWorkspace: boolean; isGranted: boolean; comment:
 export async function isolateWorkspaces(session: Kysely<Database>, logger: Logger): Promise<void> {
   await prepareRole(session, logger);
   const hasRole = await roleExists(session);
-  if (hasRole) await openSchema(session);
+  if (hasRole) {
+    await openSchema(session);
+    await openFunctions(session);
+  }
   for (const { name, hasWorkspace, isGranted, comment } of await listTables(session)) {
     const wanted = definitionOf(name, hasWorkspace, hasRole);
     // A dump has policies and their comments, but not the role: restored elsewhere, the rights are missing.
@@ -63,6 +66,16 @@ async function openSchema(session: Kysely<Database>): Promise<void> {
   const [schema] = rows;
   if (!schema || schema.isOpen) return;
   await sql`grant usage on schema ${sql.id(schema.name)} to ${sql.raw(tenantRole)}`.execute(session);
+}
+
+/** Functions that run as the owner, and check the workspace themselves. */
+async function openFunctions(session: Kysely<Database>): Promise<void> {
+  const { rows } = await sql<{ name: string }>`
+    select oid::regprocedure::text as name from pg_proc
+    where prosecdef and pronamespace = current_schema()::regnamespace and proowner = current_user::regrole
+      and proname = any(${['metadata_rollup_of', 'value_rollup_of']})
+      and not has_function_privilege(${tenantRole}, oid, 'execute')`.execute(session);
+  for (const { name } of rows) await sql.raw(`grant execute on function ${name} to ${tenantRole}`).execute(session);
 }
 
 /** The statements that isolate a table, and the comment by which a later start knows that they ran. */

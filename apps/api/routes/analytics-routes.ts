@@ -19,14 +19,13 @@ import {
   type AnalyticsQuery,
 } from '#libs/contracts/analytics.ts';
 import type { Database } from '#libs/database/schema.ts';
-import { asSystem, rebind } from '#libs/database/workspace-binding.ts';
+import { rebind } from '#libs/database/workspace-binding.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { chosenWorkspace } from '#libs/resources/choose-workspace.ts';
 
 type Deps = { db: Kysely<Database>; runQuery: RunQuery };
-type QueryOf<Answer> = (db: Kysely<Database>, kept: Kept) => Promise<Answer>;
 
 /** Each graph with what it shows, its answer, and the names that clients of the interface have for it besides. */
 const graphRoutes: Readonly<
@@ -61,19 +60,7 @@ const graphRoutes: Readonly<
 
 /** GET /v1/analytics/…. Errors: invalid_request, not_found (workspace), rate_limited. */
 export function analyticsRoutes(deps: Deps): Route[] {
-  const { db } = deps;
-
-  // The index of metadata values has their hashes, which Postgres does not look up before a policy has judged each row: for
-  // all it knows, the hash function could tell what it was given.
-  const runQuery = <Answer>(
-    workspaceId: string,
-    { metadata = {} }: AnalyticsQuery,
-    read: QueryOf<Answer>,
-    isByMetadata = false,
-  ) =>
-    Object.keys(metadata).length === 0 && !isByMetadata
-      ? deps.runQuery(workspaceId, read)
-      : asSystem(() => deps.runQuery(workspaceId, read));
+  const { db, runQuery } = deps;
 
   const workspaceOf = (request: Request, query: AnalyticsQuery): Promise<string> =>
     chosenWorkspace(db, callerOf(request), query.workspace_slug ?? query.workspace_id);
@@ -95,7 +82,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
       rangeOf(query); // a time that is refused is refused before anything waits
       const workspaceId = await workspaceOf(request, query);
-      const found = await runQuery(workspaceId, query, (tx, kept) => {
+      const found = await runQuery(workspaceId, (tx, kept) => {
         const wanted = wantedOf(workspaceId, query, kept);
         return graphs[name](tx, { ...wanted, stepMs: stepOf(wanted.range, kept) });
       });
@@ -123,11 +110,8 @@ export function analyticsRoutes(deps: Deps): Route[] {
         (query.workspace_slug ?? query.workspace_id) === undefined &&
         callerOf(request).principal.type === 'organisation_key';
       if (isOfAll) rebind(null);
-      const page = await runQuery(
-        own,
-        query,
-        (tx, kept) => readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
-        'metadataKey' in groupings[name],
+      const page = await runQuery(own, (tx, kept) =>
+        readGroups(tx, wantedOf(isOfAll ? null : own, query, kept), groupings[name], query),
       );
       const data = isByWorkspace
         ? await withWorkspaceNames(db, page.data)
@@ -146,11 +130,8 @@ export function analyticsRoutes(deps: Deps): Route[] {
       async ({ params, query }, request, response) => {
         rangeOf(query);
         const workspaceId = await workspaceOf(request, query);
-        const page = await runQuery(
-          workspaceId,
-          query,
-          (tx, kept) => readMetadataGroups(tx, wantedOf(workspaceId, query, kept), params.metadataKey, query),
-          true,
+        const page = await runQuery(workspaceId, (tx, kept) =>
+          readMetadataGroups(tx, wantedOf(workspaceId, query, kept), params.metadataKey, query),
         );
         response.json(groupPage(page));
       },
@@ -163,7 +144,7 @@ export function analyticsRoutes(deps: Deps): Route[] {
     ...withInput({ query: AnalyticsGraphQuery }, async ({ query }, request, response) => {
       rangeOf(query);
       const workspaceId = await workspaceOf(request, query);
-      const summary = await runQuery(workspaceId, query, (tx, kept) =>
+      const summary = await runQuery(workspaceId, (tx, kept) =>
         readCacheSummary(tx, wantedOf(workspaceId, query, kept)),
       );
       response.json({ object: 'analytics-summary', summary });

@@ -211,6 +211,26 @@ test("of the organisation's records a workspace sees those that its kinds share,
   });
 });
 
+test('the functions that look up rollups by value have rows of the bound workspace only, and are closed to other roles', async () => {
+  for (const table of ['metadata_rollup', 'value_rollup']) {
+    await sql`update ${sql.table(table)} set key = 'team', value = 'red', grain = 'day'`.execute(database.db);
+    const rowsOf = async (db: Kysely<Database>, workspaceId: string): Promise<number> => {
+      const of = sql.table(`${table}_of`);
+      const found = await sql`
+        select from ${of}(${workspaceId}, 'day', 'team', array['red', 'blue'], '2026-01-01', '2026-12-31')`.execute(db);
+      return found.rows.length;
+    };
+    expect([await rowsOf(database.db, 'ws_a'), await rowsOf(database.db, 'ws_b')]).toEqual([1, 1]);
+    const seen = await runForWorkspace('ws_a', async () => [await rowsOf(bound, 'ws_a'), await rowsOf(bound, 'ws_b')]);
+    expect(seen).toEqual([1, 0]);
+    const { rows } = await sql`
+      select from pg_proc, aclexplode(proacl) as entry where proname = ${`${table}_of`} and entry.grantee = 0`.execute(
+      database.db,
+    );
+    expect(rows).toEqual([]);
+  }
+});
+
 test('a table of a later migration is isolated at the next start, and rights that a restore lost come back', async () => {
   await sql`create table later (id text, workspace_id text not null)`.execute(database.db);
   await sql`insert into later values ('a', 'ws_a'), ('b', 'ws_b')`.execute(database.db);
