@@ -26,6 +26,8 @@ const types: Record<AnyEvent['type'], true> = {
   'batch.failed': true,
   'batch.finalizing': true,
   'batch.lines_settled': true,
+  'batch.paused': true,
+  'batch.resumed': true,
   'batch.validated': true,
   'file.deleted': true,
   'file.expired': true,

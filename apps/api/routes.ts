@@ -34,6 +34,7 @@ import { feedbackRoutes } from './routes/feedback-routes.ts';
 import { explainConfig } from './routes/explain-config.ts';
 import { listCircuits } from './routes/list-circuits.ts';
 import { cancelBatch } from './routes/cancel-batch.ts';
+import { controlBatch } from './routes/control-batch.ts';
 import { createBatch } from './routes/create-batch.ts';
 import { createChatCompletion } from './routes/create-chat-completion.ts';
 import { controlFineTuningJob } from './routes/control-fine-tuning-job.ts';
@@ -145,6 +146,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     shared(retrieveBatch(deps)),
     retrieveBatchOutput(deps),
     shared(cancelBatch(deps)),
+    ...controlBatch(deps),
     createFineTuningJob({ ...deps, targets: access.fineTuningTargets }),
     listFineTuningJobs(deps),
     shared(retrieveFineTuningJob(deps)),

@@ -45,20 +45,24 @@ function evolve(row: BatchRow | undefined, event: RecordedEvent<BatchEvent>): Co
       return row;
     case 'batch.budget_wait_began':
       return { ...row, waiting: { ...event.data, since: at.toISOString() } };
+    case 'batch.paused':
+      return { ...row, paused_at: at, waiting: null };
+    case 'batch.resumed':
+      return { ...row, paused_at: null };
     case 'batch.cancel_requested':
-      return { ...row, status: 'cancelling', cancelling_at: at, waiting: null };
+      return { ...row, status: 'cancelling', cancelling_at: at, waiting: null, paused_at: null };
     case 'batch.finalizing': {
       const { reason: finalizing_reason } = event.data;
-      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason, waiting: null };
+      return { ...row, status: 'finalizing', finalizing_at: at, finalizing_reason, waiting: null, paused_at: null };
     }
     case 'batch.completed':
       return { ...row, ...files(event.data), status: 'completed', completed_at: at };
     case 'batch.cancelled':
       return { ...row, ...files(event.data), status: 'cancelled', cancelled_at: at };
     case 'batch.expired':
-      return { ...row, ...files(event.data), status: 'expired', expired_at: at };
+      return { ...row, ...files(event.data), status: 'expired', expired_at: at, paused_at: null };
     case 'batch.failed':
-      return { ...row, errors: event.data.errors, status: 'failed', failed_at: at };
+      return { ...row, errors: event.data.errors, status: 'failed', failed_at: at, paused_at: null };
     default:
       return assertNever(event);
   }
@@ -89,6 +93,7 @@ function created({ data, recordedAt }: RecordedEvent<Extract<BatchEvent, { type:
     failed: 0,
     usage: { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 },
     waiting: null,
+    paused_at: null,
     output_file_id: null,
     error_file_id: null,
     created_at: recordedAt,

@@ -2,21 +2,25 @@ import type { Kysely } from 'kysely';
 import type { BatchStatus, Database } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { startsLines } from './batch.ts';
 
 /**
- * Notices within a second that a batch has changed its status, so that a worker starts no more of its lines. One query per
+ * Notices within a second that a batch has changed its status or was paused, so that a worker starts no more of its lines. One query per
  * interval covers all batches of the process.
  */
 export type BatchWatch = Part & {
-  /** `signal` aborts when the batch leaves `status`. Call `unwatch` when the work on the batch is over. */
-  watch(batchId: string, status: BatchStatus): { signal: AbortSignal; unwatch: () => void };
+  /** `signal` aborts when the batch leaves `state`. Call `unwatch` when the work on the batch is over. */
+  watch(batchId: string, state: WatchedState): { signal: AbortSignal; unwatch: () => void };
 };
 
-type Watched = { batchId: string; status: BatchStatus; controller: AbortController; watchers: number };
+/** `starts_lines`: in progress and not paused. */
+type WatchedState = BatchStatus | 'starts_lines';
+
+type Watched = { batchId: string; state: WatchedState; controller: AbortController; watchers: number };
 
 export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; intervalMs: number }): BatchWatch {
   const { db, logger, intervalMs } = deps;
-  // Keyed by batch and status: a validation that runs twice may still watch `validating` while the lines already run.
+  // Keyed by batch and state: a validation that runs twice may still watch `validating` while the lines already run.
   const watched = new Map<string, Watched>();
   let timer: NodeJS.Timeout | undefined;
   let polling = false;
@@ -29,11 +33,15 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
     try {
       const rows = await db
         .selectFrom('batch')
-        .select(['id', 'status'])
+        .select(['id', 'status', 'paused_at'])
         .where('id', 'in', [...new Set(polled.map((entry) => entry.batchId))])
         .execute();
-      const statuses = new Map(rows.map((row) => [row.id, row.status]));
-      for (const { batchId, status, controller } of polled) if (statuses.get(batchId) !== status) controller.abort();
+      const batches = new Map(rows.map((row) => [row.id, row]));
+      for (const { batchId, state, controller } of polled) {
+        const batch = batches.get(batchId);
+        const isInState = batch && (state === 'starts_lines' ? startsLines(batch) : batch.status === state);
+        if (!isInState) controller.abort();
+      }
     } catch (error) {
       logger.warn({ err: error }, 'batch watch is waiting for the database');
     } finally {
@@ -50,11 +58,11 @@ export function createBatchWatch(deps: { db: Kysely<Database>; logger: Logger; i
       clearInterval(timer);
       timer = undefined;
     },
-    watch(batchId, status) {
-      const key = `${batchId}/${status}`;
+    watch(batchId, state) {
+      const key = `${batchId}/${state}`;
       let entry = watched.get(key);
       if (!entry || entry.controller.signal.aborted) {
-        entry = { batchId, status, controller: new AbortController(), watchers: 0 };
+        entry = { batchId, state, controller: new AbortController(), watchers: 0 };
         watched.set(key, entry);
       }
       const held = entry;

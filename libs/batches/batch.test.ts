@@ -7,6 +7,7 @@ import {
   cancelGraceMs,
   decideBatch,
   isTerminal,
+  startsLines,
   takesResults,
   type BatchCommand,
   type BatchEvent,
@@ -274,6 +275,42 @@ test('a wait for a budget is recorded once, until lines are settled or the budge
   expect(waits(during, began, { type: 'batch.lines_settled', data: settled(1, 0) })).toBe(1);
   expect(waits(during, { ...began, data: { ...command.wait, until: null } })).toBe(0);
 });
+
+test('a batch is paused and resumed once however often it is asked, while it is validated or runs', () => {
+  const paused: BatchEvent = { type: 'batch.paused', data: {} };
+  const resumed: BatchEvent = { type: 'batch.resumed', data: {} };
+  const pause = (...history: BatchEvent[]) => decideBatch(stateAfter(...history), { type: 'pause' }, during);
+  const resume = (...history: BatchEvent[]) => decideBatch(stateAfter(...history), { type: 'resume' }, during);
+  for (const history of [states.validating, states.in_progress]) {
+    expect([pause(...history), resume(...history)]).toEqual([[paused], []]);
+    expect([pause(...history, paused), resume(...history, paused)]).toEqual([[], [resumed]]);
+    expect(pause(...history, paused, resumed)).toEqual([paused]);
+  }
+  expect(startsLines(stateAfter(created, paused, validated))).toBe(false);
+  expect(startsLines(stateAfter(created, paused, validated, resumed))).toBe(true);
+});
+
+test('a paused batch takes results, is cancelled and expires like any other, and is then no longer paused', () => {
+  const batch = stateAfter(created, validated, { type: 'batch.paused', data: {} });
+  expect(takesResults(batch)).toBe(true);
+  expect(decideBatch(batch, { type: 'cancel' }, during)).toEqual([cancelRequested]);
+  expect(decideBatch(batch, { type: 'close', openChunks: 2 }, expiresAt)).toEqual([finalizing('expired')]);
+  for (const next of [cancelRequested, finalizing('expired')]) {
+    expect(stateAfter(created, { type: 'batch.paused', data: {} }, next).paused_at).toBeNull();
+  }
+});
+
+test.each(['cancelling after validation', 'finalizing', 'completed', 'cancelled', 'expired', 'failed'] as const)(
+  'a batch that is %s is neither paused nor resumed',
+  (name) => {
+    const batch = stateAfter(...states[name]);
+    for (const type of ['pause', 'resume'] as const) {
+      expect(() => decideBatch(batch, { type }, during)).toThrow(
+        `Cannot ${type} a batch with status '${batch.status}'`,
+      );
+    }
+  },
+);
 
 test('a batch that was cancelled before it was validated ends without lines and files', () => {
   const [event] = decideBatch(stateAfter(created, cancelRequested), commands['finish validation'], during);

@@ -75,6 +75,9 @@ export type BatchEvent =
   | { type: 'batch.chunk_put_off'; data: { chunk: number; unsettled: number; resume_at: string } }
   /** Lines wait for a budget, and no line has ended since: a settled line ends the wait. */
   | { type: 'batch.budget_wait_began'; data: BudgetWait }
+  /** No line is started from here on, until `batch.resumed`. The deadline stays as it is. */
+  | { type: 'batch.paused'; data: Record<string, never> }
+  | { type: 'batch.resumed'; data: Record<string, never> }
   | { type: 'batch.cancel_requested'; data: Record<string, never> }
   | { type: 'batch.finalizing'; data: { reason: FinalizingReason } }
   | { type: 'batch.completed'; data: BatchOutcome }
@@ -88,6 +91,7 @@ export type BatchState = {
   expires_at: Date;
   cancelling_at: Date | null;
   in_progress_at: Date | null;
+  paused_at: Date | null;
   finalizing_reason: FinalizingReason | null;
   total: number;
   completed: number;
@@ -108,6 +112,8 @@ export type BatchCommand =
   | { type: 'record_redelivery'; chunk: number; attempt: number; unsettled: number }
   | { type: 'snooze_chunk'; chunk: number; unsettled: number; resumeAt: Date }
   | { type: 'record_budget_wait'; wait: BudgetWait }
+  | { type: 'pause' }
+  | { type: 'resume' }
   | { type: 'cancel' }
   /** Sent at the deadline, after a cancel and ten minutes after it: decides whether the batch stops taking results. */
   | { type: 'close'; openChunks: number }
@@ -161,11 +167,14 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
       return batch.status === 'in_progress' ? [{ type: 'batch.chunk_put_off', data }] : [];
     }
     case 'record_budget_wait': {
-      const { waiting, status } = batch;
+      const { waiting } = batch;
       // Lines that wait for one of two budgets each are told apart by neither: the first is named until it is reset.
       const isKnown = waiting !== null && (waiting.until === null || waiting.until > now.toISOString());
-      return status === 'in_progress' && !isKnown ? [{ type: 'batch.budget_wait_began', data: command.wait }] : [];
+      return startsLines(batch) && !isKnown ? [{ type: 'batch.budget_wait_began', data: command.wait }] : [];
     }
+    case 'pause':
+    case 'resume':
+      return decidePause(batch, command.type);
     case 'cancel':
       return decideCancel(batch);
     case 'close':
@@ -180,6 +189,11 @@ export function decideBatch(batch: BatchState, command: BatchCommand, now: Date)
 /** Whether result rows may still be written. Not after `batch.finalizing`, or the files would not match the counts. */
 export function takesResults(batch: Pick<BatchState, 'status' | 'in_progress_at'>): boolean {
   return batch.in_progress_at !== null && (batch.status === 'in_progress' || batch.status === 'cancelling');
+}
+
+/** Whether lines of a batch may be started. Not while it is paused. */
+export function startsLines(batch: Pick<BatchState, 'status' | 'paused_at'>): boolean {
+  return batch.status === 'in_progress' && batch.paused_at === null;
 }
 
 /** False once a validation has succeeded: a second run of it must not end a batch that still has running lines. */
@@ -203,6 +217,16 @@ function decideSettle(batch: BatchState, command: Extract<BatchCommand, { type: 
   if (done < batch.total) return [...events, ...decideClose(batch, command.openChunks, now)];
   const reason = batch.status === 'cancelling' ? 'cancelled' : 'completed';
   return [...events, { type: 'batch.finalizing', data: { reason } }];
+}
+
+/** A batch that is still being validated can be paused too: then none of its lines is started. */
+function decidePause(batch: BatchState, command: 'pause' | 'resume'): BatchEvent[] {
+  if (batch.status !== 'validating' && batch.status !== 'in_progress') {
+    const message = `Cannot ${command} a batch with status '${batch.status}'. Only one that is validating or in progress.`;
+    throw new GatewayError('conflict', null, message);
+  }
+  if (command === 'pause') return batch.paused_at === null ? [{ type: 'batch.paused', data: {} }] : [];
+  return batch.paused_at === null ? [] : [{ type: 'batch.resumed', data: {} }];
 }
 
 function decideCancel(batch: BatchState): BatchEvent[] {

@@ -43,6 +43,15 @@ export type Batches = {
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
   /** Cancelling twice succeeds twice. Throws `not_found` like `retrieve`, `conflict` when it is too late. */
   cancel(workspaceId: string, id: string, metadata: EventMetadata): Promise<BatchRow>;
+  /**
+   * `pause`: no line is started until `resume`; running ones finish, and the deadline stays. Repeating either succeeds.
+   * Throws `not_found` like `retrieve`, `conflict` for a batch that is cancelling, finalizing or has ended.
+   */
+  control(
+    command: 'pause' | 'resume',
+    batch: { workspaceId: string; id: string },
+    metadata: EventMetadata,
+  ): Promise<BatchRow>;
 };
 
 export function createBatches(deps: {
@@ -109,6 +118,13 @@ export function createBatches(deps: {
       const batch = await findBatch(db, workspaceId, id);
       if (!batch) throw noSuchBatch(id);
       return batch;
+    },
+    async control(type, { workspaceId, id }, metadata) {
+      return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
+        const before = await unit.load(batchModel, id);
+        if (!before || before.workspace_id !== workspaceId) throw noSuchBatch(id);
+        return await unit.append(batchModel, id, decideBatch(before, { type }, unit.now));
+      });
     },
     async cancel(workspaceId, id, metadata) {
       return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {

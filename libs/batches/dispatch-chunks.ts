@@ -136,8 +136,9 @@ type QueuedJobs = { batch_id: string; jobs: number };
 /**
  * Locks up to `countMax` pending chunks that no other worker is taking. The recursion steps from batch to batch through the
  * index of pending chunks, and stops when it has found enough. So the cost depends on how many chunks are enqueued and how
- * many batches have jobs in the queue, but not on how many batches are in progress. (The status is read by a scalar
- * subquery, because with a join or `exists` the planner might read all batches first.)
+ * many batches have jobs in the queue, but not on how many batches are in progress. Batches that are paused keep
+ * their pending chunks. (The status is read by a scalar subquery, because with a join or `exists` the planner might read all
+ * batches first.)
  */
 async function takePendingChunks(
   tx: Transaction<Database>,
@@ -155,7 +156,7 @@ async function takePendingChunks(
       ) as next
     ), chosen as materialized (
       select release_order, batch_id from has_pending
-      where batch_id <> all(${full}::text[]) and (select status from batch where id = batch_id) = 'in_progress'
+      where batch_id <> all(${full}::text[]) and (select status = 'in_progress' and paused_at is null from batch where id = batch_id)
       limit ${batchesPerPassMax}
     )
     select pending.* from (

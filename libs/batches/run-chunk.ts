@@ -11,10 +11,12 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { ClaimedJob } from '#libs/queue/queue-definition.ts';
 import { splitChunk, type RequestLine } from '#libs/validation/json-lines.ts';
 import type { AnswerSizes } from './answer-sizes.ts';
+import { startsLines } from './batch.ts';
 import type { BatchRow } from './batch-model.ts';
 import { chunkQueue, type ChunkPayload } from './batch-queues.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import type { CallLine } from './call-line.ts';
+import { putBackChunk } from './put-back-chunk.ts';
 import { snoozeChunk } from './snooze-chunk.ts';
 import { isRedelivered, resumeRedelivered, type ChunkRow } from './redelivery.ts';
 import type { FinishSmallBatch } from './finish-small-batch.ts';
@@ -218,9 +220,11 @@ async function withPermit(
   claim: Claim,
   work: () => Promise<void>,
 ): Promise<void> {
-  if (batch.status !== 'in_progress') return await closeChunk(claim, chunk);
-  const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
-  const stop = AbortSignal.any([leftInProgress, claim.draining, claim.job.signal]);
+  // What crashed while the batch ran is not forgotten while it is paused.
+  const pause = { countsClaim: isRedelivered(chunk, claim.job) };
+  if (!startsLines(batch)) return await putBackOrClose(deps, claim, { batch, chunk }, pause);
+  const { signal: startsNoLines, unwatch } = deps.watch.watch(batch.id, 'starts_lines');
+  const stop = AbortSignal.any([startsNoLines, claim.draining, claim.job.signal]);
   let isAcquired: boolean;
   try {
     isAcquired = await permits.acquire(bytes, { signal: stop });
@@ -235,7 +239,7 @@ async function withPermit(
     }
   }
   if (claim.job.signal.aborted) return;
-  if (leftInProgress.aborted) await closeChunk(claim, chunk);
+  if (startsNoLines.aborted) await putBackOrClose(deps, claim, { batch, chunk }, pause);
   else await handBack(deps, claim);
 }
 
@@ -278,7 +282,19 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
       { batch_id: batch.id, chunk: chunk.chunk, until },
       'chunk is snoozed: all of its lines are waiting',
     );
-  } else await closeChunk(run, chunk);
+  } else if (end.kind === 'paused') await putBackOrClose(deps, run, run, { countsClaim: false });
+  else await closeChunk(run, chunk);
+}
+
+/** For a batch that starts no more lines: because it is paused, or for good. */
+async function putBackOrClose(
+  deps: Deps,
+  claim: Pick<Claim, 'job' | 'settler'>,
+  { batch, chunk }: Found,
+  options: { countsClaim: boolean },
+): Promise<void> {
+  await claim.settler.flush();
+  if (!(await putBackChunk(deps, claim.job, batch, options))) await closeChunk(claim, chunk);
 }
 
 async function closeChunk(

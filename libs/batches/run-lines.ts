@@ -52,10 +52,10 @@ type Lines = {
 };
 
 /**
- * `not_in_progress`: the batch has left that status. `stopped`: the run was stopped and some lines have no result. `snoozed`:
+ * `not_in_progress`: the batch has left that status. `paused`: it was paused, and some lines have no result. `stopped`: the run was stopped and some lines have no result. `snoozed`:
  * the same, because all of these lines wait.
  */
-type LinesEnd = { kind: 'done' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
+type LinesEnd = { kind: 'done' | 'paused' | 'stopped' | 'not_in_progress' } | { kind: 'snoozed'; resumeAtMs: number };
 
 /** `signal` aborts the calls of the chunk. They share it, because a composite signal costs more than a small line. */
 type Running = Lines & { signal: AbortSignal; onWait: OnWait };
@@ -77,9 +77,10 @@ function memoryOf({ bytes }: RequestLine): number {
 export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   const { batch, lines, settled } = run;
   const { signal: leftInProgress, unwatch } = deps.watch.watch(batch.id, 'in_progress');
+  const { signal: startsNoLines, unwatch: unwatchPause } = deps.watch.watch(batch.id, 'starts_lines');
   const results = watchResultsEnd(deps.watch, batch.id, leftInProgress);
   const snoozeWatch = createSnoozeWatch({ now: Date.now, isCrowded: deps.isCrowded, snoozes: run.generation });
-  const stop = AbortSignal.any([leftInProgress, run.stop, snoozeWatch.snooze]);
+  const stop = AbortSignal.any([leftInProgress, startsNoLines, run.stop, snoozeWatch.snooze]);
   const callsOf = createBatchPermits(deps.permits, batch);
   const running: Running = {
     ...run,
@@ -117,10 +118,12 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   } finally {
     snoozeWatch.stop();
     unwatch();
+    unwatchPause();
     results.unwatch();
   }
   if (leftInProgress.aborted) return { kind: 'not_in_progress' };
   if (!isStopped) return { kind: 'done' };
+  if (startsNoLines.aborted && !run.stop.aborted) return { kind: 'paused' };
   const isSnoozed = snoozeWatch.snooze.aborted && !run.stop.aborted;
   return isSnoozed ? { kind: 'snoozed', resumeAtMs: snoozeWatch.resumeAtMs() } : { kind: 'stopped' };
 }

@@ -35,6 +35,7 @@ export function toOpenAiBatch(batch: BatchRow) {
     cost: usage.cost === undefined ? null : Number(usage.cost),
     cost_currency: 'USD' as const,
     unpriced_lines: usage.unpriced_lines ?? 0,
+    paused_at: toUnixSeconds(batch.paused_at),
     waiting: batch.waiting && waitOf(batch.waiting),
     retry_of: (batch.gateway_options['retry_of'] as string | undefined) ?? null,
     metadata: batch.metadata,

@@ -148,6 +148,7 @@ export const BatchObject = z.object({
   cost: z.number().nullable().describe('US cents of all lines whose cost is known; null if there are none'),
   cost_currency: z.literal('USD'),
   unpriced_lines: z.int().describe('lines whose cost is not known, because the price of their model is not'),
+  paused_at: time().describe('since when no line is started, because the batch is paused; null: it is not'),
   waiting: z
     .object({
       reason: z.literal('usage_limit_exceeded'),

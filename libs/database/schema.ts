@@ -196,6 +196,7 @@ export type BatchTable = StreamFold & {
   failed: number;
   usage: Json<BatchUsage>;
   waiting: NullableJson<BatchWait>;
+  paused_at: Date | null;
   output_file_id: string | null;
   error_file_id: string | null;
   created_at: Date;

@@ -19,6 +19,7 @@ import { useTestDatabase } from '#test/postgres.ts';
 import {
   claimChunk,
   closeLate,
+  control,
   createRunningBatch,
   loseClaim,
   readBatch,
@@ -292,6 +293,61 @@ test('a cancel ends waiting lines at once; none of them calls, and the batch is 
   expect(await readBatch(database, id)).toMatchObject({
     completed: 1,
     failed: 0,
+    status: 'finalizing',
+    finalizing_reason: 'cancelled',
+  });
+});
+
+test('a pause ends waiting lines at once, and after it only the lines without a result are called', async () => {
+  const { runner, permits, watch, waiting, calledAfter } = setUpWaiting();
+  const { id, claim } = await createChunk();
+  await watch.start?.();
+  const run = runner.run(jobOf(id, claim));
+  await waiting;
+  await control(engine, id, 'batch.paused');
+  await run;
+  await watch.stop?.();
+  expect(calledAfter).toEqual([]);
+  expect(permits.inFlight()).toEqual(nothingInFlight);
+  expect(await readBatch(database, id)).toMatchObject({ completed: 1, status: 'in_progress' });
+  expect((await readChunks(database, id))[0]).toMatchObject({ state: 'pending', generation: 1, handed_back: true });
+  expect(await engine.queue.holds(database.db, chunkQueue, claim)).toBe(false);
+  // The dispatcher leaves a paused batch alone.
+  await expect(claimChunk(database, engine, id, 0)).rejects.toThrow('has no job to claim');
+
+  await control(engine, id, 'batch.resumed');
+  const next = setUp(() => Promise.resolve());
+  await next.runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  expect(next.called).toEqual([2, 3, 4, 5, 6]);
+  expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
+  const types = (await readEvents(database, id)).map(({ type }) => type);
+  expect(types).not.toContain('batch.chunk_redelivered');
+});
+
+test('a worker that crashed before the pause is not forgotten by it', async () => {
+  const { id, claim } = await createChunk();
+  await loseClaim(engine, claim);
+  const again = await claimChunk(database, engine, id, 0);
+  await control(engine, id, 'batch.paused');
+  const { runner, called } = setUp(() => Promise.resolve());
+  await runner.run(jobOf(id, again));
+  expect(called).toEqual([]);
+  expect((await readChunks(database, id))[0]).toMatchObject({ state: 'pending', generation: 1, handed_back: false });
+  await control(engine, id, 'batch.resumed');
+  await runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));
+  expect(called).toEqual([1, 2, 3, 4, 5, 6]);
+  expect((await readEvents(database, id)).map(({ type }) => type)).toContain('batch.chunk_redelivered');
+});
+
+test('a batch that was paused and then cancelled is drained by the claims that are left', async () => {
+  const { id, claim } = await createChunk();
+  await control(engine, id, 'batch.paused');
+  await requestCancel(engine, id);
+  const { runner, called } = setUp(() => Promise.resolve());
+  await runner.run(jobOf(id, claim));
+  expect(called).toEqual([]);
+  expect(await readBatch(database, id)).toMatchObject({
+    paused_at: null,
     status: 'finalizing',
     finalizing_reason: 'cancelled',
   });

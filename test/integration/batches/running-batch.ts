@@ -138,6 +138,17 @@ export async function requestCancel(engine: { eventLog: EventLog }, id: string):
   );
 }
 
+/** What `Batches.control` does. */
+export async function control(
+  engine: { eventLog: EventLog },
+  id: string,
+  type: 'batch.paused' | 'batch.resumed',
+): Promise<void> {
+  await engine.eventLog.transact({ workspaceId: 'ws_1', streams: [id], metadata }, (unit) =>
+    unit.append(batchModel, id, [{ type, data: {} }]),
+  );
+}
+
 /** What happens ten minutes after a cancel or at the deadline, whatever is still running. */
 export async function closeLate(
   engine: { eventLog: EventLog },

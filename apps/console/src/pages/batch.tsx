@@ -240,6 +240,10 @@ function describeEvent({ type, data }: EventObject): string {
       return `All lines of chunk ${value['chunk']} wait until ${dateTime(String(value['resume_at']))}`;
     case 'batch.budget_wait_began':
       return 'Lines wait for a budget';
+    case 'batch.paused':
+      return 'Somebody paused it';
+    case 'batch.resumed':
+      return 'Somebody resumed it';
     case 'batch.cancel_requested':
       return 'Somebody asked to cancel it';
     case 'batch.finalizing':
