@@ -16,7 +16,7 @@ const printed: Readonly<Record<string, RegExp>> = {
   fallback: /config\.targets\[1\].*sim-small/s,
   'fine-tuning': /ftjob-/,
   prompt: /\w+ \w+/,
-  stream: /\w+ \w+/,
+  stream: /\w+ \w+|\[DONE\]/,
   tools: /get_weather/,
 };
 
