@@ -87,6 +87,7 @@ describe.each(sdks)('$name', (sdk) => {
       cost: null,
       cost_currency: 'USD',
       unpriced_lines: 0,
+      paused_at: null,
       waiting: null,
       retry_of: null,
       metadata,
