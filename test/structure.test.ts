@@ -101,6 +101,7 @@ const owners: Readonly<Record<string, string>> = {
   batch: 'libs/batches',
   batch_chunk: 'libs/batches',
   batch_result: 'libs/batches',
+  batch_line_wait: 'libs/batches',
   fine_tuning_job: 'libs/fine-tuning',
   request_log: 'libs/request-log',
   request_log_process: 'libs/request-log',

@@ -13,6 +13,7 @@ import { createChunkRunner } from '#libs/batches/run-chunk.ts';
 import { dropOldResults } from '#libs/batches/results-bucket.ts';
 import { createHousekeeping } from '#libs/batches/housekeeping.ts';
 import { createLineWaits } from '#libs/batches/line-waits.ts';
+import { createWaitReporter } from '#libs/batches/report-waits.ts';
 import { recordBudgetWait } from '#libs/batches/record-budget-wait.ts';
 import { createPermitPool } from '#libs/batches/permit-pool.ts';
 import type { BatchRow } from '#libs/batches/batch-model.ts';
@@ -256,6 +257,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       { name: 'validation threads', stop: () => validator.stop() },
       watch,
       waits,
+      createWaitReporter({ db, waits, logger }),
       platform.queuePart,
       dispatcher,
       createHousekeeping({ db, queue, logger }),

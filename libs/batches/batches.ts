@@ -12,7 +12,9 @@ import { batchModel, type BatchRow } from './batch-model.ts';
 import { closeQueue, smallInputBytes, smallBatchPriority, validateQueue } from './batch-queues.ts';
 import { dropPendingChunks } from './close-batch.ts';
 import { wakeSnoozedChunks } from './snooze-chunk.ts';
+import type { BatchWait } from '#libs/contracts/batches.ts';
 import { toOpenAiBatch, type OpenAiBatch } from './to-openai-batch.ts';
+import { waitsOfBatch } from './waits-of-batch.ts';
 
 export type NewBatch = {
   inputFileId: string;
@@ -41,6 +43,8 @@ export type Batches = {
   list(query: { workspaceId: string; after: string | null; limit: number }): Promise<BatchRow[]>;
   /** Throws `not_found` for an unknown batch or one of another workspace. */
   retrieve(workspaceId: string, id: string): Promise<BatchRow>;
+  /** Why the batch makes less progress than it could. */
+  waitsOf(batch: BatchRow): Promise<BatchWait[]>;
   /** Cancelling twice succeeds twice. Throws `not_found` like `retrieve`, `conflict` when it is too late. */
   cancel(workspaceId: string, id: string, metadata: EventMetadata): Promise<BatchRow>;
   /**
@@ -119,6 +123,7 @@ export function createBatches(deps: {
       if (!batch) throw noSuchBatch(id);
       return batch;
     },
+    waitsOf: (batch) => waitsOfBatch(db, batch),
     async control(type, { workspaceId, id }, metadata) {
       return await eventLog.transact({ workspaceId, streams: [id], metadata }, async (unit) => {
         const before = await unit.load(batchModel, id);

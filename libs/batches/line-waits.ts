@@ -1,4 +1,5 @@
 import type { BudgetRefusal, Wait } from '#libs/calls/call.ts';
+import type { LineWait } from '#libs/database/schema.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
@@ -8,14 +9,18 @@ export type LineWaits = Part & {
   begin(batchId: string, what: Wait): () => void;
   /** How many lines wait now, by reason. */
   counts(): Record<Wait['reason'], number>;
+  /** What the lines of each batch have been waiting for, those waits first in which most lines are. */
+  byBatch(): { batchId: string; waits: LineWait[] }[];
 };
 
-type Group = { what: Wait; lines: number };
+type Group = { what: Wait; lines: number; sinceMs: number };
 type WaitingBatch = { sinceMs: number; groups: Map<string, Group> };
 
 /** Shorter waits are not logged: they are over before anybody could look. */
 const reportAfterMs = 5_000;
 const reportEveryMs = 60_000;
+const shownBatchesMax = 1_000;
+const shownWaitsMax = 10;
 
 /**
  * Logs each waiting batch at most once a minute, with what most of its lines wait for, and calls `onBudgetWait` as often if
@@ -86,7 +91,7 @@ export function createLineWaits({
       const key = JSON.stringify([what.reason, what.label, what.model]);
       let group = waiting.groups.get(key);
       if (!group) {
-        group = { what, lines: 0 };
+        group = { what, lines: 0, sinceMs: now() };
         waiting.groups.set(key, group);
       }
       const joined = group;
@@ -102,5 +107,20 @@ export function createLineWaits({
       };
     },
     counts: () => ({ ...counts }),
+    byBatch: () =>
+      [...batches].slice(0, shownBatchesMax).map(([batchId, { groups }]) => ({
+        batchId,
+        waits: [...groups.values()]
+          .toSorted((a, b) => b.lines - a.lines)
+          .slice(0, shownWaitsMax)
+          .map(({ what: { reason, label, model, untilMs }, lines, sinceMs }) => ({
+            reason,
+            label,
+            model,
+            lines,
+            since_ms: Math.round(sinceMs),
+            until_ms: untilMs === null ? null : Math.round(untilMs),
+          })),
+      })),
   };
 }

@@ -165,5 +165,34 @@ export const BatchObject = z.object({
 });
 export type BatchObject = z.output<typeof BatchObject>;
 
+/** Why lines of a batch are not called now. */
+export const BatchWait = z.object({
+  reason: z.enum([
+    'paused',
+    'usage_limit_exceeded',
+    'rate_limited',
+    'circuit_open',
+    'provider_busy',
+    'retry',
+    'gateway',
+    'secret_unavailable',
+    'snoozed',
+    'queued',
+  ]),
+  message: z.string(),
+  lines: z.int().nullable().describe('how many lines wait for it'),
+  target: z.string().nullable().describe('the virtual key or provider that they are for'),
+  model: z.string().nullable(),
+  since: time(),
+  until: time().describe('when they are called again at the latest; null: not known'),
+});
+export type BatchWait = z.output<typeof BatchWait>;
+
+export const BatchDetail = BatchObject.extend({
+  waits: z
+    .array(BatchWait)
+    .describe('why it makes less progress than it could, or none, as of seconds ago; empty if it runs freely'),
+});
+
 export const BatchListQuery = ListQuery;
 export const BatchList = listOf(BatchObject);

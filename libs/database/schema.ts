@@ -226,6 +226,24 @@ export type BatchChunkTable = {
   release_order: ColumnType<Date, Date | undefined, never>;
 };
 
+/** Lines of one batch in one worker that wait for the same. Times in epoch milliseconds. */
+export type LineWait = {
+  reason: string;
+  label: string | null;
+  model: string | null;
+  lines: number;
+  since_ms: number;
+  until_ms: number | null;
+};
+
+export type BatchLineWaitTable = {
+  batch_id: string;
+  process_id: string;
+  workspace_id: string;
+  waits: Json<LineWait[]>;
+  reported_at: Date;
+};
+
 export type BatchResultTable = { bucket: string; batch_id: string; line: number; succeeded: boolean; data: Buffer };
 
 export type FineTuningStatus =
@@ -553,6 +571,7 @@ export type Database = {
   batch: BatchTable;
   batch_chunk: BatchChunkTable;
   batch_result: BatchResultTable;
+  batch_line_wait: BatchLineWaitTable;
   fine_tuning_job: FineTuningJobTable;
   request_log: RequestLogTable;
   request_log_process: RequestLogProcessTable;

@@ -13,6 +13,7 @@ let platform: TestPlatform;
 let upstream: Upstream;
 let client: Client;
 let calls: string[] = [];
+let isLimited = false;
 
 type Paused = Batch & { paused_at: number | null };
 
@@ -21,6 +22,7 @@ beforeAll(async () => {
   upstream.script(async (reply, { body }) => {
     const { messages } = JSON.parse(body.toString()) as { messages: { content: string }[] };
     calls.push(messages[0]?.content ?? '');
+    if (isLimited) return reply.json(429, { error: { message: 'Slow down.' } }, { 'retry-after': '60' });
     await sleep(50);
     const choices = [{ index: 0, message: { role: 'assistant', content: 'Yes' }, finish_reason: 'stop' }];
     reply.json(200, { id: 'x', object: 'chat.completion', created: 1, model: 'any', choices });
@@ -44,6 +46,8 @@ const post = async ({ id }: { id: string }, what: 'pause' | 'resume'): Promise<P
   expect(response.status).toBe(200);
   return (await response.json()) as Paused;
 };
+const waitsOf = async ({ id }: { id: string }): Promise<object[]> =>
+  ((await client.batches.retrieve(id)) as Batch & { waits: object[] }).waits;
 /** Starts a batch, pauses it when it has results, and waits until none of its chunks is running. */
 async function pauseHalfway(): Promise<{ batch: Paused; calls: number }> {
   calls = [];
@@ -69,6 +73,7 @@ async function pauseHalfway(): Promise<{ batch: Paused; calls: number }> {
 test('a paused batch starts no line; resumed, it calls each of the others once', async () => {
   const { batch, calls: before } = await pauseHalfway();
   expect(before).toBeLessThan(100);
+  expect((await waitsOf(batch))[0]).toMatchObject({ reason: 'paused', since: batch.paused_at, until: null });
   // A pause of a paused batch is no second event.
   expect((await post(batch, 'pause')).paused_at).toBe(batch.paused_at);
   const { request_counts: counts } = await client.batches.retrieve(batch.id);
@@ -82,6 +87,7 @@ test('a paused batch starts no line; resumed, it calls each of the others once',
   calls.splice(before);
   expect((await post(batch, 'resume')).paused_at).toBeNull();
   const done = await ended(client, batch);
+  expect(await waitsOf(batch)).toEqual([]);
   expect(done).toMatchObject({ status: 'completed', request_counts: { total: 100, completed: 100, failed: 0 } });
   expect(new Set(calls).size).toBe(100);
   expect(calls).toHaveLength(100);
@@ -101,4 +107,30 @@ test('a paused batch can be cancelled: what has a result keeps it', async () => 
   const { customIds } = await resultsOf(client, cancelled);
   expect(customIds).toHaveLength(100);
   expect(calls).toHaveLength(before);
+}, 60_000);
+
+test('a batch says that its lines wait for a rate limit, for which model and until when', async () => {
+  isLimited = true;
+  const batch = await createBatch(sdk, client, lines.slice(0, 3));
+  const limited = { reason: 'rate_limited', target: 'scripted', model: 'any', until: expect.any(Number) };
+  await expect.poll(() => waitsOf(batch), patience).toMatchObject([{ ...limited, lines: expect.any(Number) }]);
+  const { data } = await client.batches.list({ limit: 1 });
+  expect(data[0]).not.toHaveProperty('waits');
+  await client.batches.cancel(batch.id);
+  expect((await ended(client, batch)).status).toBe('cancelled');
+  expect(await waitsOf(batch)).toEqual([]);
+}, 60_000);
+
+test('a batch that no worker has begun is queued', async () => {
+  const other = await startPlatform({ worker: false });
+  try {
+    const reader = new sdk.OpenAI({ baseURL: other.baseUrl, apiKey: other.adminKey });
+    const { id } = await createBatch(sdk, reader, [chatLine('line-1')]);
+    const shown = (await reader.batches.retrieve(id)) as Batch & { waits: object[] };
+    expect(shown).toMatchObject({ status: 'validating', waits: [{ reason: 'queued' }] });
+    await other.startWorker();
+    expect(await ended(reader, { id })).toMatchObject({ status: 'completed', waits: [] });
+  } finally {
+    await other.stop();
+  }
 }, 60_000);

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
 import { toOpenAiBatch } from '#libs/batches/to-openai-batch.ts';
-import { BatchObject } from '#libs/contracts/batches.ts';
+import { BatchDetail } from '#libs/contracts/batches.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 
@@ -14,10 +14,11 @@ export function retrieveBatch({ batches }: { batches: Batches }): Route {
     summary: 'Retrieve a batch',
     tag: 'Batches',
     scope: 'batches.read',
-    responses: { 200: { description: 'The batch.', schema: BatchObject } },
+    responses: { 200: { description: 'The batch.', schema: BatchDetail } },
     ...withInput({ params: z.object({ batch_id: z.string() }) }, async ({ params }, request, response) => {
       const { workspaceId } = callerOf(request);
-      response.json(toOpenAiBatch(await batches.retrieve(workspaceId, params.batch_id)));
+      const batch = await batches.retrieve(workspaceId, params.batch_id);
+      response.json({ ...toOpenAiBatch(batch), waits: await batches.waitsOf(batch) });
     }),
   };
 }

@@ -4,6 +4,7 @@ import { chunkQueue } from '#libs/batches/batch-queues.ts';
 import { chunkJobId, enqueueChunks } from '#libs/batches/dispatch-chunks.ts';
 import { resetLostChunks } from '#libs/batches/lost-jobs.ts';
 import { wakeSnoozedChunks, snoozeChunk } from '#libs/batches/snooze-chunk.ts';
+import { waitsOfBatch } from '#libs/batches/waits-of-batch.ts';
 import { isRedelivered, resumeRedelivered } from '#libs/batches/redelivery.ts';
 import { useTestDatabase } from '#test/postgres.ts';
 import {
@@ -45,6 +46,8 @@ test('a snoozed chunk comes back later under a new job, and no crash is counted'
   await snoozeChunk(engine, jobOf(id, claim), batchOf(id), hourMs);
   expect(await jobsOf(id)).toEqual([{ id: chunkJobId(id, 0, 1), isDue: false, group_id: id }]);
   expect(await readChunks(database, id)).toMatchObject([{ state: 'released', generation: 1, handed_back: true }]);
+  const [wait, ...others] = await waitsOfBatch(database.db, await readBatch(database, id));
+  expect([wait, others]).toMatchObject([{ reason: 'snoozed', until: expect.any(Number) }, []]);
   // It is neither reset as lost nor enqueued again.
   await resetLostChunks(database.db, engine.queue, silent);
   await enqueueChunks(database.db, engine.queue, { ofBatch: 10, ofAll: 1_000 });

@@ -8,7 +8,7 @@ type Ok<Operation> = Operation extends { responses: { 200: { content: { 'applica
 export type Answer<Path extends keyof paths> = paths[Path] extends { get: infer Operation } ? Ok<Operation> : never;
 
 export type Session = Answer<'/v1/session'>;
-export type Batch = Answer<'/v1/batches/{batch_id}'>;
+export type Batch = Answer<'/v1/batches'>['data'][number];
 export type FileObject = Answer<'/v1/files/{file_id}'>;
 export type LogRecord = Omit<Answer<'/v1/logs'>['data'][number], 'object'>;
 export type LogDetails = Answer<'/v1/logs/{log_id}'>;

@@ -1,0 +1,102 @@
+import { sql, type Kysely } from 'kysely';
+import type { BatchWait } from '#libs/contracts/batches.ts';
+import type { Database, LineWait } from '#libs/database/schema.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
+import { toUnixSeconds } from '#libs/kernel/clock.ts';
+import type { BatchRow } from './batch-model.ts';
+import { chunkQueue, validateQueue } from './batch-queues.ts';
+
+/** Reports are written every two seconds. Older ones are of a process that has ended or has lost its database. */
+const reportAge = sql`interval '15 seconds'`;
+
+const nothing = { lines: null, target: null, model: null, since: null, until: null };
+
+/**
+ * Why an open batch makes less progress than it could, or none: it is paused, its lines wait for something, or its chunks
+ * wait for a worker. Empty for a batch that runs freely and for one that finalizes or has ended.
+ */
+export async function waitsOfBatch(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
+  if (batch.paused_at !== null) {
+    const message = `The batch is paused: POST /v1/batches/${batch.id}/resume goes on with it. It expires all the same.`;
+    return [{ ...nothing, reason: 'paused', message, since: toUnixSeconds(batch.paused_at) }];
+  }
+  if (batch.status === 'validating') {
+    const message = 'No worker has begun to check the input file yet.';
+    return (await isBeingValidated(db, batch.id)) ? [] : [{ ...nothing, reason: 'queued', message }];
+  }
+  if (batch.status !== 'in_progress') return [];
+  const ofLines = await lineWaits(db, batch);
+  const [jobs] = await chunkJobs(db, batch.id);
+  if (ofLines.length > 0 || jobs === undefined) return ofLines;
+  const { active, ready, snoozed, due, ahead } = jobs;
+  if (active > 0) return [];
+  if (ready === 0 && snoozed > 0) {
+    const message =
+      `All lines of ${snoozed} chunks wait, for a rate limit, an open circuit, a budget or a secret. ` +
+      'They gave their place to other batches and are called again then, or soon after.';
+    return [{ ...nothing, reason: 'snoozed', message, until: toUnixSeconds(due) }];
+  }
+  const message = `No worker has room for a chunk of this batch yet: ${ahead} chunks of batches are being run.`;
+  return [{ ...nothing, reason: 'queued', message }];
+}
+
+async function lineWaits(db: Kysely<Database>, batch: BatchRow): Promise<BatchWait[]> {
+  const { rows } = await sql<{ waits: LineWait[] }>`
+    select waits from batch_line_wait
+    where batch_id = ${batch.id} and workspace_id = ${batch.workspace_id} and reported_at > now() - ${reportAge}`.execute(
+    db,
+  );
+  const all = rows.flatMap(({ waits }) => waits);
+  const groups = Map.groupBy(all, ({ reason, label, model }) => JSON.stringify([reason, label, model]));
+  const waits = [...groups.values()].map((group): BatchWait => {
+    const [{ reason, label, model }] = group as [LineWait];
+    const untils = group.flatMap(({ until_ms: until }) => (until === null ? [] : [until]));
+    const lines = group.reduce((sum, wait) => sum + wait.lines, 0);
+    const isBudget = reason === 'budget_used_up';
+    const known = reason in texts ? (reason as keyof typeof texts) : 'gateway';
+    return {
+      reason: isBudget ? 'usage_limit_exceeded' : (known as BatchWait['reason']),
+      message: (isBudget ? batch.waiting?.message : undefined) ?? texts[known],
+      lines,
+      target: label,
+      model,
+      since: toUnixSeconds(new Date(Math.min(...group.map(({ since_ms: since }) => since)))),
+      until: untils.length === 0 ? null : toUnixSeconds(new Date(Math.max(...untils))),
+    };
+  });
+  return waits.toSorted((a, b) => (b.lines ?? 0) - (a.lines ?? 0));
+}
+
+const texts = {
+  rate_limited: 'The provider has answered 429: its credential and model are not called before then.',
+  budget_used_up: 'A budget is used up.',
+  circuit_open: 'The circuit of the target is open, because its calls kept failing.',
+  provider_busy: 'As many calls with this credential are running as may be.',
+  retry: 'Calls have failed and are repeated after a pause.',
+  gateway: 'The gateway waits for its database.',
+  secret_unavailable: 'The secret manager that holds the credential does not answer.',
+} as const;
+
+async function isBeingValidated(db: Kysely<Database>, batchId: string): Promise<boolean> {
+  const query = sql`
+    select from pgboss.job
+    where name = ${validateQueue.name} and state = 'active' and data ->> 'batch_id' = ${batchId} limit 1`;
+  return (await asSystem(() => query.execute(db))).rows.length > 0;
+}
+
+type ChunkJobs = { active: number; ready: number; snoozed: number; due: Date | null; ahead: number };
+
+/** The jobs of the batch's chunks, and how many chunks of all batches are running. The counts name no other batch. */
+async function chunkJobs(db: Kysely<Database>, batchId: string): Promise<ChunkJobs[]> {
+  const query = sql<ChunkJobs>`
+    select count(*) filter (where own and state = 'active')::int as active,
+      count(*) filter (where own and state < 'active' and start_after <= now())::int as ready,
+      count(*) filter (where own and state < 'active' and start_after > now())::int as snoozed,
+      min(start_after) filter (where own and state < 'active' and start_after > now()) as due,
+      count(*) filter (where state = 'active')::int as ahead
+    from (
+      select state, start_after, group_id = ${batchId} as own from pgboss.job
+      where name = ${chunkQueue.name} and state <= 'active'
+    ) as job`;
+  return (await asSystem(() => query.execute(db))).rows;
+}
