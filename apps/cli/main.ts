@@ -10,6 +10,7 @@ const program = new Command('sluice')
   .description(
     'The command line of Sluice: batches, files, records and logs of any server, and maintenance of your own.',
   )
+  .enablePositionalOptions()
   .showHelpAfterError()
   .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
 

@@ -1,8 +1,12 @@
 import type { Command } from 'commander';
 import { version } from '#libs/kernel/version.ts';
 import { addBatchCommands } from './batch-commands.ts';
+import { addEventCommands } from './event-commands.ts';
 import { addFileCommands } from './file-commands.ts';
+import { addLogCommands } from './log-commands.ts';
 import { addLoginCommands } from './login-commands.ts';
+import { addRecordCommands } from './record-commands.ts';
+import { addUsageCommand } from './usage-command.ts';
 
 const exitCodeHelp = `
 Exit codes of client commands:
@@ -23,4 +27,8 @@ export function addClientCommands(program: Command): void {
   addLoginCommands(program);
   addBatchCommands(program);
   addFileCommands(program);
+  addLogCommands(program);
+  addEventCommands(program);
+  addUsageCommand(program);
+  addRecordCommands(program);
 }

@@ -1,0 +1,96 @@
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Command } from 'commander';
+import { ApiError, UnreachableError } from './cli-error.ts';
+import { clientCommand, groupOf, toCount, type ClientOptions } from './client-command.ts';
+import { connect } from './connection.ts';
+import { piecesOf, type Client } from './http-client.ts';
+import { interruptible } from './interruptible.ts';
+import { print, printRows, showsTable, tableOf, timeOf, type Column } from './output.ts';
+
+type Event = {
+  id: string;
+  type: string;
+  stream: string;
+  stream_version: number;
+  recorded_at: string;
+  data: object;
+  metadata: { actor: { type: string; id: string } };
+};
+
+const columns: readonly Column<Event>[] = [
+  ['time', ({ recorded_at: at }) => timeOf(at)],
+  ['type', ({ type }) => type],
+  ['record', ({ stream }) => stream],
+  ['version', ({ stream_version: version }) => version],
+  ['by', ({ metadata }) => `${metadata.actor.type} ${metadata.actor.id}`],
+  ['data', ({ data }) => data],
+];
+
+const reconnectMs = 2_000;
+
+/** Adds `sluice events list|show|tail`. */
+export function addEventCommands(program: Command): void {
+  const events = groupOf(program, 'events', 'everything that happened, as the event log has it');
+
+  clientCommand(events, 'list', 'list events, oldest first')
+    .option('--record <id>', 'only those of this record, such as batch_…')
+    .option('--type <type>', 'only of this type, such as api_key.created')
+    .option('--after <id>', 'only those after this event')
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 100)
+    .action(async (options: ClientOptions & { record?: string; type?: string; after?: string; limit: number }) => {
+      const { record: stream, type, after, limit } = options;
+      const client = await connect(options);
+      printRows(await client.list<Event>('/v1/events', { stream, type, after }, limit), columns, options);
+    });
+
+  clientCommand(events, 'show <record>', 'show the story of one record').action(
+    async (stream: string, options: ClientOptions) => {
+      const client = await connect(options);
+      printRows(await client.list<Event>('/v1/events', { stream }, 10_000), columns, options);
+    },
+  );
+
+  clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C')
+    .option('--record <id>', 'only those of this record')
+    .option('--after <id>', 'begin after this event; none that follows is left out')
+    .action(async (options: ClientOptions & { record?: string; after?: string }) => {
+      const client = await connect(options);
+      await interruptible(
+        (signal) => tail(client, options, signal),
+        () => 'Begin again with --after and the id of the last event that you saw.',
+      );
+    });
+}
+
+async function tail(
+  client: Client,
+  options: ClientOptions & { record?: string; after?: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const { createParser } = await import('eventsource-parser');
+  let after = options.after;
+  for (;;) {
+    const parser = createParser({
+      maxBufferSize: 16 * 1_048_576,
+      onEvent: ({ id, event, data }) => {
+        if (event !== undefined || id === undefined) return;
+        after = id;
+        if (!showsTable(options)) print(data);
+        else print(tableOf([JSON.parse(data) as Event], columns, process.stdout.columns ?? Infinity)[1] ?? '');
+      },
+    });
+    try {
+      const decoder = new TextDecoder();
+      const response = await client.open('GET', '/v1/events/stream', {
+        query: { stream: options.record, after },
+        signal,
+      });
+      for await (const piece of piecesOf(response, client.server)) parser.feed(decoder.decode(piece, { stream: true }));
+    } catch (error) {
+      // A server that restarts is waited for, and asked for what happened meanwhile.
+      const isAway = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
+      if (!isAway || after === undefined) throw error;
+    }
+    await wait(reconnectMs, undefined, { signal });
+  }
+}

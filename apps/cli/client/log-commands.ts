@@ -1,0 +1,184 @@
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Command } from 'commander';
+import { CliError } from './cli-error.ts';
+import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
+import { connect } from './connection.ts';
+import type { Client, Query } from './http-client.ts';
+import { interruptible } from './interruptible.ts';
+import { dollarsOf, note, print, printObject, printRows, showsTable, tableOf, timeOf, type Column } from './output.ts';
+import { toMoment } from './time-range.ts';
+
+type Log = {
+  id: string;
+  created_at: string;
+  kind: string;
+  status: number | null;
+  error_code: string | null;
+  model: string | null;
+  provider: string | null;
+  duration_ms: number;
+  cost: number | null;
+  trace_id: string | null;
+};
+
+const columns: readonly Column<Log>[] = [
+  ['time', ({ created_at: at }) => timeOf(at)],
+  ['status', ({ status }) => status],
+  ['ms', ({ duration_ms: ms }) => Math.round(ms)],
+  ['cost', ({ cost }) => dollarsOf(cost)],
+  ['provider', ({ provider }) => provider],
+  ['id', ({ id }) => id],
+  ['model', ({ model, error_code: code }) => (code === null ? model : `${model} ${code}`)],
+];
+
+type Filters = {
+  status?: string;
+  model?: string;
+  provider?: string;
+  virtualKey?: string;
+  batch?: string;
+  trace?: string;
+  kind?: string;
+  since?: string;
+  until?: string;
+  metadata?: Record<string, string>;
+};
+
+const queryOf = (filters: Filters): Query => ({
+  status: filters.status,
+  model: filters.model,
+  provider: filters.provider,
+  virtual_key: filters.virtualKey,
+  batch_id: filters.batch,
+  trace_id: filters.trace,
+  kind: filters.kind,
+  time_of_generation_min: filters.since,
+  time_of_generation_max: filters.until,
+  metadata: filters.metadata && JSON.stringify(filters.metadata),
+});
+
+const withFilters = (command: Command): Command =>
+  command
+    .option('--status <status>', 'such as 429, 5xx or error')
+    .option('--model <model>')
+    .option('--provider <provider>')
+    .option('--virtual-key <slug>')
+    .option('--batch <id>')
+    .option('--trace <id>')
+    .option('--kind <kind>', 'live, batch or imported')
+    .option('--metadata <name=value>', 'can be repeated', toPairs);
+
+/** Without requests and answers. */
+const exportedColumns =
+  'id,trace_id,created_at,is_success,ai_org,ai_model,req_units,res_units,total_units,request_url,cost,cost_currency,' +
+  'response_time,response_status_code,mode,config,prompt_slug,metadata';
+
+const tailEveryMs = 1_000;
+/** Of one look: more calls a second than a person can read are left out, and it says so. */
+const tailMax = 500;
+
+/** Adds `sluice logs search|get|tail|export`. */
+export function addLogCommands(program: Command): void {
+  const logs = groupOf(program, 'logs', 'the request log: search, follow, export; --check: is it complete?');
+
+  withFilters(clientCommand(logs, 'search', 'list calls, newest first'))
+    .option('--since <time>', 'such as 24h, 7d or 2026-11-21', toMoment)
+    .option('--until <time>', 'as --since', toMoment)
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 100_000 }), 20)
+    .action(async (options: ClientOptions & Filters & { limit: number }) => {
+      const client = await connect(options);
+      printRows(await client.list<Log>('/v1/logs', queryOf(options), options.limit), columns, options);
+    });
+
+  clientCommand(logs, 'get <id>', 'show all that is known of a call').action(
+    async (id: string, options: ClientOptions) => {
+      const client = await connect(options);
+      printObject(await client.json<object>('GET', `/v1/logs/${encodeURIComponent(id)}`), options);
+    },
+  );
+
+  withFilters(clientCommand(logs, 'tail', 'print calls as they are recorded, until Ctrl-C')).action(
+    async (options: ClientOptions & Filters) => {
+      const client = await connect(options);
+      await interruptible(
+        (signal) => tail(client, options, signal),
+        () => 'The calls go on.',
+      );
+    },
+  );
+
+  clientCommand(logs, 'export', 'write the records of a time range to a file, whatever their number')
+    .requiredOption('-o, --output <file>', 'JSON lines')
+    .requiredOption('--since <time>', 'such as 24h, 7d or 2026-11-21', toMoment)
+    .option('--until <time>', 'as --since; default: now', toMoment, new Date().toISOString())
+    .action(async (options: ClientOptions & { output: string; since: string; until: string }) => {
+      const client = await connect(options);
+      await interruptible(
+        (signal) => exportLogs(client, options, signal),
+        () => 'The export goes on: sluice log-exports list.',
+      );
+    });
+}
+
+async function tail(client: Client, options: ClientOptions & Filters, signal: AbortSignal): Promise<void> {
+  const query = queryOf(options);
+  const [newest] = await client.list<Log>('/v1/logs', query, 1);
+  let last = newest?.id ?? null;
+  let hasHeading = false;
+  for (;;) {
+    const fresh: Log[] = [];
+    const page = await client.list<Log>('/v1/logs', query, last === null ? 1 : 100);
+    for (const log of page) if (log.id !== last && fresh.length === page.indexOf(log)) fresh.push(log);
+    if (last !== null && fresh.length === page.length && page.length === 100) {
+      const more = await client.list<Log>('/v1/logs', query, tailMax);
+      const end = more.findIndex(({ id }) => id === last);
+      fresh.splice(0, fresh.length, ...(end === -1 ? more : more.slice(0, end)));
+      if (end === -1) note('… there were more calls than can be shown');
+    }
+    last = fresh[0]?.id ?? last;
+    fresh.reverse();
+    if (!showsTable(options)) for (const log of fresh) print(JSON.stringify(log));
+    else if (fresh.length > 0) {
+      const lines = tableOf(fresh, columns, process.stdout.columns ?? Infinity);
+      for (const line of hasHeading ? lines.slice(1) : lines) print(line);
+      hasHeading = true;
+    }
+    await wait(tailEveryMs, undefined, { signal });
+  }
+}
+
+async function exportLogs(
+  client: Client,
+  { output, since, until }: { output: string; since: string; until: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const filters = { time_of_generation_min: since, time_of_generation_max: until };
+  const { id } = await client.json<{ id: string }>('POST', '/v1/logs/exports', {
+    json: { filters, requested_data: exportedColumns.split(','), description: 'sluice logs export' },
+    signal,
+  });
+  await client.json('POST', `/v1/logs/exports/${id}/start`, { signal });
+  for (;;) {
+    const { status, error } = await client.json<{ status: string; error?: string | null }>(
+      'GET',
+      `/v1/logs/exports/${id}`,
+      { signal },
+    );
+    if (status === 'success') break;
+    if (status === 'failed' || status === 'stopped')
+      throw new CliError(`The export ${id} is ${status}${error ? `: ${error}` : ''}.`);
+    await wait(tailEveryMs, undefined, { signal });
+  }
+  const { signed_url: url } = await client.json<{ signed_url: string }>('GET', `/v1/logs/exports/${id}/download`, {
+    signal,
+  });
+  const { pathname, search } = new URL(url);
+  const { createWriteStream } = await import('node:fs');
+  const { rename } = await import('node:fs/promises');
+  const { pipeline } = await import('node:stream/promises');
+  const { piecesOf } = await import('./http-client.ts');
+  const response = await client.open('GET', pathname + search, { signal });
+  await pipeline(piecesOf(response, client.server), createWriteStream(`${output}.part`), { signal });
+  await rename(`${output}.part`, output);
+  note(`${output}: done`);
+}

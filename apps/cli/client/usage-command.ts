@@ -1,0 +1,58 @@
+import { Option, type Command } from 'commander';
+import { CliError, exitCodes } from './cli-error.ts';
+import { clientCommand, toCount, type ClientOptions } from './client-command.ts';
+import { connect } from './connection.ts';
+import { dollarsOf, note, printRows, type Column } from './output.ts';
+import { toMoment } from './time-range.ts';
+
+type Group = Record<string, string | number | null>;
+
+/** The ways to group, with the path and the members of which the first that is there names the group. */
+const groupings: Record<string, { path: string; names: readonly string[] }> = {
+  model: { path: 'model', names: ['ai_model'] },
+  key: { path: 'api_key', names: ['api_key_name', 'api_key'] },
+  user: { path: 'users', names: ['user'] },
+  provider: { path: 'provider', names: ['provider'] },
+  'virtual-key': { path: 'virtual_key', names: ['virtual_key'] },
+  config: { path: 'config', names: ['config'] },
+  prompt: { path: 'prompt', names: ['prompt'] },
+  workspace: { path: 'workspace', names: ['workspace_slug', 'workspace_id'] },
+};
+
+/** Adds `sluice usage`: who spent what. */
+export function addUsageCommand(program: Command): void {
+  clientCommand(program, 'usage', 'who spent what, from the analytics of the request log')
+    .addOption(new Option('--by <what>', `${Object.keys(groupings).join(', ')}, or metadata:NAME`).default('model'))
+    .option('--since <time>', 'such as 24h, 30d or 2026-11-01', toMoment, toMoment('30d'))
+    .option('--until <time>', 'as --since', toMoment, new Date().toISOString())
+    .option('--limit <count>', 'at most this many', toCount({ min: 1, max: 1_000 }), 50)
+    .action(async (options: ClientOptions & { by: string; since: string; until: string; limit: number }) => {
+      const [, key] = /^metadata:(.+)$/.exec(options.by) ?? [];
+      const grouping =
+        key === undefined
+          ? groupings[options.by]
+          : { path: `metadata/${encodeURIComponent(key)}`, names: ['metadata_value'] };
+      if (grouping === undefined) {
+        throw new CliError(`--by must be ${Object.keys(groupings).join(', ')} or metadata:NAME.`, {
+          exitCode: exitCodes.usage,
+        });
+      }
+      const client = await connect(options);
+      const { data } = await client.json<{ data: Group[] }>('GET', `/v1/analytics/groups/${grouping.path}`, {
+        query: {
+          time_of_generation_min: options.since,
+          time_of_generation_max: options.until,
+          page_size: options.limit,
+          order_by: 'cost',
+        },
+      });
+      const columns: Column<Group>[] = [
+        ['calls', (group) => group['requests']],
+        ['tokens', (group) => group['total_tokens']],
+        ['cost', (group) => dollarsOf(group['cost'] === null ? null : Number(group['cost']))],
+        [options.by, (group) => grouping.names.map((name) => group[name]).find((name) => name != null)],
+      ];
+      printRows(data, columns, options);
+      note('Analytics is a few seconds behind.');
+    });
+}

@@ -1,0 +1,171 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { recordKinds } from '#apps/cli/client/record-kinds.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
+
+// Records, logs, events and usage on the command line.
+
+let platform: TestPlatform;
+let cli: CommandLine;
+beforeAll(async () => {
+  platform = await startPlatform();
+  cli = await openCommandLine(platform);
+});
+afterAll(async () => {
+  await cli.remove();
+  await platform.stop();
+});
+
+const json = async (...args: string[]): Promise<Record<string, unknown>[]> => {
+  const ended = await cli.run(args);
+  expect(ended).toMatchObject({ code: 0 });
+  return ended.stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+};
+
+test('the command line knows every kind of record that the server has, and where it is', () => {
+  const known = recordKinds.map(({ kind, path: where, address }) => ({ kind, path: where, address }));
+  expect(known).toEqual(
+    resourceKinds.map(({ noun, path: where, slug }) => ({ kind: noun, path: where, address: slug ? 'slug' : 'id' })),
+  );
+  const rights = recordKinds.map(({ kind, canCreate, canUpdate, canDelete }) => ({
+    kind,
+    canCreate,
+    canUpdate,
+    canDelete,
+  }));
+  expect(rights).toEqual(
+    resourceKinds.map(({ noun, hasCreate = true, hasUpdate = true, hasRemove = true }) => ({
+      kind: noun,
+      canCreate: hasCreate,
+      canUpdate: hasUpdate,
+      canDelete: hasRemove,
+    })),
+  );
+});
+
+test('every kind can be listed', async () => {
+  for (const { command } of recordKinds) expect(await cli.run([command, 'list'])).toMatchObject({ code: 0 });
+});
+
+test('a record is created from YAML or --set, listed, changed and deleted', async () => {
+  await writeFile(
+    path.join(cli.folder, 'config.yaml'),
+    'name: Twice\nslug: twice\nconfig:\n  virtual_key: simulator\n  retry: {attempts: 2}\n',
+  );
+  const [made] = await json('configs', 'create', '-f', 'config.yaml');
+  expect(made).toMatchObject({ slug: 'twice' });
+  const table = await cli.run(['configs', 'list', '--table']);
+  expect(stable(table.stdout, platform)).toBe('SLUG   STATUS  CREATED           NAME\ntwice  active  TIME  Twice\n');
+  await json('configs', 'update', 'twice', '--set', 'name=Renamed', '--set', 'config={"virtual_key":"simulator"}');
+  const [changed] = await json('configs', 'get', 'twice');
+  expect(changed).toMatchObject({ name: 'Renamed', config: { virtual_key: 'simulator' } });
+  expect(await cli.run(['configs', 'delete', 'twice'])).toMatchObject({ code: 0, stderr: 'twice deleted\n' });
+  const gone = await cli.run(['configs', 'get', 'twice']);
+  expect(gone.code).toBe(1);
+  expect(stable(gone.stderr, platform)).toMatch(
+    /^error: .*\n {2}HTTP 404, (?:code \w+, )?request .*\n {2}The list command shows/,
+  );
+  const empty = await cli.run(['configs', 'create']);
+  expect([empty.code, empty.stderr]).toEqual([
+    2,
+    'error: Say what the record shall have: -f FILE, or --set name=value.\n',
+  ]);
+});
+
+test('a key is shown when it is created, and never again', async () => {
+  const [made] = await json('keys', 'create', '--set', 'name=ci', '--set', 'scopes=["logs.read"]');
+  const value = String(made?.['key']);
+  const who = await cli.run(['whoami'], { env: { SLUICE_API_KEY: value } });
+  expect(JSON.parse(who.stdout)).toMatchObject({ scopes: 'logs.read' });
+  const refused = await cli.run(['configs', 'list'], { env: { SLUICE_API_KEY: value } });
+  expect([refused.code, refused.stderr]).toEqual([
+    1,
+    expect.stringMatching(/HTTP 403[^]*sluice whoami shows what your key may do/),
+  ]);
+  expect((await cli.run(['keys', 'list'])).stdout).not.toContain(value);
+});
+
+test('calls are searched, shown, followed and exported, and usage says who spent what', async () => {
+  const call = async (text: string): Promise<void> => {
+    const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${platform.adminKey}`,
+        'content-type': 'application/json',
+        'x-gateway-metadata': '{"team":"search"}',
+      },
+      body: JSON.stringify({ model: '@simulator/sim-small', messages: [{ role: 'user', content: text }] }),
+    });
+    expect(response.status).toBe(200);
+    await response.text();
+  };
+  await call('One');
+  const found = await eventually(
+    () => json('logs', 'search', '--model', 'sim-small', '--since', '1h', '--metadata', 'team=search'),
+    (logs) => logs.length > 0,
+  );
+  const [log] = await json('logs', 'get', String(found[0]?.['id']));
+  expect(log).toMatchObject({ status: 200, metadata: { team: 'search' } });
+
+  let followed = '';
+  const tail = await cli.run(['logs', 'tail'], {
+    onStart: (child) => {
+      child.stdout?.on('data', (text: string) => {
+        followed += text;
+        if (followed.includes('\n')) child.kill('SIGINT');
+      });
+      void eventually(
+        async () => {
+          if (child.exitCode === null) await call('Two');
+          return followed;
+        },
+        (text) => text.includes('\n') || child.exitCode !== null,
+        { intervalMs: 500 },
+      );
+    },
+  });
+  expect(tail.code).toBe(130);
+  expect(JSON.parse(followed.split('\n')[0] ?? '')).toMatchObject({ object: 'log', status: 200 });
+
+  expect(await cli.run(['logs', 'export', '--since', '1h', '-o', 'logs.jsonl'])).toMatchObject({ code: 0 });
+  const exported = (await readFile(path.join(cli.folder, 'logs.jsonl'), 'utf8')).trimEnd().split('\n');
+  expect(exported.length).toBeGreaterThanOrEqual(2);
+
+  const spent = await eventually(
+    () => json('usage', '--since', '1h'),
+    (groups) => groups.length > 0,
+    { timeoutMs: 40_000, intervalMs: 1_000 },
+  );
+  expect(spent[0]).toMatchObject({ ai_model: 'sim-small' });
+  const table = await cli.run(['usage', '--by', 'metadata:team', '--table']);
+  expect(table.stdout).toMatch(/^CALLS +TOKENS +COST +METADATA:TEAM\n\d+ +\d+ +\$[\d.]+ +search\n/);
+  expect(await cli.run(['usage', '--by', 'colour'])).toMatchObject({ code: 2 });
+});
+
+test('the story of a record is there as it happened, and events are followed', async () => {
+  const [made] = await json('labels', 'create', '--set', 'name=urgent');
+  const id = String(made?.['id']);
+  const story = await json('events', 'show', id);
+  expect(story.map(({ type }) => type)).toEqual(['label.created']);
+  let followed = '';
+  const tail = await cli.run(['events', 'tail', '--after', String(story[0]?.['id']), '--record', id], {
+    onStart: (child) => {
+      child.stdout?.on('data', (text: string) => {
+        followed += text;
+        child.kill('SIGINT');
+      });
+      void cli.run(['labels', 'update', id, '--set', 'name=later']);
+    },
+  });
+  expect(tail.code).toBe(130);
+  expect(JSON.parse(followed)).toMatchObject({ type: 'label.updated', stream: id });
+  const listed = await json('events', 'list', '--record', id, '--limit', '1');
+  expect(listed).toHaveLength(1);
+});
