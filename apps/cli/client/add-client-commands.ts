@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { version } from '#libs/kernel/version.ts';
+import { addApplyCommands } from './apply-commands.ts';
 import { addBatchCommands } from './batch-commands.ts';
 import { addEventCommands } from './event-commands.ts';
 import { addFileCommands } from './file-commands.ts';
@@ -31,4 +32,5 @@ export function addClientCommands(program: Command): void {
   addEventCommands(program);
   addUsageCommand(program);
   addRecordCommands(program);
+  addApplyCommands(program);
 }

@@ -36,3 +36,6 @@ export function readClientVariables(env: NodeJS.ProcessEnv = process.env): Clien
     dataDir: path.resolve(given('SLUICE_DATA_DIR') ?? '.data'),
   };
 }
+
+/** The value of a variable that a file of records refers to; undefined if it is not set or empty. */
+export const variableOf = (name: string): string | undefined => process.env[name] || undefined;

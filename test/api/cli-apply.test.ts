@@ -1,0 +1,185 @@
+import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { openCommandLine, type CommandLine } from './cli-kit.ts';
+
+// Records as files: `sluice apply`, `diff` and `export`.
+
+let platform: TestPlatform;
+let cli: CommandLine;
+beforeAll(async () => {
+  platform = await startPlatform({ worker: false });
+  cli = await openCommandLine(platform);
+});
+afterAll(async () => {
+  await cli.remove();
+  await platform.stop();
+});
+
+const secret = 'sk-provider-secret-of-this-test';
+const env = { OPENAI_KEY: secret };
+const write = async (name: string, text: string): Promise<void> => {
+  await mkdir(path.join(cli.folder, 'records'), { recursive: true });
+  await writeFile(path.join(cli.folder, 'records', name), text);
+};
+const run = async (...args: string[]) => {
+  const ended = await cli.run(args, { env });
+  expect(ended.stdout + ended.stderr).not.toContain(secret);
+  return ended;
+};
+const apply = (...args: string[]) => run('apply', '-f', 'records', '--table', ...args);
+
+const everything = `
+kind: prompt
+slug: reply
+spec:
+  name: Reply
+  collection_id: support
+  virtual_key: provider
+  model: small
+  parameters: {max_tokens: 100}
+  string: '[{"role":"user","content":"Answer {{question}} kindly."}]'
+---
+kind: config
+slug: careful
+name: Careful
+spec:
+  config:
+    virtual_key: provider
+    retry: {attempts: 3}
+---
+kind: virtual_key
+slug: provider
+spec:
+  name: A provider
+  provider: openai
+  key: \${env:OPENAI_KEY}
+---
+kind: collection
+slug: support
+spec: {name: Support}
+---
+kind: label
+name: urgent
+spec: {color_code: '#ff0000'}
+---
+kind: usage_limit_policy
+name: ten dollars for each key
+spec:
+  type: cost
+  credit_limit: 1000
+  periodic_reset: monthly
+  conditions: []
+  group_by: [{key: api_key}]
+`;
+
+test('diff shows what apply would do, apply does it in the order of what needs what, and a repeat changes nothing', async () => {
+  await write('all.yaml', everything);
+  const before = await run('diff', '-f', 'records', '--exit-code');
+  expect(before.code).toBe(1);
+  const names = before.stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { action: string; kind: string });
+  expect(names.map(({ action, kind }) => `${action} ${kind}`)).toEqual([
+    'create virtual_key',
+    'create config',
+    'create collection',
+    'create label',
+    'create prompt',
+    'create usage_limit_policy',
+  ]);
+  const first = await apply();
+  expect(first).toMatchObject({ code: 0, stderr: 'done: 6 created, 0 changed, 0 deleted, 0 unchanged\n' });
+  expect(first.stdout).toContain(
+    '+ virtual_key/provider\n    + name: "A provider"\n    + provider: "openai"\n    + key: "(secret)"\n',
+  );
+  const again = await apply();
+  expect(again).toMatchObject({ code: 0, stdout: '', stderr: 'done: 0 created, 0 changed, 0 deleted, 6 unchanged\n' });
+  expect(await run('diff', '-f', 'records', '--exit-code')).toMatchObject({ code: 0 });
+  expect(await readFile(path.join(cli.folder, 'records/.sluice-state.json'), 'utf8')).not.toContain(secret);
+});
+
+test('what differs is shown member by member and changed, also where somebody changed it by hand', async () => {
+  await write(
+    'all.yaml',
+    everything.replace('attempts: 3', 'attempts: 5').replace('max_tokens: 100', 'max_tokens: 50'),
+  );
+  await run('labels', 'update', await idOfLabel(), '--set', 'color_code=#00ff00');
+  const changed = await apply();
+  expect(changed.stderr).toBe('done: 0 created, 3 changed, 0 deleted, 3 unchanged\n');
+  expect(changed.stdout).toContain('~ config/careful\n    - config: ');
+  expect(changed.stdout).toContain('~ label/urgent\n    - color_code: "#00ff00"\n    + color_code: "#ff0000"\n');
+  const prompt = JSON.parse((await run('prompts', 'get', 'reply')).stdout) as Record<string, unknown>;
+  expect(prompt).toMatchObject({ parameters: { max_tokens: 50 } });
+  expect((await apply()).stderr).toBe('done: 0 created, 0 changed, 0 deleted, 6 unchanged\n');
+});
+
+test('only what an apply of the folder made is pruned, and only when asked', async () => {
+  await run('labels', 'create', '--set', 'name=by-hand');
+  await write('all.yaml', everything.slice(0, everything.indexOf('---\nkind: label')));
+  const kept = await apply();
+  expect(kept.stderr).toBe(
+    'No file has label/urgent, usage_limit_policy/ten dollars for each key any more; --prune deletes them.\n' +
+      'done: 0 created, 2 changed, 0 deleted, 2 unchanged\n',
+  );
+  const pruned = await apply('--prune');
+  expect(pruned.stderr).toBe('done: 0 created, 0 changed, 2 deleted, 4 unchanged\n');
+  const labels = (await run('labels', 'list')).stdout;
+  expect(labels).toContain('by-hand');
+  expect(labels).not.toContain('urgent');
+});
+
+test('a secret in a file, a missing variable and a wrong document are refused before anything changes', async () => {
+  const refused = async (text: string): Promise<string> => {
+    await rm(path.join(cli.folder, 'wrong'), { recursive: true, force: true });
+    await mkdir(path.join(cli.folder, 'wrong'));
+    await writeFile(path.join(cli.folder, 'wrong/a.yaml'), text);
+    const ended = await run('apply', '-f', 'wrong');
+    expect(ended.code).toBe(1);
+    return ended.stderr.split('\n')[0] ?? '';
+  };
+  expect(await refused('kind: virtual_key\nslug: a\nspec: {name: a, provider: openai, key: sk-plain}')).toBe(
+    'error: wrong/a.yaml: key is a secret, and must be a reference: ${env:NAME} or ${file:/path}, read when it is applied.',
+  );
+  expect(await refused('kind: virtual_key\nslug: a\nspec: {name: a, provider: openai, key: "${env:NOT_SET}"}')).toBe(
+    'error: The variable NOT_SET is not set.',
+  );
+  expect(await refused('kind: colour\nspec: {}')).toMatch(
+    /^error: wrong\/a\.yaml: kind must be one of secret_reference, /,
+  );
+  expect(await refused('kind: label\nname: a\nspec: {}\n---\nkind: label\nname: a\nspec: {}')).toMatch(
+    /^error: label\/a is in /,
+  );
+  expect(await refused('kind: [')).toMatch(/^error: wrong\/a\.yaml is neither JSON nor YAML: /);
+});
+
+test('export writes files that apply takes without a change, and no secrets', async () => {
+  expect(await run('export', '-d', 'exported')).toMatchObject({ code: 0 });
+  const files = await readdir(path.join(cli.folder, 'exported'), { recursive: true });
+  expect(files).toEqual(
+    expect.arrayContaining(['configs/careful.yaml', 'prompts/reply.yaml', 'virtual-keys/provider.yaml']),
+  );
+  const key = await readFile(path.join(cli.folder, 'exported/virtual-keys/provider.yaml'), 'utf8');
+  expect(key).toContain('key: ${env:VIRTUAL_KEY_PROVIDER_KEY}');
+  const diff = await run('diff', '-f', 'exported', '--table');
+  expect(diff).toMatchObject({ code: 0, stdout: '' });
+  // Another workspace gets the same records from them.
+  const workspace = JSON.parse(
+    (await run('workspaces', 'create', '--set', 'name=Second', '--set', 'slug=second')).stdout,
+  ) as { id: string };
+  const made = await run('keys', 'create', '--set', 'name=second', '--workspace', workspace.id);
+  const { key: value } = JSON.parse(made.stdout) as { key: string };
+  await cp(path.join(cli.folder, 'exported'), path.join(cli.folder, 'copied'), { recursive: true });
+  await rm(path.join(cli.folder, 'copied/virtual-keys/simulator.yaml'), { force: true });
+  const copied = await cli.run(['apply', '-f', 'copied'], {
+    env: { SLUICE_API_KEY: value, VIRTUAL_KEY_PROVIDER_KEY: secret },
+  });
+  expect(copied.stderr).toMatch(/^done: \d+ created, 0 changed, 0 deleted, 1 unchanged\n$/);
+});
+
+async function idOfLabel(): Promise<string> {
+  const [label] = (await run('labels', 'list')).stdout.trimEnd().split('\n');
+  return (JSON.parse(label ?? '{}') as { id: string }).id;
+}
