@@ -14,7 +14,7 @@ import { CliConfig } from './config.ts';
 import { withMigratedPool } from './migrated-pool.ts';
 
 /** The master keys of SLUICE_MASTER_KEY, or of `master.key` in the data directory. Throws ConfigurationError without one. */
-async function readMasterKeys(): Promise<MasterKeys> {
+export async function readMasterKeys(): Promise<MasterKeys> {
   const config = readEnv(CliConfig);
   const file = path.join(path.resolve(config.SLUICE_DATA_DIR), 'master.key');
   const text = config.SLUICE_MASTER_KEY ?? (await readKeyFile(file));

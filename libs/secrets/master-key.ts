@@ -66,9 +66,14 @@ export async function checkMasterKeys(db: Kysely<Database>, masterKeys: MasterKe
     .values({ name: checkName, value: checkValueOf(newest) })
     .onConflict((conflict) => conflict.column('name').doNothing())
     .execute();
+  return await compareMasterKeys(db, masterKeys);
+}
+
+/** The same comparison without storing anything: where no process has stored a check value yet, every key is right. */
+export async function compareMasterKeys(db: Kysely<Database>, masterKeys: MasterKeys): Promise<SecretsByMasterKey> {
   const stored = await db.selectFrom('installation').select('value').where('name', '=', checkName).executeTakeFirst();
   const needed = await countSecrets(db);
-  if (stored && masterKeys.some((key) => isSame(stored.value, checkValueOf(key)))) return needed;
+  if (!stored || masterKeys.some((key) => isSame(stored.value, checkValueOf(key)))) return needed;
   const missing = Object.entries(needed).map(([id, count]) => `${count} need the key with the id ${id}`);
   throw new ConfigurationError(
     'SLUICE_MASTER_KEY is not the key that this database was set up with, so its stored provider credentials cannot be ' +

@@ -2,6 +2,8 @@ import type { Command } from 'commander';
 import { version } from '#libs/kernel/version.ts';
 import { addApplyCommands } from './apply-commands.ts';
 import { addBatchCommands } from './batch-commands.ts';
+import { addCompletionCommand } from './completion-command.ts';
+import { addDoctorCommand } from './doctor-command.ts';
 import { addEventCommands } from './event-commands.ts';
 import { addFileCommands } from './file-commands.ts';
 import { addLogCommands } from './log-commands.ts';
@@ -33,4 +35,6 @@ export function addClientCommands(program: Command): void {
   addUsageCommand(program);
   addRecordCommands(program);
   addApplyCommands(program);
+  addDoctorCommand(program);
+  addCompletionCommand(program);
 }
