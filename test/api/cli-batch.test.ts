@@ -172,6 +172,19 @@ test('lines that fail are exit code 3, in their own file, grouped by cause, and 
     custom_id: 'bad',
     outcome: 'failed',
   });
+  const verified = await cli.run(['batch', 'verify', id]);
+  expect(verified.code).toBe(0);
+  expect(JSON.parse(verified.stdout)).toEqual({
+    batch_id: id,
+    equal: true,
+    input_lines: 2,
+    output_lines: 1,
+    error_lines: 1,
+    missing: 0,
+    repeated: 0,
+    unknown: 0,
+    miscounted: 0,
+  });
   const retry = await cli.run(['batch', 'retry', id]);
   expect(JSON.parse(retry.stdout)).toMatchObject({ retry_of: id });
 });
@@ -185,6 +198,11 @@ test('a batch that the server refuses, or that is cancelled, is exit code 4', as
     code: 1,
     stderr: expect.stringContaining('it has no results yet'),
   });
+  const paused = await cli.run(['batch', 'pause', id]);
+  expect(JSON.parse(paused.stdout)).toMatchObject({ id, paused_at: expect.any(Number) });
+  expect((await cli.run(['batch', 'list', '--limit', '1', '--table'])).stdout).toContain(' paused ');
+  const resumed = await cli.run(['batch', 'resume', id]);
+  expect(JSON.parse(resumed.stdout)).toMatchObject({ id, paused_at: null });
   expect((await cli.run(['batch', 'cancel', id])).code).toBe(0);
   const watched = await cli.run(['batch', 'watch', id, '--json']);
   expect(JSON.parse(watched.stdout)).toMatchObject({ id, status: 'cancelled' });

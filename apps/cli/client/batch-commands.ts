@@ -1,11 +1,13 @@
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { deliverResults, type ResultOptions } from './batch-results.ts';
 
+import { exitCodes } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { interruptible } from './interruptible.ts';
 import { dollarsOf, note, printObject, printRows, timeOf, type Column } from './output.ts';
 import { runBatch, type RunOptions } from './run-batch.ts';
+import { verifyBatch } from './verify-batch.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
 
 const columns: readonly Column<Batch>[] = [
@@ -76,8 +78,8 @@ export function addBatchCommands(program: Command): void {
         () => `The batch goes on. To come back: sluice batch watch ${id}`,
       );
       printRows([ended], columns, options);
-      if (ended.status !== 'completed') process.exitCode = 4;
-      else if (ended.request_counts.failed > 0) process.exitCode = 3;
+      if (ended.status !== 'completed') process.exitCode = exitCodes.notCompleted;
+      else if (ended.request_counts.failed > 0) process.exitCode = exitCodes.failedLines;
     },
   );
 
@@ -112,6 +114,18 @@ export function addBatchCommands(program: Command): void {
       printRows([made], columns, options);
       note(`To follow it: sluice batch watch ${made.id}`);
     });
+
+  clientCommand(batch, 'verify <id>', 'check that each line of the input has exactly one result').action(
+    async (id: string, options: ClientOptions) => {
+      const client = await connect(options);
+      const check = await interruptible(
+        async (signal) => await verifyBatch(client, await readBatch(client, id, signal), signal),
+        () => 'Nothing was changed.',
+      );
+      printObject(check, options);
+      if (!check.equal) process.exitCode = exitCodes.failed;
+    },
+  );
 
   clientCommand(batch, 'lines <id>', 'list the lines of a batch')
     .option('--outcome <outcome>', 'pending, completed or failed')

@@ -2,7 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { rename, rm, stat } from 'node:fs/promises';
-import type { Writable } from 'node:stream';
+import { Writable } from 'node:stream';
 import { setTimeout as wait } from 'node:timers/promises';
 import { ApiError, CliError, UnreachableError } from './cli-error.ts';
 import { piecesOf, type Client } from './http-client.ts';
@@ -50,6 +50,27 @@ export async function download(
     await rm(part, { force: true });
     throw error;
   }
+}
+
+/**
+ * Reads a file of the server piece by piece without keeping it, with the same care. Throws what `download` throws; `onPiece`
+ * may have got pieces by then.
+ */
+export async function readThrough(
+  client: Client,
+  fileId: string,
+  onPiece: (piece: Uint8Array) => void,
+  signal?: AbortSignal,
+): Promise<Downloaded> {
+  const progress = new Progress();
+  const target = new Writable({
+    write(piece: Uint8Array, _encoding, done) {
+      onPiece(piece);
+      done();
+    },
+  });
+  await fetchRest(client, fileId, target, progress, signal ? { signal } : {});
+  return progress.checked(fileId);
 }
 
 /** What came so far, and what the whole must be. */
