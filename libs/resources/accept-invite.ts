@@ -115,10 +115,12 @@ async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<void
   }
 }
 
-/** A revoked key, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
-async function isInviterGone({ tx }: UnitOfWork, { invited_by: id, role }: InviteData): Promise<boolean> {
+/** A key that was revoked or has expired, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
+async function isInviterGone({ tx, now }: UnitOfWork, { invited_by: id, role }: InviteData): Promise<boolean> {
   const { rows } = await sql<{ kind: string; role: string | null }>`
-    select kind, data ->> 'role' as role from resource where id = ${id} and deleted_at is null`.execute(tx);
+    select kind, data ->> 'role' as role from resource
+    where id = ${id} and deleted_at is null
+      and coalesce((data ->> 'expires_at')::timestamptz > ${now}, true)`.execute(tx);
   const [inviter] = rows;
   if (inviter === undefined) return true;
   return inviter.kind === 'user' && inviter.role !== 'owner' && (inviter.role !== 'admin' || role === 'owner');

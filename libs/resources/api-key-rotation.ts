@@ -8,6 +8,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Secret } from '#libs/kernel/secret.ts';
 import { expiryMs, type ApiKeyData } from './api-key-data.ts';
 import type { ResourceStore, RouteKit } from './define-resource.ts';
+import { refuseLimited } from './refuse-limited.ts';
 import type { ResourceEvent, ResourceRow } from './resource-row.ts';
 
 const dayMs = 86_400_000;
@@ -111,8 +112,9 @@ export const rotateRoute = (store: ResourceStore<ApiKeyData>, kit: RouteKit): Ro
       const { caller, metadata } = kit.actorOf(request);
       const key = createGatewayKey();
       let endsAt = '';
-      const { id } = await store.change(record, metadata, ({ now }, row) => {
-        const rotated = rotate(row, { key, now, transitionMs: body?.key_transition_period_ms, caller });
+      const { id } = await store.change(record, metadata, async (unit, row) => {
+        if (row.id !== caller.keyId) await refuseLimited({ unit, caller }, 'replace another key');
+        const rotated = rotate(row, { key, now: unit.now, transitionMs: body?.key_transition_period_ms, caller });
         ({ endsAt } = rotated);
         return [rotated.event];
       });

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { z } from 'zod';
 import type { apiKeyFields } from '#libs/contracts/api-keys.ts';
 import type { ApiKeyDefaults } from '#libs/database/schema.ts';
-import { asSystem, runForWorkspace } from '#libs/database/workspace-binding.ts';
+import { asSystem } from '#libs/database/workspace-binding.ts';
 import { createGatewayKey, digestOf } from '#libs/identity/gateway-key.ts';
 import {
   refuseKeyOfOther,
@@ -16,6 +16,7 @@ import { noSuchConfig } from '#libs/targets/no-such-config.ts';
 import type { ApiKeyData } from './api-key-data.ts';
 import { readRotationPolicy } from './api-key-rotation.ts';
 import type { Checked, CheckContext } from './define-resource.ts';
+import { refuseLimited } from './refuse-limited.ts';
 import { refusePastExpiry } from './refuse-past-expiry.ts';
 
 type Input = Partial<z.output<z.ZodObject<typeof apiKeyFields>>> & { reset_usage?: boolean };
@@ -151,16 +152,4 @@ async function readUser(
   if (rows.length > 0) return userId;
   const message = `There is no user '${userId.slice(0, 100)}' in this workspace.`;
   throw new GatewayError('not_found', 'user_not_found', message, { param: 'user_id' });
-}
-
-/** A key with a budget or a rate would get around it with other keys, or by changing it. Throws forbidden. */
-async function refuseLimited({ unit, caller }: CheckContext<ApiKeyData>, what: string): Promise<void> {
-  const find = sql<{ data: Partial<ApiKeyData> }>`
-    select data from resource where kind = 'api_key' and id = ${caller.keyId}`;
-  // Of a key of the organisation that acts in another workspace, the record is in its own.
-  const { rows } = await runForWorkspace(caller.workspaceId, () => find.execute(unit.tx));
-  const { usage_limits: usage, rate_limits: rates } = rows[0]?.data ?? {};
-  if (!usage && !rates?.length) return;
-  const message = `The key of this request has a budget or rate limits, so it cannot ${what}. Use a key without limits.`;
-  throw new GatewayError('forbidden', 'limited_key', message);
 }

@@ -14,7 +14,7 @@ import {
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
-import { refuseUnknownScopes } from '#libs/identity/key-rights.ts';
+import { refuseMoreRights, refuseUnknownScopes } from '#libs/identity/key-rights.ts';
 import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
@@ -22,6 +22,7 @@ import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
 import { defineResource, type PeopleOptions } from './define-resource.ts';
 import { createInviteToken, inviteStatus, inviteTokenDigest, type InviteData, type InviteRow } from './invite-data.ts';
 import { invitePageRoutes } from './invite-page.ts';
+import { refuseLimited } from './refuse-limited.ts';
 import { resourceModel } from './resource-model.ts';
 import { isEmail, peopleLock } from './users.ts';
 
@@ -51,7 +52,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
   async check(input, { caller, unit, people, scopes }) {
     const { email: address = '', role = 'member', workspaces = [], workspace_api_key_details: key } = input;
     refuseUnknownScopes(key?.scopes ?? [], scopes(), 'workspace_api_key_details.scopes');
-    refuseForeignScopes(caller, key?.scopes ?? []);
+    if (key) await refuseStrongerKey({ unit, caller }, key);
     if (key && workspaces.length === 0) {
       const message =
         "An API key belongs to a workspace: name one in 'workspaces', or leave out 'workspace_api_key_details'.";
@@ -128,9 +129,12 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       async handler(request, response) {
         const { caller, metadata } = kit.actorOf(request);
         const token = createInviteToken();
-        const row = await store.change(await kit.recordOf(request, {}), metadata, (unit, invite) => {
+        const row = await store.change(await kit.recordOf(request, {}), metadata, async (unit, invite) => {
           refuseEnded(invite);
           refuseHigherRoles(caller, invite.data);
+          // Who resends gets the link, and so the key.
+          const { workspace_api_key_details: key } = invite.data;
+          if (key !== null) await refuseStrongerKey({ unit, caller }, key);
           return [{ type: 'invite.resent', data: freshToken(token, unit, deps.people) }];
         });
         const link = linkOf(token, deps.people);
@@ -203,6 +207,21 @@ function linkOf(token: string, { inviteUrl }: PeopleOptions): string {
 function refuseHigherRoles(caller: Caller, { role, workspaces }: Pick<InviteData, 'role' | 'workspaces'>): void {
   refuseHigherOrganisationRole(caller, role);
   for (const workspace of workspaces) refuseHigherWorkspaceRole(caller, workspace.role);
+}
+
+/** Whoever accepts gets a key that is bound to nothing of the inviter's, so the inviter has to be bound to nothing either. */
+async function refuseStrongerKey(
+  { unit, caller }: { unit: UnitOfWork; caller: Caller },
+  { scopes }: NonNullable<InviteData['workspace_api_key_details']>,
+): Promise<void> {
+  refuseForeignScopes(caller, scopes);
+  refuseMoreRights(caller, { scopes, defaults: {} });
+  await refuseLimited({ unit, caller }, 'invite somebody to a key');
+  if (!Number.isFinite(caller.expiresAtMs)) return;
+  const message =
+    `The key of this request expires at ${new Date(caller.expiresAtMs).toISOString()}, and the key of an invite does not. ` +
+    "Leave out 'workspace_api_key_details', or use a key that does not expire.";
+  throw new GatewayError('forbidden', 'outlives_its_maker', message, { param: 'workspace_api_key_details' });
 }
 
 function refuseForeignScopes({ scopes }: Caller, wanted: readonly string[]): void {

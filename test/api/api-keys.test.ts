@@ -271,6 +271,17 @@ test('a key with limits makes no other key and changes no limits, or it would ha
   expect((await call('PUT', `/api-keys/${limited.id}`, { name: 'y' }, limited.key)).status).toBe(200);
 });
 
+test('a key with limits replaces no other key, whose new value would have none, but may replace itself', async () => {
+  const scopes = ['api_keys.write'];
+  const limited = await make({ scopes, rate_limits: [{ type: 'requests', unit: 'rpm', value: 100 }] });
+  const other = await make({ scopes });
+  expect(await call('POST', `/api-keys/${other.id}/rotate`, {}, limited.key)).toMatchObject({
+    status: 403,
+    body: { error: { code: 'limited_key' } },
+  });
+  expect((await call('POST', `/api-keys/${limited.id}/rotate`, {}, limited.key)).status).toBe(200);
+});
+
 test('a key whose budget is spent says so until it is reset', async () => {
   const { id, key } = await make({ usage_limits: { credit_limit: 1, type: 'tokens' } });
   const messages = [{ role: 'user', content: 'hello' }];

@@ -384,6 +384,48 @@ test('an invite ends with whoever made it', async () => {
   });
 });
 
+test('no key gets around its budget, its fixed config or its end by the key that comes with an invite', async () => {
+  const workspaceId = await makeWorkspace('ways around');
+  const config = await ask('POST', '/configs', { name: 'fixed', config: { virtual_key: 'x' } });
+  const organisation = '/api-keys/organisation/service';
+  const fixed = { config_id: config.body['slug'], allow_config_override: false };
+  const expires_at = new Date(Date.now() + 3_600_000).toISOString();
+  const bound = {
+    limited_key: { usage_limits: { credit_limit: 1 } },
+    config_override_not_allowed: { defaults: fixed },
+    outlives_its_maker: { expires_at },
+  };
+  const person = { role: 'member', workspaces: [{ id: workspaceId, role: 'member' }] };
+  const withKey = { ...person, workspace_api_key_details: { scopes: ['chat.write'] } };
+  const pending = await ask('POST', '/admin/users/invites', { email: 'pending@example.org', ...withKey });
+  for (const [code, settings] of Object.entries(bound)) {
+    const { body } = await ask('POST', organisation, { name: code, ...settings });
+    const refused = { status: 403, body: { error: { code } } };
+    const email = `${code}@example.org`;
+    expect(await ask('POST', '/admin/users/invites', { email, ...withKey }, body['key'])).toMatchObject(refused);
+    const resend = `/admin/users/invites/${pending.body['id']}/resend`;
+    expect(await ask('POST', resend, {}, body['key'])).toMatchObject(refused);
+    expect((await ask('POST', '/admin/users/invites', { email, ...person }, body['key'])).status).toBe(200);
+  }
+});
+
+test('an invite ends with the key that made it, also when that expires', async () => {
+  const maker = await ask('POST', '/api-keys/organisation/service', { name: 'soon' });
+  const made = await ask(
+    'POST',
+    '/admin/users/invites',
+    { email: 'late@example.org', role: 'admin' },
+    maker.body['key'],
+  );
+  expect(made.status).toBe(200);
+  await ask('PUT', `/api-keys/${maker.body['id']}`, { expires_at: '2020-01-01T00:00:00Z' });
+  const accept = { token: tokenOf(made.body['invite_link']) };
+  expect(await ask('POST', '/admin/users/invites/accept', accept, null)).toMatchObject({
+    status: 409,
+    body: { error: { code: 'inviter_gone' } },
+  });
+});
+
 test('the metadata and the config of a workspace go under those of its keys', async () => {
   const workspaceId = await makeWorkspace('defaults');
   const metadata = { team: 'blue', region: 'eu' };
