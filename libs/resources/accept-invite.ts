@@ -64,8 +64,9 @@ export async function acceptInvite(
     const answer = await eventLog.transact(command, async (unit) => {
       const invite = (await unit.load(model, found.id)) as InviteRow | undefined;
       if (invite?.data.token_sha256 !== digest) throw unknownToken();
-      await refuseUnusable(unit, invite);
+      const inviter = await refuseUnusable(unit, invite);
       if ((await findUserByEmail(unit.tx, invite.data.email)) !== existing) return null;
+      if (existing !== null && keys.length > 0) refuseKeyOfOther(inviter, existing);
       if (existing === null) await createUser(unit, userId, invite, names, deps);
       const active = await activeWorkspaces(unit, invite.data);
       await joinWorkspaces(unit, userId, active, deps.people);
@@ -104,26 +105,42 @@ const remedies = {
   expired: 'has expired. Ask for it to be resent.',
 };
 
-async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<void> {
+type Inviter = { id: string; kind: string; role: string | null };
+
+/** Returns who made the invite. */
+async function refuseUnusable(unit: UnitOfWork, invite: InviteRow): Promise<Inviter> {
   const status = inviteStatus(invite.data, unit.now.getTime());
   if (status !== 'pending') {
     throw new GatewayError('conflict', `invite_${status}`, `The invite ${remedies[status]}`, { param: 'token' });
   }
-  if (await isInviterGone(unit, invite.data)) {
-    const message = 'Whoever made the invite may not do so any more. Ask for another one.';
-    throw new GatewayError('conflict', 'inviter_gone', message, { param: 'token' });
-  }
+  const inviter = await findInviter(unit, invite.data);
+  if (inviter !== null) return inviter;
+  const message = 'Whoever made the invite may not do so any more. Ask for another one.';
+  throw new GatewayError('conflict', 'inviter_gone', message, { param: 'token' });
+}
+
+/**
+ * Refuses an invite with a key for somebody who became a user meanwhile: its link may be in the hands of the inviter, and the key
+ * would act in the name of that user.
+ */
+function refuseKeyOfOther({ kind, id }: Inviter, userId: string): void {
+  if (kind === 'api_key' || id === userId) return;
+  const message =
+    'You are a user here already, and only a key of the organisation makes keys for you. Ask for an invite without a key.';
+  throw new GatewayError('conflict', 'key_of_other_user', message, { param: 'token' });
 }
 
 /** A key that was revoked or has expired, a removed user, or one who has lost the rights that an invite takes, leaves no way in behind. */
-async function isInviterGone({ tx, now }: UnitOfWork, { invited_by: id, role }: InviteData): Promise<boolean> {
-  const { rows } = await sql<{ kind: string; role: string | null }>`
-    select kind, data ->> 'role' as role from resource
+async function findInviter({ tx, now }: UnitOfWork, { invited_by: id, role }: InviteData): Promise<Inviter | null> {
+  const { rows } = await sql<Inviter>`
+    select id, kind, data ->> 'role' as role from resource
     where id = ${id} and deleted_at is null
       and coalesce((data ->> 'expires_at')::timestamptz > ${now}, true)`.execute(tx);
   const [inviter] = rows;
-  if (inviter === undefined) return true;
-  return inviter.kind === 'user' && inviter.role !== 'owner' && (inviter.role !== 'admin' || role === 'owner');
+  if (inviter === undefined) return null;
+  const mayInvite =
+    inviter.kind !== 'user' || inviter.role === 'owner' || (inviter.role === 'admin' && role !== 'owner');
+  return mayInvite ? inviter : null;
 }
 
 async function createUser(

@@ -14,7 +14,7 @@ import {
 import type { UnitOfWork } from '#libs/event-log/event-log.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { withInput } from '#libs/http/route.ts';
-import { refuseMoreRights, refuseUnknownScopes } from '#libs/identity/key-rights.ts';
+import { refuseKeyOfOther, refuseMoreRights, refuseUnknownScopes } from '#libs/identity/key-rights.ts';
 import { refuseHigherOrganisationRole, refuseHigherWorkspaceRole } from '#libs/identity/roles.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { acceptInvite } from './accept-invite.ts';
@@ -24,7 +24,7 @@ import { createInviteToken, inviteStatus, inviteTokenDigest, type InviteData, ty
 import { invitePageRoutes } from './invite-page.ts';
 import { refuseLimited } from './refuse-limited.ts';
 import { resourceModel } from './resource-model.ts';
-import { isEmail, peopleLock } from './users.ts';
+import { findUserByEmail, isEmail, peopleLock } from './users.ts';
 
 /**
  * An invitation to the organisation, as a link with a token that works once and for a limited time. Of the token only the
@@ -52,7 +52,11 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
   async check(input, { caller, unit, people, scopes }) {
     const { email: address = '', role = 'member', workspaces = [], workspace_api_key_details: key } = input;
     refuseUnknownScopes(key?.scopes ?? [], scopes(), 'workspace_api_key_details.scopes');
-    if (key) await refuseStrongerKey({ unit, caller }, key);
+    if (key) {
+      await refuseStrongerKey({ unit, caller }, key);
+      const userId = await findUserByEmail(unit.tx, address);
+      if (userId !== null) refuseKeyOfOther(caller, userId);
+    }
     if (key && workspaces.length === 0) {
       const message =
         "An API key belongs to a workspace: name one in 'workspaces', or leave out 'workspace_api_key_details'.";

@@ -2,6 +2,7 @@ import { Portkey } from 'portkey-ai';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkInlineModels } from '#libs/event-log/rebuild.ts';
+import { welcomeUser } from '#libs/resources/welcome-user.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { eventually } from '#test/eventually.ts';
 import { asker, join, tokenOf, type Ask } from './people-kit.ts';
@@ -409,12 +410,47 @@ test('no key gets around its budget, its fixed config or its end by the key that
   }
 });
 
+test("an invite to somebody who is here already is no way to that person's key", async () => {
+  const workspaceId = await makeWorkspace('impostors');
+  const { id } = await join(ask, { role: 'admin' });
+  const { body: admin } = await ask('POST', '/api-keys/workspace/user', {
+    name: 'x',
+    user_id: id,
+    workspace_id: workspaceId,
+  });
+  const invite = (email: string, key?: string) =>
+    ask(
+      'POST',
+      '/admin/users/invites',
+      {
+        email,
+        role: 'member',
+        workspaces: [{ id: workspaceId, role: 'admin' }],
+        workspace_api_key_details: { scopes: ['users.read'] },
+      },
+      key,
+    );
+  const accept = (link: string | undefined) =>
+    ask('POST', '/admin/users/invites/accept', { token: tokenOf(link) }, null);
+  const code = 'key_of_other_user';
+  expect(await invite('ada@example.org', admin['key'])).toMatchObject({ status: 403, body: { error: { code } } });
+  // Or the person comes while the invite is open.
+  const open = await invite('meanwhile@example.org', admin['key']);
+  const newcomer = { email: 'meanwhile@example.org', subject: null, workspaceId, role: 'member' as const };
+  const people = { usersMax: 1_000, membersMax: 1_000 };
+  await welcomeUser({ eventLog: platform.api.platform.eventLog, people }, newcomer);
+  expect(await accept(open.body['invite_link'])).toMatchObject({ status: 409, body: { error: { code } } });
+  // The organisation itself may make keys of everybody.
+  const made = await accept((await invite('ada@example.org')).body['invite_link']);
+  expect(made).toMatchObject({ status: 200, body: { workspace_api_keys: [{ workspace_id: workspaceId }] } });
+});
+
 test('an invite ends with the key that made it, also when that expires', async () => {
   const maker = await ask('POST', '/api-keys/organisation/service', { name: 'soon' });
   const made = await ask(
     'POST',
     '/admin/users/invites',
-    { email: 'late@example.org', role: 'admin' },
+    { email: 'later@example.org', role: 'admin' },
     maker.body['key'],
   );
   expect(made.status).toBe(200);
