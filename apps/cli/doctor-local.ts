@@ -8,7 +8,7 @@ import { createLogDestination } from '#libs/kernel/log-destination.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
 import { readEnv } from '#libs/kernel/read-env.ts';
 import { blobFolder } from '../platform/config.ts';
-import type { Check } from './client/doctor-command.ts';
+import type { Check } from './client/doctor-check.ts';
 import { bytesOf } from './client/output.ts';
 import { CliConfig } from './config.ts';
 import { openDatabaseUrl } from './database-url.ts';

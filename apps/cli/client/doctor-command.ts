@@ -7,13 +7,11 @@ import { CliError } from './cli-error.ts';
 import { clientCommand, type ClientOptions } from './client-command.ts';
 import { readClientVariables } from './config.ts';
 import { findConnection, type Connection } from './connection.ts';
+import type { Check } from './doctor-check.ts';
 import { createClient } from './http-client.ts';
 import { sessionOf } from './login-commands.ts';
 import { print, printable, showsTable } from './output.ts';
 import { durationOf } from './progress-line.ts';
-
-/** One thing that was looked at. `hint` says what to do about it. */
-export type Check = { check: string; state: 'ok' | 'warning' | 'problem'; message: string; hint?: string };
 
 const skewMaxMs = 30_000;
 const wantedScopes = ['batches.read', 'batches.write', 'files.read', 'files.write'];
