@@ -60,7 +60,7 @@ export const SystemObject = z.object({
     tables: z.array(z.object({ name: z.string(), size_bytes: z.int() })).describe('the ten largest'),
   }),
   event_log: z.object({
-    events: z.int().describe('an estimate'),
+    events: z.int().describe('the position of the newest one, which is about how many there are'),
     seconds_behind: z.number().describe('age of the oldest event that an open transaction keeps from being read'),
     last_event_at: z.iso.datetime().nullable(),
   }),

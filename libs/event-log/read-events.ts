@@ -94,17 +94,17 @@ export async function closedLagSeconds(db: Kysely<Database>): Promise<number> {
   return Math.max(0, rows[0]?.lag ?? 0);
 }
 
-/** Returns when the newest event was recorded; null for an empty log. */
-export async function newestRecordedAt(db: Kysely<Database>): Promise<Date | null> {
+/** Returns the position of the newest event, which is about how many there are, and when it was recorded; null for an empty log. */
+export async function newestEvent(db: Kysely<Database>): Promise<{ position: number; recordedAt: Date } | null> {
   const newest = await db
     .selectFrom('event')
-    .select('recorded_at')
+    .select(['position', 'recorded_at'])
     .orderBy('epoch', 'desc')
     .orderBy('transaction_id', 'desc')
     .orderBy('position', 'desc')
     .limit(1)
     .executeTakeFirst();
-  return newest?.recorded_at ?? null;
+  return newest === undefined ? null : { position: newest.position, recordedAt: newest.recorded_at };
 }
 
 /** Returns a row of `eventColumns` as an event. */

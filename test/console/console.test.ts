@@ -106,6 +106,25 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.context().close();
   });
 
+  test('a batch is paused, says so, and goes on', async () => {
+    const { page, problems } = await openConsole(browser, platform);
+    const slow = { model: '@simulator/sim-small+200ms' };
+    const input = toJsonl(Array.from({ length: 400 }, (_value, index) => chatLine(`slow-${index}`, slow)));
+    await page.goto(`${new URL(platform.baseUrl).origin}/console/batches/new`);
+    const file = { name: 'slow.jsonl', mimeType: 'application/jsonl', buffer: Buffer.from(input) };
+    await page.getByLabel('Input file').setInputFiles(file);
+    await page.getByRole('button', { name: 'Submit 400 lines' }).click();
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByRole('heading', { name: 'Batch paused' }).waitFor();
+    await page.getByText('Its deadline stays', { exact: false }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await page.getByText('400 of 400 lines, 0 failed').waitFor();
+    await page.getByRole('heading', { name: 'Batch completed' }).waitFor();
+    expect(problems).toEqual([]);
+    await page.context().close();
+  });
+
   test('what others do appears by itself, also after the API was restarted', async () => {
     const first = await startKillableApi(platform);
     onTestFinished(first.kill);

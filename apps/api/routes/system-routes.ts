@@ -4,7 +4,7 @@ import { readRollupLag } from '#libs/analytics/run-roll-up.ts';
 import { ModelCheck, SystemObject } from '#libs/contracts/system.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { rebind } from '#libs/database/workspace-binding.ts';
-import { closedLagSeconds, newestRecordedAt } from '#libs/event-log/read-events.ts';
+import { closedLagSeconds, newestEvent } from '#libs/event-log/read-events.ts';
 import { listSubscribers } from '#libs/event-log/subscriber.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
@@ -74,12 +74,11 @@ async function readSystem({ db, queue }: Deps): Promise<SystemObject> {
       readOpenBatches(db),
       readDatabase(db),
       closedLagSeconds(db),
-      newestRecordedAt(db),
+      newestEvent(db),
       readModelCheck(db),
     ],
   );
   const waits = new Map(oldest.map(({ labelled, value }) => [labelled, value]));
-  const { events, ...rest } = database;
   return {
     object: 'system',
     version,
@@ -100,8 +99,12 @@ async function readSystem({ db, queue }: Deps): Promise<SystemObject> {
     })),
     rollups: { seconds_behind: rollups.seconds, groups_waiting: rollups.changes },
     open_batches: Object.fromEntries(batches.map(({ labelled, value }) => [labelled, value])),
-    database: rest,
-    event_log: { events, seconds_behind: lag, last_event_at: lastEvent?.toISOString() ?? null },
+    database,
+    event_log: {
+      events: lastEvent?.position ?? 0,
+      seconds_behind: lag,
+      last_event_at: lastEvent?.recordedAt.toISOString() ?? null,
+    },
     read_model_check: check,
   };
 }
@@ -120,12 +123,11 @@ const toProcess = (row: ListedProcess): SystemObject['processes'][number] => ({
 });
 
 /** From the catalogue and its estimates, so that it takes as long for a large database as for a small one. */
-async function readDatabase(db: Kysely<Database>): Promise<SystemObject['database'] & { events: number }> {
-  const { rows } = await sql<SystemObject['database'] & { events: number }>`
+async function readDatabase(db: Kysely<Database>): Promise<SystemObject['database']> {
+  const { rows } = await sql<SystemObject['database']>`
     select current_setting('server_version') as version, pg_database_size(current_database()) as size_bytes,
       (select count(*)::int from pg_stat_activity where datname = current_database()) as connections,
       current_setting('max_connections')::int as connections_max,
-      (select greatest(0, reltuples)::bigint from pg_class where oid = 'event'::regclass) as events,
       (select coalesce(jsonb_agg(largest), '[]') from (
         -- A partitioned table has the size of its partitions.
         select coalesce(parent.relname, own.relname) as name, sum(pg_total_relation_size(own.oid))::bigint as size_bytes

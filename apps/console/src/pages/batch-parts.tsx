@@ -27,8 +27,8 @@ const tones: Readonly<Record<Batch['status'], Tone>> = {
   cancelled: 'warn',
 };
 
-export const StatusBadge = ({ status }: { status: Batch['status'] }) => (
-  <Badge tone={tones[status]}>{status.replace('_', ' ')}</Badge>
+export const StatusBadge = ({ status, isPaused = false }: { status: Batch['status']; isPaused?: boolean }) => (
+  <Badge tone={isPaused ? 'warn' : tones[status]}>{isPaused ? 'paused' : status.replace('_', ' ')}</Badge>
 );
 
 /** Whether the batch can still change. */

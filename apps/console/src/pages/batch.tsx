@@ -2,9 +2,10 @@ import { useInfiniteQuery, useMutation, useQuery } from '@tanstack/react-query';
 import { Link, useParams, useSearch } from '@tanstack/react-router';
 import { useState } from 'react';
 import { answerOf, api } from '../api/client.ts';
-import type { Batch, EventObject } from '../api/types.ts';
+import type { Batch, BatchDetail, EventObject } from '../api/types.ts';
 import { count, dateTime, duration, money, percent, short } from '../format.ts';
-import { Ago, AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { AsCurl, Card, Code, Dialog, ErrorNote, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
+import { useChange } from '../parts/changes.tsx';
 import { DataTable } from '../parts/table.tsx';
 import { useMay } from '../session.tsx';
 import { Failures, Lines } from './batch-lines.tsx';
@@ -51,13 +52,19 @@ export function BatchPage() {
   );
 }
 
-function Head({ batch }: { batch: Batch }) {
+function Head({ batch }: { batch: BatchDetail }) {
   const mayWrite = useMay('batches.write');
   const [asks, setAsks] = useState(false);
   const cancel = useMutation({
     mutationFn: () => answerOf(api.POST('/v1/batches/{batch_id}/cancel', { params: { path: { batch_id: batch.id } } })),
     onSuccess: () => setAsks(false),
   });
+  const path = { path: { batch_id: batch.id } };
+  const pause = useChange<void, unknown>(['batch'], () =>
+    batch.paused_at === null
+      ? answerOf(api.POST('/v1/batches/{batch_id}/pause', { params: path }))
+      : answerOf(api.POST('/v1/batches/{batch_id}/resume', { params: path })),
+  );
   const { completed, failed, total } = batch.request_counts;
   const left = total - completed - failed;
   return (
@@ -65,7 +72,7 @@ function Head({ batch }: { batch: Batch }) {
       <PageHead
         title={
           <span className="row">
-            Batch <StatusBadge status={batch.status} />
+            Batch <StatusBadge status={batch.status} isPaused={isOpenBatch(batch) && batch.paused_at !== null} />
           </span>
         }
         text={<Id id={batch.id} />}
@@ -85,17 +92,20 @@ function Head({ batch }: { batch: Batch }) {
           </a>
         )}
         {mayWrite && isOpenBatch(batch) && batch.status !== 'cancelling' ? (
-          <button type="button" className="danger" onClick={() => setAsks(true)}>
-            Cancel
-          </button>
+          <>
+            {batch.status === 'finalizing' ? null : (
+              <button type="button" disabled={pause.isPending} onClick={() => pause.mutate()}>
+                {batch.paused_at === null ? 'Pause' : 'Resume'}
+              </button>
+            )}
+            <button type="button" className="danger" onClick={() => setAsks(true)}>
+              Cancel
+            </button>
+          </>
         ) : null}
       </PageHead>
-      {batch.waiting === null || !isOpenBatch(batch) ? null : (
-        <div className="note-box warn" role="status">
-          <strong>Waits for a budget</strong> since <Ago at={batch.waiting.since * 1_000} />: {batch.waiting.message}
-          {batch.waiting.until === null ? '' : ` It is reset ${dateTime(batch.waiting.until * 1_000)}.`}
-        </div>
-      )}
+      {pause.error === null ? null : <ErrorNote error={pause.error} />}
+      <Waits batch={batch} />
       {asks ? (
         <Dialog title="Cancel this batch?" onClose={() => setAsks(false)}>
           <p>
@@ -114,6 +124,25 @@ function Head({ batch }: { batch: Batch }) {
         </Dialog>
       ) : null}
     </>
+  );
+}
+
+/** Why lines are not called now. */
+function Waits({ batch: { waits, expires_at: end } }: { batch: BatchDetail }) {
+  if (waits.length === 0) return null;
+  return (
+    <div className="note-box warn" role="status">
+      <strong>Waits</strong>
+      <ul>
+        {waits.map((wait) => (
+          <li key={`${wait.reason} ${wait.target} ${wait.model}`}>
+            {wait.message}
+            {wait.until === null ? '' : ` At the latest ${dateTime(wait.until * 1_000)}.`}
+            {wait.reason === 'paused' && end !== null ? ` Its deadline stays ${dateTime(end * 1_000)}.` : ''}
+          </li>
+        ))}
+      </ul>
+    </div>
   );
 }
 

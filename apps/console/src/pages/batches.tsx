@@ -113,7 +113,7 @@ const columns: readonly Column<Batch>[] = [
     head: 'Status',
     cell: (batch) => (
       <>
-        <StatusBadge status={batch.status} />{' '}
+        <StatusBadge status={batch.status} isPaused={isOpenBatch(batch) && batch.paused_at !== null} />{' '}
         {batch.waiting === null || !isOpenBatch(batch) ? null : <Badge tone="warn">waits for a budget</Badge>}
       </>
     ),
