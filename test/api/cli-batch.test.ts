@@ -190,7 +190,7 @@ test('lines that fail are exit code 3, in their own file, grouped by cause, and 
 });
 
 test('a batch that the server refuses, or that is cancelled, is exit code 4', async () => {
-  const slow = await write('slow.jsonl', toJsonl(chatLines(50, { model: '@simulator/sim-small+20s' })));
+  const slow = await write('slow.jsonl', toJsonl(chatLines(50, { model: '@simulator/sim-small+6s' })));
   const detached = await cli.run(['batch', 'run', slow, '--detach']);
   expect(detached.code).toBe(0);
   const id = /batch_[0-9a-f]{32}/.exec(detached.stderr)?.[0] ?? '';

@@ -119,6 +119,13 @@ describe('npm start', () => {
     expect(JSON.parse(stdout)).toMatchObject({ check: true, equal: true, rows: { resource: 4 } });
   });
 
+  test('the command line finds it and its admin key without a login', async () => {
+    const none = { XDG_CONFIG_HOME: path.join(dataDir, 'no-config'), SLUICE_URL: '', SLUICE_API_KEY: '' };
+    const { code, stdout } = await run(['apps/cli/main.ts', 'whoami'], { ...env, ...none });
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ from: `npm start in ${path.resolve(dataDir)}`, scopes: 'all' });
+  });
+
   test('its processes account for their rows of the request log', async () => {
     expect(await complete()).toBe(200);
     const { code, stdout } = await run(['apps/cli/main.ts', 'logs', '--check', '--json'], env);
