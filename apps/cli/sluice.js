@@ -1,19 +1,22 @@
 #!/usr/bin/env node
 // Starts the command line from any Node: Sluice itself needs the release that is installed with its packages.
 import { spawn } from 'node:child_process';
-import { createRequire } from 'node:module';
+import module, { createRequire } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const main = fileURLToPath(new URL('main.ts', import.meta.url));
-
 if (Number(process.versions.node.split('.')[0]) >= 24) {
+  // Compiled modules are kept, which makes a command start three times as fast. Node checks each against its source.
+  module.enableCompileCache(fileURLToPath(new URL('../../node_modules/.cache/node-compile', import.meta.url)));
   await import('./main.ts');
 } else {
   const folder = path.dirname(createRequire(import.meta.url).resolve('node/package.json'));
-  const child = spawn(path.join(folder, 'bin/node'), [main, ...process.argv.slice(2)], { stdio: 'inherit' });
-  // A terminal sends Ctrl-C to both; the child decides what it means.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
+  const child = spawn(path.join(folder, 'bin/node'), [fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
+    stdio: 'inherit',
+  });
+  // A terminal sends Ctrl-C to both, and the child decides what it means: sent on, it would count as a second one.
+  process.on('SIGINT', () => undefined);
+  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.on('error', (error) => {
     process.stderr.write(`error: the Node of Sluice does not start: ${error.message}. Run npm ci in its folder.\n`);
     process.exitCode = 1;
