@@ -20,11 +20,12 @@ RUN npm ci --omit=dev --omit=optional --ignore-scripts \
 
 FROM node:24-slim AS console
 WORKDIR /app
-COPY package.json package-lock.json .npmrc ./
+COPY package.json package-lock.json .npmrc tsconfig.json ./
 ARG npm_config_registry
 # With the optional packages: the builder's machine code is one of them.
 RUN npm ci --ignore-scripts
-COPY apps/console apps/console
+COPY libs libs
+COPY apps apps
 RUN node apps/console/build.ts && test -f apps/console/dist/index.html
 
 FROM node:24-slim AS source

@@ -11,13 +11,17 @@ import path from 'node:path';
 export async function buildConsole(): Promise<boolean> {
   const vite = findVite();
   if (vite === null) return false;
+  // A clean clone has no generated files, and the pages import some of them.
+  await run([path.join(import.meta.dirname, 'generate.ts')]);
   // A process of its own, because the build sets NODE_ENV.
-  const build = spawn(process.execPath, [vite, 'build', import.meta.dirname, '--logLevel', 'warn'], {
-    stdio: ['ignore', 'inherit', 'inherit'],
-  });
-  const [code] = (await once(build, 'exit')) as [number | null];
-  if (code !== 0) throw new Error('the console cannot be built; what was wrong is printed above');
+  await run([vite, 'build', import.meta.dirname, '--logLevel', 'warn']);
   return true;
+}
+
+async function run(args: readonly string[]): Promise<void> {
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  if (code !== 0) throw new Error('the console cannot be built; what was wrong is printed above');
 }
 
 function findVite(): string | null {

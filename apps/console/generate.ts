@@ -9,8 +9,8 @@ import { createRoutes, type RouteDeps } from '../api/routes.ts';
 import { typesOf } from './openapi-types.ts';
 
 // Writes the types of the API's client, generated/api.ts, from the OpenAPI document of the route table, and the names that
-// forms offer, generated/names.ts, with the parameters of guardrail checks, generated/checks.ts. Run by `npm run build:console` and `npm run check`, so that the console cannot call what the
-// API does not have.
+// forms offer, generated/names.ts, with the parameters of guardrail checks, generated/checks.ts. Run by build.ts before each
+// build and by `npm run check`, so that the console cannot call what the API does not have.
 
 /** Stands for everything that routes are made with: handlers are not called here. */
 const nothing: object = new Proxy(() => nothing, {
