@@ -56,6 +56,7 @@ export function logEntry(given: Partial<RequestLogEntry> = {}): RequestLogEntry 
     is_estimate: false,
     price_version: '2026-01-01.0123456789ab',
     bodies_blob: null,
+    steps: null,
     ...given,
   };
 }

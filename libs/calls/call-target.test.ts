@@ -122,9 +122,8 @@ describe('what an answer tells', () => {
         durationMs: expect.any(Number),
         status: 200,
         errorCode: null,
+        to: { target: rig.target, model: 'gpt-test' },
         paid: {
-          target: rig.target,
-          model: 'gpt-test',
           responseModel: 'gpt-test-2026',
           usage: { inputTokens: 12, cachedTokens: 4, outputTokens: 7, reasoningTokens: 3 },
         },

@@ -27,7 +27,7 @@ export type CallTargetDeps = {
 /** A call whose target is known, with the settings of its leaf. */
 export type TargetCall = Pick<
   Call,
-  'leaf' | 'model' | 'metadata' | 'workspaceId' | 'keyId' | 'config' | 'prompt' | 'waitsForBudget'
+  'leaf' | 'model' | 'metadata' | 'workspaceId' | 'keyId' | 'config' | 'prompt' | 'waitsForBudget' | 'guardrailRuns'
 > & {
   target: Target | null;
 };
@@ -118,6 +118,7 @@ export function createCallTarget(deps: CallTargetDeps): CallTarget {
       model,
       metadata,
       ...(policy?.statuses ? { repeat: { statuses: policy.statuses, attempts: policy.attemptsMax } } : {}),
+      ran: (run) => (call.guardrailRuns ??= []).push(run),
       make: (isRepeat) => cached(call, target, request, policy, isRepeat),
     });
   };

@@ -154,12 +154,20 @@ export type Attempt = {
   durationMs: number;
   status: number | null;
   errorCode: string | null;
-  /**
-   * The usage of a whole answer, and where it came from, even if the answer was rejected and another attempt followed.
-   */
-  paid?: { target: Target; model: string | null; responseModel: string | null; usage: Usage };
+  /** Where it went, with the model that was requested there. Absent: the call was made elsewhere. */
+  to?: { target: Target; model: string | null };
+  /** The usage of a whole answer, even if the answer was rejected and another attempt followed. */
+  paid?: { responseModel: string | null; usage: Usage };
   /** Whether the provider had closed the idle connection before it received the request. */
   isUntaken?: true;
+};
+
+/** When the guardrails of a call judged it, and what they found. `startedAt` in epoch milliseconds. */
+export type GuardrailRun = {
+  kind: 'input_guardrails' | 'output_guardrails';
+  startedAt: number;
+  durationMs: number;
+  outcome: 'passed' | 'failed' | 'denied';
 };
 
 export type StreamSummary = {

@@ -1,4 +1,4 @@
-import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
+import type { Attempt, ForwardRequest, GuardrailRun, Outcome, Target } from './call.ts';
 import type { Leaf, Plan, PlanCall } from './plan/plan.ts';
 
 /**
@@ -43,6 +43,8 @@ export type Call = PlanCall & {
   fallbacks: number;
   /** How many of the attempts at earlier targets were retries. */
   retries: number;
+  /** The runs of guardrails, oldest first. Absent: none has judged this call. */
+  guardrailRuns?: GuardrailRun[];
 };
 
 /** The variables of a prompt, and the parameters that replace the prompt's own. */
@@ -62,8 +64,10 @@ export type PromptPins = { prompts: Record<string, string>; partials: Record<str
 export type StoredVersion = { id: string; slug: string; version: number };
 
 /** Returns every call to every provider, oldest first. `outcome.attempts` has only those of the last target. */
-export const attemptsOf = ({ earlierAttempts }: Pick<Call, 'earlierAttempts'>, outcome: Outcome): readonly Attempt[] =>
-  earlierAttempts.length === 0 ? outcome.attempts : [...earlierAttempts, ...outcome.attempts];
+export const attemptsOf = (
+  { earlierAttempts }: Pick<Call, 'earlierAttempts'>,
+  outcome: Pick<Outcome, 'attempts'>,
+): readonly Attempt[] => (earlierAttempts.length === 0 ? outcome.attempts : [...earlierAttempts, ...outcome.attempts]);
 
 /** Whether no provider has been called yet. */
 export const noAttempts: readonly Attempt[] = [];

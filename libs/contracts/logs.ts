@@ -120,12 +120,30 @@ export const LogRecord = z.object({
 });
 export type LogRecord = z.output<typeof LogRecord>;
 
+const CallStep = z.object({
+  kind: z.enum(['input_guardrails', 'attempt', 'output_guardrails']),
+  at_ms: z.number().describe('milliseconds after the start of the call'),
+  duration_ms: z.number().describe('of a stream, until its first event'),
+  status: z.int().nullable().optional().describe('of an attempt; null if it had no answer'),
+  error_code: z.string().optional(),
+  provider: z.string().optional(),
+  target: z.string().optional().describe('the slug of the virtual key, or the provider'),
+  model: z.string().optional(),
+  outcome: z.enum(['passed', 'failed', 'denied']).optional().describe('of guardrails'),
+});
+/** An attempt at a provider, or a run of guardrails, as the request log keeps it. */
+export type CallStep = z.output<typeof CallStep>;
+
 const nullableText = () => z.string().nullable();
 const anyMembers = () => z.record(z.string(), z.unknown());
 
 /** The answer to GET of one record: the record, and the members that clients of Portkey read. */
 export const LogDetails = LogRecord.extend({
   ...keyName,
+  steps: z
+    .array(CallStep)
+    .nullable()
+    .describe('in order, at most 24 attempts; null: one attempt, made at once and answered, and no guardrails'),
   _id: z.string().describe('the same as id'),
   organisation_id: z.string(),
   request: z.object({

@@ -359,6 +359,8 @@ export type RequestLogTable = {
   is_estimate: boolean | null;
   price_version: string | null;
   bodies_blob: string | null;
+  /** The attempts and guardrails of a call (libs/request-log/call-steps.ts); null: one attempt and nothing else. */
+  steps: NullableJson<readonly object[]>;
 };
 
 /** What a process said of its rows in the request log, at `heard_at` for the last time (libs/request-log). */

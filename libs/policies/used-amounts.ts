@@ -91,8 +91,8 @@ export function createUsedAmounts(pricing: Pick<Pricing, 'priceOf'>): UsedAmount
 function purchasesOf({ model }: AdmissionRequest, { attempts, usage, status, model: answered }: Spent): Bought[] {
   const last = attempts.at(-1);
   return attempts.flatMap((attempt): Bought[] => {
-    const { paid } = attempt;
-    if (paid !== undefined) return [{ models: [paid.responseModel, paid.model], usage: paid.usage }];
+    const { to, paid } = attempt;
+    if (paid !== undefined) return [{ models: [paid.responseModel, to?.model ?? model], usage: paid.usage }];
     const isAnswer = attempt === last && status !== null && status < 400;
     return isAnswer ? [{ models: [answered, model], usage }] : [];
   });

@@ -67,7 +67,9 @@ export function createCallCosts(pricing: Pick<Pricing, 'priceOf'>): CallCosts {
       const last = attempts.at(-1);
       const add = (attempt: Attempt): void => {
         // What was streamed or passed through is known at the end of the call alone.
-        const bought = attempt.paid ?? (attempt === last && isAnswered(attempt) && method === 'POST' ? answer : null);
+        const { to, paid } = attempt;
+        const isAnswer = attempt === last && isAnswered(attempt) && method === 'POST';
+        const bought = to !== undefined && paid !== undefined ? { ...to, ...paid } : isAnswer ? answer : null;
         if (bought === null) {
           isEstimate ||= mayHaveCost(attempt, method);
           return;

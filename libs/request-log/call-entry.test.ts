@@ -38,7 +38,7 @@ const attempt = (more: Partial<Attempt> = {}): Attempt => ({
   ...more,
 });
 const paid = (target: Target, usage: Usage): Attempt =>
-  attempt({ paid: { target, model: 'big', responseModel: null, usage } });
+  attempt({ to: { target, model: 'big' }, paid: { responseModel: null, usage } });
 
 function entryOf(end: Partial<CallEnd>, call: Partial<CallPlace> = {}, more: Partial<LoggedCall> = {}) {
   const costs = createCallCosts(createPricing({ table: () => table }));

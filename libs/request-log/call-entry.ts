@@ -1,8 +1,10 @@
 import type { Attempt } from '#libs/calls/call.ts';
+import { attemptsOf } from '#libs/calls/planned-call.ts';
 import type { Units, Usage } from '#libs/prices/usage.ts';
 import type { CallCosts } from './call-costs.ts';
 import type { CallEnd, CallPlace, LoggedCall } from './logged-call.ts';
 import type { RequestLogEntry } from './log-entry.ts';
+import { stepsOf } from './call-steps.ts';
 import { unitsOfRequest } from './request-units.ts';
 
 /** The row of a call in the request log: the only place where one is made, of live, pass-through and batch calls alike. */
@@ -67,6 +69,7 @@ export function toLogEntry(costs: CallCosts, logged: LoggedCall): RequestLogEntr
     is_estimate: cost.isEstimate,
     price_version: cost.version,
     bodies_blob: null,
+    steps: stepsOf(logged.startedAtMs, attemptsOf(call, end), call.guardrailRuns),
   };
 }
 

@@ -97,6 +97,7 @@ export const logColumns = Object.keys({
   is_estimate: true,
   price_version: true,
   bodies_blob: true,
+  steps: true,
 } satisfies Record<keyof LogRow, true>) as (keyof LogRow)[];
 
 /** `no_partition`: create it and retry. `bad_row`: one of the rows is never accepted. `away`: wait, the rows are fine. */

@@ -80,8 +80,9 @@ function cutTexts(entry: RequestLogEntry): RequestLogEntry {
 }
 
 /** About how many bytes of memory a waiting entry holds. */
-export function entrySizeBytes({ metadata }: RequestLogEntry): number {
+export function entrySizeBytes({ metadata, steps }: RequestLogEntry): number {
   let size = 1_024; // the object, its usual texts and its place in the queue
+  if (steps !== null) size += 400 * steps.length;
   if (metadata !== null) for (const name in metadata) size += 100 + 2 * (name.length + (metadata[name]?.length ?? 0));
   return size;
 }

@@ -24,7 +24,7 @@ export type CallPlace = Pick<
   Call,
   'workspaceId' | 'keyId' | 'metadata' | 'pathname' | 'target' | 'model' | 'earlierAttempts'
 > &
-  Partial<Pick<Call, 'fallbacks' | 'retries' | 'config' | 'prompt'>> & {
+  Partial<Pick<Call, 'fallbacks' | 'retries' | 'config' | 'prompt' | 'guardrailRuns'>> & {
     plan?: Call['plan'];
     request?: { body: Buffer };
   };

@@ -129,6 +129,8 @@ const numberColumns: ReadonlySet<keyof LogRow> = new Set<keyof LogRow>([
   'audio_output_tokens',
 ]);
 
+const jsonColumns: ReadonlySet<keyof LogRow> = new Set<keyof LogRow>(['metadata', 'usage_details', 'steps']);
+
 function decodeField(column: keyof LogRow, field: string): unknown {
   // These are never null: it was no number, and what is made of that is for the one who cleans the row.
   if (field === '\\N') return column === 'attempts' || column === 'duration_ms' ? Number.NaN : null;
@@ -136,7 +138,7 @@ function decodeField(column: keyof LogRow, field: string): unknown {
   if (column === 'stream' || column === 'is_estimate') return field === 't';
   if (column === 'started_at') return new Date(field);
   const text = unescapeText(field);
-  return column === 'metadata' || column === 'usage_details' ? JSON.parse(text) : text;
+  return jsonColumns.has(column) ? JSON.parse(text) : text;
 }
 
 /** The CopyData messages of a group. Throws NotEncodableError. */

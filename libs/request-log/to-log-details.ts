@@ -26,6 +26,7 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName,
   return {
     ...record,
     api_key_name: keyName,
+    steps: row.steps as LogDetails['steps'],
     _id: id,
     organisation_id: organisationId,
     request: {

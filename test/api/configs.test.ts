@@ -143,6 +143,12 @@ test('a call falls back from one virtual key to another, says so, and is recorde
   expect(body['data']).toMatchObject([
     { virtual_key: 'second', model: 'sim-small', attempts: 2, status: 200, last_used_option: 'config.targets[1]' },
   ]);
+  const [record] = body['data'] as Json[];
+  const { body: details } = await call('GET', `/logs/${String(record?.['id'])}`);
+  expect(details['steps']).toMatchObject([
+    { kind: 'attempt', target: 'first', model: 'sim-fault-503', status: 503, at_ms: expect.any(Number) },
+    { kind: 'attempt', target: 'second', model: 'sim-small', status: 200, duration_ms: expect.any(Number) },
+  ]);
   const plain = await chat({ 'x-gateway-virtual-key': 'first' });
   expect(option(plain)).toBeNull();
 });

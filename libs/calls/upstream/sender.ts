@@ -59,7 +59,14 @@ export function createSender(deps: SenderDeps): Sender {
     let startedAt = clock.now();
     let start = performance.now();
     const record = (status: number | null, errorCode: string | null, more?: Partial<Attempt>): void => {
-      attempts.push({ startedAt, durationMs: performance.now() - start, status, errorCode, ...more });
+      attempts.push({
+        startedAt,
+        durationMs: performance.now() - start,
+        status,
+        errorCode,
+        to: { target, model },
+        ...more,
+      });
     };
     const resent = (): void => {
       record(null, 'upstream_connection_lost', { isUntaken: true });
@@ -76,7 +83,7 @@ export function createSender(deps: SenderDeps): Sender {
       }
       const { status, errorCode = null, usage } = answer;
       if (usage === null) record(status, errorCode);
-      else record(status, errorCode, { paid: { target, model, responseModel: answer.model, usage } });
+      else record(status, errorCode, { paid: { responseModel: answer.model, usage } });
       return answer;
     } catch (error) {
       if (!(error instanceof GatewayError)) {

@@ -1,6 +1,14 @@
 import { afterAll, describe, expect, test } from 'vitest';
 import { GuardrailList } from '#libs/contracts/guardrails.ts';
-import type { ForwardRequest, JsonAnswer, Outcome, StreamAnswer, StreamSummary, Target } from '#libs/calls/call.ts';
+import type {
+  GuardrailRun,
+  ForwardRequest,
+  JsonAnswer,
+  Outcome,
+  StreamAnswer,
+  StreamSummary,
+  Target,
+} from '#libs/calls/call.ts';
 import { createEgress } from '#libs/calls/upstream/egress.ts';
 import { parseEgressAllow } from '#libs/calls/upstream/egress-allow.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
@@ -114,6 +122,18 @@ test('results of checks that passed are shown only without strict compliance', a
   const { status, body } = await guard({ input }, [made], { request: chatRequest({ strict: false }) });
   expect(status).toBe(200);
   expect(body['hook_results']).toMatchObject({ before_request_hooks: [{ verdict: true }], after_request_hooks: [] });
+});
+
+test('each run of guardrails is told of, with what it found', async () => {
+  const runs: GuardrailRun[] = [];
+  await guard({ input: [{ contains: { words: ['Hello'] } }], output: [denyBad] }, [answer('a bad word')], {
+    ran: (run) => runs.push(run),
+  });
+  expect(runs).toMatchObject([
+    { kind: 'input_guardrails', durationMs: expect.any(Number) },
+    { kind: 'output_guardrails', outcome: 'denied' },
+  ]);
+  expect(runs).toHaveLength(2);
 });
 
 test('an error keeps its status and body', async () => {

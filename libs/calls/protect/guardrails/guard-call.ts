@@ -1,5 +1,14 @@
 import type { GuardrailEntry } from '#libs/contracts/guardrails.ts';
-import type { Attempt, Failure, ForwardRequest, JsonAnswer, Outcome, StreamAnswer, Target } from '#libs/calls/call.ts';
+import type {
+  Attempt,
+  Failure,
+  ForwardRequest,
+  GuardrailRun,
+  JsonAnswer,
+  Outcome,
+  StreamAnswer,
+  Target,
+} from '#libs/calls/call.ts';
 import { editedBody } from '#libs/calls/upstream/edited-body.ts';
 import { asGatewayError } from '#libs/kernel/errors.ts';
 import { spliceMembers } from '#libs/kernel/json-members.ts';
@@ -22,6 +31,8 @@ export type GuardedCall = {
    * The call is made again, up to `attempts` times in all, while an output check ends it with one of these statuses.
    */
   repeat?: { statuses: readonly number[]; attempts: number };
+  /** Told of each run of guardrails that had results. */
+  ran?: (run: GuardrailRun) => void;
   /** `isRepeat`: the answer before was rejected, so a cached answer must not be used. */
   make: (isRepeat: boolean) => Promise<Outcome>;
 };
@@ -41,9 +52,11 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
   let answered: JsonAnswer | null = null;
   try {
     const subject = toSubject(call);
-    const before = input.length === 0 ? passed : await guardrails.evaluate(input, subject);
+    const before =
+      input.length === 0 ? passed : await timed(call, 'input_guardrails', () => guardrails.evaluate(input, subject));
     if (before.outcome === 'denied') return denied(before.results, [], null);
-    const judge = (answer: JsonAnswer) => evaluateOutput(guardrails, output, subject, answer, request.memory);
+    const judge = (answer: JsonAnswer) =>
+      timed(call, 'output_guardrails', () => evaluateOutput(guardrails, output, subject, answer, request.memory));
     for (let made = 1; ; made += 1) {
       const outcome = await call.make(made > 1);
       attempts.push(...outcome.attempts);
@@ -75,6 +88,21 @@ export async function guardCall(guardrails: Guardrails, call: GuardedCall): Prom
     if (answered !== null) failure.lostAnswer = answered;
     return failure;
   }
+}
+
+async function timed(
+  { ran }: GuardedCall,
+  kind: GuardrailRun['kind'],
+  evaluate: () => Promise<GuardrailVerdict>,
+): Promise<GuardrailVerdict> {
+  const startedAt = Date.now();
+  const start = performance.now();
+  const verdict = await evaluate();
+  // Those that a call does not wait for have no results.
+  if (verdict.results.length > 0) {
+    ran?.({ kind, startedAt, durationMs: performance.now() - start, outcome: verdict.outcome });
+  }
+  return verdict;
 }
 
 /** The last event of a stream that was sent. It is always added, because no status can say that all checks passed. */

@@ -1,0 +1,58 @@
+import type { Attempt, GuardrailRun } from '#libs/calls/call.ts';
+import type { CallStep } from '#libs/contracts/logs.ts';
+import { toStorableText } from '#libs/kernel/storable-text.ts';
+import { logTextMax } from './log-entry.ts';
+
+/** A batch line may have hundreds of attempts; the first and the last ones say what happened. */
+const keptAtEachEnd = 12;
+
+/** A call that waited longer than this before its first attempt has its steps recorded, in milliseconds. */
+const noticedWaitMs = 20;
+
+/**
+ * The steps of a call, in order, or null if they say nothing that the row does not say: one attempt, made at once and
+ * answered, without guardrails. Of very many steps, the first and the last ones.
+ */
+export function stepsOf(
+  startedAtMs: number,
+  attempts: readonly Attempt[],
+  runs: readonly GuardrailRun[] | undefined,
+): CallStep[] | null {
+  const [only] = attempts;
+  if (runs === undefined) {
+    if (only === undefined) return null;
+    const isPlain = attempts.length === 1 && only.status !== null && only.status < 400;
+    if (isPlain && only.startedAt - startedAtMs < noticedWaitMs) return null;
+  }
+  const steps: CallStep[] = [];
+  const keep = (index: number): boolean => index < keptAtEachEnd || index >= attempts.length - keptAtEachEnd;
+  attempts.forEach((attempt, index) => {
+    if (keep(index)) steps.push(stepOfAttempt(startedAtMs, attempt));
+  });
+  for (const { kind, startedAt, durationMs, outcome } of runs?.slice(-2 * keptAtEachEnd) ?? []) {
+    steps.push({ kind, at_ms: Math.max(0, startedAt - startedAtMs), duration_ms: rounded(durationMs), outcome });
+  }
+  return steps.toSorted((one, other) => one.at_ms - other.at_ms || order[one.kind] - order[other.kind]);
+}
+
+const order = { input_guardrails: 0, attempt: 1, output_guardrails: 2 };
+
+function stepOfAttempt(startedAtMs: number, { startedAt, durationMs, status, errorCode, to }: Attempt): CallStep {
+  const step: CallStep = {
+    kind: 'attempt',
+    at_ms: Math.max(0, startedAt - startedAtMs),
+    duration_ms: rounded(durationMs),
+    status,
+  };
+  if (errorCode !== null) step.error_code = bounded(errorCode);
+  if (to === undefined) return step;
+  step.provider = to.target.provider;
+  step.target = bounded(to.target.label);
+  if (to.model !== null) step.model = bounded(to.model);
+  return step;
+}
+
+const rounded = (ms: number): number => Math.round(ms * 100) / 100;
+
+/** Codes come from providers and models from callers. */
+const bounded = (text: string): string => toStorableText(text.slice(0, logTextMax));
