@@ -162,7 +162,47 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.getByText('Until the first event').waitFor();
     await page.getByText('They were not recorded').waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
+
+    await page.getByRole('link', { name: 'Run again' }).click();
+    await page.getByText('whose body was not recorded').waitFor();
+    await page.getByRole('button', { name: 'Write the whole body' }).click();
+    const body = page.getByLabel('Body without its model, as JSON');
+    const whole = await body.inputValue();
+    await body.fill(whole.slice(0, 30));
+    await page.getByText('This is not JSON yet', { exact: false }).waitFor();
+    expect(await page.getByRole('button', { name: 'Send' }).isDisabled()).toBe(true);
+    await body.fill(whole.replace('"tools"', '"tool_choice": "required", "tools"'));
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText(/^temperature\(/).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
     expect({ foreign, problems }).toEqual({ foreign: [], problems: [] });
+    await page.context().close();
+  });
+
+  test('a call that went another way shows each attempt with its time', async () => {
+    const targets = [
+      { virtual_key: 'simulator', override_params: { model: 'sim-fault-503' } },
+      { virtual_key: 'simulator' },
+    ];
+    const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${platform.adminKey}`,
+        'content-type': 'application/json',
+        'x-gateway-config': JSON.stringify({ strategy: { mode: 'fallback' }, targets }),
+      },
+      body: JSON.stringify({ model: 'sim-small', messages: [{ role: 'user', content: 'Hi' }] }),
+    });
+    expect(response.status).toBe(200);
+    const { page, problems } = await openConsole(browser, platform);
+    await page.goto(
+      `${new URL(platform.baseUrl).origin}/console/requests?trace_id=${response.headers.get('x-gateway-trace-id')}`,
+    );
+    await page.getByRole('row').nth(1).getByRole('link').click();
+    await page.getByText('sim-fault-503 · 503', { exact: false }).waitFor();
+    await page.getByText('sim-small · 200', { exact: false }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
+    expect(problems).toEqual([]);
     await page.context().close();
   });
 

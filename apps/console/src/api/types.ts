@@ -14,4 +14,5 @@ export type BatchDetail = Batch & Pick<Answer<'/v1/batches/{batch_id}'>, 'waits'
 export type FileObject = Answer<'/v1/files/{file_id}'>;
 export type LogRecord = Omit<Answer<'/v1/logs'>['data'][number], 'object'>;
 export type LogDetails = Answer<'/v1/logs/{log_id}'>;
+export type CallStep = NonNullable<LogDetails['steps']>[number];
 export type EventObject = Answer<'/v1/events'>['data'][number];

@@ -5,6 +5,7 @@ import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, useChange } from '../parts/changes.tsx';
+import { readObject } from '../parts/read-object.ts';
 import { DataTable } from '../parts/table.tsx';
 import { TextDiff } from '../parts/text-diff.tsx';
 import { useMay } from '../session.tsx';
@@ -146,25 +147,13 @@ function Remove({ config: { slug } }: { config: Config }) {
 
 const printed = (value: unknown): string => JSON.stringify(value, null, 2);
 
-/** The value of a text, or what is wrong with it and where. */
-function readJson(text: string): { value: Record<string, unknown> } | { problem: string } {
-  try {
-    const value = JSON.parse(text) as unknown;
-    if (typeof value === 'object' && value !== null && !Array.isArray(value))
-      return { value: value as Record<string, unknown> };
-    return { problem: 'A config is a JSON object.' };
-  } catch (error) {
-    return { problem: `This is not JSON yet: ${(error as Error).message}` };
-  }
-}
-
 const jsonHeaders = { 'content-type': 'application/json' };
 
 function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slug: string | undefined) => void }) {
   const mayWrite = useMay('configs.write');
   const [name, setName] = useState(config?.name ?? '');
   const [text, setText] = useState(printed(config?.config ?? starters['fallback']?.config ?? {}));
-  const read = readJson(text);
+  const read = readObject(text);
   const save = useChange<void, unknown>(['config'], async () => {
     if ('problem' in read) throw new Error(read.problem);
     const path = config === undefined ? '/v1/configs' : `/v1/configs/${config.slug}`;
@@ -241,7 +230,7 @@ function Explain({ config }: { config: Record<string, unknown> }) {
   const [model, setModel] = useState('@simulator/sim-small');
   const [metadata, setMetadata] = useState('{"tier": "gold"}');
   const explain = useChange<void, Explanation>([], async () => {
-    const tags = metadata.trim() === '' ? {} : readJson(metadata);
+    const tags = metadata.trim() === '' ? {} : readObject(metadata);
     if ('problem' in tags) throw new Error(`Metadata: ${String(tags.problem)}`);
     const body = { config, body: { model }, ...('value' in tags ? { metadata: tags.value } : {}) };
     const response = await send('/v1/configs/explain', {

@@ -1,25 +1,75 @@
 import { useQuery } from '@tanstack/react-query';
+import { useSearch } from '@tanstack/react-router';
 import { useRef, useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
+import type { LogDetails } from '../api/types.ts';
 import { AnswerText, streamAnswer, type Answer } from '../parts/answer.tsx';
-import { Card, Code, PageHead } from '../parts/basics.tsx';
+import { readObject } from '../parts/read-object.ts';
+import { Card, Code, Id, PageHead, Shown } from '../parts/basics.tsx';
 
-type Call = { model: string; config: string; system: string; prompt: string; tokens: string };
+type Call = {
+  model: string;
+  config: string;
+  system: string;
+  prompt: string;
+  tokens: string;
+  /** The whole body as JSON, without its model: for tools, images and long conversations. null: made of the fields. */
+  body: string | null;
+};
 
-/** Chat with any target, as a stream; two targets answer side by side. */
+const blank: Call = {
+  model: '@simulator/sim-small',
+  config: '',
+  system: '',
+  prompt: '',
+  tokens: '256',
+  body: null,
+};
+
+/** Chat with any target, as a stream; two targets answer side by side. `from` in the address: a call that is made again. */
 export function Playground() {
-  const [call, setCall] = useState<Call>({
-    model: '@simulator/sim-small',
-    config: '',
-    system: '',
-    prompt: '',
-    tokens: '256',
+  const { from } = useSearch({ strict: false }) as { from?: string };
+  const log = useQuery({
+    queryKey: ['log', from],
+    queryFn: () => answerOf(api.GET('/v1/logs/{log_id}', { params: { path: { log_id: from ?? '' } } })),
+    enabled: from !== undefined,
+    retry: false,
   });
+  const text =
+    'A call from here is an ordinary one: with the limits of your key, in the request log, and it costs what it costs.';
+  return (
+    <div className="stack">
+      <PageHead title="Playground" text={text} />
+      {from === undefined ? (
+        <Calls start={blank} />
+      ) : (
+        <Shown query={log}>{(record) => <Calls key={record.id} start={callOf(record)} again={record} />}</Shown>
+      )}
+    </div>
+  );
+}
+
+/** The same call, as far as its record has it. */
+function callOf({ model, virtual_key, config, request }: LogDetails): Call {
+  const { model: asked, stream: _stream, stream_options: _options, ...body } = request.body ?? {};
+  const own = virtual_key === null || config !== null ? (model ?? '') : `@${virtual_key}/${model ?? ''}`;
+  return {
+    ...blank,
+    model: typeof asked === 'string' && asked.startsWith('@') ? asked : own,
+    config: config?.slug ?? '',
+    body: request.body === null ? null : JSON.stringify(body, null, 2),
+  };
+}
+
+function Calls({ start, again }: { start: Call; again?: LogDetails }) {
+  const [call, setCall] = useState(start);
   const [second, setSecond] = useState<string | null>(null);
   const [answers, setAnswers] = useState<(Answer | null)[]>([]);
   const stop = useRef<AbortController | null>(null);
   const isRunning = answers.some((answer) => answer?.state === 'running');
   const targets = second === null ? [call.model] : [call.model, second];
+  const read = call.body === null ? null : readObject(call.body);
+  const problem = read !== null && 'problem' in read ? read.problem : null;
   const run = (event: FormEvent): void => {
     event.preventDefault();
     const stopping = new AbortController();
@@ -34,11 +84,15 @@ export function Playground() {
     });
   };
   return (
-    <div className="stack">
-      <PageHead
-        title="Playground"
-        text="A call from here is an ordinary one: with the limits of your key, in the request log, and it costs what it costs."
-      />
+    <>
+      {again === undefined ? null : (
+        <p className="muted">
+          As request <Id id={again.id} />
+          {again.request.body === null
+            ? ', whose body was not recorded: write it anew.'
+            : ', to be changed and sent again.'}
+        </p>
+      )}
       <form className="stack" onSubmit={run}>
         <Card>
           <div className="stack">
@@ -74,28 +128,32 @@ export function Playground() {
                 />
               </label>
             </div>
-            <label>
-              System
-              <textarea
-                rows={2}
-                value={call.system}
-                placeholder="You answer in one sentence."
-                onChange={(event) => setCall({ ...call, system: event.target.value })}
-              />
-            </label>
-            <label>
-              Message
-              <textarea
-                rows={4}
-                required
-                value={call.prompt}
-                placeholder="Why is the sky blue?"
-                onChange={(event) => setCall({ ...call, prompt: event.target.value })}
-              />
-            </label>
+            {call.body === null ? (
+              <Fields call={call} setCall={setCall} />
+            ) : (
+              <label>
+                Body without its model, as JSON
+                <textarea
+                  rows={14}
+                  required
+                  spellCheck={false}
+                  className="code"
+                  value={call.body}
+                  onChange={(event) => setCall({ ...call, body: event.target.value })}
+                />
+              </label>
+            )}
+            {problem === null ? null : <div className="note-box warn">{problem}</div>}
             <div className="row">
-              <button type="submit" className="primary" disabled={isRunning}>
+              <button type="submit" className="primary" disabled={isRunning || problem !== null}>
                 Send
+              </button>
+              <button
+                type="button"
+                disabled={problem !== null}
+                onClick={() => setCall(call.body === null ? asBody(call) : { ...call, body: null })}
+              >
+                {call.body === null ? 'Write the whole body' : 'Back to the fields'}
               </button>
               {isRunning ? (
                 <button type="button" onClick={() => stop.current?.abort()}>
@@ -113,9 +171,49 @@ export function Playground() {
           </Card>
         ))}
       </div>
-      <Snippets call={call} />
-    </div>
+      {problem === null ? <Snippets call={call} /> : null}
+    </>
   );
+}
+
+function Fields({ call, setCall }: { call: Call; setCall: (call: Call) => void }) {
+  return (
+    <>
+      <label>
+        System
+        <textarea
+          rows={2}
+          value={call.system}
+          placeholder="You answer in one sentence."
+          onChange={(event) => setCall({ ...call, system: event.target.value })}
+        />
+      </label>
+      <label>
+        Message
+        <textarea
+          rows={4}
+          required
+          value={call.prompt}
+          placeholder="Why is the sky blue?"
+          onChange={(event) => setCall({ ...call, prompt: event.target.value })}
+        />
+      </label>
+    </>
+  );
+}
+
+/** The fields as a body, with a tool to begin with. */
+function asBody(call: Call): Call {
+  const { model: _model, ...body } = bodyOf({ ...call, prompt: call.prompt || 'How warm is it in Oslo?' });
+  const tool = {
+    type: 'function',
+    function: {
+      name: 'temperature',
+      description: 'The temperature of a city',
+      parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+    },
+  };
+  return { ...call, body: JSON.stringify({ ...body, tools: [tool] }, null, 2) };
 }
 
 export function ModelField({
@@ -145,11 +243,11 @@ export function ModelField({
   );
 }
 
-const bodyOf = ({ model, system, prompt, tokens }: Call) => ({
-  model,
-  messages: [...(system === '' ? [] : [{ role: 'system', content: system }]), { role: 'user', content: prompt }],
-  max_tokens: Number(tokens) || 256,
-});
+function bodyOf({ model, system, prompt, tokens, body }: Call): Record<string, unknown> {
+  if (body !== null) return { model, ...(JSON.parse(body) as object) };
+  const messages = [...(system === '' ? [] : [{ role: 'system', content: system }]), { role: 'user', content: prompt }];
+  return { model, messages, max_tokens: Number(tokens) || 256 };
+}
 
 /** The same call for a program. */
 function Snippets({ call }: { call: Call }) {

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query';
 import { Link, useParams } from '@tanstack/react-router';
 import { answerOf, api } from '../api/client.ts';
-import type { LogDetails } from '../api/types.ts';
+import type { CallStep, LogDetails } from '../api/types.ts';
 import { count, dateTime, milliseconds, money } from '../format.ts';
 import { AsCurl, Card, Code, Facts, Id, PageHead, Shown, Tile } from '../parts/basics.tsx';
 import { OutcomeBadge } from './requests.tsx';
@@ -32,6 +32,11 @@ function Details({ log }: { log: LogDetails }) {
         }
         text={<Id id={log.id} />}
       >
+        {log.path === '/v1/chat/completions' ? (
+          <Link to="/playground" search={{ from: log.id }} className="button">
+            Run again
+          </Link>
+        ) : null}
         {log.trace_id === null ? null : (
           <Link to="/requests" search={{ trace_id: log.trace_id }} className="button">
             Others of this trace
@@ -121,40 +126,73 @@ function Details({ log }: { log: LogDetails }) {
   );
 }
 
-/** The phases of a call, as far as its record tells them apart. */
+type Bar = { name: string; note?: string | undefined; from: number; to: number; tone: string };
+
+const stepNames = { input_guardrails: 'Input guardrails', output_guardrails: 'Output guardrails' };
+
+/** The phases of a call: each attempt and each run of guardrails where the record has them, else as far as it tells them apart. */
 function Waterfall({ log }: { log: LogDetails }) {
   const all = Math.max(log.duration_ms, 0.01);
-  const upstream = log.upstream_ms ?? 0;
-  const before = Math.max(0, all - upstream);
   const first = log.first_event_ms;
-  const isFailed = log.status === null || log.status >= 400;
-  const steps = [
-    { name: 'Call', from: 0, to: all, tone: 'quiet' },
-    { name: 'Gateway', from: 0, to: before, tone: '' },
-    {
-      name: log.attempts === 1 ? 'Provider' : `Providers, ${log.attempts} attempts`,
-      from: before,
-      to: all,
-      tone: isFailed ? 'bad' : '',
-    },
-    ...(first === null
-      ? []
-      : [
-          { name: 'Until the first event', from: before, to: Math.max(before, first), tone: 'quiet' },
-          { name: 'Stream', from: first, to: all, tone: '' },
-        ]),
-  ].filter(({ name }) => upstream > 0 || !name.startsWith('Provider'));
+  const stream = (from: number): Bar[] =>
+    first === null ? [] : [{ name: 'Stream', from: Math.min(all, Math.max(from, first)), to: all, tone: '' }];
+  const bars = log.steps === null ? plainBars(log, all, stream) : [...stepBars(log.steps), ...stream(0)];
   return (
     <div className="waterfall">
-      {steps.map(({ name, from, to, tone }) => (
-        <div className="step" key={name}>
-          <span>{name}</span>
-          <span className="lane">
-            <span className={tone} style={{ left: `${(from / all) * 100}%`, width: `${((to - from) / all) * 100}%` }} />
-          </span>
-          <span className="num small">{milliseconds(to - from)}</span>
-        </div>
-      ))}
+      {[{ name: 'Call', from: 0, to: all, tone: 'quiet' }, ...bars].map(
+        ({ name, note, from, to, tone }: Bar, index) => (
+          <div className="step" key={index}>
+            <span>
+              {name}
+              {note === undefined ? null : <span className="small muted"> {note}</span>}
+            </span>
+            <span className="lane">
+              <span
+                className={tone}
+                style={{
+                  left: `${(Math.min(from, all) / all) * 100}%`,
+                  width: `${(Math.max(0, Math.min(to, all) - Math.min(from, all)) / all) * 100}%`,
+                }}
+              />
+            </span>
+            <span className="num small">{milliseconds(to - from)}</span>
+          </div>
+        ),
+      )}
     </div>
   );
+}
+
+function plainBars(log: LogDetails, all: number, stream: (from: number) => Bar[]): Bar[] {
+  const upstream = log.upstream_ms ?? 0;
+  const before = Math.max(0, all - upstream);
+  const isFailed = log.status === null || log.status >= 400;
+  const bars: Bar[] = [{ name: 'Gateway', from: 0, to: before, tone: '' }];
+  if (upstream > 0) {
+    const name = log.attempts === 1 ? 'Provider' : `Providers, ${log.attempts} attempts`;
+    bars.push({ name, from: before, to: all, tone: isFailed ? 'bad' : '' });
+  }
+  if (log.first_event_ms !== null) {
+    const to = Math.max(before, log.first_event_ms);
+    bars.push({ name: 'Until the first event', from: before, to, tone: 'quiet' });
+  }
+  return [...bars, ...stream(before)];
+}
+
+/** The time between two steps is the gateway's: a wait before a retry, for a rate limit or for a free place. */
+function stepBars(steps: readonly CallStep[]): Bar[] {
+  let end = 0;
+  return steps.flatMap((step): Bar[] => {
+    const { kind, at_ms: from, duration_ms: duration } = step;
+    const to = from + duration;
+    const gap: Bar[] = from - end > 1 ? [{ name: 'Waited', from: end, to: from, tone: 'quiet' }] : [];
+    end = Math.max(end, to);
+    if (kind !== 'attempt') {
+      const tone = step.outcome === 'passed' ? '' : 'bad';
+      return [...gap, { name: stepNames[kind], note: step.outcome, from, to, tone }];
+    }
+    const isFailed = step.status == null || step.status >= 400;
+    const note = [step.model, step.status ?? 'no answer', step.error_code].filter((part) => part != null).join(' · ');
+    return [...gap, { name: step.target ?? 'Provider', note, from, to, tone: isFailed ? 'bad' : '' }];
+  });
 }

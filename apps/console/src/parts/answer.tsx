@@ -1,24 +1,44 @@
+import { Link } from '@tanstack/react-router';
 import { useRef, useState } from 'react';
 import { send } from '../api/client.ts';
 import { milliseconds } from '../format.ts';
 import { ErrorNote } from './basics.tsx';
 
+type ToolCall = { name: string; arguments: string };
+
 /** An answer as far as it has come. */
 export type Answer = {
   text: string;
+  /** Tools that the model asks for. */
+  tools: readonly ToolCall[];
+  /** Of its record in the request log; null until the answer has begun. */
+  traceId: string | null;
   state: 'running' | 'done' | 'failed';
   error: unknown;
   tookMs: number;
   firstMs: number | null;
 };
 
-export const AnswerText = ({ answer: { text, error, state, tookMs, firstMs } }: { answer: Answer }) => (
+export const AnswerText = ({ answer: { text, tools, traceId, error, state, tookMs, firstMs } }: { answer: Answer }) => (
   <div className="stack">
     {text === '' ? null : <pre>{text}</pre>}
+    {tools.map((tool, index) => (
+      <pre key={index}>
+        {tool.name}({tool.arguments})
+      </pre>
+    ))}
     {error === null ? null : <ErrorNote error={error} />}
     <p className="small muted">
       {state === 'running' ? 'Answering' : state === 'done' ? 'Done' : 'Ended'} after {milliseconds(tookMs)}
       {firstMs === null ? '' : `, first words after ${milliseconds(firstMs)}`}
+      {state === 'running' || traceId === null ? null : (
+        <>
+          {' · '}
+          <Link to="/requests" search={{ trace_id: traceId }}>
+            its record
+          </Link>
+        </>
+      )}
     </p>
   </div>
 );
@@ -36,12 +56,14 @@ export function useAnswer(): {
     run(path, body, headers = {}) {
       stopping.current?.abort();
       stopping.current = new AbortController();
-      setAnswer({ text: '', state: 'running', error: null, tookMs: 0, firstMs: null });
+      setAnswer({ text: '', tools: [], traceId: null, state: 'running', error: null, tookMs: 0, firstMs: null });
       void streamAnswer({ path, body, headers }, stopping.current.signal, setAnswer);
     },
     stop: () => stopping.current?.abort(),
   };
 }
+
+type ToolDelta = { index?: number; function?: { name?: string; arguments?: string } };
 
 /** Sends a call with `stream: true` and shows the text of its answer as it comes: of a chat, or of a completion. */
 export async function streamAnswer(
@@ -52,8 +74,10 @@ export async function streamAnswer(
   const startMs = performance.now();
   let text = '';
   let firstMs: number | null = null;
+  let traceId: string | null = null;
+  const tools: ToolCall[] = [];
   const shown = (state: Answer['state'], error: unknown = null): void =>
-    show({ text, state, error, tookMs: performance.now() - startMs, firstMs });
+    show({ text, tools: [...tools], traceId, state, error, tookMs: performance.now() - startMs, firstMs });
   try {
     const response = await send(path, {
       method: 'POST',
@@ -61,6 +85,7 @@ export async function streamAnswer(
       body: JSON.stringify({ ...body, stream: true }),
       signal,
     });
+    traceId = response.headers.get('x-gateway-trace-id');
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {
@@ -70,13 +95,18 @@ export async function streamAnswer(
       for (const line of lines) {
         if (!line.startsWith('data: {')) continue;
         const part = JSON.parse(line.slice(6)) as {
-          choices?: { text?: string; delta?: { content?: string | null } }[];
+          choices?: { text?: string; delta?: { content?: string | null; tool_calls?: ToolDelta[] } }[];
           error?: { message: string };
         };
         if (part.error !== undefined) return shown('failed', new Error(part.error.message));
         const piece = part.choices?.[0]?.delta?.content ?? part.choices?.[0]?.text ?? '';
-        if (piece !== '') firstMs ??= performance.now() - startMs;
+        const called = part.choices?.[0]?.delta?.tool_calls ?? [];
+        if (piece !== '' || called.length > 0) firstMs ??= performance.now() - startMs;
         text += piece;
+        for (const { index = 0, function: { name = '', arguments: more = '' } = {} } of called) {
+          const before = tools[index] ?? { name: '', arguments: '' };
+          tools[index] = { name: before.name + name, arguments: before.arguments + more };
+        }
       }
       if (done) return shown('done');
       shown('running');

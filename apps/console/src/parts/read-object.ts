@@ -1,0 +1,11 @@
+/** The value of a text that is to be a JSON object, or what is wrong with it and where. */
+export function readObject(text: string): { value: Record<string, unknown> } | { problem: string } {
+  try {
+    const value = JSON.parse(text) as unknown;
+    if (typeof value === 'object' && value !== null && !Array.isArray(value))
+      return { value: value as Record<string, unknown> };
+    return { problem: 'This is JSON, but no object: it begins with { and ends with }.' };
+  } catch (error) {
+    return { problem: `This is not JSON yet: ${(error as Error).message}` };
+  }
+}
