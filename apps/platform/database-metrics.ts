@@ -2,6 +2,8 @@ import { sql } from 'kysely';
 import { Gauge, type Registry } from 'prom-client';
 import { readRollupLag, type RollupLag } from '#libs/analytics/run-roll-up.ts';
 import { listSubscribers, type SubscriberState } from '#libs/event-log/subscriber.ts';
+import { listProcesses } from '#libs/request-log/process-record.ts';
+import { killedWithinMs } from '#libs/request-log/report-killed.ts';
 import { createBoundedRead } from './bounded-read.ts';
 import type { Platform } from './compose.ts';
 import { subscribers } from './subscribers.ts';
@@ -13,6 +15,7 @@ import { subscribers } from './subscribers.ts';
 export function registerDatabaseMetrics(registers: Registry[], db: Platform['db']): void {
   registerRollupMetrics(registers, db);
   registerSubscriberMetrics(registers, db);
+  registerProcessMetrics(registers, db);
   const byLabel = (name: string, help: string, label: string, read: () => Promise<readonly Labelled[]>): void => {
     const readRows = databaseRead(read);
     const made: Gauge = new Gauge({
@@ -82,6 +85,25 @@ export async function readOldestJobs(db: Platform['db']): Promise<Labelled[]> {
 }
 
 const openStatuses = ['validating', 'in_progress', 'finalizing', 'cancelling'] as const;
+
+function registerProcessMetrics(registers: Registry[], db: Platform['db']): void {
+  const readProcesses = databaseRead(() => listProcesses(db, { ms: killedWithinMs }));
+  const made: Gauge = new Gauge({
+    name: 'sluice_processes',
+    help:
+      'Number of processes by program and state: running, or silent (killed, or without the database) since at most ten ' +
+      'minutes.',
+    labelNames: ['app', 'state'],
+    registers,
+    async collect() {
+      const processes = (await readProcesses()) ?? [];
+      made.reset();
+      for (const { app, isSilent, stoppedAt } of processes) {
+        if (stoppedAt === null) made.inc({ app, state: isSilent ? 'silent' : 'running' });
+      }
+    },
+  });
+}
 
 function registerRollupMetrics(registers: Registry[], db: Platform['db']): void {
   const readLag = databaseRead(() => readRollupLag(db));

@@ -1,6 +1,5 @@
-import { runProcess } from '#libs/kernel/lifecycle.ts';
+import { reportFailedStart, runProcess } from '#libs/kernel/lifecycle.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
-import { ConfigurationError } from '#libs/kernel/read-env.ts';
 import { readConfig } from './config.ts';
 import { createSimulator } from './server.ts';
 
@@ -23,8 +22,7 @@ function readConfigOrExit(): ReturnType<typeof readConfig> {
   try {
     return readConfig();
   } catch (error) {
-    if (!(error instanceof ConfigurationError)) throw error;
-    process.stderr.write(`${error.message}\n`);
+    reportFailedStart(createLogger({ name: 'simulator', level: 'info' }), error);
     process.exit(1);
   }
 }

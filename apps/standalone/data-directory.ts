@@ -1,7 +1,8 @@
-import { access, chmod, constants, mkdir, readFile } from 'node:fs/promises';
+import { access, chmod, constants, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
 import { takeDirectoryLock, type DirectoryLock } from '#libs/database/embedded/directory-lock.ts';
+import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { StartError } from './start-error.ts';
 import { writeWhole } from './write-whole.ts';
 
@@ -20,9 +21,9 @@ const lockWaitMs = 1_000; // for another start that is just stopping
 /** Creates the directory if needed and locks it for this process. Throws StartError if that is not possible. */
 export async function takeDataDirectory(dataDir: string): Promise<DirectoryLock> {
   try {
-    const created = await mkdir(dataDir, { recursive: true, mode: 0o700 });
+    const isCreated = await makeFolder(dataDir, 0o700);
     // If this process runs as root, the embedded Postgres runs as another user, who needs to reach its own folder.
-    if (created !== undefined && process.getuid?.() === 0) await chmod(dataDir, 0o711);
+    if (isCreated && process.getuid?.() === 0) await chmod(dataDir, 0o711);
     await access(dataDir, constants.W_OK | constants.X_OK);
   } catch (error) {
     throw new StartError(

@@ -28,6 +28,7 @@ import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
+import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
 import { logExportQueue, runLogExport, sweepLogExports } from '#libs/request-log/run-log-export.ts';
 import { recordDueRotations } from '#libs/resources/record-due-rotations.ts';
@@ -148,10 +149,13 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       logger,
     }),
     onChunkDone: () => dispatcher.wake(),
+    onRedelivery: () => operations.countRedelivery(),
+    onSettled: (results) => operations.countSettle(results),
     logger,
   });
   const runMaintenance = createMaintenance(
     [
+      { name: 'report killed processes', everyMs: 30_000, run: createKilledReport({ db, logger }) },
       { name: 'expire files', everyMs: 60_000, run: () => files.expire() },
       { name: 'record due key rotations', everyMs: 60_000, run: () => recordDueRotations({ db, eventLog }) },
       { name: 'forget command results', everyMs: 3_600_000, run: () => forgetCommandResults() },

@@ -1,19 +1,19 @@
 import { createLogger } from '#libs/kernel/logger.ts';
-import { runProcess } from '#libs/kernel/lifecycle.ts';
-import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
+import { reportFailedStart, runProcess } from '#libs/kernel/lifecycle.ts';
+import { readEnv } from '#libs/kernel/read-env.ts';
 import { describeUnknownVariables } from '../known-variables.ts';
 import { composeWorker } from './compose.ts';
 import { WorkerConfig } from './config.ts';
 
+const logger = createLogger({ name: 'worker', level: 'info' });
 try {
   const config = readEnv(WorkerConfig);
-  const logger = createLogger({ name: 'worker', level: config.SLUICE_LOG_LEVEL });
+  logger.level = config.SLUICE_LOG_LEVEL;
   // `npm start` has said so already.
   if (process.send === undefined) for (const text of describeUnknownVariables()) logger.warn(text);
   const { parts } = await composeWorker(config, logger);
   await runProcess(parts, { logger, deadlineMs: config.SLUICE_DRAIN + 10_000 });
 } catch (error) {
-  if (!(error instanceof ConfigurationError)) throw error;
-  console.error(error.message);
+  reportFailedStart(logger, error);
   process.exit(1); // what was already opened, like a database connection, would keep it running
 }

@@ -17,6 +17,10 @@ export type WorkerOperations = {
   readiness: Part;
   /** Counts a line whose call has ended. */
   countLine: (outcome: 'succeeded' | 'failed') => void;
+  /** Counts a chunk that was claimed before. */
+  countRedelivery: () => void;
+  /** Counts a committed group of results. */
+  countSettle: (results: number) => void;
 };
 
 /** The worker's /health and /metrics, if a port is configured. The worker serves nothing else. */
@@ -39,6 +43,21 @@ export function createWorkerOperations(deps: {
     name: 'sluice_batch_lines_total',
     help: 'Batch lines whose call has ended in this worker, by outcome (succeeded, failed).',
     labelNames: ['outcome'],
+    registers,
+  });
+  const redeliveries = new Counter({
+    name: 'sluice_batch_redeliveries_total',
+    help: 'Chunks that this worker took over after a claim had ended without them, such as that of a killed worker.',
+    registers,
+  });
+  const settles = new Counter({
+    name: 'sluice_batch_settles_total',
+    help: 'Transactions in which this worker committed results of batch lines.',
+    registers,
+  });
+  const settled = new Counter({
+    name: 'sluice_batch_settled_lines_total',
+    help: 'Results of batch lines in the settles of this worker, some of which may have been there already.',
     registers,
   });
   const inFlight: Gauge = new Gauge({
@@ -80,6 +99,11 @@ export function createWorkerOperations(deps: {
   let phase: Phase = 'starting';
   return {
     countLine: (outcome) => lines.inc({ outcome }),
+    countRedelivery: () => redeliveries.inc(),
+    countSettle: (results) => {
+      settles.inc();
+      settled.inc(results);
+    },
     listener: createOperationsListener({
       title: 'Sluice worker',
       metrics,

@@ -62,6 +62,10 @@ type Deps = {
   finishSmallBatch: FinishSmallBatch;
   /** Called when a chunk is done, so that the dispatcher can enqueue another. */
   onChunkDone: () => void;
+  /** Told of each chunk that was claimed before, by a process that died or handed it back. */
+  onRedelivery?: (() => void) | undefined;
+  /** Told of each settle that was committed. */
+  onSettled?: ((results: number) => void) | undefined;
   logger: Logger;
 };
 
@@ -250,6 +254,7 @@ async function prepare(deps: Deps, job: ClaimedJob<ChunkPayload>, { batch, chunk
     const lines = await readLines(deps, batch, chunk);
     return { action: 'run', batch, chunk, lines, settled: new Set(), poison: null, isSuspect: false };
   }
+  deps.onRedelivery?.();
   const redelivery = await resumeRedelivered(deps, batch, job.payload.chunk, job);
   if (redelivery.action === 'drop' || redelivery.action === 'stop') return redelivery;
   const lines = await readLines(deps, batch, redelivery.chunk);

@@ -27,6 +27,8 @@ export type SettleDeps = {
   queue: JobQueue;
   logger: Logger;
   finishSmallBatch: FinishSmallBatch;
+  /** Told of each settle that was committed. */
+  onSettled?: ((results: number) => void) | undefined;
   /** Aborts when the process has no time left. */
   signal: AbortSignal;
 };

@@ -127,11 +127,13 @@ async function settleUntilDone(
   group: readonly LineResult[],
   claims: readonly ChunkClaim[],
 ): Promise<CloseOutcome[]> {
-  return await retryDuringOutage(() => settleGroup(deps, batch, group, claims), {
+  const outcomes = await retryDuringOutage(() => settleGroup(deps, batch, group, claims), {
     isOutage: isDatabaseTrouble,
     delayMs: 1_000,
     signal: deps.signal,
     onRetry: (error) =>
       deps.logger.warn({ err: error, batch_id: batch.id, lines: group.length }, 'settle is waiting for the database'),
   });
+  deps.onSettled?.(group.length);
+  return outcomes;
 }

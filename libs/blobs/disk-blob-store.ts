@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { link, mkdir, open, opendir, readFile, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
+import { link, open, opendir, readFile, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { addAbortSignal, Readable } from 'node:stream';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BlobEntry, BlobStore } from './blob-store.ts';
+import { makeFolder } from '#libs/kernel/make-folder.ts';
 import { guardSpace, hasCode, ignoreMissing, openDiskBlobWriter, syncFolder } from './disk-blob-writer.ts';
 import { sweepBlobs } from './sweep-blobs.ts';
 
@@ -21,7 +22,7 @@ export async function createDiskBlobStore(options: {
   reservedBytes?: number;
 }): Promise<BlobStore> {
   const { folder: root, reservedBytes = 0 } = options;
-  await guardSpace(() => mkdir(root, { recursive: true, mode: 0o700 }));
+  await guardSpace(() => makeFolder(root, 0o700));
   const id = await guardSpace(() => loadStoreId(root));
 
   const pathOf = (blob: string): string => {
@@ -46,7 +47,7 @@ export async function createDiskBlobStore(options: {
       const blob = randomBytes(16).toString('hex');
       const finalPath = pathOf(blob);
       const folder = dirname(finalPath);
-      await guardSpace(() => makeFolder(root, folder));
+      await guardSpace(() => makeFolders(root, folder));
       return openDiskBlobWriter({ blob, partialPath: finalPath + partialSuffix, finalPath, folder, sizeBytesMax });
     },
 
@@ -156,9 +157,8 @@ async function timeOf(root: string): Promise<number> {
 }
 
 /** Creates both levels of folders and makes the new names durable, from the root down. */
-async function makeFolder(root: string, folder: string): Promise<void> {
-  const created = await mkdir(folder, { recursive: true, mode: 0o700 });
-  if (created === undefined) return;
+async function makeFolders(root: string, folder: string): Promise<void> {
+  if (!(await makeFolder(folder, 0o700))) return;
   await syncFolder(dirname(folder));
   await syncFolder(root);
 }

@@ -58,8 +58,8 @@ export const startedMessage = 'started';
  * A process that was started with an IPC channel (by `npm start`) tells its parent when it has started, and stops within 5 s
  * when its parent has died. It ignores a second signal, because its parent can kill it.
  *
- * The exit status is 0 after an orderly stop, even during the start. It is 1 when a start fails (a ConfigurationError is
- * printed as it is, on stderr), when an error was not caught, or when the deadline passed.
+ * The exit status is 0 after an orderly stop, even during the start. It is 1 when a start fails, when an error was not caught,
+ * or when the deadline passed.
  */
 export async function runProcess(
   parts: readonly Part[],
@@ -122,8 +122,18 @@ export async function runProcess(
     if (!ending) process.send?.(startedMessage, undefined, {}, () => {}); // the parent may have died
   } catch (error) {
     if (ending) return;
-    if (error instanceof ConfigurationError) console.error(error.message);
-    else logger.fatal({ err: error }, 'start failed');
+    reportFailedStart(logger, error);
     await end(1, deadlineMs);
   }
+}
+
+/**
+ * Reports why a process cannot start: as a fatal line of its log, which a log collector reads, and a ConfigurationError also as
+ * it is on stderr, for a person at a terminal.
+ */
+export function reportFailedStart(logger: Logger, error: unknown): void {
+  if (!(error instanceof ConfigurationError)) return logger.fatal({ err: error }, 'start failed');
+  console.error(error.message);
+  // `npm start` shows both streams of its children to the same person.
+  if (process.send === undefined) logger.fatal({ problem: error.message }, 'start failed');
 }

@@ -1,5 +1,17 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { chmod, chown, mkdir, readdir, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  mkdir,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  stat,
+  statfs,
+  writeFile,
+} from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -123,6 +135,7 @@ export async function initialiseCluster(cluster: Cluster, binaries: Binaries, du
     if (name.startsWith('data.new-'))
       await rm(path.join(parent, name), { recursive: true, force: true, maxRetries: 5 });
   }
+  await assertRoom(parent);
   await mkdir(temporary, { mode: 0o700 });
   await writeFile(passwordFile, file.superuserPassword, { mode: 0o600 });
   try {
@@ -151,7 +164,23 @@ export async function initialiseCluster(cluster: Cluster, binaries: Binaries, du
   }
 }
 
-function explainInitdb(output: string): string {
+/** A new database takes 45 MB, and its write-ahead log grows at once. */
+const roomMb = 100;
+
+async function assertRoom(folder: string): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const freeMb = Math.floor((bavail * bsize) / 1_048_576);
+  if (freeMb >= roomMb) return;
+  throw embeddedPostgresError(
+    `The disk of ${folder} has ${freeMb} MB free, and a new database needs ${roomMb} MB. ` +
+      'Free some space, or choose another SLUICE_DATA_DIR.',
+  );
+}
+
+/** What initdb says is wrong, without its account of the steps before. */
+function explainInitdb(whole: string): string {
+  const problems = whole.split('\n').filter((line) => /(?:error|FATAL|PANIC|hint|DETAIL):/.test(line));
+  const output = problems.length === 0 ? whole : problems.join('\n');
   if (!output.includes('could not look up effective user ID')) return output;
   return `${output}\nThis process runs under a user id without a name; give it one in /etc/passwd, or set DATABASE_URL.`;
 }

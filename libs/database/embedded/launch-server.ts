@@ -55,7 +55,9 @@ export async function launchServer(options: LaunchOptions): Promise<RunningServe
     lastWords = process.lastWords();
     if (!passingTroubles.test(lastWords)) break;
   }
-  throw embeddedPostgresError(`The embedded Postgres in ${cluster.dataDir} did not start:\n${lastWords}`);
+  const isFull = lastWords.includes('No space left on device');
+  const hint = isFull ? ' because the disk is full. Free some space. It said' : '';
+  throw embeddedPostgresError(`The embedded Postgres in ${cluster.dataDir} did not start${hint}:\n${lastWords}`);
 }
 
 type Spawned = Omit<RunningServer, 'port'> & { lastWords(): string };

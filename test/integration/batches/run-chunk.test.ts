@@ -48,7 +48,13 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-type Setup = { runner: ChunkRunner; permits: PermitPool; watch: BatchWatch; called: number[] };
+type Setup = {
+  runner: ChunkRunner;
+  permits: PermitPool;
+  watch: BatchWatch;
+  called: number[];
+  counted: { redeliveries: number; results: number };
+};
 
 const answer: Awaited<ReturnType<CallLine>> = {
   outcome: { kind: 'response', statusCode: 200, requestId: 'req', body: Buffer.from('{}') },
@@ -64,6 +70,7 @@ function setUp(
   const permits = createPermitPool({ callsMax, bytesMax: 1_048_576 });
   const watch = createBatchWatch({ db: database.db, logger: silent, intervalMs: 20 });
   const called: number[] = [];
+  const counted = { redeliveries: 0, results: 0 };
   const runner = createChunkRunner({
     db: database.db,
     eventLog: engine.eventLog,
@@ -86,9 +93,11 @@ function setUp(
     },
     inputBlob: () => Promise.resolve(blob),
     onChunkDone: () => {},
+    onRedelivery: () => (counted.redeliveries += 1),
+    onSettled: (results) => (counted.results += results),
     logger: silent,
   });
-  return { runner, permits, watch, called };
+  return { runner, permits, watch, called, counted };
 }
 
 /** A running batch of one chunk that covers the file, and the claim of it. */
@@ -113,9 +122,10 @@ const untilAborted = (signal: AbortSignal): Promise<never> =>
   });
 
 test('every line is called once and settled, and its permit released', async () => {
-  const { runner, permits, called } = setUp(() => Promise.resolve(), 2);
+  const { runner, permits, called, counted } = setUp(() => Promise.resolve(), 2);
   const { id, claim } = await createChunk();
   await runner.run(jobOf(id, claim));
+  expect(counted).toEqual({ redeliveries: 0, results: lines });
   expect(called).toEqual([1, 2, 3, 4, 5, 6]);
   expect(await readBatch(database, id)).toMatchObject({ completed: lines, status: 'finalizing' });
   expect(permits.inFlight()).toEqual(nothingInFlight);
@@ -329,9 +339,10 @@ test('a worker that crashed before the pause is not forgotten by it', async () =
   await loseClaim(engine, claim);
   const again = await claimChunk(database, engine, id, 0);
   await control(engine, id, 'batch.paused');
-  const { runner, called } = setUp(() => Promise.resolve());
+  const { runner, called, counted } = setUp(() => Promise.resolve());
   await runner.run(jobOf(id, again));
   expect(called).toEqual([]);
+  expect(counted.redeliveries).toBe(1);
   expect((await readChunks(database, id))[0]).toMatchObject({ state: 'pending', generation: 1, handed_back: false });
   await control(engine, id, 'batch.resumed');
   await runner.run(jobOf(id, await claimChunk(database, engine, id, 0)));

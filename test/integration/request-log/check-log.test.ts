@@ -10,6 +10,7 @@ import { createDatabase, createPool } from '#libs/database/pool.ts';
 import { createTestLogger } from '#libs/http/http-test-kit.ts';
 import { checkRequestLog, type LogCheck, type LogCheckOptions } from '#libs/request-log/check-log.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
+import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { createRequestLog, type RequestLog, type RequestLogDeps } from '#libs/request-log/request-log.ts';
 import { eventually } from '#test/eventually.ts';
 import { logEntry } from '#test/log-entry.ts';
@@ -320,4 +321,24 @@ describe('a database that is away', () => {
       { state: 'silent', rows: 64, missing: 5, gaps: [[65, 69]], said: { last_sequence: 69, stopped_at: null } },
     ]);
   });
+});
+
+test('a worker logs once that a process was killed, and says nothing of those that stopped', async () => {
+  const [killed, stopped] = [createLog(), createLog()];
+  for (const { log } of [killed, stopped]) await log.start?.();
+  await stopped.log.stop?.();
+  await sql`update request_log_process set heard_at = now() - interval '2 minutes'`.execute(database.db);
+  const { logger, lines } = createTestLogger();
+  const report = createKilledReport({ db: database.db, logger });
+  await report();
+  await report();
+  expect(lines).toMatchObject([
+    {
+      level: 40,
+      msg: 'a process was killed or has lost the database',
+      process_id: killed.log.processId,
+      app: 'api',
+    },
+  ]);
+  await killed.log.stop?.();
 });

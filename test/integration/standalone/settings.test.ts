@@ -1,5 +1,6 @@
+import { spawnSync } from 'node:child_process';
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
@@ -61,4 +62,23 @@ test('a data directory that cannot be, and a variable that is misspelled, get on
     'SLUICE_EGRES_ALLOW is not a variable of Sluice and has no effect. Did you mean SLUICE_EGRESS_ALLOW?',
     `The data directory ${impossible} is not writable (ENOTDIR). Choose another SLUICE_DATA_DIR.`,
   ]);
+});
+
+test('a disk without room for a database gets one sentence', async ({ skip }) => {
+  const disk = path.join(folder, 'disk');
+  // As root, the database is put elsewhere if its own user cannot enter the folder.
+  await chmod(folder, 0o711);
+  await mkdir(disk);
+  const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=40m', 'tmpfs', disk]);
+  if (mounted.status !== 0) skip('needs the right to mount a file system');
+  try {
+    const { code, stderr } = await start([], { SLUICE_DATA_DIR: path.join(disk, 'data'), PORT: '0' });
+    expect([code, stderr.replace(/ \d+ MB free/, ' few MB free')]).toEqual([
+      1,
+      `The disk of ${disk}/data/postgres has few MB free, and a new database needs 100 MB. ` +
+        'Free some space, or choose another SLUICE_DATA_DIR.\n',
+    ]);
+  } finally {
+    spawnSync('umount', [disk]);
+  }
 });

@@ -149,6 +149,9 @@ test('a wrong password and an unknown database end the start at once, with one l
       expect(await process.ended).toBe(1);
       expect(process.stderr()).toMatch(/^The database "\w+" at [^ ]+ cannot be used: .+\. Check DATABASE_URL\.\n$/);
       expect(process.stderr()).toMatch(reason);
+      expect(process.said('start failed')).toMatchObject([
+        { level: 'fatal', problem: expect.stringMatching('Check DATABASE_URL') },
+      ]);
       expect(process.said('waiting for the database')).toEqual([]);
       expect(process.output()).not.toContain(wrong);
     }

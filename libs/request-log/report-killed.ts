@@ -1,0 +1,27 @@
+import type { Kysely } from 'kysely';
+import type { Database } from '#libs/database/schema.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { listProcesses } from './process-record.ts';
+
+/** How long after its last word a process is reported, and counted by /metrics. */
+export const killedWithinMs = 600_000;
+
+/**
+ * Returns what logs each process that was killed, or has lost the database, once. Its own log cannot say so. Several workers
+ * may each log the same one.
+ */
+export function createKilledReport({ db, logger }: { db: Kysely<Database>; logger: Logger }): () => Promise<void> {
+  let reported: ReadonlySet<string> = new Set();
+  return async () => {
+    const silent = (await listProcesses(db, { ms: killedWithinMs })).filter(({ isSilent }) => isSilent);
+    for (const { id, app, host, version, heardAt, lastSequence, writtenSequence } of silent) {
+      if (reported.has(id)) continue;
+      const unwritten = lastSequence - writtenSequence;
+      logger.warn(
+        { process_id: id, app, host, version, heard_at: heardAt.toISOString(), unwritten_log_records: unwritten },
+        'a process was killed or has lost the database',
+      );
+    }
+    reported = new Set(silent.map(({ id }) => id));
+  };
+}
