@@ -37,6 +37,30 @@ export function addOperatorCommands(program: Command): void {
     });
 
   program
+    .command('restore')
+    .description(
+      'prepare the database and blobs that were put back from a backup, while no process of Sluice runs, and tell what is ' +
+        'lost; exit with status 1 if something needs your attention. Can be repeated',
+    )
+    .option('--adopt-blobs', 'use this blob folder although the database was used with another one, which is lost')
+    .option('--list <file>', 'write every missing, incomplete and surplus blob to this file, one JSON object per line')
+    .option('--json', 'print the report as one JSON object instead')
+    .action(async (options: { adoptBlobs?: boolean; list?: string; json?: boolean }) => {
+      const { adoptBlobs = false, list = null, json = false } = options;
+      await withDatabase({ mayCreate: false }, async (connectionString, logger) => {
+        const { restore } = await import('./restore/restore.ts');
+        const { describeRestore, isAlright, restoreToJson } = await import('./restore/describe-restore.ts');
+        const report = await restore(
+          { connectionString, adoptBlobs, listFile: list, onProgress: showProgress },
+          logger,
+        );
+        clearProgress();
+        for (const line of json ? [restoreToJson(report)] : describeRestore(report)) print(line);
+        if (!isAlright(report)) process.exitCode = 1;
+      });
+    });
+
+  program
     .command('check-results')
     .description('check the output and error file of a batch that has ended against the results_root of its events')
     .argument('<batch>', 'the id of the batch')

@@ -88,13 +88,21 @@ const unchangedFor = '1 minute';
 /** Batches that get a new job in one transaction. */
 const replacedMax = 500;
 
-/** Enqueues a new job for batches whose job no longer exists or has failed for good. Returns how many. */
-export async function replaceLostJobs(db: Kysely<Database>, queue: JobQueue, logger: Logger): Promise<number> {
+/**
+ * Enqueues a new job for batches whose job no longer exists or has failed for good. Returns how many. `changedBefore`: batches
+ * that changed more recently than this interval ago are skipped.
+ */
+export async function replaceLostJobs(
+  db: Kysely<Database>,
+  queue: JobQueue,
+  logger: Logger,
+  changedBefore: string = unchangedFor,
+): Promise<number> {
   let replaced = 0;
   for (const [status, jobs] of jobOfState) {
     let found: number;
     do {
-      found = await db.transaction().execute((tx) => replaceJobs(tx, queue, logger, status, jobs));
+      found = await db.transaction().execute((tx) => replaceJobs(tx, { queue, logger, changedBefore }, status, jobs));
       replaced += found;
     } while (found === replacedMax);
   }
@@ -103,8 +111,7 @@ export async function replaceLostJobs(db: Kysely<Database>, queue: JobQueue, log
 
 async function replaceJobs(
   tx: Transaction<Database>,
-  queue: JobQueue,
-  logger: Logger,
+  { queue, logger, changedBefore }: { queue: JobQueue; logger: Logger; changedBefore: string },
   status: BatchStatus,
   jobs: QueueDefinition<BatchPayload>,
 ): Promise<number> {
@@ -115,7 +122,7 @@ async function replaceJobs(
   // Locked, so that only one of several workers replaces a job.
   const { rows: lost } = await sql<{ id: string }>`
     select id from batch
-    where status = ${status} and updated_at < (select clock_timestamp()) - ${unchangedFor}::interval and not exists (
+    where status = ${status} and updated_at < (select clock_timestamp()) - ${changedBefore}::interval and not exists (
       select from pgboss.job where name = ${jobs.name} and state <= 'active' and data ->> 'batch_id' = batch.id
     ) limit ${replacedMax} for update skip locked`.execute(tx);
   await sql`set local enable_nestloop = on`.execute(tx);
@@ -124,4 +131,26 @@ async function replaceJobs(
     logger.warn({ batch_id: id, status }, 'batch had lost its job and got a new one');
   }
   return lost.length;
+}
+
+const surplusMax = 5_000;
+
+/**
+ * Deletes jobs of batches that do not exist or have ended. There are some when the queue and the batches come from different
+ * moments; their handlers would do nothing. Returns how many.
+ */
+export async function deleteSurplusJobs(db: Kysely<Database>): Promise<number> {
+  const names = [validateQueue, chunkQueue, finaliseQueue, closeQueue].map((queue) => queue.name);
+  let deleted = 0;
+  for (;;) {
+    const { numAffectedRows = 0n } = await sql`
+      delete from pgboss.job where name = any(${names}) and id in (
+        select job.id from pgboss.job left join batch on batch.id = job.data ->> 'batch_id'
+        where job.name = any(${names}) and job.state <= 'active'
+          and (batch.id is null or batch.status in ('completed', 'failed', 'cancelled', 'expired'))
+        limit ${surplusMax} for update of job skip locked
+      )`.execute(db);
+    deleted += Number(numAffectedRows);
+    if (numAffectedRows < surplusMax) return deleted;
+  }
 }

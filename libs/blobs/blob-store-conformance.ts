@@ -29,6 +29,8 @@ export function blobStoreConformance(
       expect(stored).toEqual({ blob: expect.any(String), sizeBytes: size, sha256: sha256(bytes) });
       expect(sha256(await buffer(await store.read(stored.blob)))).toBe(stored.sha256);
       expect(await isListed(stored.blob)).toBe(true);
+      expect(await store.sizeOf(stored.blob)).toBe(size);
+      expect(await store.sizeOf(randomBytes(16).toString('hex'))).toBeNull();
     });
 
     test('many small writes make one blob, and the order is kept', async () => {

@@ -51,6 +51,8 @@ export interface BlobStore {
   /** Exactly `length` bytes from `offset`; fewer than that is an error. */
   readRange(blob: string, offset: number, length: number): Promise<Buffer>;
   remove(blob: string): Promise<void>;
+  /** Null for a blob that is not there. */
+  sizeOf(blob: string): Promise<number | null>;
   /** Every visible blob, in any order. */
   list(): AsyncIterable<BlobEntry>;
   /** Removes blobs that no row refers to, and remains of crashed writers. */

@@ -94,6 +94,8 @@ export async function createDiskBlobStore(options: {
 
     remove: (blob) => unlink(pathOf(blob)).catch(ignoreMissing),
 
+    sizeOf: async (blob) => (await describe(pathOf(blob)))?.sizeBytes ?? null,
+
     async *list() {
       for await (const path of files(root)) {
         if (path.endsWith(partialSuffix)) continue;

@@ -14,7 +14,7 @@ const projectFolder = fileURLToPath(new URL('../../migrations/', import.meta.url
 const migrationName = /^\d{4}_[a-z0-9_]+$/;
 
 /** An arbitrary number that differs from the other advisory locks of this database. */
-const migrationLock = 7_358_221_904_113;
+export const migrationLock = 7_358_221_904_113;
 
 type MigrateOptions = {
   /** A direct connection: a session lock does not work through a transaction pooler like PgBouncer. */

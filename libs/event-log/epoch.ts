@@ -1,4 +1,4 @@
-import { sql, type Kysely } from 'kysely';
+import { sql, type Kysely, type Transaction } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 
 /** SQL for statements on `event`: the epoch that new events get. */
@@ -11,19 +11,47 @@ export const currentEpoch = sql<number>`(select max(epoch) from event_epoch)`;
  */
 export async function raiseEpochAfterRestore(db: Kysely<Database>): Promise<number | null> {
   if (!(await isAheadOfCluster(db))) return null;
+  return await withoutAppends(db, async (tx) => ((await isAheadOfCluster(tx)) ? await raiseEpoch(tx) : null));
+}
+
+/**
+ * Raises the epoch because an operator says that the log was restored, also in the cluster where it was written: events
+ * that were recorded after the backup, and are gone, have other coordinates than those that follow now. An epoch without
+ * events is kept, so that a repeated call changes nothing. Returns the newest epoch, and whether it is a new one.
+ */
+export async function startEpoch(db: Kysely<Database>): Promise<{ epoch: number; isNew: boolean }> {
+  return await withoutAppends(db, async (tx) => {
+    const { rows } = await sql<{ epoch: number; used: boolean }>`
+      select ${currentEpoch} as epoch, exists (select from event where epoch = ${currentEpoch}) as used`.execute(tx);
+    const { epoch = 0, used = false } = rows[0] ?? {};
+    return used ? { epoch: await raiseEpoch(tx), isNew: true } : { epoch, isNew: false };
+  });
+}
+
+async function withoutAppends<Result>(
+  db: Kysely<Database>,
+  work: (tx: Transaction<Database>) => Promise<Result>,
+): Promise<Result> {
   return await db.transaction().execute(async (tx) => {
     // Appends hold a weaker lock on this table until they commit. Once this lock is granted, no more events of the old
     // epoch can appear.
     await sql`lock table event_epoch in access exclusive mode`.execute(tx);
-    if (!(await isAheadOfCluster(tx))) return null;
-    // Older releases do not know about epochs and would append to the first one.
-    await sql`
-      insert into installation values ('required_migration', '0013_event_epochs')
-      on conflict (name) do update set value = greatest(installation.value, excluded.value)`.execute(tx);
-    const { rows } = await sql<{ epoch: number }>`
-      insert into event_epoch select max(epoch) + 1, clock_timestamp() from event_epoch returning epoch`.execute(tx);
-    return rows[0]?.epoch ?? null;
+    return await work(tx);
   });
+}
+
+async function raiseEpoch(tx: Transaction<Database>): Promise<number> {
+  // Older releases do not know about epochs and would append to the first one.
+  await sql`
+    insert into installation values ('required_migration', '0013_event_epochs')
+    on conflict (name) do update set value = greatest(installation.value, excluded.value)`.execute(tx);
+  const { epoch } = await tx
+    .insertInto('event_epoch')
+    .columns(['epoch', 'raised_at'])
+    .expression(sql`select max(epoch) + 1, clock_timestamp() from event_epoch`)
+    .returning('epoch')
+    .executeTakeFirstOrThrow();
+  return epoch;
 }
 
 /** Whether the newest epoch has an event with a transaction id that this cluster has not assigned yet. */

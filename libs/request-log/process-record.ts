@@ -175,3 +175,12 @@ export async function listProcesses(db: Kysely<Database>, { ms }: { ms: number }
     order by started_at desc limit 100`.execute(db);
   return rows;
 }
+
+/** When any process last reported its progress; null if none ever did. */
+export async function lastHeardAt(db: Kysely<Database>): Promise<Date | null> {
+  const row = await db
+    .selectFrom('request_log_process')
+    .select(({ fn }) => fn.max<Date | null>('heard_at').as('at'))
+    .executeTakeFirst();
+  return row?.at ?? null;
+}

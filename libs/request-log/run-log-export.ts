@@ -7,6 +7,7 @@ import type { Database } from '#libs/database/schema.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';
 import { exportFormats, type ExportEncoder } from './export-formats.ts';
@@ -73,6 +74,30 @@ async function findRunning(db: Kysely<Database>, exportId: string): Promise<Runn
     where kind = 'log_export' and id = ${exportId} and deleted_at is null
       and data ->> 'status' = 'in_progress'`.execute(db);
   return rows[0];
+}
+
+/**
+ * Enqueues a job for exports in progress whose job no longer exists. Returns how many. A workspace has few exports at a time,
+ * so one transaction does it.
+ */
+export async function replaceLostExports(db: Kysely<Database>, queue: JobQueue): Promise<number> {
+  return await db.transaction().execute(async (tx) => {
+    const { rows: lost } = await sql<{ id: string }>`
+      select id from resource
+      where kind = 'log_export' and deleted_at is null and data ->> 'status' = 'in_progress' and not exists (
+        select from pgboss.job where name = ${logExportQueue.name} and state <= 'active' and data ->> 'export_id' = resource.id
+      )`.execute(tx);
+    for (const { id } of lost) await queue.enqueue(tx, logExportQueue, { export_id: id });
+    return lost.length;
+  });
+}
+
+/** Counts the exports of all workspaces that are in progress. */
+export async function countRunningExports(db: Kysely<Database>): Promise<number> {
+  const { rows } = await sql<{ exports: number }>`
+    select count(*) as exports from resource
+    where kind = 'log_export' and deleted_at is null and data ->> 'status' = 'in_progress'`.execute(db);
+  return rows[0]?.exports ?? 0;
 }
 
 async function end(

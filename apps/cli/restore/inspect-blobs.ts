@@ -1,0 +1,125 @@
+import { existsSync } from 'node:fs';
+import { open, readdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Kysely } from 'kysely';
+import { findOpenBatchesOf } from '#libs/batches/open-batches.ts';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { checkBlobs, type BlobFinding } from '#libs/files/check-blobs.ts';
+import { ConfigurationError, readEnv } from '#libs/kernel/read-env.ts';
+import { blobFolder } from '../../platform/config.ts';
+import { CliConfig } from '../config.ts';
+
+type Count = { blobs: number; bytes: number };
+
+export type BlobReport = {
+  folder: string;
+  /** Rows and blobs that were looked at. */
+  checked: number;
+  missing: Count;
+  wrongSize: Count;
+  surplus: Count;
+  /** The first ones that are missing or have the wrong size. */
+  first: BlobFinding[];
+  /** Open batches whose input is missing or incomplete; `first` has the ids of some. */
+  stuckBatches: { batches: number; first: string[] };
+  /** Rows of the request log that ended processes left in the folder; the next process writes them. */
+  rowsOnDisk: { files: number; bytes: number };
+};
+
+const firstMax = 20;
+const fileIdsAtOnce = 500;
+
+/**
+ * The blob store of the environment, if it is the database's own. With `adoptBlobs` and `mayChange`, another one becomes
+ * that. Throws ConfigurationError if the folder is missing, or is another database's and `adoptBlobs` is false.
+ */
+export async function openBlobStore(
+  db: Kysely<Database>,
+  { adoptBlobs, mayChange }: { adoptBlobs: boolean; mayChange: boolean },
+): Promise<BlobStore> {
+  const folder = blobFolder(readEnv(CliConfig));
+  if (!existsSync(folder)) {
+    throw new ConfigurationError(
+      `There are no blobs in ${folder}. Restore them there, or set SLUICE_BLOBS or SLUICE_DATA_DIR. If they are lost, ` +
+        'create the folder and add --adopt-blobs.',
+    );
+  }
+  const blobs = await createDiskBlobStore({ folder });
+  const value = await blobs.storeId();
+  const known = await db
+    .selectFrom('installation')
+    .select('value')
+    .where('name', '=', 'blob_store_id')
+    .executeTakeFirst();
+  if (known === undefined || known.value === value) return blobs;
+  if (!adoptBlobs) {
+    throw new ConfigurationError(
+      `The blobs in ${folder} (${value}) do not belong to this database, which uses ${known.value}. Restore the blobs of ` +
+        'the same backup. If those are lost, add --adopt-blobs, which makes these the blobs of the database.',
+    );
+  }
+  if (mayChange) await db.updateTable('installation').set({ value }).where('name', '=', 'blob_store_id').execute();
+  return blobs;
+}
+
+/**
+ * Compares blobs and rows in both directions. Memory does not grow with their number: all differences go to `listFile`, if
+ * there is one, and the report has their number and the first ones. Throws the error of a file that cannot be written.
+ */
+export async function inspectBlobs(
+  { db, blobs }: { db: Kysely<Database>; blobs: BlobStore },
+  { listFile, onProgress }: { listFile: string | null; onProgress: (text: string) => void },
+): Promise<BlobReport> {
+  const folder = blobFolder(readEnv(CliConfig));
+  const counts = { missing: none(), wrong_size: none(), surplus: none() };
+  const first: BlobFinding[] = [];
+  const stuckBatches: BlobReport['stuckBatches'] = { batches: 0, first: [] };
+  let unreadable: string[] = [];
+  const findStuck = async (): Promise<void> => {
+    const found = await findOpenBatchesOf(db, unreadable);
+    stuckBatches.batches += found.length;
+    stuckBatches.first.push(...found.slice(0, firstMax - stuckBatches.first.length));
+    unreadable = [];
+  };
+  let checked = 0;
+  const list = listFile === null ? null : await open(listFile, 'w', 0o600);
+  try {
+    for await (const finding of checkBlobs({ db, blobs }, (count) => onProgress(`blobs: ${(checked = count)}`))) {
+      const count = counts[finding.problem];
+      count.blobs += 1;
+      count.bytes += finding.sizeBytes;
+      await list?.write(`${JSON.stringify(findingToJson(finding))}\n`);
+      if (finding.owner === null) continue;
+      if (first.length < firstMax) first.push(finding);
+      if (finding.owner.type === 'file') unreadable.push(finding.owner.id);
+      if (unreadable.length === fileIdsAtOnce) await findStuck();
+    }
+  } finally {
+    await list?.close();
+  }
+  if (unreadable.length > 0) await findStuck();
+  const { missing, wrong_size: wrongSize, surplus } = counts;
+  return { folder, checked, missing, wrongSize, surplus, first, stuckBatches, rowsOnDisk: await countRowFiles(folder) };
+}
+
+const none = (): Count => ({ blobs: 0, bytes: 0 });
+
+/** A difference as it is in the list and in the report. */
+export const findingToJson = ({ problem, blob, sizeBytes, owner }: BlobFinding) => ({
+  problem,
+  blob,
+  bytes: sizeBytes,
+  ...(owner === null ? {} : { owner: owner.type, id: owner.id, workspace_id: owner.workspaceId }),
+});
+
+async function countRowFiles(folder: string): Promise<BlobReport['rowsOnDisk']> {
+  const rowFolder = path.join(folder, 'request-log');
+  const names = existsSync(rowFolder) ? await readdir(rowFolder) : [];
+  const sizes = await Promise.all(
+    names.filter((name) => name.endsWith('.rows')).map(async (name) => (await stat(path.join(rowFolder, name))).size),
+  );
+  const written = sizes.filter((size) => size > 0);
+  return { files: written.length, bytes: written.reduce((sum, size) => sum + size, 0) };
+}

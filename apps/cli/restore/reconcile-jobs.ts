@@ -1,0 +1,47 @@
+import { sql, type Kysely } from 'kysely';
+import { deleteSurplusJobs, replaceLostJobs, resetLostChunks } from '#libs/batches/lost-jobs.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { replaceLostFineTuningJobs } from '#libs/fine-tuning/replace-lost-jobs.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { createJobQueue } from '#libs/queue/job-queue.ts';
+import { replaceLostExports } from '#libs/request-log/run-log-export.ts';
+import { allQueues } from '../../platform/queues.ts';
+
+export type ReconciledJobs = {
+  /** Jobs that a worker of the time of the backup had claimed. Their lines go to other workers. */
+  claimed: number;
+  /** Deleted, because what they were for has ended or does not exist. */
+  surplus: number;
+  chunks: number;
+  batches: number;
+  fineTuningJobs: number;
+  logExports: number;
+};
+
+/**
+ * Makes the queue fit the open work: deletes surplus jobs, and enqueues those that are missing, or resets their chunks. If the
+ * backup had no queue at all, it is created. Only for a time when no worker runs.
+ */
+export async function reconcileJobs(deps: {
+  db: Kysely<Database>;
+  connectionString: string;
+  logger: Logger;
+}): Promise<ReconciledJobs> {
+  const { db, connectionString, logger } = deps;
+  // Each reset chunk and replaced job would be a line; the report has their number.
+  const quiet = logger.child({}, { level: 'error' });
+  const queue = createJobQueue({ connectionString, role: 'sender', queues: allQueues, logger, poolSizeMax: 1 });
+  await queue.start?.();
+  try {
+    const surplus = await deleteSurplusJobs(db);
+    const chunks = await resetLostChunks(db, queue, quiet);
+    const batches = await replaceLostJobs(db, queue, quiet, '0 s');
+    const fineTuningJobs = await replaceLostFineTuningJobs(db, queue);
+    const logExports = await replaceLostExports(db, queue);
+    const { rows } = await sql<{ claimed: number }>`
+      select count(*) as claimed from pgboss.job where state = 'active'`.execute(db);
+    return { claimed: rows[0]?.claimed ?? 0, surplus, chunks, batches, fineTuningJobs, logExports };
+  } finally {
+    await queue.stop?.();
+  }
+}

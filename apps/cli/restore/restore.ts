@@ -1,0 +1,173 @@
+import { sql, type Kysely } from 'kysely';
+import { countOpenBatches, type OpenBatches } from '#libs/batches/open-batches.ts';
+import { listConnectedSessions, type ConnectedSession } from '#libs/database/connected-processes.ts';
+import { holdStarts } from '#libs/database/hold-starts.ts';
+import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
+import { migrate } from '#libs/database/migrate.ts';
+import { createDatabase, createPool } from '#libs/database/pool.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { checkDigests, type DigestCheck } from '#libs/event-log/check-digests.ts';
+import { startEpoch } from '#libs/event-log/epoch.ts';
+import { newestEvent } from '#libs/event-log/read-events.ts';
+import { checkInlineModels, type CheckReport } from '#libs/event-log/rebuild.ts';
+import { countOpenFineTuningJobs } from '#libs/fine-tuning/replace-lost-jobs.ts';
+import type { Logger } from '#libs/kernel/logger.ts';
+import { ConfigurationError } from '#libs/kernel/read-env.ts';
+import { sleep } from '#libs/kernel/sleep.ts';
+import { lastHeardAt } from '#libs/request-log/process-record.ts';
+import { countRunningExports } from '#libs/request-log/run-log-export.ts';
+import { compareMasterKeys } from '#libs/secrets/master-key.ts';
+import { inlineModels } from '../../platform/models.ts';
+import { readMasterKeys } from '../keys.ts';
+import { withMigratedPool } from '../migrated-pool.ts';
+import { inspectBlobs, openBlobStore, type BlobReport } from './inspect-blobs.ts';
+import { reconcileJobs, type ReconciledJobs } from './reconcile-jobs.ts';
+
+export type RestoreOptions = {
+  connectionString: string;
+  /** Make the blob folder that of this database, although the database was used with another one. */
+  adoptBlobs: boolean;
+  /** The file that gets a line of JSON for each difference between rows and blobs; null for none. */
+  listFile: string | null;
+  onProgress: (text: string) => void;
+};
+
+export type RestoreReport = {
+  /** Those that this release applied. */
+  migrations: string[];
+  /** The last event; null for an empty log. */
+  newest: { position: number; recordedAt: Date } | null;
+  /** When a process last reported its progress, which it does every 15 s; null if none ever did. */
+  heardAt: Date | null;
+  digests: DigestCheck;
+  epoch: { epoch: number; isNew: boolean };
+  /** Null if the keys fit. */
+  masterKeyProblem: string | null;
+  isIsolated: boolean;
+  jobs: ReconciledJobs;
+  /** What had not ended when the backup was made. Lines that were called after it are called again. */
+  open: OpenBatches & { fineTuningJobs: number; logExports: number };
+  blobs: BlobReport;
+  models: CheckReport;
+  /** Processes that were connected while nothing could start, so they may have run since before the restore. */
+  survivors: ConnectedSession[];
+};
+
+const applicationName = 'sluice-restore';
+
+/** A process that runs looks for changed keys twice a second, so in this time it is seen. */
+const watchMs = 1_500;
+
+/**
+ * Prepares an installation whose database and blobs were put back from a backup, and tells what it found: a new epoch of the
+ * event log, jobs for all open work, blobs compared with their rows, read models and digests compared with the event log.
+ * Running it again changes nothing more. Processes that are started meanwhile wait until it is over.
+ *
+ * Throws ConfigurationError, before anything is changed, if a process of Sluice is connected, if the database is empty, or if
+ * the blob folder is missing or belongs to another database (unless `adoptBlobs`).
+ */
+export async function restore(options: RestoreOptions, logger: Logger): Promise<RestoreReport> {
+  const { connectionString, onProgress } = options;
+  await assertRestorable(options, logger);
+  const migrations = await migrate({ connectionString, logger });
+  return await holdStarts({ connectionString, applicationName }, logger, async () => {
+    const heldSinceMs = performance.now();
+    return await withMigratedPool({ connectionString, applicationName, max: 4 }, logger, async (pool) => {
+      const db = createDatabase(pool);
+      await assertAlone(db);
+      const blobs = await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: true });
+      onProgress('the event log');
+      const epoch = await startEpoch(db);
+      const newest = await newestEvent(db);
+      const heardAt = await lastHeardAt(db);
+      const digests = await checkDigests(db);
+      const masterKeyProblem = await findMasterKeyProblem(db);
+      const isIsolated = await mayTakeRole(db);
+      onProgress('jobs');
+      const jobs = await reconcileJobs({ db, connectionString, logger });
+      const open = {
+        ...(await countOpenBatches(db)),
+        fineTuningJobs: await countOpenFineTuningJobs(db),
+        logExports: await countRunningExports(db),
+      };
+      const blobReport = await inspectBlobs({ db, blobs }, options);
+      onProgress('read models');
+      const models = await checkInlineModels(pool, inlineModels, (events) =>
+        onProgress(`read models: ${events} events`),
+      );
+      await sleep(watchMs - (performance.now() - heldSinceMs));
+      const survivors = await listRunning(db);
+      return {
+        migrations,
+        newest,
+        heardAt,
+        digests,
+        epoch,
+        masterKeyProblem,
+        isIsolated,
+        jobs,
+        open,
+        blobs: blobReport,
+        models,
+        survivors,
+      };
+    });
+  });
+}
+
+/** Checks what can be checked before the migrations of this release. Throws as `restore` does. */
+async function assertRestorable(options: RestoreOptions, logger: Logger): Promise<void> {
+  const pool = createPool({ connectionString: options.connectionString, applicationName, max: 1 }, logger);
+  try {
+    const db = createDatabase(pool);
+    const { rows } = await sql<{ empty: boolean }>`select to_regclass('installation') is null as empty`.execute(db);
+    if (rows[0]?.empty !== false) {
+      throw new ConfigurationError('The database is empty. Restore its dump first: docs/backup.md says how.');
+    }
+    await assertAlone(db);
+    await openBlobStore(db, { adoptBlobs: options.adoptBlobs, mayChange: false });
+  } finally {
+    await pool.end();
+  }
+}
+
+async function assertAlone(db: Kysely<Database>): Promise<void> {
+  const running = await listRunning(db);
+  if (running.length === 0) return;
+  const lines = describeSessions(running).map((line) => `  ${line}`);
+  throw new ConfigurationError(
+    `Stop all processes of Sluice first. These are connected to the database:\n${lines.join('\n')}`,
+  );
+}
+
+/** A process that starts waits in one of these sessions, and has read nothing yet. */
+const startingApplications: ReadonlySet<string> = new Set(['sluice-start', 'sluice-migrate']);
+
+const listRunning = async (db: Kysely<Database>): Promise<ConnectedSession[]> =>
+  (await listConnectedSessions(db, applicationName)).filter(
+    ({ application }) => !startingApplications.has(application),
+  );
+
+/** One line for each application and address. */
+export function describeSessions(sessions: readonly ConnectedSession[]): string[] {
+  const groups = Map.groupBy(sessions, ({ application, address }) => `${application} from ${address ?? 'this host'}`);
+  return [...groups].map(([name, members]) => {
+    const pids = members.map(({ pid }) => pid).join(', ');
+    return `${name}, since ${members[0]?.since.toISOString()} (backend ${pids})`;
+  });
+}
+
+/** What is wrong with the master keys, in words; null if nothing is. */
+async function findMasterKeyProblem(db: Kysely<Database>): Promise<string | null> {
+  try {
+    const keys = await readMasterKeys();
+    const needed = await compareMasterKeys(db, keys);
+    const missing = Object.entries(needed).filter(([id]) => keys.every((key) => key.id !== id));
+    if (missing.length === 0) return null;
+    const each = missing.map(([id, count]) => `${count} secrets need the key with the id ${id}`).join(', ');
+    return `A master key of the time of the backup is missing: ${each}. Add it to SLUICE_MASTER_KEY, after the current one.`;
+  } catch (error) {
+    if (error instanceof ConfigurationError) return error.message;
+    throw error;
+  }
+}

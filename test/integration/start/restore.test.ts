@@ -1,0 +1,180 @@
+import { execFile } from 'node:child_process';
+import { readFile, rename } from 'node:fs/promises';
+import path from 'node:path';
+import pg from 'pg';
+import { expect, inject, onTestFinished, test } from 'vitest';
+import { createSimulator } from '#apps/simulator/server.ts';
+import { eventually } from '#test/eventually.ts';
+import { createTestDatabase } from '#test/postgres.ts';
+import { chatLines, createBatch, ended, resultsOf } from '../../api/batch-kit.ts';
+import { sdks, type Client, type Sdk } from '../../api/sdk.ts';
+import { appEnvironment, projectFolder, startApp, type AppProcess } from './app-process.ts';
+
+const sdk = sdks[0] as Sdk;
+
+async function sqlOn(connectionString: string, statement: string, values: unknown[] = []): Promise<pg.QueryResult> {
+  const client = new pg.Client({ connectionString });
+  client.on('error', () => {}); // the query reports the error
+  await client.connect();
+  try {
+    return await client.query(statement, values);
+  } finally {
+    await client.end();
+  }
+}
+
+/** An API and a worker of an installation that can be killed, backed up and restored. */
+async function startInstallation() {
+  const database = await createTestDatabase();
+  onTestFinished(() => database.drop());
+  const simulator = createSimulator();
+  const { url } = await simulator.start();
+  onTestFinished(() => simulator.stop());
+  const environment: Record<string, string> = {
+    ...(await appEnvironment(database.connectionString)),
+    SLUICE_EGRESS_ALLOW: new URL(url).host,
+    SLUICE_SIMULATOR_URL: `${url}/v1`,
+  };
+  const adminKey = environment['SLUICE_BOOTSTRAP_KEY'] ?? '';
+  const name = new URL(database.connectionString).pathname.slice(1);
+  const owner = decodeURIComponent(new URL(database.connectionString).username);
+  let running: AppProcess[] = [];
+
+  return {
+    adminKey,
+    environment,
+    query: (statement: string, values?: unknown[]) => sqlOn(database.connectionString, statement, values),
+    start: async (): Promise<Client> => {
+      const api = startApp('api', environment);
+      running = [api, startApp('worker', environment)];
+      const [line] = await eventually(
+        () => api.said('listening'),
+        (lines) => lines.length > 0,
+      );
+      return new sdk.OpenAI({ apiKey: adminKey, baseURL: `${line?.url}/v1` });
+    },
+    kill: async (): Promise<void> => {
+      for (const each of running) each.signal('SIGKILL');
+      await Promise.all(running.map((each) => each.ended));
+    },
+    /** What a dump has that was taken at this moment: jobs are claimed, and their workers are gone. */
+    backUp: async (): Promise<void> => {
+      const { adminUrl } = inject('postgres');
+      await sqlOn(adminUrl, `create database ${name}_backup template ${name} owner ${pg.escapeIdentifier(owner)}`);
+      onTestFinished(() => sqlOn(adminUrl, `drop database if exists ${name}_backup`).then(() => {}));
+    },
+    putBack: async (): Promise<void> => {
+      const { adminUrl } = inject('postgres');
+      await sqlOn(adminUrl, `drop database ${name} with (force)`);
+      await sqlOn(adminUrl, `create database ${name} template ${name}_backup owner ${pg.escapeIdentifier(owner)}`);
+    },
+    sluice: async (...args: string[]): Promise<{ code: unknown; stdout: string; stderr: string }> =>
+      await new Promise((resolve) => {
+        const env = { ...process.env, ...environment };
+        const words = ['apps/cli/main.ts', ...args];
+        execFile(process.execPath, words, { cwd: projectFolder, env }, (error, stdout, stderr) =>
+          resolve({ code: error?.code ?? 0, stdout, stderr }),
+        );
+      }),
+    blobFile: (blob: string): string =>
+      path.join(environment['SLUICE_DATA_DIR'] ?? '', 'blobs', blob.slice(0, 2), blob.slice(2, 4), blob),
+  };
+}
+
+test('a backup from the middle of a batch is put back, prepared, and goes on without losing a line', async () => {
+  const installation = await startInstallation();
+  const { query, sluice } = installation;
+  let client = await installation.start();
+  const { id: keyId, key } = (await client.post('/api-keys', { body: { name: 'taken away later' } })) as {
+    id: string;
+    key: string;
+  };
+  const done = await ended(client, await createBatch(sdk, client, chatLines(5)));
+  const lines = 600;
+  const open = await createBatch(sdk, client, chatLines(lines, { model: '@simulator/sim-echo+150ms' }));
+  await eventually(
+    () => client.batches.retrieve(open.id),
+    ({ request_counts: counts }) => (counts?.completed ?? 0) > 0,
+    { intervalMs: 20 },
+  );
+  await installation.kill();
+  await installation.backUp();
+
+  // Goes on after the backup: a batch that it does not have, and a key that it has.
+  client = await installation.start();
+  const later = await ended(client, await createBatch(sdk, client, chatLines(3)));
+  expect(later).toMatchObject({ status: 'completed' });
+  await client.delete(`/api-keys/${keyId}`);
+
+  const refused = await sluice('restore');
+  expect(refused).toMatchObject({ code: 1, stdout: '' });
+  expect(refused.stderr).toMatch(/Stop all processes of Sluice first/);
+  expect(refused.stderr).toMatch(/sluice-api from 127\.0\.0\.1, since/);
+  expect(refused.stderr).toMatch(/sluice-queue-worker from 127\.0\.0\.1/);
+  await installation.kill();
+  expect((await query('select max(epoch) as epoch from event_epoch')).rows).toEqual([{ epoch: 0 }]);
+
+  await installation.putBack();
+  const list = path.join(installation.environment['SLUICE_DATA_DIR'] ?? '', 'blobs.jsonl');
+  const { code, stdout } = await sluice('restore', '--json', '--list', list);
+  const first = JSON.parse(stdout);
+  const { rows: settled } = await query('select completed from batch where id = $1', [open.id]);
+  expect(code).toBe(0);
+  expect(first).toMatchObject({
+    ok: true,
+    epoch: { number: 1, is_new: true },
+    open: { batches: 1, lines: lines - settled[0].completed, overdue_batches: 0 },
+    jobs: { surplus_deleted: 0, chunks_reset: 0, batches_replaced: 0 },
+    // The input and the output of the batch that the backup does not have.
+    blobs: { missing: { blobs: 0 }, wrong_size: { blobs: 0 }, surplus: { blobs: 2 } },
+    read_models: { equal: true },
+    digests: { wrong: 0 },
+    survivors: [],
+  });
+  expect(first.jobs.claimed).toBeGreaterThan(0);
+  const listed = (await readFile(list, 'utf8')).trimEnd().split('\n');
+  expect(listed.map((line) => JSON.parse(line).problem)).toEqual(['surplus', 'surplus']);
+
+  // What a dump without the schema of the queue leaves, and a store that has lost two blobs.
+  await query('drop schema pgboss cascade');
+  const { rows: files } = await query('select id, blob from file where id = any($1)', [
+    [done.output_file_id, open.input_file_id],
+  ]);
+  for (const { blob } of files) await rename(installation.blobFile(blob), `${installation.blobFile(blob)}.away`);
+  const second = await sluice('restore');
+  expect(second).toMatchObject({ code: 1, stderr: '' });
+  const said = second.stdout;
+  expect(said).toMatch(/The last event is of .+ All that happened after the backup is lost:/);
+  expect(said).toContain('the event log has the epoch 1 already, and no event in it');
+  expect(said).toMatch(/jobs that were missing in the queue are made: chunks of batches: \d+\n/);
+  expect(said).toContain(`open batches go on: 1. Lines of them without a result: ${first.open.lines}.`);
+  expect(said).toContain('Blobs that are missing: 2; with a wrong size: 0.');
+  for (const { id, blob } of files) expect(said).toContain(`missing: ${blob} of file ${id}\n`);
+  expect(said).toContain(
+    `Open batches that cannot read their input: 1. Cancel them, if you do not find it: ${open.id}\n`,
+  );
+  for (const { blob } of files) await rename(`${installation.blobFile(blob)}.away`, installation.blobFile(blob));
+
+  client = await installation.start();
+  const finished = await ended(client, open);
+  expect(finished).toMatchObject({
+    status: 'completed',
+    request_counts: { total: lines, completed: lines, failed: 0 },
+  });
+  const { customIds } = await resultsOf(client, finished);
+  expect(customIds).toEqual(chatLines(lines).map((line) => line['custom_id']));
+  expect((await resultsOf(client, done)).customIds).toHaveLength(5);
+  await expect(client.batches.retrieve(later.id)).rejects.toMatchObject({ status: 404 });
+  // As the report says: the key works again.
+  const again = new sdk.OpenAI({ apiKey: key, baseURL: client.baseURL });
+  expect((await again.batches.retrieve(open.id)).id).toBe(open.id);
+  const checks = await Promise.all([sluice('check-results', open.id), sluice('rebuild', '--check')]);
+  expect(checks.map(({ code }) => code)).toEqual([0, 0]);
+  const { rows: epochs } = await query(
+    'select epoch, count(*)::int > 0 as any from event group by epoch order by epoch',
+  );
+  expect(epochs).toEqual([
+    { epoch: 0, any: true },
+    { epoch: 1, any: true },
+  ]);
+});
