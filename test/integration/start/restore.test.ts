@@ -1,88 +1,33 @@
-import { execFile } from 'node:child_process';
 import { readFile, rename } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
 import { expect, inject, onTestFinished, test } from 'vitest';
-import { createSimulator } from '#apps/simulator/server.ts';
 import { eventually } from '#test/eventually.ts';
 import { createTestDatabase } from '#test/postgres.ts';
 import { chatLines, createBatch, ended, resultsOf } from '../../api/batch-kit.ts';
-import { sdks, type Client, type Sdk } from '../../api/sdk.ts';
-import { appEnvironment, projectFolder, startApp, type AppProcess } from './app-process.ts';
+import { prepareInstallation, sdk, sqlOn } from './installation.ts';
 
-const sdk = sdks[0] as Sdk;
-
-async function sqlOn(connectionString: string, statement: string, values: unknown[] = []): Promise<pg.QueryResult> {
-  const client = new pg.Client({ connectionString });
-  client.on('error', () => {}); // the query reports the error
-  await client.connect();
-  try {
-    return await client.query(statement, values);
-  } finally {
-    await client.end();
-  }
-}
-
-/** An API and a worker of an installation that can be killed, backed up and restored. */
-async function startInstallation() {
-  const database = await createTestDatabase();
-  onTestFinished(() => database.drop());
-  const simulator = createSimulator();
-  const { url } = await simulator.start();
-  onTestFinished(() => simulator.stop());
-  const environment: Record<string, string> = {
-    ...(await appEnvironment(database.connectionString)),
-    SLUICE_EGRESS_ALLOW: new URL(url).host,
-    SLUICE_SIMULATOR_URL: `${url}/v1`,
-  };
-  const adminKey = environment['SLUICE_BOOTSTRAP_KEY'] ?? '';
-  const name = new URL(database.connectionString).pathname.slice(1);
-  const owner = decodeURIComponent(new URL(database.connectionString).username);
-  let running: AppProcess[] = [];
-
+/** Copies the database of an installation, and puts the copy back. */
+function prepareBackup(connectionString: string) {
+  const { adminUrl } = inject('postgres');
+  const name = new URL(connectionString).pathname.slice(1);
+  const owner = pg.escapeIdentifier(decodeURIComponent(new URL(connectionString).username));
+  onTestFinished(() => sqlOn(adminUrl, `drop database if exists ${name}_backup`).then(() => {}));
   return {
-    adminKey,
-    environment,
-    query: (statement: string, values?: unknown[]) => sqlOn(database.connectionString, statement, values),
-    start: async (): Promise<Client> => {
-      const api = startApp('api', environment);
-      running = [api, startApp('worker', environment)];
-      const [line] = await eventually(
-        () => api.said('listening'),
-        (lines) => lines.length > 0,
-      );
-      return new sdk.OpenAI({ apiKey: adminKey, baseURL: `${line?.url}/v1` });
-    },
-    kill: async (): Promise<void> => {
-      for (const each of running) each.signal('SIGKILL');
-      await Promise.all(running.map((each) => each.ended));
-    },
     /** What a dump has that was taken at this moment: jobs are claimed, and their workers are gone. */
-    backUp: async (): Promise<void> => {
-      const { adminUrl } = inject('postgres');
-      await sqlOn(adminUrl, `create database ${name}_backup template ${name} owner ${pg.escapeIdentifier(owner)}`);
-      onTestFinished(() => sqlOn(adminUrl, `drop database if exists ${name}_backup`).then(() => {}));
-    },
-    putBack: async (): Promise<void> => {
-      const { adminUrl } = inject('postgres');
+    backUp: () => sqlOn(adminUrl, `create database ${name}_backup template ${name} owner ${owner}`),
+    async putBack() {
       await sqlOn(adminUrl, `drop database ${name} with (force)`);
-      await sqlOn(adminUrl, `create database ${name} template ${name}_backup owner ${pg.escapeIdentifier(owner)}`);
+      await sqlOn(adminUrl, `create database ${name} template ${name}_backup owner ${owner}`);
     },
-    sluice: async (...args: string[]): Promise<{ code: unknown; stdout: string; stderr: string }> =>
-      await new Promise((resolve) => {
-        const env = { ...process.env, ...environment };
-        const words = ['apps/cli/main.ts', ...args];
-        execFile(process.execPath, words, { cwd: projectFolder, env }, (error, stdout, stderr) =>
-          resolve({ code: error?.code ?? 0, stdout, stderr }),
-        );
-      }),
-    blobFile: (blob: string): string =>
-      path.join(environment['SLUICE_DATA_DIR'] ?? '', 'blobs', blob.slice(0, 2), blob.slice(2, 4), blob),
   };
 }
 
 test('a backup from the middle of a batch is put back, prepared, and goes on without losing a line', async () => {
-  const installation = await startInstallation();
+  const database = await createTestDatabase();
+  onTestFinished(() => database.drop());
+  const installation = await prepareInstallation(database.connectionString);
+  const backup = prepareBackup(database.connectionString);
   const { query, sluice } = installation;
   let client = await installation.start();
   const { id: keyId, key } = (await client.post('/api-keys', { body: { name: 'taken away later' } })) as {
@@ -98,7 +43,7 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
     { intervalMs: 20 },
   );
   await installation.kill();
-  await installation.backUp();
+  await backup.backUp();
 
   // Goes on after the backup: a batch that it does not have, and a key that it has.
   client = await installation.start();
@@ -114,7 +59,7 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   await installation.kill();
   expect((await query('select max(epoch) as epoch from event_epoch')).rows).toEqual([{ epoch: 0 }]);
 
-  await installation.putBack();
+  await backup.putBack();
   const list = path.join(installation.environment['SLUICE_DATA_DIR'] ?? '', 'blobs.jsonl');
   const { code, stdout } = await sluice('restore', '--json', '--list', list);
   const first = JSON.parse(stdout);
