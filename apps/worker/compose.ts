@@ -148,7 +148,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       finalise: (batch, signal) => batchFiles.finalise(batch, signal),
       logger,
     }),
-    onChunkDone: () => dispatcher.wake(),
+    onSlotFree: () => dispatcher.wake(),
     onRedelivery: () => operations.countRedelivery(),
     onSettled: (results) => operations.countSettle(results),
     logger,

@@ -60,8 +60,8 @@ type Deps = {
   /** The blob of the input file, even if the file was deleted: it stays until the batch has ended. */
   inputBlob: (batch: BatchRow) => Promise<string>;
   finishSmallBatch: FinishSmallBatch;
-  /** Called when a chunk is done, so that the dispatcher can enqueue another. */
-  onChunkDone: () => void;
+  /** Called when another chunk may run, so that the dispatcher can enqueue one. */
+  onSlotFree: () => void;
   /** Told of each chunk that was claimed before, by a process that died or handed it back. */
   onRedelivery?: (() => void) | undefined;
   /** Told of each settle that was committed. */
@@ -149,7 +149,7 @@ export function createChunkRunner(deps: Deps): ChunkRunner {
           const range = { permits: memory, bytes: found.chunk.byte_length };
           await withPermit(deps, range, found, claim, () => countActive(work));
         });
-        deps.onChunkDone();
+        deps.onSlotFree();
       } catch (error) {
         const { batch_id, chunk } = job.payload;
         logger.error({ err: error, batch_id, chunk, retry: job.retryCount }, 'chunk failed; it will be retried');
@@ -276,6 +276,9 @@ async function runReady(deps: Deps, run: Run): Promise<void> {
     settler,
     stop: AbortSignal.any([job.signal, draining]),
     abandon: AbortSignal.any([job.signal, run.abandon]),
+    onTail() {
+      if (job.freeSlot?.() === true) deps.onSlotFree();
+    },
   });
   if (job.signal.aborted) await settler.flush();
   else if (end.kind === 'stopped') await handBack(deps, run);

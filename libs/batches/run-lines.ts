@@ -49,7 +49,15 @@ type Lines = {
   stop: AbortSignal;
   /** Aborts running calls. */
   abandon: AbortSignal;
+  /** Called, maybe more than once, when few of the lines are left and all of them have started. */
+  onTail?: (() => void) | undefined;
 };
+
+/**
+ * A chunk is nearly over when this share of its lines is left. A line that waits for its last retry, or for a long answer,
+ * must not keep the batch from going on; when most lines wait, further ones would usually wait for the same thing.
+ */
+const tailShare = 1 / 8;
 
 /**
  * `not_in_progress`: the batch has left that status. `paused`: it was paused, and some lines have no result. `stopped`: the run was stopped and some lines have no result. `snoozed`:
@@ -95,6 +103,11 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
   };
   const started: Promise<boolean>[] = [];
   let isStopped = false;
+  let areAllStarted = false;
+  let open = 0;
+  const checkTail = (): void => {
+    if (areAllStarted && open <= lines.length * tailShare) run.onTail?.();
+  };
   try {
     for (const line of lines) {
       if (settled.has(line.line)) continue;
@@ -110,9 +123,17 @@ export async function runLines(deps: Deps, run: Lines): Promise<LinesEnd> {
       if (isStopped) break;
       const permit = createLinePermit({ permits, bytes, stop, onWait: running.onWait });
       snoozeWatch.lineStarted();
-      started.push(runLine(deps, running, line, permit, lease).finally(() => snoozeWatch.lineEnded()));
+      open += 1;
+      const ended = (): void => {
+        snoozeWatch.lineEnded();
+        open -= 1;
+        checkTail();
+      };
+      started.push(runLine(deps, running, line, permit, lease).finally(ended));
     }
+    areAllStarted = true;
     snoozeWatch.allLinesStarted();
+    checkTail();
     const finished = await Promise.all(started);
     isStopped ||= finished.includes(false);
   } finally {

@@ -23,6 +23,8 @@ type Limits = {
 
 /** Up to this many times `concurrency`, a group may still start its first job: groups that hang must not block the others. */
 const firstJobFactor = 4;
+/** Up to this many times the slots of all groups, and of one group, jobs may go on without a slot. */
+const tailFactor = { ofAll: 4, ofGroup: 8 };
 /** The `priority` of snoozed jobs. */
 export const snoozedPriority = -1;
 /** While both kinds are due, one snoozed job is claimed after this many others. */
@@ -33,6 +35,8 @@ type Running = {
   retryCount: number;
   group: string | null;
   isSnoozed: boolean;
+  /** It has given its slot to others. */
+  isTail: boolean;
   claim: AbortController;
   done: Promise<void>;
 };
@@ -56,6 +60,9 @@ const Touched = z.object({ settled: z.array(z.string()).optional() });
  * Snoozed jobs get at most half of the slots, and only every fourth claim while other jobs are due, so that jobs that
  * keep waiting cost the others little and neither kind starves the other.
  *
+ * A job of which only little is left gives its slot away (`freeSlot`) and goes on: one that waits for its last retry must not
+ * keep its group from going on.
+ *
  * The handler completes its job itself, in the transaction of its work, which saves one statement per job. If it does
  * not, the job is redelivered when its heartbeat is missed.
  */
@@ -73,14 +80,20 @@ export function startGroupWorker<Payload extends object>(
   let isTouching = false;
   let othersInARow = 0;
 
-  const isFullOfSnoozed = (): boolean =>
-    [...running.values()].filter(({ isSnoozed }) => isSnoozed).length >= snoozedMax;
-  const isReserveOnly = (): boolean => running.size >= concurrency - reserved;
-  const isFull = (): boolean => running.size >= concurrency;
+  /** How many running jobs these are. */
+  const count = (what: (entry: Running) => boolean): number => {
+    let found = 0;
+    for (const entry of running.values()) if (what(entry)) found += 1;
+    return found;
+  };
+  const slots = (): number => count(({ isTail }) => !isTail);
+  const isFullOfSnoozed = (): boolean => count(({ isSnoozed, isTail }) => isSnoozed && !isTail) >= snoozedMax;
+  const isReserveOnly = (): boolean => slots() >= concurrency - reserved;
+  const isFull = (): boolean => slots() >= concurrency;
   // Jobs enqueued by older releases have no group. With one of those running, no job counts as a first one.
   const hasSlot = (): boolean =>
     !isFull() ||
-    (running.size < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
+    (slots() < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
 
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]
@@ -90,7 +103,9 @@ export function startGroupWorker<Payload extends object>(
   /** Groups that may not claim another job now. */
   function ignoredGroups(): string[] {
     const jobs = new Map<string, number>();
-    for (const { group } of running.values()) if (group !== null) jobs.set(group, (jobs.get(group) ?? 0) + 1);
+    for (const { group, isTail } of running.values()) {
+      if (group !== null && !isTail) jobs.set(group, (jobs.get(group) ?? 0) + 1);
+    }
     const most = isReserveOnly() ? 1 : concurrencyOfGroup;
     return [...jobs].filter(([, count]) => count >= most).map(([group]) => group);
   }
@@ -131,19 +146,32 @@ export function startGroupWorker<Payload extends object>(
     const claim = new AbortController();
     const isSnoozed = job.priority <= snoozedPriority;
     othersInARow = isSnoozed ? 0 : othersInARow + 1;
-    const entry: Running = { id, retryCount, group: groupId, isSnoozed, claim, done: Promise.resolve() };
+    const entry: Running = { id, retryCount, group: groupId, isSnoozed, isTail: false, claim, done: Promise.resolve() };
+    const freeSlot = (): boolean => {
+      if (entry.isTail || groupId === null) return false;
+      const ofGroup = count(({ isTail, group }) => isTail && group === groupId);
+      if (ofGroup >= tailFactor.ofGroup * concurrencyOfGroup) return false;
+      if (count(({ isTail }) => isTail) >= tailFactor.ofAll * concurrency) return false;
+      entry.isTail = true;
+      woken.abort();
+      return true;
+    };
     // Keyed by claim: a lost job may be claimed here again while its first handler is still finishing.
     running.set(`${id}/${retryCount}`, entry);
-    entry.done = run(job, claim.signal).finally(() => {
+    entry.done = run(job, claim.signal, freeSlot).finally(() => {
       running.delete(`${id}/${retryCount}`);
       woken.abort();
     });
   }
 
-  async function run({ id, data, retryCount }: JobWithMetadata<Payload>, signal: AbortSignal): Promise<void> {
+  async function run(
+    { id, data, retryCount }: JobWithMetadata<Payload>,
+    signal: AbortSignal,
+    freeSlot: () => boolean,
+  ): Promise<void> {
     try {
       try {
-        await handler({ id, payload: queue.payload.parse(data), signal, retryCount });
+        await handler({ id, payload: queue.payload.parse(data), signal, retryCount, freeSlot });
       } catch (error) {
         await boss.fail(queue.name, { id, retryCount }, error as object);
       }

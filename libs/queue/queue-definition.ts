@@ -15,4 +15,9 @@ export type ClaimedJob<Payload> = {
   /** Aborted when the claim was lost or the process is told to stop. */
   signal: AbortSignal;
   retryCount: number;
+  /**
+   * Lets another job have the slot of this one, which goes on: only little of it is left. Only jobs in groups have it; beyond
+   * a number of such jobs it has no effect. Returns true if a slot is free now that was not before.
+   */
+  freeSlot?: () => boolean;
 };

@@ -92,7 +92,7 @@ function setUp(
       return answer;
     },
     inputBlob: () => Promise.resolve(blob),
-    onChunkDone: () => {},
+    onSlotFree: () => {},
     onRedelivery: () => (counted.redeliveries += 1),
     onSettled: (results) => (counted.results += results),
     logger: silent,

@@ -236,3 +236,24 @@ test('a queue that stops claims no more jobs, and waits for the running ones', a
   await stopped;
   expect(await statesOf('stopping')).toEqual({ completed: 1, created: 1 });
 });
+
+test('a job that frees its slot goes on beside the next ones of its group, up to a number of them', async () => {
+  const { add, expectHeld, finish } = await setUp('tails', { concurrency: 2, concurrencyOfGroup: 1 });
+  const names = Array.from({ length: 12 }, (_each, index) => `t${String(index).padStart(2, '0')}`);
+  await add('a', ...names);
+  const free = (): boolean | undefined => held.at(-1)?.job.freeSlot?.();
+  for (let tails = 1; tails <= 8; tails += 1) {
+    await expectHeld(...names.slice(0, tails));
+    expect([free(), free()]).toEqual([true, false]);
+  }
+  await expectHeld(...names.slice(0, 9));
+  expect(free()).toBe(false);
+  finish('t00');
+  expect(
+    await eventually(
+      () => Promise.resolve(free()),
+      (isFree) => isFree === true,
+    ),
+  ).toBe(true);
+  await expectHeld(...names.slice(1, 10));
+});
