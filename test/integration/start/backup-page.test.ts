@@ -74,7 +74,7 @@ test.skipIf(programs === undefined)('a backup is taken while Sluice runs, and pu
     };
     const inFolder = `cd ${folder}\n${commands.replaceAll('npm run', `npm --prefix ${projectFolder} run`)}`;
     const { code, stdout, stderr } = await run('bash', ['-euc', inFolder], env);
-    expect({ code, stderr }, commands).toEqual({ code: 0, stderr: expect.not.stringMatching(/error/i) });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: expect.not.stringMatching(/error/i) });
     return stdout;
   };
   const [backUp = '', ...others] = commandsOf('What to back up');
