@@ -1,0 +1,82 @@
+import { Portkey } from 'portkey-ai';
+import { expect, onTestFinished, test } from 'vitest';
+import { reconcileJobs } from '#apps/cli/restore/reconcile-jobs.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
+import { eventually } from '#test/eventually.ts';
+import { startPlatform } from '#test/platform.ts';
+import { chatLines, createBatch, ended } from '../../api/batch-kit.ts';
+import { sdk } from './installation.ts';
+
+const example = {
+  messages: [
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: 'Hello there' },
+  ],
+};
+
+test('open work of every kind gets the jobs that a backup does not have, once, and jobs of what is over go', async () => {
+  let nowMs = Date.now();
+  const environment = { SLUICE_FINE_TUNING_POLL_MIN: '10ms', SLUICE_FINE_TUNING_POLL_MAX: '200ms' };
+  const platform = await startPlatform({ worker: false, environment, simulator: { clock: { now: () => nowMs } } });
+  onTestFinished(() => platform.stop());
+  const { adminKey: apiKey, baseUrl: baseURL } = platform;
+  const client = new sdk.OpenAI({ apiKey, baseURL, defaultHeaders: { 'x-gateway-virtual-key': 'simulator' } });
+  const { db, connectionString, pool } = platform.database;
+  const createJob = async () => {
+    const text = `${JSON.stringify(example)}\n`.repeat(12);
+    const file = await sdk.toFile(Buffer.from(text), 'train.jsonl');
+    const training_file = (await client.files.create({ file, purpose: 'fine-tune' })).id;
+    return await client.fineTuning.jobs.create({ model: 'sim-small', training_file });
+  };
+  // A job that its provider has accepted, and what no worker has begun with.
+  const accepted = await createJob();
+  const worker = await platform.startWorker();
+  await eventually(
+    () => pool.query('select from fine_tuning_job where provider_job_id is not null'),
+    ({ rowCount }) => rowCount === 1,
+  );
+  const over = await ended(client, await createBatch(sdk, client, chatLines(1)));
+  await worker.stop();
+  const created = await createJob();
+  const batch = await createBatch(sdk, client, chatLines(2));
+  const logs = new Portkey({ apiKey, baseURL }).logs.exports;
+  const exportId = (await logs.create({ requestedData: ['id'], filters: {} })).id ?? '';
+  await logs.start({ exportId });
+
+  await pool.query(`delete from pgboss.job where state <= 'active'`);
+  await pool.query(`insert into pgboss.job (name, data) values ('batch-finalise', $1), ('batch-validate', $2)`, [
+    { batch_id: over.id },
+    { batch_id: 'batch_of_another_time' },
+  ]);
+  const logger = createLogger({ name: 'test', level: 'silent' });
+  const nothing = { claimed: 0, surplus: 0, chunks: 0, batches: 0, fineTuningJobs: 0, logExports: 0 };
+  expect(await reconcileJobs({ db, connectionString, logger })).toEqual({
+    ...nothing,
+    surplus: 2,
+    batches: 1,
+    fineTuningJobs: 2,
+    logExports: 1,
+  });
+  expect(await reconcileJobs({ db, connectionString, logger })).toEqual(nothing);
+
+  await platform.startWorker();
+  expect(await ended(client, batch)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
+  await eventually(
+    () => pool.query('select from fine_tuning_job where provider_job_id is not null'),
+    ({ rowCount }) => rowCount === 2,
+  );
+  nowMs += 60_000;
+  for (const { id } of [accepted, created]) {
+    await eventually(
+      () => client.fineTuning.jobs.retrieve(id),
+      ({ status }) => status === 'succeeded',
+    );
+  }
+  const headers = { authorization: 'Bearer any' };
+  const there = await (await fetch(`${platform.simulatorUrl}/fine_tuning/jobs`, { headers })).json();
+  expect(there).toMatchObject({ data: [expect.anything(), expect.anything()], has_more: false });
+  await eventually(
+    () => logs.retrieve({ exportId }),
+    ({ status }) => status === 'success',
+  );
+});
