@@ -1,4 +1,8 @@
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { inlineModels } from '#apps/platform/models.ts';
 import { checkMasterKeys, countSecrets, parseMasterKeys } from '#libs/secrets/master-key.ts';
@@ -185,4 +189,36 @@ test('a new admin key is made on the server, shown once, and taken by running pr
   expect(keys).toMatchObject({ data: [{ name: 'admin' }, { name: 'admin' }] });
   expect((await command('unused', 'create-admin', '--workspace', 'ws_nobody')).code).toBe(1);
   expect((await checkInlineModels(pool, inlineModels)).difference).toBeNull();
+});
+
+/** The commands of docs/keys.md below a heading. */
+function commandOf(heading: string): string {
+  const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/keys.md'), 'utf8');
+  const section = page.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
+  return /^```sh\n(.*?)^```$/ms.exec(section)?.[1] ?? '';
+}
+
+test('an API key is replaced by the command of the page', async () => {
+  const { baseUrl, adminKey } = scripted.platform;
+  const made = await send(baseUrl, 'POST', '/api-keys', { name: 'replaced' });
+  const { id, key: before } = (await made.json()) as { id: string; key: string };
+  const env = { ...process.env, SLUICE: baseUrl, ID: id, KEY: adminKey };
+  const { stdout } = await promisify(execFile)('bash', ['-euc', commandOf('Replace an API key')], { env });
+  const { key: after } = JSON.parse(stdout) as { key: string };
+  expect(after).not.toBe(before);
+  for (const key of [before, after]) {
+    expect((await send(baseUrl, 'GET', '/models', undefined, key)).status).toBe(200);
+  }
+});
+
+test('after a lost master key another one is accepted, and provider keys are stored again', async () => {
+  const [statement] = /delete from [^"]+/.exec(commandOf('The master key is lost')) ?? [''];
+  await scripted.platform.database.pool.query(statement);
+  const { baseUrl } = await startWith(newKey());
+  const [slug = ''] = slugs;
+  const body = { model: `@${slug}/m`, messages: [{ role: 'user', content: 'Hello' }] };
+  const refused = await send(baseUrl, 'POST', '/chat/completions', body);
+  expect([refused.status, await refused.json()]).toMatchObject([503, { error: { code: 'virtual_key_unreadable' } }]);
+  expect((await send(baseUrl, 'PUT', `/virtual-keys/${slug}`, { key: credentialOf(slug) })).status).toBe(200);
+  expect(await ask(baseUrl, slug)).toBe(200);
 });
