@@ -92,8 +92,7 @@ export function startGroupWorker<Payload extends object>(
   const isFull = (): boolean => slots() >= concurrency;
   // Jobs enqueued by older releases have no group. With one of those running, no job counts as a first one.
   const hasSlot = (): boolean =>
-    !isFull() ||
-    (slots() < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
+    !isFull() || (slots() < firstJobFactor * concurrency && [...running.values()].every(({ group }) => group !== null));
 
   const claims = (): { id: string; retryCount: number }[] =>
     [...running.values()]
