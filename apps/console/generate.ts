@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
 import { scopes } from '#libs/contracts/api-keys.ts';
+import { ConfigNode } from '#libs/contracts/config.ts';
 import { guardrailChecks } from '#libs/contracts/guardrail-checks.ts';
 import { toOpenApi } from '#libs/http/openapi.ts';
 import { providers } from '#libs/providers/provider-list.ts';
@@ -9,7 +10,8 @@ import { createRoutes, type RouteDeps } from '../api/routes.ts';
 import { typesOf } from './openapi-types.ts';
 
 // Writes the types of the API's client, generated/api.ts, from the OpenAPI document of the route table, and the names that
-// forms offer, generated/names.ts, with the parameters of guardrail checks, generated/checks.ts. Run by build.ts before each
+// forms offer, generated/names.ts, with the parameters of guardrail checks, generated/checks.ts, and the schema of a config for
+// its editor, generated/config-schema.ts. Run by build.ts before each
 // build and by `npm run check`, so that the console cannot call what the API does not have.
 
 /** Stands for everything that routes are made with: handlers are not called here. */
@@ -28,6 +30,14 @@ writeFileSync(
   Object.entries(names)
     .map(([name, value]) => `export const ${name}: readonly string[] = ${JSON.stringify(value)};\n`)
     .join(''),
+);
+
+// For completion; of whatever a check makes of a value, what goes in is what a document has.
+const configSchema = z.toJSONSchema(ConfigNode, { io: 'input', unrepresentable: 'any', reused: 'ref' });
+writeFileSync(
+  path.join(folder, 'config-schema.ts'),
+  `import type { JsonSchema } from '../src/parts/complete-json.ts';\n\n` +
+    `export const configSchema = ${JSON.stringify(configSchema)} as unknown as JsonSchema;\n`,
 );
 
 const checks = Object.fromEntries(

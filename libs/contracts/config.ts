@@ -51,21 +51,25 @@ const queryField = z
   });
 
 const Strategy = z.strictObject({
-  mode: z.enum(['single', 'fallback', 'loadbalance', 'conditional']),
-  on_status_codes: statuses().optional(),
+  mode: z
+    .enum(['single', 'fallback', 'loadbalance', 'conditional'])
+    .describe('one target; the next one after a failure; one by weight; one by conditions'),
+  on_status_codes: statuses().optional().describe('of a fallback: which answers lead on. Absent: all but 2xx'),
   conditions: z
     // oxlint-disable-next-line unicorn/no-thenable -- the member's name is the interface's
     .array(z.strictObject({ query: QueryInput, then: name() }))
     .min(1)
     .max(50)
-    .optional(),
-  default: name().optional(),
+    .optional()
+    .describe('the first whose query matches names the target'),
+  default: name().optional().describe('the name of the target when no condition holds'),
   sticky: z
     .strictObject({
       enabled: z.boolean().default(true),
       hash_fields: z.array(queryField).min(1).max(10),
-      /** Seconds for which a caller stays with a target. Absent: for as long as the targets are the same. */
-      ttl: integer({ min: 1, max: 31_536_000 }).optional(),
+      ttl: integer({ min: 1, max: 31_536_000 })
+        .optional()
+        .describe('seconds that a caller stays with a target. Absent: as long as the targets are the same'),
     })
     .optional(),
   cb_config: CircuitBreakerInput.optional(),
@@ -73,14 +77,18 @@ const Strategy = z.strictObject({
 
 const Retry = z
   .strictObject({
-    /** Calls after the first. */
-    attempts: integer({ min: 0, max: 5 }),
-    on_status_codes: statuses().optional(),
-    /** Default true: a provider that says when to come back is not asked sooner. Both spellings are accepted. */
-    use_retry_after_headers: z.boolean().optional(),
+    attempts: integer({ min: 0, max: 5 }).describe('calls after the first'),
+    on_status_codes: statuses().optional().describe('absent: 429, 500, 502, 503, 504 and 529'),
+    use_retry_after_headers: z
+      .boolean()
+      .optional()
+      .describe('true if absent: a provider that says when to come back is not asked sooner'),
+    // Portkey has both spellings.
     use_retry_after_header: z.boolean().optional(),
-    /** Default true: waits are spread at random, so that callers refused together do not come back together. */
-    jitter: z.boolean().default(true),
+    jitter: z
+      .boolean()
+      .default(true)
+      .describe('waits are spread at random, so that callers refused together do not come back together'),
   })
   .transform(({ use_retry_after_header: singular, use_retry_after_headers: plural, ...retry }, context) => {
     if (singular !== undefined && plural !== undefined && singular !== plural) {
@@ -149,43 +157,43 @@ const settingMembers = Object.fromEntries(configSettingNames.map((setting) => [s
 const secretMembers = Object.fromEntries(configSecretNames.map((secret) => [secret, secretText()]));
 
 const members = {
-  strategy: Strategy.optional(),
-  name: name().optional(),
-  /** Share of the calls in a loadbalance; absent: 1; 0: off. */
-  weight: decimal(0, 1_000_000).optional(),
-  provider: name().optional(),
-  virtual_key: name().optional(),
-  custom_host: text({ min: 1, max: 2_048 }).optional(),
+  strategy: Strategy.optional().describe('how one of the targets is chosen'),
+  name: name().optional().describe('what conditions call this target'),
+  weight: decimal(0, 1_000_000).optional().describe('share of the calls in a loadbalance; absent: 1; 0: off'),
+  provider: name().optional().describe('a provider of GET /providers, with a credential of its own'),
+  virtual_key: name().optional().describe('the slug of a stored credential'),
+  custom_host: text({ min: 1, max: 2_048 }).optional().describe("instead of the provider's own address"),
   retry: Retry.optional(),
-  cache: CacheInput.nullish(),
-  /** Milliseconds of one attempt, until its whole answer is there; of a stream, until its first event is. */
-  request_timeout: milliseconds(),
+  cache: CacheInput.nullish().describe('"simple", or its mode and age; null turns an inherited one off'),
+  request_timeout: milliseconds().describe(
+    'milliseconds of one attempt until its whole answer is there; of a stream, until its first event is',
+  ),
   timeouts: z
     .strictObject({
       connect_ms: milliseconds(),
-      /** From the request's last byte to the answer's headers. */
-      header_ms: milliseconds(),
-      /** Between two pieces of an answer. */
-      idle_ms: milliseconds(),
-      /** The whole attempt, of a stream to its end. */
-      total_ms: milliseconds(),
+      header_ms: milliseconds().describe("from the request's last byte to the answer's headers"),
+      idle_ms: milliseconds().describe('between two pieces of an answer'),
+      total_ms: milliseconds().describe('the whole attempt, of a stream to its end'),
     })
     .optional(),
-  override_params: params().optional(),
-  default_params: params().optional(),
-  drop_params: z.array(dropPath).max(100).optional(),
-  /** A stored prompt: `slug`, `slug@version`, `slug@label` or id. Its messages come before those of the call. */
-  prompt_id: text({ min: 1, max: 300 }).optional(),
-  /** For that prompt; `variables` of the call replace them. */
-  variables: z.looseObject({}).optional(),
-  forward_headers: z.array(ForwardHeader).max(50).optional(),
-  strict_open_ai_compliance: z.boolean().optional(),
-  unsupported_params: z.enum(['drop', 'refuse']).optional(),
+  override_params: params().optional().describe('members of the body that replace those of the call'),
+  default_params: params().optional().describe('members of the body that the call does not have'),
+  drop_params: z.array(dropPath).max(100).optional().describe('paths of members that are removed from the body'),
+  prompt_id: text({ min: 1, max: 300 })
+    .optional()
+    .describe('a stored prompt (slug, slug@version, slug@label or id): its messages come before those of the call'),
+  variables: z.looseObject({}).optional().describe('for that prompt; variables of the call replace them'),
+  forward_headers: z.array(ForwardHeader).max(50).optional().describe('headers of the caller that are sent on'),
+  strict_open_ai_compliance: z.boolean().optional().describe("whether answers have OpenAI's members only"),
+  unsupported_params: z
+    .enum(['drop', 'refuse'])
+    .optional()
+    .describe('what the provider does not know is removed, or 400'),
   input_guardrails: GuardrailList.optional(),
   output_guardrails: GuardrailList.optional(),
   before_request_hooks: GuardrailList.optional(),
   after_request_hooks: GuardrailList.optional(),
-  cb_config: CircuitBreakerInput.optional(),
+  cb_config: CircuitBreakerInput.optional().describe('when calls to this target stop for a while; {} is a good choice'),
 };
 
 type Members = z.output<z.ZodObject<typeof members>>;
@@ -196,7 +204,8 @@ export type Config = Members & {
   readonly [setting: string]: unknown;
 };
 
-const ConfigNode: z.ZodType<Config> = z.lazy(() =>
+/** One level of a config. A whole one is checked by `ConfigInput`. */
+export const ConfigNode: z.ZodType<Config> = z.lazy(() =>
   z
     .strictObject({
       ...members,

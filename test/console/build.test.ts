@@ -68,10 +68,18 @@ describe.skipIf(browserPath === undefined)('prompts and guardrails in Chromium',
     expect(await accessibilityProblems(page)).toEqual([]);
 
     await page.getByLabel('Name', { exact: true }).fill('By tier');
-    const whole = await page.getByLabel('Document').inputValue();
+    const whole = await page.getByLabel('Document').innerText();
     await page.getByLabel('Document').fill(whole.slice(0, 20));
     await page.getByText('This is not JSON yet', { exact: false }).waitFor();
     expect(await page.getByRole('button', { name: 'Create' }).isDisabled()).toBe(true);
+    await page.getByLabel('Document').fill('{}');
+    await page.getByLabel('Document').press('Home');
+    await page.getByLabel('Document').press('ArrowRight');
+    await page.getByLabel('Document').pressSequentially('"virt');
+    await page.getByRole('option', { name: /^"virtual_key"/ }).click();
+    await page.getByLabel('Document').press('Control+Space');
+    await page.getByRole('option', { name: '"simulator"' }).click();
+    await page.getByRole('listitem').filter({ hasText: 'simulator' }).first().waitFor();
     await page.getByLabel('Document').fill('{"strategy": {"mode": "sideways"}, "targets": []}');
     await page.getByRole('button', { name: 'Create' }).click();
     await page.getByRole('alert').waitFor();

@@ -1,10 +1,14 @@
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate, useSearch } from '@tanstack/react-router';
 import { useState, type FormEvent } from 'react';
+import { configSchema } from '../../generated/config-schema.ts';
+import { providerNames } from '../../generated/names.ts';
 import { answerOf, api, send } from '../api/client.ts';
 import type { Answer } from '../api/types.ts';
 import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown } from '../parts/basics.tsx';
 import { Confirmed, useChange } from '../parts/changes.tsx';
+import type { KnownValues } from '../parts/complete-json.ts';
+import { JsonEditor } from '../parts/json-editor.tsx';
 import { readObject } from '../parts/read-object.ts';
 import { DataTable } from '../parts/table.tsx';
 import { TextDiff } from '../parts/text-diff.tsx';
@@ -154,6 +158,7 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
   const [name, setName] = useState(config?.name ?? '');
   const [text, setText] = useState(printed(config?.config ?? starters['fallback']?.config ?? {}));
   const read = readObject(text);
+  const values = useKnownValues();
   const save = useChange<void, unknown>(['config'], async () => {
     if ('problem' in read) throw new Error(read.problem);
     const path = config === undefined ? '/v1/configs' : `/v1/configs/${config.slug}`;
@@ -189,17 +194,18 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
               </select>
             </label>
           ) : null}
-          <label>
-            Document
-            <textarea
-              className="code"
-              rows={18}
-              spellCheck={false}
+          <div className="field">
+            <span>Document</span>
+            <JsonEditor
+              label="Document"
               value={text}
-              aria-invalid={'problem' in read}
-              onChange={(event) => setText(event.target.value)}
+              onChange={setText}
+              schema={configSchema}
+              values={values}
+              isInvalid={'problem' in read}
             />
-          </label>
+            <span className="hint">Ctrl-Space shows what may be at the cursor.</span>
+          </div>
           {'problem' in read ? <div className="note-box warn">{read.problem}</div> : null}
           {save.error === null ? null : <ErrorNote error={save.error} />}
           {mayWrite ? (
@@ -221,6 +227,35 @@ function Editor({ config, onSaved }: { config: Config | undefined; onSaved: (slu
       </div>
     </div>
   );
+}
+
+/** The slugs that a config may name. A key that may not read some of them has no completion for these. */
+function useKnownValues(): KnownValues {
+  const slugs = (rows: readonly { slug?: string | null }[] | undefined): string[] =>
+    (rows ?? []).flatMap(({ slug }) => (slug == null ? [] : [slug]));
+  const keys = useQuery({
+    queryKey: ['virtual_key', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/virtual-keys')),
+    retry: false,
+  });
+  const prompts = useQuery({
+    queryKey: ['prompt', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/prompts')),
+    retry: false,
+  });
+  const guardrails = useQuery({
+    queryKey: ['guardrail', 'list'],
+    queryFn: () => answerOf(api.GET('/v1/guardrails')),
+    retry: false,
+  });
+  const checks = slugs(guardrails.data?.data);
+  return {
+    provider: providerNames,
+    virtual_key: slugs(keys.data?.data),
+    prompt_id: slugs(prompts.data?.data),
+    input_guardrails: checks,
+    output_guardrails: checks,
+  };
 }
 
 type Explanation = { text: string[]; config: unknown };
