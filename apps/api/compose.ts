@@ -6,6 +6,7 @@ import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import type { RefusalLog } from '#libs/resources/refusal-log.ts';
 import { createRunQuery } from '#libs/analytics/run-query.ts';
+import { createBatchFileValidator } from '#libs/validation/batch-file-validator.ts';
 import { createBatches } from '#libs/batches/batches.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
@@ -104,6 +105,8 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     memory,
     largeBodies,
   };
+  // One thread, which ends when it is idle: live calls come first.
+  const validator = createBatchFileValidator({ threads: 1 });
   const signIn = createSignIn({ config, snapshot, eventLog, egress, clock: platform.databaseClock, logger });
   const keys = createKeyGuard({
     config,
@@ -169,6 +172,13 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     virtualKeySlugs: async (workspaceId) =>
       (await listActiveCredentials(requestDb, workspaceId)).map(({ slug }) => slug),
     batches,
+    dryRuns: {
+      validator,
+      pricing: platform.pricing,
+      rulesOf: platform.limitRulesOf,
+      virtualKeys: (workspaceId) => listActiveCredentials(requestDb, workspaceId),
+      limits: { linesMax: config.SLUICE_BATCH_LINES_MAX ?? null },
+    },
     fineTuningJobs,
     files: createFiles({ db: requestDb, eventLog: commands, blobs }),
     blobs,
@@ -269,6 +279,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
     keys.refusals,
     ...(signIn === null ? [] : [signIn.keys]),
     { name: 'body threads', stop: () => largeBodies.stop() },
+    { name: 'validation thread', stop: () => validator.stop() },
     bodyRecorder,
     acceptance,
     // Stops first: the server would wait for streams that never end.

@@ -57,6 +57,7 @@ import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
 import { batchLineRoutes } from './routes/batch-line-routes.ts';
 import { retryBatch } from './routes/retry-batch.ts';
+import { dryRunBatch, type DryRunDeps } from './routes/dry-run-batch.ts';
 import { listBatches } from './routes/list-batches.ts';
 import { listFiles } from './routes/list-files.ts';
 import { listModels, retrieveModel } from './routes/list-models.ts';
@@ -84,6 +85,7 @@ export type RouteDeps = {
   files: Files;
   blobs: BlobStore;
   queue: JobQueue;
+  dryRuns: Pick<DryRunDeps, 'validator' | 'pricing' | 'rulesOf' | 'virtualKeys' | 'limits'>;
   exports: { runningMax: number; linkTtlMs: number };
   /** The clock of the database, so that lists agree with calls about expired keys and open circuits. */
   clock: Clock;
@@ -140,6 +142,15 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     shared(retrieveFileContent(deps)),
     shared(deleteFile(deps)),
     createBatch({ ...deps, batchTargets: access.batchTargets, scopeOf }),
+    dryRunBatch({
+      ...deps,
+      ...deps.dryRuns,
+      batchTargets: access.batchTargets,
+      routing: access.routing,
+      knownPrompts: (workspaceId) => access.prompts.known(workspaceId),
+      now: () => deps.clock.now(),
+      scopeOf,
+    }),
     listBatches(deps),
     ...batchLineRoutes(deps),
     retryBatch({ ...deps, batchTargets: access.batchTargets, snapshot: access.snapshot, scopeOf }),

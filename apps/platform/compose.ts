@@ -76,6 +76,8 @@ export type Platform = {
   requestLog: RequestLog;
   callMetrics: CallMetrics;
   pricing: Pricing;
+  /** The limits of a workspace. */
+  limitRulesOf: ReturnType<typeof createLimitRules>;
   costs: CallCosts;
   /** Counts of what limits did in this process. */
   limits: { stats: Limits['stats']; refused: () => { budget: number; rate: number }; alerts: () => number };
@@ -205,15 +207,16 @@ export async function createPlatform(
     onAlertDue: alerts.onAlertDue,
   });
   const limitedKinds = resourceKinds.filter((kind) => kind.limits !== undefined);
+  const limitRulesOf = createLimitRules({
+    version: () => access.snapshot.version(),
+    records: () => [
+      ...limitedKinds.map((kind) => access.snapshot.live(kind).records),
+      access.snapshot.integrationLimits(),
+    ],
+  });
   const admission = createLimitAdmission({
     limits,
-    rulesOf: createLimitRules({
-      version: () => access.snapshot.version(),
-      records: () => [
-        ...limitedKinds.map((kind) => access.snapshot.live(kind).records),
-        access.snapshot.integrationLimits(),
-      ],
-    }),
+    rulesOf: limitRulesOf,
     amounts: createUsedAmounts(pricing),
     clock: databaseClock,
     unpriced: config.SLUICE_UNPRICED_CALLS,
@@ -273,6 +276,7 @@ export async function createPlatform(
     requestLog,
     callMetrics,
     pricing,
+    limitRulesOf,
     costs: createCallCosts(pricing),
     limits: { stats: () => limits.stats(), refused: admission.refused, alerts: alerts.recorded },
     memory,

@@ -115,6 +115,8 @@ export const platformFields = {
   SLUICE_BATCH_EXPIRY: duration('24h', { minMs: 1_000, maxMs: 30 * 86_400_000 }),
   /** Open batches of one workspace: more than anyone needs, and few enough to count them at each create. */
   SLUICE_OPEN_BATCHES_MAX: wholeNumber(10_000, { min: 1, max: 1_000_000 }),
+  /** Lines of one batch. Absent: no limit. */
+  SLUICE_BATCH_LINES_MAX: z.coerce.number().int().min(1).optional(),
   /** Lines without a result in the open batches of one workspace. */
   SLUICE_QUEUED_LINES_MAX: wholeNumber(100_000_000, { min: 1, max: Number.MAX_SAFE_INTEGER }),
   /**

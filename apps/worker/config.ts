@@ -28,8 +28,6 @@ export const WorkerConfig = z.object({
   SLUICE_CHUNK_LINES: wholeNumber(250, { min: 1, max: 5_000 }),
   /** Bytes of a chunk, so that chunks of lines with images stay small. */
   SLUICE_CHUNK_BYTES: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }),
-  /** Lines of one batch. Absent: no limit. */
-  SLUICE_BATCH_LINES_MAX: z.coerce.number().int().min(1).optional(),
   /** One input line. Longer ones are errors of that line. */
   SLUICE_LINE_MAX: byteSize('4MiB', { minBytes: 1_024, maxBytes: 268_435_456 }),
   /** Threads that validate input files. One core is left for the calls. */

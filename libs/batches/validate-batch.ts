@@ -2,7 +2,6 @@ import type { Kysely } from 'kysely';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import type { BatchError, Database } from '#libs/database/schema.ts';
 import type { EventLog, UnitOfWork } from '#libs/event-log/event-log.ts';
-import { countTransferred } from '#libs/kernel/heap-growth.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import { toStorableText } from '#libs/kernel/storable-text.ts';
@@ -10,17 +9,14 @@ import type { BatchFileValidator } from '#libs/validation/batch-file-validator.t
 import type { KnownPrompt } from '#libs/validation/check-prompt-line.ts';
 import type { ValidationResult } from '#libs/validation/validation.ts';
 import type { Chunk } from '#libs/validation/chunk-table.ts';
-import type { BatchEndpoint } from '#libs/contracts/batches.ts';
-import { lacksEndpoint } from './endpoint-operation.ts';
 import { decideBatch, isTerminal, type PinnedPrompts } from './batch.ts';
 import { canQueueLines, type BatchLimits } from './admission.ts';
 import { batchModel, type BatchRow } from './batch-model.ts';
 import type { BatchWatch } from './batch-watch.ts';
 import { dispatchOrder } from './dispatch-chunks.ts';
+import { lineRulesOf, readInput, type LinePlace, type VirtualKey } from './line-rules.ts';
 
 const longReadMs = 1_000;
-
-type VirtualKey = { id: string; slug: string; provider: string };
 
 type Deps = {
   db: Kysely<Database>;
@@ -64,11 +60,8 @@ export async function validateBatch(deps: Deps, batchId: string, signal: AbortSi
     if (batch.status === 'cancelling') return await fail(deps, batch, []);
     const keys = 'caller' in batch.target ? [] : await deps.virtualKeys(batch.workspace_id);
     result = await deps.validator.validate({
-      open: () => readBlob(deps.blobs, input.blob),
-      endpoint: batch.endpoint as BatchEndpoint,
-      hasDefaultTarget: batch.target.type !== 'none',
-      virtualKeys: linesNameKeys(batch) ? new Set(keys.map(({ slug }) => slug)) : null,
-      unable: providersWithout(batch, keys),
+      open: () => readInput(deps.blobs, input.blob),
+      ...lineRulesOf(placeOf(batch, keys), keys),
       prompts: await deps.prompts(batch.workspace_id),
       ...deps.limits,
       signal: AbortSignal.any([signal, cancelled]),
@@ -120,29 +113,16 @@ async function pinAll(deps: Deps, batch: BatchRow, ofLines: readonly string[]): 
   };
 }
 
-/** Whether the models of the lines may name virtual keys. Not if the batch has a config or a model for all lines. */
-const linesNameKeys = ({ target, gateway_options: options }: BatchRow): boolean =>
-  !('caller' in target) && options['provider_model'] === undefined;
-
-/** The providers without the batch's endpoint, as far as they are known before the lines are read. Not those of a config. */
-function providersWithout(batch: BatchRow, keys: readonly VirtualKey[]): Map<string | null, string> {
-  const { target, endpoint, gateway_options: options } = batch;
-  // A model for all lines may name another virtual key; it is checked when the first line is called.
-  if (String(options['provider_model']).startsWith('@')) return new Map();
-  const targets: [string | null, string][] = linesNameKeys(batch)
-    ? keys.map(({ slug, provider }) => [slug, provider])
-    : [];
-  if (target.type === 'provider') targets.push([null, target.provider]);
-  const own = target.type === 'virtual_key' ? keys.find(({ id }) => id === target.virtual_key_id) : undefined;
-  if (own !== undefined) targets.push([null, own.provider]);
-  return new Map(targets.filter(([, provider]) => lacksEndpoint(provider, endpoint)));
-}
-
-async function* readBlob(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
-  for await (const chunk of (await blobs.read(blob)) as AsyncIterable<Buffer>) {
-    countTransferred(chunk.length);
-    yield chunk;
-  }
+/** What the batch has stored of its target, for the check of its lines. */
+function placeOf({ target, endpoint, gateway_options: options }: BatchRow, keys: readonly VirtualKey[]): LinePlace {
+  const own = target.type === 'virtual_key' ? keys.find(({ id }) => id === target.virtual_key_id)?.provider : undefined;
+  return {
+    endpoint,
+    hasConfig: 'caller' in target,
+    hasTarget: target.type !== 'none',
+    provider: target.type === 'provider' ? target.provider : (own ?? null),
+    model: typeof options['provider_model'] === 'string' ? options['provider_model'] : null,
+  };
 }
 
 async function startRunning(

@@ -1,3 +1,4 @@
+import { estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Usage } from '#libs/prices/usage.ts';
 import type { Attempt, BudgetRefusal, CallOperation, ForwardRequest, Outcome, Target } from './call.ts';
@@ -22,13 +23,6 @@ export type AdmissionRequest = {
 };
 
 type StoredName = { id: string; slug: string };
-
-export type UsageEstimate = {
-  /** Estimated from the size of the body: about four bytes per token. */
-  inputTokens: number;
-  /** The maximum that the request sets; null if it sets none. */
-  outputTokensMax: number | null;
-};
 
 /** Refuses a batch line that rather waits for its budget: to a line this is as a rate limit, it asks again. */
 export class BudgetWaitError extends GatewayError {
@@ -74,18 +68,10 @@ export type Admission = {
   admit: Admit;
 };
 
-const bytesPerToken = 4;
-const outputBounds = ['max_completion_tokens', 'max_tokens', 'max_output_tokens'];
-
 /** Returns the most that a request is expected to use. */
 export function estimateUsage({ body, parsed }: Pick<ForwardRequest, 'body' | 'parsed'>): UsageEstimate {
   const params = parsed ?? (body.length === 0 ? {} : (JSON.parse(body.toString()) as Record<string, unknown>));
-  const bound = outputBounds.map((name) => params[name]).find((value) => typeof value === 'number');
-  const choices = typeof params['n'] === 'number' ? params['n'] : 1;
-  return {
-    inputTokens: Math.ceil(body.length / bytesPerToken),
-    outputTokensMax: bound === undefined ? null : bound * choices,
-  };
+  return estimateTokens(body.length, params);
 }
 
 /** Settles a reservation with what its call has used: at once, or when the body of the answer has ended. */

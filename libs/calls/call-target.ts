@@ -1,5 +1,6 @@
 import { asGatewayError } from '#libs/kernel/errors.ts';
-import { estimateUsage, settleReservation, type Admission, type Admit, type UsageEstimate } from './admission.ts';
+import type { UsageEstimate } from '#libs/prices/estimate-tokens.ts';
+import { estimateUsage, settleReservation, type Admission, type Admit } from './admission.ts';
 import { assertModelAllowed } from './allowed-models.ts';
 import type { Attempt, ForwardRequest, Outcome, Target } from './call.ts';
 import type { Call } from './planned-call.ts';

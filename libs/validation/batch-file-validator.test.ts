@@ -45,6 +45,8 @@ test('a good file is valid, with its chunks, count and model', async () => {
   const [first = '', second = '', third = ''] = lines;
   expect(await validate(lines.join('\n'), { linesPerChunk: 2 })).toEqual({
     valid: true,
+    isWhole: true,
+    usage: [],
     lineCount: 3,
     model: 'm',
     prompts: [],
@@ -60,6 +62,32 @@ test('a file with different models has no single model', async () => {
   expect(await validate(`${lineOf('a')}\n${other}\n`)).toMatchObject({ valid: true, model: null });
 });
 
+test('what good lines will use is estimated by model, if that is asked for', async () => {
+  const large = lineOf('b', { body: bodyOf({ model: 'n', max_tokens: 7, n: 2 }) });
+  const { usage } = await validate(`${lineOf('a')}\n${large}\nnot json\n`, { estimatesUsage: true });
+  expect(usage).toEqual([
+    { model: 'm', lines: 1, inputTokens: 6, outputTokensMax: 0, unboundedLines: 1 },
+    { model: 'n', lines: 1, inputTokens: 6, outputTokensMax: 14, unboundedLines: 0 },
+  ]);
+});
+
+test('more models than a hundred are one entry without a name', async () => {
+  const lines = Array.from({ length: 150 }, (_each, index) =>
+    lineOf(`l${index}`, { body: bodyOf({ model: `m${index}` }) }),
+  );
+  const { usage } = await validate(lines.join('\n'), { estimatesUsage: true });
+  expect(usage).toHaveLength(101);
+  expect(usage.find(({ model }) => model === null)).toMatchObject({ lines: 50 });
+});
+
+test('a check that was enough ends with the lines that it has read', async () => {
+  const lines = Array.from({ length: 40_000 }, (_each, index) => lineOf(`l${index}`)).join('\n');
+  const result = await validate(lines, { enough: AbortSignal.abort() });
+  expect(result).toMatchObject({ valid: true, isWhole: false });
+  expect(result.lineCount).toBeGreaterThan(0);
+  expect(result.lineCount).toBeLessThan(40_000);
+});
+
 test('four lines that each lack a field give four errors', async () => {
   const fields = ['custom_id', 'method', 'url', 'body'];
   const lines = fields.map((field, index) => lineOf(String(index), { [field]: undefined }));
@@ -71,6 +99,8 @@ test('four lines that each lack a field give four errors', async () => {
 test('a malformed line 2 is the one error', async () => {
   expect(await validate(`${lineOf('a')}\nnot json\n${lineOf('c')}\n`)).toEqual({
     valid: false,
+    isWhole: true,
+    usage: [],
     lineCount: 3,
     errors: [{ code: 'invalid_json_line', message: 'This line is not parseable as valid JSON.', param: null, line: 2 }],
   });
@@ -102,6 +132,8 @@ test.each([
 ])('%s is empty', async (_name, content) => {
   expect(await validate(content)).toEqual({
     valid: false,
+    isWhole: true,
+    usage: [],
     lineCount: 0,
     errors: [
       {
@@ -234,6 +266,8 @@ describe('repeated custom_ids', () => {
     const error = { code: 'duplicate_custom_id', message, param: 'custom_id' };
     expect(await validate(content)).toEqual({
       valid: false,
+      isWhole: true,
+      usage: [],
       lineCount: 4,
       errors: [
         { ...error, line: 4 },

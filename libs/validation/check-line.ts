@@ -3,6 +3,7 @@ import { duplicateBreach } from '#libs/contracts/body-rules.ts';
 import { describeBreach, kindOf, type Problem } from '#libs/contracts/describe-issue.ts';
 import { isStorable } from '#libs/contracts/scalars.ts';
 import { countMembers, findDuplicateMember } from '#libs/kernel/duplicate-members.ts';
+import { estimateInput, estimateTokens, type UsageEstimate } from '#libs/prices/estimate-tokens.ts';
 import { measureJson } from '#libs/kernel/measure-json.ts';
 import { checkBody } from './check-body.ts';
 import { checkPromptLine, namesPrompt, type KnownPrompt } from './check-prompt-line.ts';
@@ -23,6 +24,8 @@ export type LineRules = SchemaLimits & {
   customIdLengthMax: number;
   /** Nesting of arrays and objects. */
   depthMax: number;
+  /** Whether to estimate what good lines will use. */
+  estimatesUsage?: boolean | undefined;
 };
 
 export type LineVerdict = {
@@ -32,6 +35,8 @@ export type LineVerdict = {
   prompt?: string | undefined;
   problem: Problem | null;
   timedOut: boolean;
+  /** Of a line without a problem, if it was asked for; not of one that is made of a prompt. */
+  estimate?: UsageEstimate | undefined;
 };
 
 const notJson = 'This line is not parseable as valid JSON.';
@@ -117,7 +122,11 @@ export function checkLine(bytes: Buffer, rules: LineRules): LineVerdict {
   const problem = checkRequired(body, rules.endpoint) ?? checkBody(rules.endpoint, body) ?? checkTarget(model, rules);
   if (problem !== null) return verdict(problem);
   const schema = checkResponseSchema(body, rules);
-  return verdict(schema.problem, schema.timedOut);
+  const result = verdict(schema.problem, schema.timedOut);
+  if (rules.estimatesUsage === true && schema.problem === null) {
+    result.estimate = { ...estimateTokens(0, body), inputTokens: estimateInput(body) };
+  }
+  return result;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

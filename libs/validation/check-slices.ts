@@ -3,6 +3,7 @@ import type { FileSlice } from './file-slices.ts';
 import { forEachLine } from './json-lines.ts';
 import { lineTooLong } from './check-line.ts';
 import type { SlicePool } from './slice-pool.ts';
+import { createUsageSum } from './usage-sum.ts';
 import { wordsPerDigest, type SliceResult, type SliceRules } from './slice-task.ts';
 
 type Deps = {
@@ -75,6 +76,7 @@ function oneLine(lengthBytes: number, error: { code: string; message: string; pa
     errorCount: 1,
     model: null,
     prompts: [],
+    usage: [],
     timeouts: 0,
     customIds: [],
   };
@@ -102,8 +104,11 @@ function movedTo(result: SliceResult, start: number, line: number): SliceResult 
 function joined(results: SliceResult[], lineCount: number): SliceResult {
   const models = new Set(results.map((result) => result.model));
   const [model = null] = models.size === 1 ? models : [];
+  const usage = createUsageSum();
+  for (const result of results) usage.addAll(result.usage);
   return {
     lineCount,
+    usage: usage.take(),
     ranges: Uint32Array.from(results.flatMap((result) => [...result.ranges])),
     digests: Uint32Array.from(results.flatMap((result) => [...result.digests])),
     errors: results.flatMap((result) => result.errors),

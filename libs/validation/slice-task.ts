@@ -17,6 +17,18 @@ export type SliceRules = LineRules & {
 /** An error of a line; `line` counts the slice's lines from 0, blank ones included. */
 export type SliceError = { line: number; code: string; message: string; param: string | null };
 
+/** An estimate of what the lines of one model will use. */
+export type ModelUsage = {
+  /** As the lines name it; null: without one, or made of a prompt. */
+  model: string | null;
+  lines: number;
+  inputTokens: number;
+  /** Of the lines that set a maximum. */
+  outputTokensMax: number;
+  /** Lines that set none, or whose request is not known before they are called. */
+  unboundedLines: number;
+};
+
 /** The answer of a thread. Numbers are in packed arrays, without an object per line. */
 export type SliceResult = {
   /** Lines, blank ones included. */
@@ -31,6 +43,8 @@ export type SliceResult = {
   model: string | null;
   /** Names of the prompts that lines are made of, each once. */
   prompts: string[];
+  /** What its lines will use by model, if that was asked for. */
+  usage: ModelUsage[];
   /** JSON Schemas whose compilation was stopped. */
   timeouts: number;
   customIds: (string | null)[];

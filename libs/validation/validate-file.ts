@@ -15,6 +15,7 @@ import { createSharedBuffers, sliceFile, type FileSlice } from './file-slices.ts
 import { readLinesAt } from './json-lines.ts';
 import type { SlicePool } from './slice-pool.ts';
 import { wordsPerDigest, wordsPerRange, type SliceRules } from './slice-task.ts';
+import { createUsageSum } from './usage-sum.ts';
 import type { ValidationInput, ValidationLimits, ValidationResult } from './validation.ts';
 
 type Deps = { pool: SlicePool; limits: ValidationLimits; temporaryDirectory: string; slicesInFlight: number };
@@ -22,8 +23,8 @@ type Deps = { pool: SlicePool; limits: ValidationLimits; temporaryDirectory: str
 /** See BatchFileValidator.validate. */
 export async function validateFile(input: ValidationInput, deps: Deps): Promise<ValidationResult> {
   const { pool, limits } = deps;
-  const { endpoint, hasDefaultTarget, virtualKeys, unable, prompts } = input;
-  const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable, prompts };
+  const { endpoint, hasDefaultTarget, virtualKeys, unable, prompts, estimatesUsage } = input;
+  const rules: SliceRules = { ...limits, endpoint, hasDefaultTarget, virtualKeys, unable, prompts, estimatesUsage };
   const ended = new AbortController(); // stops slices still in flight when the check ends early
   const signal = input.signal === undefined ? ended.signal : AbortSignal.any([input.signal, ended.signal]);
   const { sliceTimeoutMs, lineTimeoutMs, costlyLinesMax, lineBytesMax, sliceBytes } = limits;
@@ -51,6 +52,10 @@ export async function validateFile(input: ValidationInput, deps: Deps): Promise<
       if (checked.slice.kind === 'lines') buffers.recycle(checked.slice.bytes);
       input.onProgress?.({ bytes: endOf(checked.slice), lines: findings.lineCount() });
       if (!goOn) break;
+      if (input.enough?.aborted === true) {
+        findings.leave();
+        break;
+      }
     }
     const { duplicates, count } = await findings.finishDuplicates();
     const customIds = await readCustomIds(input, duplicates, { pool, rules, sliceTimeoutMs, signal });
@@ -87,6 +92,8 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
   let linesBefore = 0;
   let timeouts = 0;
   const prompts = new Set<string>();
+  const usage = createUsageSum();
+  let isWhole = true;
   let model: string | null | undefined;
 
   const addLines = ({ slice, result }: CheckedSlice): boolean => {
@@ -116,12 +123,15 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
       if (result.ranges.length > 0) model = model === undefined || model === result.model ? result.model : null;
       linesBefore += result.lineCount;
       timeouts += result.timeouts;
+      usage.addAll(result.usage);
       for (const name of result.prompts) prompts.add(name);
       if (prompts.size > promptsMax) fileError = tooManyPrompts;
       if (!withinMax) fileError = tooManyTasks(input.linesMax ?? 0);
       else if (!checked.complete || timeouts > limits.costlyLinesMax) fileError = tooCostly(linesBefore);
       return fileError === null;
     },
+    /** The rest of the file is not read. */
+    leave: () => (isWhole = false),
     flush: () => duplicateFinder.flush(),
     dispose: () => duplicateFinder.dispose(),
     async finishDuplicates(): Promise<{ duplicates: DuplicateLine[]; count: number }> {
@@ -134,8 +144,9 @@ function createFindings(input: ValidationInput, { limits, temporaryDirectory }: 
       const lineCount = table.lineCount();
       if (lineCount === 0 && fileError === null) fileError = emptyFile;
       const all = [...(fileError === null ? [] : [fileError]), ...errors.take()];
-      if (all.length > 0) return { valid: false, lineCount, errors: all };
-      return { valid: true, lineCount, chunks: table.chunks(), model: model ?? null, prompts: [...prompts] };
+      const checked = { lineCount, isWhole, usage: usage.take() };
+      if (all.length > 0) return { ...checked, valid: false, errors: all };
+      return { ...checked, valid: true, chunks: table.chunks(), model: model ?? null, prompts: [...prompts] };
     },
   };
 }

@@ -4,6 +4,7 @@ import { setPriority } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
 import { checkLine, lineTooLong, refusedLine, unreadable, type LineVerdict } from './check-line.ts';
 import { forEachLine, lineLength } from './json-lines.ts';
+import { createUsageSum } from './usage-sum.ts';
 import { wordsPerDigest, wordsPerRange, type SliceError, type SliceResult, type SliceTask } from './slice-task.ts';
 
 // A lower priority than live work. On Linux each thread has its own priority; elsewhere this would slow the whole process.
@@ -18,6 +19,7 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
   const models = new Set<string | null>();
   const customIds: (string | null)[] = [];
   const prompts = new Set<string>();
+  const usage = createUsageSum();
   let errorCount = 0;
   let timeouts = 0;
   let line = -1;
@@ -37,13 +39,15 @@ export default function validateSlice({ bytes: shared, rules, withCustomIds }: S
     if (withCustomIds) customIds.push(verdict.customId);
     if (models.size < 2) models.add(verdict.model);
     if (verdict.prompt !== undefined) prompts.add(verdict.prompt);
+    if (rules.estimatesUsage === true && verdict.problem === null) usage.add(verdict);
     if (verdict.timedOut) timeouts += 1;
     if (verdict.problem === null) return;
     errorCount += 1;
     if (errors.length < rules.errorsMax) errors.push({ line, ...verdict.problem });
   });
   const [model = null] = models.size === 1 ? models : [];
-  return { lineCount, ...numbers.take(), errors, errorCount, model, prompts: [...prompts], timeouts, customIds };
+  const found = { errors, errorCount, model, prompts: [...prompts], usage: usage.take(), timeouts, customIds };
+  return { lineCount, ...numbers.take(), ...found };
 }
 
 function createNumbers() {

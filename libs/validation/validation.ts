@@ -1,5 +1,6 @@
 import type { BatchEndpoint, BatchError } from '#libs/contracts/batches.ts';
 import type { KnownPrompt } from './check-prompt-line.ts';
+import type { ModelUsage } from './slice-task.ts';
 import type { Chunk } from './chunk-table.ts';
 
 export type ValidationLimits = {
@@ -58,16 +59,23 @@ export type ValidationInput = {
   linesPerChunk: number;
   /** Bytes of a chunk. A chunk of a single line may have more. */
   chunkBytesMax: number;
+  /** Whether the result has an estimate of what the lines will use. */
+  estimatesUsage?: boolean;
+  /** When this aborts, the check ends with the lines that it has read. */
+  enough?: AbortSignal;
   signal?: AbortSignal;
   onProgress?: (progress: { bytes: number; lines: number }) => void;
 };
 
 /**
  * `lineCount` counts requests (lines that are not blank), in an invalid file those counted until the check ended. `model` is
- * the model of all lines, null when they differ; `prompts` are the names of those that lines are made of.
+ * the model of all lines, null when they differ; `prompts` are the names of those that lines are made of. `isWhole` is false
+ * if `enough` ended the check before the end of the file; `usage` is only there if it was asked for.
  * Errors have the 1-based line of the file (blank lines count), or null for the file as a whole. They are sorted by line. If
  * there are more than are reported, the last item says how many.
  */
 export type ValidationResult =
-  | { valid: true; lineCount: number; chunks: Chunk[]; model: string | null; prompts: string[] }
-  | { valid: false; lineCount: number; errors: BatchError[] };
+  | (Checked & { valid: true; chunks: Chunk[]; model: string | null; prompts: string[] })
+  | (Checked & { valid: false; errors: BatchError[] });
+
+type Checked = { lineCount: number; isWhole: boolean; usage: ModelUsage[] };

@@ -97,7 +97,7 @@ export function withOptions(sent: RequestCredentials, options: GatewayOptions): 
 }
 
 /** Refuses a file that was uploaded for another purpose. A missing file is reported later, by the validation. */
-function refuseOtherPurposes(file: FileRow | undefined): void {
+export function refuseOtherPurposes(file: FileRow | undefined): void {
   if (!file || file.purpose === 'batch') return;
   const message = `The file ${file.id} has the purpose '${file.purpose}'. Upload the input with the purpose 'batch'.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param: 'input_file_id' });

@@ -1,0 +1,226 @@
+import { Big } from 'big.js';
+import type { Kysely } from 'kysely';
+import { explainPlan, describeSteps } from '#libs/access/explain-plan.ts';
+import type { RequestCredentials } from '#libs/access/request-credentials.ts';
+import type { FoundPlan, Routing } from '#libs/access/routing.ts';
+import { operationOf } from '#libs/batches/endpoint-operation.ts';
+import { assertModelAllowed } from '#libs/calls/allowed-models.ts';
+import type { Target } from '#libs/calls/call.ts';
+import type { PlanDeps } from '#libs/calls/plan/run-plan.ts';
+import type { BatchDryRun } from '#libs/contracts/batch-dry-run.ts';
+import type { ExplainedStep, TargetStep } from '#libs/contracts/explain-config.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { advanceCounter } from '#libs/limits/counter.ts';
+import { readCounters, toCounter } from '#libs/limits/counter-store.ts';
+import { counterOf, matches, type LimitRule } from '#libs/limits/limit-rule.ts';
+import type { WorkspaceRules } from '#libs/limits/limit-rules.ts';
+import type { Pricing } from '#libs/prices/pricing.ts';
+import type { ModelUsage } from '#libs/validation/slice-task.ts';
+
+type Deps = {
+  db: Kysely<Database>;
+  routing: Pick<Routing, 'resolveLeaf'>;
+  search: PlanDeps['search'];
+  pricing: Pick<Pricing, 'priceOf'>;
+  rulesOf: (workspaceId: string) => WorkspaceRules | undefined;
+  now: () => number;
+};
+
+/** The lines of a batch that was not created, as a call to its endpoint would find them. */
+export type DryRunCall = {
+  workspaceId: string;
+  keyId: string | null;
+  credentials: RequestCredentials;
+  found: FoundPlan;
+  endpoint: string;
+  /** For all lines, instead of their own. */
+  model: string | null;
+  metadata: Readonly<Record<string, string>> | null;
+  signal: AbortSignal;
+};
+
+type Estimate = Pick<BatchDryRun, 'models' | 'cost_of_input' | 'cost_max' | 'limits'>;
+
+type Reached = { target: Target; model: string | null };
+/** What lines of one model are expected to cost at one target, in US cents; null: not known. */
+type Cost = { ofInput: Big | null; max: Big | null };
+
+const zero = new Big(0);
+const unknown: Cost = { ofInput: null, max: null };
+/** Operations of which only the input is charged. */
+const withoutOutput: ReadonlySet<string | undefined> = new Set(['embeddings', 'moderations']);
+
+/** Where the lines would go, what they may cost, and whether the budgets suffice. Nothing is called. */
+export async function estimateBatch(deps: Deps, call: DryRunCall, usages: readonly ModelUsage[]): Promise<Estimate> {
+  const models: BatchDryRun['models'] = [];
+  const budgets = createBudgets(deps, call);
+  let ofInput: Big | null = zero;
+  let max: Big | null = zero;
+  for (const given of usages) {
+    const usage = boundedBy(call.endpoint, given);
+    const { step, reached } = await explain(deps, call, usage.model);
+    const first = firstTarget(step);
+    const cost = costOf(step, reached, (place) => priceOf(deps, call, place, usage));
+    const place = first === null ? undefined : reached.get(first.path);
+    if (place !== undefined) budgets.add(place, usage, cost);
+    ofInput = plus(ofInput, cost.ofInput);
+    max = plus(max, cost.max);
+    models.push({
+      model: usage.model,
+      lines: usage.lines,
+      input_tokens: usage.inputTokens,
+      output_tokens_max: usage.outputTokensMax,
+      unbounded_lines: usage.unboundedLines,
+      target: describeSteps(step),
+      problem: first === null ? null : first.problem,
+      cost_of_input: textOf(cost.ofInput),
+      cost_max: textOf(cost.max),
+    });
+  }
+  return { models, cost_of_input: textOf(ofInput), cost_max: textOf(max), limits: await budgets.take() };
+}
+
+const textOf = (cents: Big | null): string | null => cents?.toFixed() ?? null;
+const plus = (sum: Big | null, cents: Big | null): Big | null =>
+  sum === null || cents === null ? null : sum.plus(cents);
+
+const boundedBy = (endpoint: string, usage: ModelUsage): ModelUsage =>
+  withoutOutput.has(operationOf(endpoint)) ? { ...usage, outputTokensMax: 0, unboundedLines: 0 } : usage;
+
+async function explain(
+  { routing, search, now }: Deps,
+  { workspaceId, credentials, found, endpoint, model: ofAll, metadata, signal }: DryRunCall,
+  model: string | null,
+): Promise<{ step: ExplainedStep; reached: Map<string, Reached> }> {
+  const reached = new Map<string, Reached>();
+  const asked = ofAll ?? model;
+  const operation = operationOf(endpoint) ?? 'chat';
+  const step = await explainPlan(
+    {
+      call: { params: asked === null ? {} : { model: asked }, metadata, pathname: endpoint },
+      search: (rule, text) => search(rule, text, { workspaceId, signal }),
+      async resolve(leaf, requested, isLeafsModel) {
+        const place = { workspaceId, credentials, leaf, param: found.param, model: requested, isLeafsModel };
+        const resolved = await routing.resolveLeaf(place);
+        const { target } = resolved;
+        const used = target.model ?? resolved.model;
+        if (target.models !== undefined) assertModelAllowed(target.models, target.label, used, { operation });
+        reached.set(leaf.path, { target, model: used });
+        return resolved;
+      },
+      now: now(),
+    },
+    found.plan.root,
+  );
+  return { step, reached };
+}
+
+/** The target that is called first; of a loadbalance, one of them. */
+function firstTarget(step: ExplainedStep): TargetStep | null {
+  switch (step.kind) {
+    case 'target':
+      return step;
+    case 'fallback':
+      return step.options[0] === undefined ? null : firstTarget(step.options[0]);
+    case 'loadbalance':
+      return step.options[0] === undefined ? null : firstTarget(step.options[0].step);
+    case 'conditional':
+      return firstTarget(step.step);
+  }
+}
+
+/** If the first target of a fallback answers; of a loadbalance, each share at its own price. */
+function costOf(step: ExplainedStep, reached: Map<string, Reached>, price: (place: Reached) => Cost): Cost {
+  switch (step.kind) {
+    case 'target': {
+      const place = reached.get(step.path);
+      return place === undefined ? unknown : price(place);
+    }
+    case 'fallback':
+      return step.options[0] === undefined ? unknown : costOf(step.options[0], reached, price);
+    case 'conditional':
+      return costOf(step.step, reached, price);
+    case 'loadbalance': {
+      let sum: Cost = { ofInput: zero, max: zero };
+      for (const { share, step: option } of step.options) {
+        const { ofInput, max } = costOf(option, reached, price);
+        sum = {
+          ofInput: plus(sum.ofInput, ofInput?.times(share) ?? null),
+          max: plus(sum.max, max?.times(share) ?? null),
+        };
+      }
+      return sum;
+    }
+  }
+}
+
+function priceOf(
+  { pricing }: Deps,
+  { workspaceId, endpoint }: DryRunCall,
+  { target, model }: Reached,
+  { inputTokens, outputTokensMax, unboundedLines }: ModelUsage,
+): Cost {
+  // Images are not charged by tokens that are known before.
+  if (operationOf(endpoint) === 'images') return unknown;
+  const cents = (outputTokens: number): Big | null =>
+    pricing.priceOf(
+      { workspaceId, integration: target.integration ?? null },
+      {
+        provider: target.provider,
+        models: [model],
+        usage: { inputTokens, outputTokens, cachedTokens: 0, reasoningTokens: 0 },
+      },
+    )?.cents ?? null;
+  return { ofInput: cents(0), max: unboundedLines > 0 ? null : cents(outputTokensMax) };
+}
+
+/** Adds up by budget what the lines may need of it. */
+function createBudgets({ db, rulesOf, now }: Deps, { workspaceId, keyId, found, metadata }: DryRunCall) {
+  const needs = new Map<string, { rule: LimitRule; counter: string; needed: Big | null }>();
+  return {
+    add({ target, model }: Reached, usage: ModelUsage, cost: Cost): void {
+      const rules = rulesOf(workspaceId);
+      if (rules === undefined) return;
+      const facts = {
+        workspaceId,
+        keyId,
+        metadata,
+        credentialId: target.credentialId ?? null,
+        credential: target.label,
+        provider: target.provider,
+        model,
+        config: found.stored,
+        prompt: null,
+      };
+      const all = [
+        ...rules.ofWorkspace,
+        ...(rules.byKey.get(keyId ?? '') ?? []),
+        ...(rules.byCredential.get(target.credentialId ?? '') ?? []),
+      ];
+      const tokens = usage.unboundedLines > 0 ? null : new Big(usage.inputTokens + usage.outputTokensMax);
+      for (const rule of all) {
+        if (rule.kind !== 'budget' || !matches(rule, facts)) continue;
+        const { id } = counterOf(rule, facts);
+        const before = needs.get(id)?.needed ?? (needs.has(id) ? null : zero);
+        needs.set(id, { rule, counter: id, needed: plus(before, rule.measure === 'cost' ? cost.max : tokens) });
+      }
+    },
+    async take(): Promise<BatchDryRun['limits']> {
+      const limits: BatchDryRun['limits'] = [];
+      for (const { rule, counter: id, needed } of needs.values()) {
+        const row = (await readCounters(db, rule.limitId)).find((each) => each.id === id);
+        const used = row === undefined ? zero : advanceCounter(toCounter(row), rule.terms, now()).used;
+        const left = used.gte(rule.terms.max) ? zero : rule.terms.max.minus(used);
+        limits.push({
+          limit: rule.recordId,
+          label: rule.label,
+          measure: rule.measure === 'tokens' ? 'tokens' : 'cost',
+          left: left.toFixed(),
+          needed: textOf(needed),
+          suffices: needed === null ? null : left.gte(needed),
+        });
+      }
+      return limits;
+    },
+  };
+}

@@ -1,0 +1,52 @@
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
+import type { BatchEndpoint } from '#libs/contracts/batches.ts';
+import { countTransferred } from '#libs/kernel/heap-growth.ts';
+import type { ValidationInput } from '#libs/validation/validation.ts';
+import { lacksEndpoint } from './endpoint-operation.ts';
+
+/** Where the lines of a batch go, as far as it is known before they are read. */
+export type LinePlace = {
+  endpoint: string;
+  hasConfig: boolean;
+  /** Whether a line may leave it to the batch where it goes. */
+  hasTarget: boolean;
+  /** Of the batch's own target; null: it has none, or a config. */
+  provider: string | null;
+  /** For all lines, instead of their own. */
+  model: string | null;
+};
+
+export type VirtualKey = { id: string; slug: string; provider: string };
+
+/** What lines may name. `keys` are those of the workspace; none for a batch with a config. */
+export function lineRulesOf(
+  place: LinePlace,
+  keys: readonly VirtualKey[],
+): Pick<ValidationInput, 'endpoint' | 'hasDefaultTarget' | 'virtualKeys' | 'unable'> {
+  // Not if the batch has a config or a model for all lines.
+  const namesKeys = !place.hasConfig && place.model === null;
+  const virtualKeys = namesKeys ? new Set(keys.map(({ slug }) => slug)) : null;
+  const endpoint = place.endpoint as BatchEndpoint;
+  return { endpoint, hasDefaultTarget: place.hasTarget, virtualKeys, unable: providersWithout(place, keys, namesKeys) };
+}
+
+/** The providers without the batch's endpoint, as far as they are known before the lines are read. Not those of a config. */
+function providersWithout(
+  { endpoint, provider, model }: LinePlace,
+  keys: readonly VirtualKey[],
+  namesKeys: boolean,
+): Map<string | null, string> {
+  // A model for all lines may name another virtual key; it is checked when the first line is called.
+  if (model?.startsWith('@') === true) return new Map();
+  const targets: [string | null, string][] = namesKeys ? keys.map((key) => [key.slug, key.provider]) : [];
+  if (provider !== null) targets.push([null, provider]);
+  return new Map(targets.filter(([, id]) => lacksEndpoint(id, endpoint)));
+}
+
+/** The bytes of an input file. */
+export async function* readInput(blobs: BlobStore, blob: string): AsyncGenerator<Buffer> {
+  for await (const chunk of (await blobs.read(blob)) as AsyncIterable<Buffer>) {
+    countTransferred(chunk.length);
+    yield chunk;
+  }
+}
