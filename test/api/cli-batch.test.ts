@@ -117,6 +117,26 @@ test('a batch runs from a file to its answers on stdout, and a repeat delivers t
   expect(await list('batches')).toHaveLength(2);
 });
 
+test('a dry run says what a batch would cost, leaves nothing behind, and ends with 1 if lines would be refused', async () => {
+  const before = await list('files');
+  const file = await write('dry.jsonl', toJsonl(chatLines(20, { max_tokens: 10 })));
+  const shown = await cli.run(['batch', 'dry-run', file, '--table']);
+  expect(shown).toMatchObject({ code: 0, stderr: expect.stringMatching(/^20 lines: \$\S+ for the input, at most \$/) });
+  expect(shown.stdout.split('\n')[1]).toMatch(/^@simulator\/sim-small +20 +140 +200 +\$\S+ +\$\S+ +Calls simulator/);
+  const piped = await cli.run(['batch', 'dry-run', file, '--model', '@simulator/sim-large']);
+  expect(JSON.parse(piped.stdout)).toMatchObject({
+    valid: true,
+    models: [{ model: '@simulator/sim-large', lines: 20 }],
+  });
+  const refused = await cli.run([
+    'batch',
+    'dry-run',
+    await write('dry.jsonl', toJsonl(chatLines(2, { model: '@nobody/any' }))),
+  ]);
+  expect([refused.code, JSON.parse(refused.stdout)]).toMatchObject([1, { valid: false }]);
+  expect(await list('files')).toEqual(before);
+});
+
 test('what is wrong with the input is reported by line before anything is sent', async () => {
   const filesBefore = await list('files');
   const lines = [

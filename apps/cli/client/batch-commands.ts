@@ -1,12 +1,13 @@
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { deliverResults, type ResultOptions } from './batch-results.ts';
+import { dryRunBatch } from './dry-run-batch.ts';
 
 import { exitCodes } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { interruptible } from './interruptible.ts';
 import { dollarsOf, note, printObject, printRows, timeOf, type Column } from './output.ts';
-import { runBatch, type RunOptions } from './run-batch.ts';
+import { runBatch, type BatchOptions, type RunOptions } from './run-batch.ts';
 import { verifyBatch } from './verify-batch.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
 
@@ -57,6 +58,14 @@ export function addBatchCommands(program: Command): void {
     )
     .action(async (file: string, options: RunOptions) => {
       await runBatch(file, options);
+    });
+
+  withTarget(
+    clientCommand(batch, 'dry-run <file>', 'say what a batch of a file would do and cost, without creating it'),
+  )
+    .option('--metadata <name=value>', 'of the batch; can be repeated', toPairs)
+    .action(async (file: string, options: ClientOptions & BatchOptions) => {
+      await dryRunBatch(file, { ...options, window: '24h' });
     });
 
   clientCommand(batch, 'list', 'list batches, newest first')

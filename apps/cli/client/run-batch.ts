@@ -13,7 +13,7 @@ import { interruptible } from './interruptible.ts';
 import { sessionOf } from './login-commands.ts';
 import { bytesOf, note } from './output.ts';
 import { barOf, createProgressLine } from './progress-line.ts';
-import { upload } from './upload.ts';
+import { upload, type FileObject } from './upload.ts';
 import { readBatch, watchBatch, type Batch } from './watch-batch.ts';
 
 export type RunOptions = ClientOptions &
@@ -37,21 +37,9 @@ type Remembered = { run: string; batch_id: string | null };
  */
 export async function runBatch(file: string, options: RunOptions): Promise<void> {
   const client = await connect(options);
-  const line = createProgressLine();
-  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)} ${bytesOf(of)}`));
-  line.clear();
+  const input = await readInput(file);
   const { workspace } = await sessionOf(client);
-  const body = {
-    endpoint: input.endpoint,
-    completion_window: options.window,
-    ...(options.metadata ? { metadata: options.metadata } : {}),
-    gateway_options: {
-      ...(options.target === undefined ? {} : { virtual_key: options.target.replace(/^@/, '') }),
-      ...(options.config === undefined ? {} : { config: options.config }),
-      ...(options.model === undefined ? {} : { provider_model: options.model }),
-      ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
-    },
-  };
+  const body = bodyOf(input, options);
   const memory = await openMemory(hash('sha256', JSON.stringify([client.server, workspace.id, input.sha256, body])));
   let { batch_id: batchId, run } = options.again ? { batch_id: null, run: randomUUID() } : memory.remembered;
   if (options.again) await memory.write({ run, batch_id: null });
@@ -74,6 +62,29 @@ export async function runBatch(file: string, options: RunOptions): Promise<void>
   if (options.detach !== true) await deliverResults(client, batch, options);
 }
 
+/** Checks an input file here, with its progress. Throws CliError for what is wrong with it. */
+export async function readInput(file: string): Promise<CheckedInput> {
+  const line = createProgressLine();
+  const input = await checkInput(file, (bytes, of) => line.show(`checking  ${barOf(bytes, of)} ${bytesOf(of)}`));
+  line.clear();
+  return input;
+}
+
+export type BatchOptions = Pick<RunOptions, 'target' | 'config' | 'model' | 'window' | 'metadata' | 'onBudget'>;
+
+/** The body of a batch of this input, but for its file. */
+export const bodyOf = (input: CheckedInput, options: BatchOptions) => ({
+  endpoint: input.endpoint,
+  completion_window: options.window,
+  ...(options.metadata ? { metadata: options.metadata } : {}),
+  gateway_options: {
+    ...(options.target === undefined ? {} : { virtual_key: options.target.replace(/^@/, '') }),
+    ...(options.config === undefined ? {} : { config: options.config }),
+    ...(options.model === undefined ? {} : { provider_model: options.model }),
+    ...(options.onBudget === undefined ? {} : { on_budget_exceeded: options.onBudget }),
+  },
+});
+
 /** The batch of an earlier run; null if the server does not have it any more. */
 async function findBatch(client: Client, id: string): Promise<Batch | null> {
   try {
@@ -91,24 +102,37 @@ async function submit(
   { run, ...body }: { run: string } & Record<string, unknown>,
   signal: AbortSignal,
 ): Promise<Batch> {
-  const line = createProgressLine();
-  const { ext, name } = path.parse(input.file);
+  const { name } = path.parse(input.file);
   const idempotent = (what: string): string =>
     `sluice-cli-${what}-${hash('sha256', JSON.stringify([run, input.sha256]))}`;
-  const uploaded = await upload(client, input.file, {
-    purpose: 'batch',
-    // The name is part of what the server compares when an upload is repeated.
-    filename: ext === '' ? name : `${name}.jsonl`,
-    idempotencyKey: idempotent(`upload-${name}`.replaceAll(/[^\w.-]/g, '_').slice(0, 80)),
-    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`),
-    signal,
-  });
-  line.clear();
+  const key = idempotent(`upload-${name}`.replaceAll(/[^\w.-]/g, '_').slice(0, 80));
+  const uploaded = await uploadInput(client, input, key, signal);
   return await client.json<Batch>('POST', '/v1/batches', {
     json: { ...body, input_file_id: uploaded.id },
     idempotencyKey: idempotent('batch'),
     signal,
   });
+}
+
+/** Uploads an input file, with its progress. With the same key a repeat makes no second file. */
+export async function uploadInput(
+  client: Client,
+  { file }: CheckedInput,
+  idempotencyKey: string,
+  signal: AbortSignal,
+): Promise<FileObject> {
+  const line = createProgressLine();
+  const { ext, name } = path.parse(file);
+  const uploaded = await upload(client, file, {
+    purpose: 'batch',
+    // The name is part of what the server compares when an upload is repeated.
+    filename: ext === '' ? name : `${name}.jsonl`,
+    idempotencyKey,
+    onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`),
+    signal,
+  });
+  line.clear();
+  return uploaded;
 }
 
 async function openMemory(

@@ -1,0 +1,87 @@
+import { randomUUID } from 'node:crypto';
+import { exitCodes } from './cli-error.ts';
+import type { ClientOptions } from './client-command.ts';
+import { connect } from './connection.ts';
+import { interruptible } from './interruptible.ts';
+import { dollarsOf, showsTable, note, printObject, printRows, type Column } from './output.ts';
+import { bodyOf, readInput, uploadInput, type BatchOptions } from './run-batch.ts';
+
+type Model = {
+  model: string | null;
+  lines: number;
+  input_tokens: number;
+  output_tokens_max: number;
+  unbounded_lines: number;
+  target: string[];
+  problem: { message: string } | null;
+  cost_of_input: string | null;
+  cost_max: string | null;
+};
+type DryRun = {
+  valid: boolean;
+  is_whole: boolean;
+  request_counts: { total: number };
+  errors: { data: { line: number | null; message: string }[] } | null;
+  models: Model[];
+  cost_of_input: string | null;
+  cost_max: string | null;
+  limits: { label: string; measure: string; left: string; needed: string | null; suffices: boolean | null }[];
+};
+
+const dollars = (cents: string | null): string | null => dollarsOf(cents === null ? null : Number(cents));
+
+const columns: readonly Column<Model>[] = [
+  ['model', ({ model }) => model ?? '(of a prompt)'],
+  ['lines', ({ lines }) => lines],
+  ['input tokens', ({ input_tokens: tokens }) => tokens],
+  ['output at most', ({ output_tokens_max: tokens, unbounded_lines: open }) => (open > 0 ? 'no maximum' : tokens)],
+  ['cost of input', ({ cost_of_input: cents }) => dollars(cents)],
+  ['cost at most', ({ cost_max: cents }) => dollars(cents)],
+  ['goes to', ({ target, problem }) => problem?.message ?? target.join('; ')],
+];
+
+/**
+ * Uploads an input file, says what a batch of it would do and cost, and deletes the file again. The exit code says whether all
+ * lines would be called. Throws CliError, ApiError, UnreachableError.
+ */
+export async function dryRunBatch(file: string, options: ClientOptions & BatchOptions): Promise<void> {
+  const client = await connect(options);
+  const input = await readInput(file);
+  const found = await interruptible(
+    async (signal) => {
+      const { id } = await uploadInput(client, input, randomUUID(), signal);
+      try {
+        const json = { ...bodyOf(input, options), input_file_id: id };
+        return await client.json<DryRun>('POST', '/v1/batches/dry-run', { json, signal });
+      } finally {
+        await client.json('DELETE', `/v1/files/${id}`);
+      }
+    },
+    () => 'Nothing was submitted.',
+  );
+  if (showsTable(options)) show(found, options);
+  else printObject(found, options);
+  const isRefused = found.models.some(({ problem }) => problem !== null);
+  if (!found.valid || isRefused || found.limits.some(({ suffices }) => suffices === false)) {
+    process.exitCode = exitCodes.failed;
+  }
+}
+
+function show(found: DryRun, options: ClientOptions): void {
+  printRows(found.models, columns, options);
+  const { total } = found.request_counts;
+  const read = found.is_whole ? `${total} lines` : `The first ${total} lines, because the file is large`;
+  const { cost_of_input: input, cost_max: max } = found;
+  const most =
+    max === null ? 'lines without a maximum of tokens or a known price have no limit' : `at most ${dollars(max)}`;
+  const cost = input === null ? 'the price of a model is not known' : `${dollars(input)} for the input, ${most}`;
+  note(`${read}: ${cost}.`);
+  for (const { label, measure, left, needed, suffices } of found.limits) {
+    const state = suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice';
+    const unit = measure === 'cost' ? 'cents' : 'tokens';
+    note(
+      `The budget ${label} ${state}: ${left} ${unit} are left${needed === null ? '' : `, ${needed} needed at most`}.`,
+    );
+  }
+  for (const { line, message } of found.errors?.data ?? []) note(`${line === null ? '' : `Line ${line}: `}${message}`);
+}
