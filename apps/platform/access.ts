@@ -11,6 +11,7 @@ import type { SecretCache } from '#libs/secret-managers/secret-cache.ts';
 import { createSecrets, type Secrets } from '#libs/secrets/secrets.ts';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { endAtOnce } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 
 export type Access = {
@@ -52,6 +53,8 @@ export function createAccess(deps: {
     databaseClock: clock,
     listenConnectionString: deps.connectionString,
     staleAfterMs: deps.staleAfterMs,
+    onRestored: () =>
+      endAtOnce(logger, 'the database was restored from a backup while this process ran: it has to be started again'),
   });
   const mappedSecrets = createMappedSecrets({ snapshot, cache: deps.secretCache });
   const targetDeps = { db, secrets, snapshot, clock, mappedSecrets, checkDestination };

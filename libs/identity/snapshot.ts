@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { sql, type Kysely } from 'kysely';
 import type { DatabaseClock } from '#libs/database/database-clock.ts';
 import type { Database } from '#libs/database/schema.ts';
+import { currentEpoch } from '#libs/event-log/epoch.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -25,6 +26,11 @@ export type SnapshotOptions = {
   staleAfterMs?: number;
   /** Monotonic, in milliseconds. */
   monotonicMs?: () => number;
+  /**
+   * Called when the event log has another epoch than at the first poll: the database was restored, so records may have other
+   * contents under the same versions, and what this process knows is of a time that is lost.
+   */
+  onRestored?: () => void;
 };
 
 /** What is kept in memory, and how it is loaded. */
@@ -66,6 +72,7 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
   const absent = new Set<string>();
   let state = content.empty;
   let loaded = -1;
+  let firstEpoch: number | undefined;
   let confirmedMs = Number.NEGATIVE_INFINITY;
   let running: Promise<void> | undefined;
   let next: Promise<void> | undefined;
@@ -74,13 +81,15 @@ export function createSnapshot<State>(options: SnapshotOptions, content: Snapsho
 
   async function poll(): Promise<void> {
     const askedMs = monotonicMs();
-    const { rows } = await sql<{ version: number; now: Date }>`
-      select version, clock_timestamp() as now from access_version`.execute(db, {
+    const { rows } = await sql<{ version: number; epoch: number; now: Date }>`
+      select version, ${currentEpoch} as epoch, clock_timestamp() as now from access_version`.execute(db, {
       signal: AbortSignal.timeout(pollTimeoutMs),
     });
     const [row] = rows;
     if (row === undefined) throw new Error('access_version has no row');
-    const { version, now } = row;
+    const { version, epoch, now } = row;
+    firstEpoch ??= epoch;
+    if (epoch !== firstEpoch) options.onRestored?.();
     options.databaseClock?.set(now.getTime(), askedMs, monotonicMs());
     if (version !== loaded) {
       state = await content.load(state);

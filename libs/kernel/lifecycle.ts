@@ -41,6 +41,15 @@ export async function stopAll(
   }
 }
 
+/**
+ * Ends the process with status 1, without stopping its parts: what it knows is wrong, and must not be written. The log and the
+ * database are crash-safe.
+ */
+export function endAtOnce(logger: Logger, reason: string): never {
+  logger.fatal(reason);
+  process.exit(1);
+}
+
 /** Without its parent a child has no log and soon no database. Long enough to settle results, short enough to be replaced. */
 const orphanDeadlineMs = 5_000;
 

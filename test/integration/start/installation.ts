@@ -40,6 +40,8 @@ export type Installation = {
   /** Starts an API and a worker. Resolves with a client of the admin key when the API listens. */
   start: () => Promise<Client>;
   kill: () => Promise<void>;
+  /** Stops the API as a frozen virtual machine would, and kills the worker. Resolves with the API. */
+  freeze: () => Promise<AppProcess>;
   /** A command of the command line. */
   sluice: (...args: string[]) => Promise<Output>;
   /** The folder of the blobs, and the file of one. */
@@ -74,6 +76,13 @@ export async function prepareInstallation(databaseUrl: string): Promise<Installa
       );
       const apiKey = environment['SLUICE_BOOTSTRAP_KEY'] ?? '';
       return new sdk.OpenAI({ apiKey, baseURL: `${line?.url}/v1` });
+    },
+    async freeze() {
+      const [api, worker] = running.splice(0) as [AppProcess, AppProcess];
+      api.signal('SIGSTOP');
+      worker.signal('SIGKILL');
+      await worker.ended;
+      return api;
     },
     async kill() {
       for (const each of running) each.signal('SIGKILL');

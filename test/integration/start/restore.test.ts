@@ -56,7 +56,7 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   expect(refused.stderr).toMatch(/Stop all processes of Sluice first/);
   expect(refused.stderr).toMatch(/sluice-api from 127\.0\.0\.1, since/);
   expect(refused.stderr).toMatch(/sluice-queue-worker from 127\.0\.0\.1/);
-  await installation.kill();
+  const survivor = await installation.freeze();
   expect((await query('select max(epoch) as epoch from event_epoch')).rows).toEqual([{ epoch: 0 }]);
 
   await backup.putBack();
@@ -99,6 +99,13 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
     `Open batches that cannot read their input: 1. Cancel them, if you do not find it: ${open.id}\n`,
   );
   for (const { blob } of files) await rename(`${installation.blobFile(blob)}.away`, installation.blobFile(blob));
+
+  // Who has kept keys and leases of the time that is lost does not go on with them.
+  survivor.signal('SIGCONT');
+  expect(await survivor.ended).toBe(1);
+  expect(
+    survivor.said('the database was restored from a backup while this process ran: it has to be started again'),
+  ).toHaveLength(1);
 
   client = await installation.start();
   const finished = await ended(client, open);
