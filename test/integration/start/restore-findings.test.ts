@@ -1,0 +1,77 @@
+import { randomBytes } from 'node:crypto';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { batchModel } from '#libs/batches/batch-model.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { createTestDatabase } from '#test/postgres.ts';
+import { batchCreated, commandOn } from '../event-log/streams.ts';
+import { run, type Output } from './installation.ts';
+
+const newKey = (): string => randomBytes(32).toString('base64');
+
+/** A restored database with one event, and a data directory without anything. */
+async function prepare() {
+  // Not by a name of Sluice's own, whose sessions the command refuses.
+  const database = await createTestDatabase({ applicationName: 'a test' });
+  onTestFinished(() => database.drop());
+  const eventLog = createEventLog(database.db);
+  await eventLog.transact(commandOn('batch_a'), (unit) => unit.append(batchModel, 'batch_a', [batchCreated()]));
+  const folder = await mkdtemp(path.join(tmpdir(), 'sluice-restore-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const environment = { SLUICE_DATA_DIR: folder, SLUICE_MASTER_KEY: newKey() };
+  const restore = (...args: string[]): Promise<Output> => {
+    const url = database.connectionString;
+    return run(process.execPath, ['apps/cli/main.ts', 'restore', ...args], { DATABASE_URL: url, ...environment });
+  };
+  return { database, folder, restore };
+}
+
+test('nothing is changed without the dump, without blobs, or with the blobs of another database', async () => {
+  const { database, folder, restore } = await prepare();
+  await database.pool.query(`insert into installation values ('blob_store_id', 'store_of_this_database')`);
+  const noBlobs = await restore();
+  expect(noBlobs).toMatchObject({ code: 1, stdout: '' });
+  expect(noBlobs.stderr).toContain(`There are no blobs in ${path.join(folder, 'blobs')}.`);
+  await mkdir(path.join(folder, 'blobs'));
+  const foreign = await restore();
+  expect(foreign).toMatchObject({ code: 1, stdout: '' });
+  expect(foreign.stderr).toMatch(/\(store_\w+\) do not belong to this database, which uses store_of_this_database/);
+  const { rows } = await database.pool.query('select max(epoch) as epoch from event_epoch');
+  expect(rows).toEqual([{ epoch: 0 }]);
+
+  await database.pool.query('drop schema public cascade; create schema public');
+  const empty = await restore();
+  expect(empty).toMatchObject({ code: 1, stdout: '' });
+  expect(empty.stderr).toContain('The database is empty. Restore its dump first');
+});
+
+test('keys that do not fit, events that were changed and rows without their event need attention, lost blobs are given up', async () => {
+  const { database, folder, restore } = await prepare();
+  const { db, pool } = database;
+  await checkMasterKeys(db, parseMasterKeys(newKey()));
+  await pool.query(`insert into installation values ('blob_store_id', 'store_that_is_lost')`);
+  await pool.query('alter table event disable trigger user; grant update on event to current_user');
+  const { rows } = await pool.query(`update event set canonical = canonical || ' ' returning event_id as id`);
+  await pool.query(`update batch set endpoint = '/v1/embeddings'`);
+  await mkdir(path.join(folder, 'blobs'));
+  const adopted = await restore('--adopt-blobs', '--json');
+  expect([adopted.code, adopted.stderr]).toEqual([1, '']);
+  const report = JSON.parse(adopted.stdout);
+  expect(report).toMatchObject({
+    ok: false,
+    epoch: { number: 1, is_new: true },
+    master_key_problem: expect.stringContaining('SLUICE_MASTER_KEY is not the key that this database was set up with'),
+    digests: { checked: 1, wrong: 1, first: [rows[0].id] },
+    read_models: { equal: false, difference: { model: 'batch', id: 'batch_a' } },
+  });
+  expect(report.problems).toEqual([
+    report.master_key_problem,
+    expect.stringContaining('first in the row batch_a of batch. Run: sluice rebuild'),
+    expect.stringContaining(rows[0].id),
+  ]);
+  const { rows: store } = await pool.query(`select value from installation where name = 'blob_store_id'`);
+  expect(store[0].value).not.toBe('store_that_is_lost');
+});
