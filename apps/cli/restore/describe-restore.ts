@@ -107,7 +107,8 @@ function problemsOf({ masterKeyProblem, isIsolated, blobs, models, digests, surv
       `Open batches that cannot read their input: ${stuckBatches.batches}. Cancel them, if you do not find it: ${listOf(stuckBatches.first, stuckBatches.batches)}`,
     );
   }
-  const { difference } = models;
+  const { difference, failed } = models;
+  if (failed !== null) problems.push(`The read models cannot be compared with the event log: ${failed}`);
   if (difference !== null) {
     problems.push(
       `The read models differ from the event log, first in the row ${difference.id} of ${difference.model}. Run: sluice rebuild`,
@@ -171,7 +172,12 @@ export function restoreToJson(report: RestoreReport): string {
       stuck_batches: blobs.stuckBatches,
       rows_on_disk: blobs.rowsOnDisk,
     },
-    read_models: { equal: models.difference === null, events: models.events, difference: models.difference },
+    read_models: {
+      equal: models.difference === null && models.failed === null,
+      events: models.events,
+      difference: models.difference,
+      failed: models.failed,
+    },
     digests: report.digests,
     survivors,
     problems: problemsOf(report),

@@ -1,6 +1,8 @@
 import { sql, type Kysely } from 'kysely';
+import type { Pool } from 'pg';
 import { countOpenBatches, type OpenBatches } from '#libs/batches/open-batches.ts';
 import { listConnectedSessions, type ConnectedSession } from '#libs/database/connected-processes.ts';
+import { isTransient } from '#libs/database/database-error.ts';
 import { holdStarts } from '#libs/database/hold-starts.ts';
 import { mayTakeRole } from '#libs/database/isolate-workspaces.ts';
 import { migrate } from '#libs/database/migrate.ts';
@@ -48,10 +50,13 @@ export type RestoreReport = {
   /** What had not ended when the backup was made. Lines that were called after it are called again. */
   open: OpenBatches & { fineTuningJobs: number; logExports: number };
   blobs: BlobReport;
-  models: CheckReport;
+  models: ModelsReport;
   /** Processes that were connected while nothing could start, so they may have run since before the restore. */
   survivors: ConnectedSession[];
 };
+
+/** `failed`: why the log cannot be folded at all, in words. */
+export type ModelsReport = Pick<CheckReport, 'events' | 'difference'> & { failed: string | null };
 
 const applicationName = 'sluice-restore';
 
@@ -92,9 +97,7 @@ export async function restore(options: RestoreOptions, logger: Logger): Promise<
       };
       const blobReport = await inspectBlobs({ db, blobs }, options);
       onProgress('read models');
-      const models = await checkInlineModels(pool, inlineModels, (events) =>
-        onProgress(`read models: ${events} events`),
-      );
+      const models = await checkModels(pool, onProgress);
       await sleep(watchMs - (performance.now() - heldSinceMs));
       const survivors = await listRunning(db);
       return {
@@ -155,6 +158,20 @@ export function describeSessions(sessions: readonly ConnectedSession[]): string[
     const pids = members.map(({ pid }) => pid).join(', ');
     return `${name}, since ${members[0]?.since.toISOString()} (backend ${pids})`;
   });
+}
+
+/** An event that cannot be read must not hide the rest of the report. */
+async function checkModels(pool: Pool, onProgress: (text: string) => void): Promise<ModelsReport> {
+  let events = 0;
+  try {
+    const report = await checkInlineModels(pool, inlineModels, (count) =>
+      onProgress(`read models: ${(events = count)} events`),
+    );
+    return { events: report.events, difference: report.difference, failed: null };
+  } catch (error) {
+    if (isTransient(error)) throw error;
+    return { events, difference: null, failed: error instanceof Error ? error.message : String(error) };
+  }
 }
 
 /** What is wrong with the master keys, in words; null if nothing is. */

@@ -72,6 +72,14 @@ test('keys that do not fit, events that were changed and rows without their even
     expect.stringContaining('first in the row batch_a of batch. Run: sluice rebuild'),
     expect.stringContaining(rows[0].id),
   ]);
+  await pool.query(`
+    insert into event (event_id, workspace_id, stream_id, stream_version, type, schema_version, data, metadata, recorded_at, epoch)
+    values (gen_random_uuid(), 'ws_1', 'x_1', 1, 'x.happened', 1, '{}', '{}', now(), 1)`);
+  const unfolded = JSON.parse((await restore('--json')).stdout);
+  expect(unfolded.epoch).toEqual({ number: 2, is_new: true });
+  expect(unfolded.problems[1]).toMatch(
+    /^The read models cannot be compared with the event log: event \d+ has type x\.happened, which no model folds$/,
+  );
   const { rows: store } = await pool.query(`select value from installation where name = 'blob_store_id'`);
   expect(store[0].value).not.toBe('store_that_is_lost');
 });
