@@ -42,6 +42,10 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     await page.getByRole('button', { name: 'Write a sample' }).click();
     await page.getByRole('button', { name: 'Submit 500 lines' }).waitFor();
     expect(await accessibilityProblems(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Estimate the cost' }).click();
+    await page.getByText('would run').waitFor();
+    await page.getByRole('cell', { name: 'Calls simulator for sim-small' }).waitFor();
+    expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('button', { name: 'Submit 500 lines' }).click();
     await page.getByRole('heading', { name: 'Batch completed' }).waitFor();
     await page.getByText('500 of 500 lines, 0 failed').waitFor();

@@ -11,6 +11,7 @@ export type Session = Answer<'/v1/session'>;
 export type Batch = Answer<'/v1/batches'>['data'][number];
 /** One batch as its own page has it: with why its lines wait. */
 export type BatchDetail = Batch & Pick<Answer<'/v1/batches/{batch_id}'>, 'waits'>;
+export type DryRun = Ok<paths['/v1/batches/dry-run']['post']>;
 export type FileObject = Answer<'/v1/files/{file_id}'>;
 export type LogRecord = Omit<Answer<'/v1/logs'>['data'][number], 'object'>;
 export type LogDetails = Answer<'/v1/logs/{log_id}'>;

@@ -2,9 +2,10 @@ import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { useRef, useState, type DragEvent } from 'react';
 import { answerOf, api, toApiError } from '../api/client.ts';
-import type { FileObject } from '../api/types.ts';
-import { bytes, count, percent } from '../format.ts';
-import { Badge, Card, ErrorNote, Facts, PageHead } from '../parts/basics.tsx';
+import type { DryRun, FileObject } from '../api/types.ts';
+import { bytes, count, money, percent } from '../format.ts';
+import { Badge, Card, ErrorNote, Facts, PageHead, Tile } from '../parts/basics.tsx';
+import { DataTable } from '../parts/table.tsx';
 import { checkLines, type FileCheck } from './check-lines.ts';
 
 type Endpoint = '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings' | '/v1/responses';
@@ -17,63 +18,83 @@ export function NewBatch() {
   const [options, setOptions] = useState({ virtualKey: '', config: '', window: '24h', note: '' });
   const [sent, setSent] = useState<number | null>(null);
   const [error, setError] = useState<unknown>(null);
+  const [found, setFound] = useState<DryRun | null>(null);
   const submission = useRef('');
 
   const choose = async (file: File): Promise<void> => {
     setError(null);
     submission.current = crypto.randomUUID();
+    setFound(null);
     setChosen({ file, check: null, share: 0 });
     const check = await checkLines(file, (share) => setChosen({ file, check: null, share }));
     setChosen({ file, check, share: 1 });
   };
-  const submit = async ({ file, check }: Chosen): Promise<void> => {
+  /** Uploads the file, once for both, and returns the body that names it. */
+  const uploaded = async ({ file, check }: Chosen) => {
+    // With the same key the server has the file already, and only compares it.
+    const { id: fileId } = await upload(file, `${submission.current}-file`, setSent);
+    const { virtualKey, config, window, note } = options;
+    const target = {
+      ...(virtualKey === '' ? {} : { virtual_key: virtualKey }),
+      ...(config === '' ? {} : { config }),
+    };
+    return {
+      input_file_id: fileId,
+      endpoint: (check?.endpoint ?? '/v1/chat/completions') as Endpoint,
+      completion_window: window as '24h' | 'immediate',
+      ...(note === '' ? {} : { metadata: { note } }),
+      ...(Object.keys(target).length === 0 ? {} : { gateway_options: target }),
+    };
+  };
+  const send = async (act: () => Promise<void>): Promise<void> => {
     setError(null);
     setSent(0);
     try {
-      const { id: fileId } = await upload(file, `${submission.current}-file`, setSent);
-      const { virtualKey, config, window, note } = options;
-      const target = {
-        ...(virtualKey === '' ? {} : { virtual_key: virtualKey }),
-        ...(config === '' ? {} : { config }),
-      };
-      const batch = await answerOf(
-        api.POST('/v1/batches', {
-          headers: { 'idempotency-key': `${submission.current}-batch` },
-          body: {
-            input_file_id: fileId,
-            endpoint: (check?.endpoint ?? '/v1/chat/completions') as Endpoint,
-            completion_window: window as '24h' | 'immediate',
-            ...(note === '' ? {} : { metadata: { note } }),
-            ...(Object.keys(target).length === 0 ? {} : { gateway_options: target }),
-          },
-        }),
-      );
-      await navigate({ to: '/batches/$id', params: { id: batch.id } });
+      await act();
     } catch (caught) {
       setError(caught);
     } finally {
       setSent(null);
     }
   };
+  const submit = (from: Chosen): Promise<void> =>
+    send(async () => {
+      const body = await uploaded(from);
+      const headers = { 'idempotency-key': `${submission.current}-batch` };
+      const batch = await answerOf(api.POST('/v1/batches', { headers, body }));
+      await navigate({ to: '/batches/$id', params: { id: batch.id } });
+    });
+  const estimate = (from: Chosen): Promise<void> =>
+    send(async () => setFound(await answerOf(api.POST('/v1/batches/dry-run', { body: await uploaded(from) }))));
   const isReady = chosen?.check?.problemCount === 0 && sent === null;
   return (
     <div className="stack">
       <PageHead
         title="New batch"
-        text="The file is checked in this browser first. Nothing leaves it until you submit."
+        text="The file is checked in this browser first. Nothing leaves it until you ask for an estimate or submit."
       />
       <FileChoice onFile={(file) => void choose(file)} />
       {chosen === null ? null : <FileReport chosen={chosen} />}
       {chosen?.check === undefined || chosen?.check === null ? null : (
         <Card title="Where the lines go">
-          <Options value={options} onChange={setOptions} />
+          <Options
+            value={options}
+            onChange={(changed) => {
+              setOptions(changed);
+              setFound(null);
+            }}
+          />
         </Card>
       )}
+      {found === null ? null : <Estimate found={found} />}
       {error === null ? null : <ErrorNote error={error} />}
       {chosen === null ? null : (
         <div className="row">
           <button type="button" className="primary" disabled={!isReady} onClick={() => void submit(chosen)}>
             {sent === null ? `Submit ${count(chosen.check?.lines ?? 0)} lines` : `Sending, ${percent(sent, 1)}`}
+          </button>
+          <button type="button" disabled={!isReady} onClick={() => void estimate(chosen)}>
+            Estimate the cost
           </button>
           {(chosen.check?.problemCount ?? 0) > 0 ? (
             <span className="muted">Mend the file first, and choose it again.</span>
@@ -83,6 +104,57 @@ export function NewBatch() {
     </div>
   );
 }
+
+/** What the server says of a batch that was not created. */
+function Estimate({ found }: { found: DryRun }) {
+  const most = found.cost_max === null ? 'open' : dollars(found.cost_max);
+  return (
+    <Card
+      title="What it would cost"
+      aside={<Badge tone={found.valid ? 'good' : 'bad'}>{found.valid ? 'would run' : 'would fail'}</Badge>}
+    >
+      <div className="tiles">
+        <Tile label="Input" value={dollars(found.cost_of_input)} note="estimated from the texts" />
+        <Tile
+          label="At most"
+          value={most}
+          note={found.cost_max === null ? 'lines set no maximum of tokens' : 'with the longest answers'}
+        />
+      </div>
+      <DataTable
+        label="Models of the lines"
+        rows={found.models}
+        keyOf={(row) => row.model ?? ''}
+        columns={[
+          { head: 'Model', cell: (row) => <code>{row.model ?? 'of a prompt'}</code> },
+          { head: 'Lines', isNumber: true, cell: (row) => count(row.lines) },
+          { head: 'Input tokens', isNumber: true, cell: (row) => count(row.input_tokens) },
+          {
+            head: 'Output at most',
+            isNumber: true,
+            cell: (row) => (row.unbounded_lines > 0 ? 'no maximum' : count(row.output_tokens_max)),
+          },
+          { head: 'Goes to', cell: (row) => row.problem?.message ?? row.target.join('; ') },
+        ]}
+      />
+      {found.limits.map(({ limit, label, left, needed, measure, suffices }) => (
+        <p key={limit} className={suffices === false ? 'note-box warn' : 'muted'}>
+          The budget {label} {suffices === null ? 'may not suffice' : suffices ? 'suffices' : 'does not suffice'}:{' '}
+          {left} {measure === 'cost' ? 'cents' : 'tokens'} are left{needed === null ? '' : `, ${needed} needed at most`}
+          .
+        </p>
+      ))}
+      {(found.errors?.data ?? []).map(({ line, message }) => (
+        <p key={`${line} ${message}`} className="note-box bad">
+          {line === null ? '' : `Line ${count(line)}: `}
+          {message}
+        </p>
+      ))}
+    </Card>
+  );
+}
+
+const dollars = (cents: string | null): string => (cents === null ? 'not known' : money(Number(cents)));
 
 function FileChoice({ onFile }: { onFile: (file: File) => void }) {
   const [isOver, setOver] = useState(false);
