@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { parseAllDocuments } from 'yaml';
 import { describeUnknownVariables } from '#apps/known-variables.ts';
 import packageFile from '../package.json' with { type: 'json' };
 import { productFiles } from './source-files.ts';
@@ -59,6 +60,22 @@ test.skipIf(!hasHelm)('Helm renders it, with the least and with everything turne
   expect(all).toContain('{{ $labels.provider }}');
   expect(render(['--set', 'blobs.existingClaim=mine'])).toContain('claimName: mine');
 });
+
+test.skipIf(!hasHelm)(
+  'for maintenance no API and no worker runs and nothing migrates, and there is a pod for commands',
+  () => {
+    type Rendered = { kind: string; metadata: { name: string }; spec?: { replicas?: number } };
+    const documents = parseAllDocuments(render([...everything, '--set', 'maintenance.enabled=true']));
+    const objects = documents.map((document) => document.toJS() as Rendered);
+    const deployments = objects.filter(({ kind }) => kind === 'Deployment');
+    expect(Object.fromEntries(deployments.map(({ metadata, spec }) => [metadata.name, spec?.replicas]))).toEqual({
+      'sluice-api': 0,
+      'sluice-worker': 0,
+      'sluice-maintenance': 1,
+    });
+    expect(objects.filter(({ kind }) => kind === 'Job')).toEqual([]);
+  },
+);
 
 test.skipIf(!hasHelm || !has('kubernetes-validate', ['--version']))('Kubernetes accepts what it renders', () => {
   for (const version of ['1.25', '1.36']) {
