@@ -2,10 +2,14 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import { batchModel } from '#libs/batches/batch-model.ts';
+import { migrate } from '#libs/database/migrate.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
+import { createLogger } from '#libs/kernel/logger.ts';
 import { checkMasterKeys, parseMasterKeys } from '#libs/secrets/master-key.ts';
+import { eventually } from '#test/eventually.ts';
 import { createTestDatabase } from '#test/postgres.ts';
 import { batchCreated, commandOn } from '../event-log/streams.ts';
 import { run, type Output } from './installation.ts';
@@ -82,4 +86,28 @@ test('keys that do not fit, events that were changed and rows without their even
   );
   const { rows: store } = await pool.query(`select value from installation where name = 'blob_store_id'`);
   expect(store[0].value).not.toBe('store_that_is_lost');
+});
+
+test('while a restore works, what starts waits for it, and what was there before is named', async () => {
+  const { database, folder, restore } = await prepare();
+  const { connectionString, pool } = database;
+  await mkdir(path.join(folder, 'blobs'));
+  const order: string[] = [];
+  const restoring = restore().finally(() => order.push('restored'));
+  await eventually(
+    () => pool.query('select from event_epoch where epoch = 1'),
+    ({ rowCount }) => rowCount === 1,
+  );
+  const survivor = new pg.Client({ connectionString, application_name: 'sluice-worker' });
+  await survivor.connect();
+  onTestFinished(() => survivor.end());
+  const logger = createLogger({ name: 'test', level: 'silent' });
+  const starting = migrate({ connectionString, logger }).finally(() => order.push('started'));
+  const { code, stdout } = await restoring;
+  await starting;
+  expect(order).toEqual(['restored', 'started']);
+  expect(code).toBe(1);
+  expect(stdout).toMatch(
+    /These processes were connected during the restore\. .*\n +sluice-worker from 127\.0\.0\.1, since/,
+  );
 });
