@@ -27,10 +27,10 @@ const indented = (problem: string): string[] =>
 
 /** What the backup cannot know. */
 function describeEnd({ newest, heardAt }: RestoreReport): string[] {
-  const event = newest === null ? 'The event log is empty.' : `The last event is of ${newest.recordedAt.toISOString()}`;
+  if (newest === null) return ['The event log is empty, so nothing was restored.'];
   const heard = heardAt === null ? '' : `, the last sign of a process of ${heardAt.toISOString()}`;
   return [
-    newest === null ? event : `${event}${heard}. All that happened after the backup is lost:`,
+    `The last event is of ${newest.recordedAt.toISOString()}${heard}. All that happened after the backup is lost:`,
     '  - Files, batches and records made since then do not exist. Who waits for such a batch has to create it again;',
     '    fine-tuning jobs made since then go on at their provider, and nobody follows them.',
     '  - What was deleted or taken away since then is back: API keys, users, rights. Look through the keys and users, and',
