@@ -73,7 +73,8 @@ export async function placeOf(db: Kysely<Database>, workspaceId: string, eventId
   throw new GatewayError(
     'invalid_request',
     'invalid_value',
-    "Invalid 'after': it is the id of no event of this workspace.",
+    "Invalid 'after': it is the id of no event of this workspace. If the server was restored from a backup, the event is " +
+      'lost: go on after an earlier one.',
     { param: 'after' },
   );
 }

@@ -50,6 +50,8 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   const later = await ended(client, await createBatch(sdk, client, chatLines(3)));
   expect(later).toMatchObject({ status: 'completed' });
   await client.delete(`/api-keys/${keyId}`);
+  // What a reader of the log read last.
+  const { rows: lost } = await query('select event_id as id from event where stream_id = $1 limit 1', [later.id]);
 
   const refused = await sluice('restore');
   expect(refused).toMatchObject({ code: 1, stdout: '' });
@@ -117,6 +119,10 @@ test('a backup from the middle of a batch is put back, prepared, and goes on wit
   expect(customIds).toEqual(chatLines(lines).map((line) => line['custom_id']));
   expect((await resultsOf(client, done)).customIds).toHaveLength(5);
   await expect(client.batches.retrieve(later.id)).rejects.toMatchObject({ status: 404 });
+  await expect(client.get(`/events?after=${lost[0].id}`)).rejects.toMatchObject({
+    status: 400,
+    message: expect.stringContaining('If the server was restored from a backup, the event is lost'),
+  });
   // As the report says: the key works again.
   const again = new sdk.OpenAI({ apiKey: key, baseURL: client.baseURL });
   expect((await again.batches.retrieve(open.id)).id).toBe(open.id);
