@@ -37,11 +37,11 @@ export async function sqlOn(
 export type Installation = {
   environment: Record<string, string>;
   query: (statement: string, values?: unknown[]) => Promise<pg.QueryResult>;
-  /** Starts an API and a worker. Resolves with a client of the admin key when the API listens. */
-  start: () => Promise<Client>;
+  /** Starts an API and, unless it is false, a worker. Resolves with a client of the admin key when the API listens. */
+  start: (options?: { worker?: boolean }) => Promise<Client>;
   kill: () => Promise<void>;
-  /** Stops the API as a frozen virtual machine would, and kills the worker. Resolves with the API. */
-  freeze: () => Promise<AppProcess>;
+  /** Stops the API as a frozen virtual machine would, for good. Returns it. */
+  freeze: () => AppProcess;
   /** A command of the command line. */
   sluice: (...args: string[]) => Promise<Output>;
   /** The folder of the blobs, and the file of one. */
@@ -67,9 +67,9 @@ export async function prepareInstallation(databaseUrl: string): Promise<Installa
     blobFile: (blob) => path.join(blobs, blob.slice(0, 2), blob.slice(2, 4), blob),
     query: (statement, values) => sqlOn(databaseUrl, statement, values),
     sluice: (...args) => run(process.execPath, ['apps/cli/main.ts', ...args], environment),
-    async start() {
+    async start({ worker = true } = {}) {
       const api = startApp('api', environment);
-      running = [api, startApp('worker', environment)];
+      running = [api, ...(worker ? [startApp('worker', environment)] : [])];
       const [line] = await eventually(
         () => api.said('listening'),
         (lines) => lines.length > 0,
@@ -77,11 +77,9 @@ export async function prepareInstallation(databaseUrl: string): Promise<Installa
       const apiKey = environment['SLUICE_BOOTSTRAP_KEY'] ?? '';
       return new sdk.OpenAI({ apiKey, baseURL: `${line?.url}/v1` });
     },
-    async freeze() {
-      const [api, worker] = running.splice(0) as [AppProcess, AppProcess];
+    freeze() {
+      const [api] = running.splice(0, 1) as [AppProcess];
       api.signal('SIGSTOP');
-      worker.signal('SIGKILL');
-      await worker.ended;
       return api;
     },
     async kill() {
