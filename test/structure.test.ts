@@ -139,6 +139,7 @@ const knownReaders: Readonly<Record<string, string>> = {
   'libs/request-log: secret': 'deletes the keys of bodies that have expired',
   'libs/files: recorded_bodies': 'a blob stays while it has recorded bodies',
   'libs/files: log_export_part': 'a blob stays while an export needs it',
+  'libs/policies: resource': 'an alert names its record, and the addresses that it has',
   'libs/resources: log_export_part': 'says how far an export is',
   'libs/request-log: feedback': 'calls are filtered by the feedback on their trace',
   'libs/request-log: resource': 'an export is a record, whose state its worker reads',

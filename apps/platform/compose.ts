@@ -34,6 +34,7 @@ import { createLimitRules } from '#libs/limits/limit-rules.ts';
 import { createLimits, type Limits } from '#libs/limits/limits.ts';
 import { createCounterStore } from '#libs/limits/counter-store.ts';
 import { createLimitAdmission } from '#libs/policies/limit-admission.ts';
+import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';
 import { createAlertRecorder } from '#libs/policies/record-alert.ts';
 import { createUsedAmounts } from '#libs/policies/used-amounts.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
@@ -49,7 +50,7 @@ import { createResponseCache, type ResponseCache } from '#libs/calls/protect/res
 import { createStoredAnswers } from '#libs/calls/protect/response-cache/stored-answers.ts';
 import type { z } from 'zod';
 import { createAccess, type Access } from './access.ts';
-import { blobFolder, type platformFields } from './config.ts';
+import { alertWebhookOf, blobFolder, type platformFields } from './config.ts';
 import { allQueues } from './queues.ts';
 
 type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
@@ -81,6 +82,8 @@ export type Platform = {
   costs: CallCosts;
   /** Counts of what limits did in this process. */
   limits: { stats: Limits['stats']; refused: () => { budget: number; rate: number }; alerts: () => number };
+  /** Null if alerts are sent nowhere. */
+  alertWebhook: AlertWebhook | null;
   memory: MemoryBudget;
   parts: Part[];
   queuePart: Part;
@@ -199,7 +202,8 @@ export async function createPlatform(
       return [...(own ? [own] : []), ...(prices ? [prices] : [])];
     },
   });
-  const alerts = createAlertRecorder({ eventLog, logger });
+  const alertWebhook = alertWebhookOf(config);
+  const alerts = createAlertRecorder({ eventLog, logger, queue: alertWebhook && queue });
   const limits = createLimits({
     store: createCounterStore({ db, countersPerLimitMax: config.SLUICE_LIMIT_ENTITIES_MAX }),
     clock: databaseClock,
@@ -279,6 +283,7 @@ export async function createPlatform(
     limitRulesOf,
     costs: createCallCosts(pricing),
     limits: { stats: () => limits.stats(), refused: admission.refused, alerts: alerts.recorded },
+    alertWebhook,
     memory,
     parts: [
       { name: 'database pool', stop: () => db.destroy() },

@@ -2,7 +2,9 @@ import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
 import { defaultMemoryBytesMax } from '#libs/kernel/memory-budget.ts';
-import { byteSize, duration, wholeNumber } from '#libs/kernel/read-env.ts';
+import { byteSize, ConfigurationError, duration, wholeNumber } from '#libs/kernel/read-env.ts';
+import { Secret } from '#libs/kernel/secret.ts';
+import type { AlertWebhook } from '#libs/policies/deliver-alert.ts';
 
 /** Origins like `https://vault.example:8200`, separated by commas. */
 const origins = () =>
@@ -124,6 +126,16 @@ export const platformFields = {
    * bounds nothing. `admit`: they are made, and counted beside the budget as unpriced.
    */
   SLUICE_UNPRICED_CALLS: z.enum(['refuse', 'admit']).default('refuse'),
+  /** Where the alerts of budgets are sent, by a POST that the secret signs. Absent: they are events and log lines only. */
+  SLUICE_ALERT_WEBHOOK: z.url({ protocol: /^https?$/, error: 'must be an http:// or https:// URL' }).optional(),
+  /** The secret of Standard Webhooks: 24 to 64 bytes, which the receiver has too. */
+  SLUICE_ALERT_WEBHOOK_SECRET: z
+    .string()
+    .regex(/^whsec_(?:[A-Za-z0-9+/]{4}){8,21}[A-Za-z0-9+/=]{0,4}$/, {
+      error: "must be 'whsec_' and 24 to 64 random bytes as base64 (echo whsec_$(openssl rand -base64 32))",
+    })
+    .transform((text) => new Secret(text))
+    .optional(),
   /** Values that one limit counts apart, such as users: more than that would be a mistake, or an attack. */
   SLUICE_LIMIT_ENTITIES_MAX: wholeNumber(100_000, { min: 1, max: 10_000_000 }),
   /** Free disk space that uploads leave for results, so that running batches can end. */
@@ -135,4 +147,17 @@ export function blobFolder(config: { SLUICE_BLOBS?: string | undefined; SLUICE_D
   return config.SLUICE_BLOBS === undefined
     ? path.resolve(config.SLUICE_DATA_DIR, 'blobs')
     : path.resolve(config.SLUICE_BLOBS.slice('file:'.length));
+}
+
+/** The webhook of alerts, or null. Throws ConfigurationError if its address or its secret is missing. */
+export function alertWebhookOf(config: {
+  SLUICE_ALERT_WEBHOOK?: string | undefined;
+  SLUICE_ALERT_WEBHOOK_SECRET?: Secret | undefined;
+}): AlertWebhook | null {
+  const { SLUICE_ALERT_WEBHOOK: url, SLUICE_ALERT_WEBHOOK_SECRET: secret } = config;
+  if (url !== undefined && secret !== undefined) return { url: new URL(url), secret };
+  if (url === undefined && secret === undefined) return null;
+  throw new ConfigurationError(
+    'SLUICE_ALERT_WEBHOOK and SLUICE_ALERT_WEBHOOK_SECRET belong together: set both, or neither.',
+  );
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { chunkQueue, closeQueue, finaliseQueue, validateQueue } from '#libs/batches/batch-queues.ts';
 import { followQueue, startQueue } from '#libs/fine-tuning/fine-tuning-queues.ts';
+import { alertQueue } from '#libs/policies/deliver-alert.ts';
 import { logExportQueue } from '#libs/request-log/run-log-export.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
 
@@ -47,6 +48,7 @@ export const allQueues = [
   startQueue,
   followQueue,
   logExportQueue,
+  alertQueue,
   maintenanceQueue,
   modelCheckQueue,
 ] as const;

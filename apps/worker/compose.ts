@@ -24,6 +24,7 @@ import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
 import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
+import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
@@ -235,6 +236,12 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
           AbortSignal.any([job.signal, stopping.signal]),
         ),
       );
+      const { alertWebhook: webhook, egress } = platform;
+      if (webhook !== null) {
+        await queue.work(alertQueue, { concurrency: 2, retryOutages: true }, (job) =>
+          deliverAlert({ db, egress, webhook, now: () => databaseClock.now() }, job),
+        );
+      }
       await queue.work(modelCheckQueue, { concurrency: 1 }, (job) =>
         checkReadModels(
           { db, connectionString: config.DATABASE_URL, logger },

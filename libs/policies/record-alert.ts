@@ -3,19 +3,32 @@ import type { EventLog } from '#libs/event-log/event-log.ts';
 import { isTransient } from '#libs/database/database-error.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { CounterName } from '#libs/limits/counter-store.ts';
+import type { JobQueue } from '#libs/queue/job-queue.ts';
 import { claimAlert } from '#libs/limits/counter-store.ts';
 import type { LimitTerms } from '#libs/limits/counter.ts';
 import { recordOfLimits } from '#libs/resources/integration-data.ts';
 import { resourceModel } from '#libs/resources/resource-model.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { alertQueue } from './deliver-alert.ts';
 
 const model = resourceModel(resourceKinds);
 
 /**
  * Records that a budget has reached its alert threshold: an event of the record that has the budget, once in a period,
- * whichever process is the first. For the budget of a workspace with an integration, that is the integration. A failure is logged; the next call that counts tries again.
+ * whichever process is the first. For the budget of a workspace with an integration, that is the integration.
+ * With a `queue`, the same transaction enqueues the delivery to the alert webhook. A failure is logged; the next call that
+ * counts tries again.
  */
-export function createAlertRecorder({ eventLog, logger }: { eventLog: EventLog; logger: Logger }) {
+export function createAlertRecorder({
+  eventLog,
+  logger,
+  queue,
+}: {
+  eventLog: EventLog;
+  logger: Logger;
+  /** Null if there is no webhook for alerts. */
+  queue: JobQueue | null;
+}) {
   let recorded = 0;
   const record = async ({ id, workspaceId, limitId, valueKey }: CounterName, terms: LimitTerms, used: Big) => {
     const recordId = recordOfLimits(limitId.split('/')[0] ?? limitId);
@@ -27,7 +40,8 @@ export function createAlertRecorder({ eventLog, logger }: { eventLog: EventLog; 
       // The budget of a workspace with an integration of the organisation is an event in the organisation.
       const place = row.workspace_id === workspaceId ? {} : { workspace_id: workspaceId };
       const data = { entity_id: id, value_key: valueKey, ...amounts, ...place };
-      await unit.append(model, recordId, [{ type: `${row.kind}.alert_reached`, data }]);
+      const { version } = await unit.append(model, recordId, [{ type: `${row.kind}.alert_reached`, data }]);
+      await queue?.enqueue(unit.tx, alertQueue, { record_id: recordId, version });
       recorded += 1;
     });
     logger.warn(

@@ -1,17 +1,31 @@
+import { createHmac } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { startUpstream, type Upstream } from '#test/upstream.ts';
 import { chatLines, createBatch, ended, resultsOf } from './batch-kit.ts';
 import { createWorkspace } from './second-workspace.ts';
 import { sdks } from './sdk.ts';
 
 let platform: TestPlatform;
+/** Takes the alerts. */
+let receiver: Upstream;
+const alertSecret = Buffer.alloc(32, 7).toString('base64');
 /** Of a workspace that has no other limits. */
 let key: string;
 beforeAll(async () => {
-  platform = await startPlatform({ worker: false });
+  receiver = await startUpstream();
+  const environment = {
+    SLUICE_EGRESS_ALLOW: '127.0.0.0/8',
+    SLUICE_ALERT_WEBHOOK: `${receiver.url.origin}/alerts`,
+    SLUICE_ALERT_WEBHOOK_SECRET: `whsec_${alertSecret}`,
+  };
+  platform = await startPlatform({ worker: false, environment });
 });
-afterAll(() => platform?.stop());
+afterAll(async () => {
+  await platform?.stop();
+  await receiver?.stop();
+});
 beforeEach(async () => {
   key = await createWorkspace(platform);
   await send('POST', '/virtual-keys', {
@@ -243,6 +257,40 @@ test('an alert is an event of the policy, once', async () => {
   );
   for (let call = 0; call < 5; call += 1) await chat();
   expect(await alerts()).toMatchObject([{ data: { value_key: '*', threshold: '100', limit: '10000' } }]);
+});
+
+test('an alert of a key is sent to the webhook with the addresses of the key, signed, and again after an error', async () => {
+  const usage = { credit_limit: 10_000, type: 'tokens', alert_threshold: 1 };
+  const made = await send('POST', '/api-keys', {
+    name: 'watched',
+    usage_limits: usage,
+    alert_emails: ['ops@example.com'],
+  });
+  const { id } = made.body;
+  const ofKey = () => receiver.requests.filter(({ body }) => body.includes(String(id)));
+  receiver.script(({ json }, { body }) => json(body.includes(String(id)) && ofKey().length === 1 ? 503 : 200, {}));
+  const spend = { authorization: `Bearer ${made.body['key']}` };
+  const alertEvents = async () =>
+    (await send('GET', `/events?stream=${String(id)}&type=api_key.alert_reached`)).body['data'] as unknown as object[];
+  await eventually(
+    async () => (await chat(spend), await alertEvents()),
+    (found) => found.length > 0,
+  );
+  const worker = await platform.startWorker();
+  onTestFinished(() => worker.stop());
+  const deliveries = await eventually(ofKey, (found) => found.length > 1);
+  expect(new Set(deliveries.map(({ headers }) => headers['webhook-id']))).toHaveLength(1);
+  const { path, headers, body } = deliveries[0]!;
+  const signed = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${body.toString()}`;
+  const expected = createHmac('sha256', Buffer.from(alertSecret, 'base64')).update(signed).digest('base64');
+  expect(headers['webhook-signature']).toBe(`v1,${expected}`);
+  expect([path, JSON.parse(body.toString())]).toMatchObject([
+    '/alerts',
+    {
+      type: 'api_key.alert_reached',
+      data: { threshold: '100', limit: '10000', record: { id, name: 'watched', alert_emails: ['ops@example.com'] } },
+    },
+  ]);
 });
 
 test('a rate refuses further calls with 429 and says when there will be more', async () => {

@@ -222,8 +222,11 @@ function Budget({ policy }: { policy: Policy }) {
                 { head: 'At this pace', cell: ({ current_usage: used }) => endText(policy, used) },
                 {
                   head: 'State',
-                  cell: ({ status }) =>
-                    status === 'exhausted' ? <Badge tone="bad">used up</Badge> : <Badge tone="good">open</Badge>,
+                  cell: ({ status, current_usage: used }) => {
+                    if (status === 'exhausted') return <Badge tone="bad">used up</Badge>;
+                    if (isAlerted(policy, used)) return <Badge tone="warn">over {policy.alert_threshold}%</Badge>;
+                    return <Badge tone="good">open</Badge>;
+                  },
                 },
               ]}
             />
@@ -233,6 +236,9 @@ function Budget({ policy }: { policy: Policy }) {
     </section>
   );
 }
+
+const isAlerted = ({ alert_threshold: threshold, credit_limit: limit }: Policy, used: number): boolean =>
+  threshold !== null && used >= (limit * threshold) / 100;
 
 /** When a budget is used up if it goes on like this since its last reset. */
 function endText(

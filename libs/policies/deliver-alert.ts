@@ -1,0 +1,102 @@
+import { createHmac } from 'node:crypto';
+import { sql, type Kysely } from 'kysely';
+import { z } from 'zod';
+import type { Egress } from '#libs/calls/upstream/egress.ts';
+import { fetchWhole } from '#libs/calls/upstream/fetch-whole.ts';
+import { lazyFaultsOf } from '#libs/calls/upstream/provider-faults.ts';
+import type { Database } from '#libs/database/schema.ts';
+import type { RecordedEvent } from '#libs/event-log/event.ts';
+import { readStream } from '#libs/event-log/read-events.ts';
+import type { Secret } from '#libs/kernel/secret.ts';
+import type { ClaimedJob, QueueDefinition } from '#libs/queue/queue-definition.ts';
+
+/** One job for each alert that was recorded: the event at this version of the record's stream. */
+export const alertQueue: QueueDefinition<{ record_id: string; version: number }> = {
+  name: 'alert-deliver',
+  payload: z.object({ record_id: z.string(), version: z.number().int() }),
+  options: {
+    // With the delays below, an endpoint may be away for about a day.
+    retryLimit: 35,
+    retryDelay: 1,
+    retryBackoff: true,
+    retryDelayMax: 3_600,
+    heartbeatSeconds: 10,
+    expireInSeconds: 60,
+    retentionSeconds: 2 * 86_400,
+    deleteAfterSeconds: 3_600,
+  },
+};
+
+/** Where alerts go. `secret` is a secret of Standard Webhooks: `whsec_` and base64. */
+export type AlertWebhook = { url: URL; secret: Secret };
+
+const timeouts = { connectMs: 5_000, headersMs: 10_000, idleMs: 10_000, totalMs: 15_000 };
+const answerBytesMax = 65_536;
+
+type AlertRecord = { slug: string | null; name: string | null; alert_emails: string[] | null };
+
+/**
+ * Sends one alert to the webhook: a POST signed as Standard Webhooks 1.0 says, through the egress, without redirects. The
+ * id is that of the event, so that a receiver recognises a repetition. Throws, so that the queue tries again, unless the
+ * answer is 2xx.
+ */
+export async function deliverAlert(
+  { db, egress, webhook, now }: { db: Kysely<Database>; egress: Egress; webhook: AlertWebhook; now: () => number },
+  { payload, signal }: Pick<ClaimedJob<{ record_id: string; version: number }>, 'payload' | 'signal'>,
+): Promise<void> {
+  const { record_id: recordId, version } = payload;
+  const [event] = await readStream(db, recordId, version - 1, 1);
+  if (event === undefined) throw new Error(`${recordId} has no event of version ${version}`);
+  const { url, secret } = webhook;
+  const body = JSON.stringify(await bodyOf(db, event));
+  const timestamp = String(Math.floor(now() / 1_000));
+  egress.check(url);
+  const { status } = await fetchWhole(
+    {
+      method: 'POST',
+      origin: url.origin,
+      path: url.pathname + url.search,
+      headers: [
+        'content-type',
+        'application/json',
+        'accept-encoding',
+        'identity',
+        'user-agent',
+        'sluice',
+        'webhook-id',
+        event.eventId,
+        'webhook-timestamp',
+        timestamp,
+        'webhook-signature',
+        `v1,${signatureOf(secret, `${event.eventId}.${timestamp}.${body}`)}`,
+      ],
+      body: Buffer.from(body),
+    },
+    {
+      egress,
+      timeouts,
+      signal,
+      workspaceId: event.workspaceId,
+      faults: lazyFaultsOf('The alert webhook', [secret.reveal()]),
+      bytesMax: answerBytesMax,
+    },
+  );
+  if (status < 200 || status > 299) throw new Error(`the alert webhook answered ${status}`);
+}
+
+/** What happened, in the members of Standard Webhooks. Amounts are decimals: US cents, or tokens. */
+async function bodyOf(db: Kysely<Database>, event: RecordedEvent): Promise<object> {
+  const { type, workspaceId, data, recordedAt, streamId: id } = event;
+  const { rows } = await sql<AlertRecord>`
+    select slug, data ->> 'name' as name, data -> 'alert_emails' as alert_emails from resource where id = ${id}`.execute(
+    db,
+  );
+  const { slug = null, name = null, alert_emails: emails } = rows[0] ?? {};
+  const record = { id, name, slug, alert_emails: emails ?? [] };
+  return { type, timestamp: recordedAt.toISOString(), data: { workspace_id: workspaceId, ...data, record } };
+}
+
+const signatureOf = (secret: Secret, text: string): string =>
+  createHmac('sha256', Buffer.from(secret.reveal().slice('whsec_'.length), 'base64'))
+    .update(text)
+    .digest('base64');
