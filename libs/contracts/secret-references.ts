@@ -6,7 +6,7 @@ import { addBreach, anyMetadata, anyObject, text } from './scalars.ts';
 export const managerTypes = ['hashicorp_vault', 'aws_sm', 'azure_kv', 'environment', 'file'] as const;
 export type ManagerType = (typeof managerTypes)[number];
 
-export const secretReferenceLimits = { ofOwnerMax: 500, workspacesMax: 1_000, mappingsMax: 20 };
+export const secretReferenceLimits = { ofOwnerMax: 500, workspacesMax: 1_000, hostsMax: 100, mappingsMax: 20 };
 
 const secretName = () => text({ min: 1, max: 255 });
 
@@ -23,6 +23,13 @@ export const secretReferenceFields = {
     .array(text({ min: 1, max: 200 }))
     .max(secretReferenceLimits.workspacesMax)
     .optional(),
+  allowed_hosts: z
+    .array(text({ min: 1, max: 300 }))
+    .max(secretReferenceLimits.hostsMax)
+    .optional()
+    .describe(
+      'servers besides those of the providers that a workspace may send the secret to, such as https://llm.example.com',
+    ),
   tags: anyMetadata().nullish(),
 };
 
@@ -151,6 +158,7 @@ export const SecretReferenceObject = z.object({
   secret_key: z.string().nullable(),
   allow_all_workspaces: z.boolean(),
   allowed_workspaces: z.array(z.string()),
+  allowed_hosts: z.array(z.string()),
   tags: anyObject().nullable(),
   status: z.enum(['ACTIVE', 'DELETED']),
   created_by: z.string().nullable(),

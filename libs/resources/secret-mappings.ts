@@ -55,6 +55,32 @@ async function findReference(tx: UnitOfWork['tx'], ownerId: string, name: string
   return rows[0]?.id ?? null;
 }
 
+/**
+ * Throws forbidden when a workspace would have a secret of the organisation sent to a host that its reference does not name.
+ * The provider's own address (`customHost` null) needs no name. References of the workspace itself go where it likes.
+ */
+export async function refuseOtherHosts(
+  { tx }: Pick<UnitOfWork, 'tx'>,
+  { ownerId, customHost }: { ownerId: string; customHost: string | null },
+  mappings: readonly SecretMapping[],
+): Promise<void> {
+  if (ownerId === organisationId || customHost === null || mappings.length === 0) return;
+  const { origin } = new URL(customHost);
+  const find = sql<{ name: string }>`
+    select coalesce(slug, id) as name from resource
+    where kind = 'secret_reference' and workspace_id = ${organisationId}
+      and id = any(${mappings.map(({ secret_reference_id: id }) => id)}::text[])
+      and not coalesce(data -> 'allowed_hosts', '[]') @> ${JSON.stringify([origin])}::jsonb
+    order by 1 limit 1`;
+  const { rows } = await asSystem(() => find.execute(tx));
+  const [refused] = rows;
+  if (refused === undefined) return;
+  const message =
+    `The secret reference '${refused.name}' of the organisation may not be sent to ${origin}. A key of the organisation ` +
+    'can name that host in its allowed_hosts, or leave out custom_host to call the provider itself.';
+  throw new GatewayError('forbidden', 'host_not_allowed', message, { param: 'custom_host' });
+}
+
 /** Throws conflict for a reference that a living credential takes a field from, and names the first one. */
 export async function refuseMappedReference({ tx }: Pick<UnitOfWork, 'tx'>, id: string): Promise<void> {
   // A mapping that is being made holds this lock until it is committed, and is seen then.

@@ -73,7 +73,10 @@ export const secretReferenceKind = defineResource<
       auth: whole.auth_config ?? {},
       path: whole.secret_path ?? '',
     });
-    return { data: { ...data, ...(await checkWorkspaces(input, context)) }, ...(secrets && { secrets }) };
+    return {
+      data: { ...data, ...(await checkWorkspaces(input, context)), ...checkHosts(input, context) },
+      ...(secrets && { secrets }),
+    };
   },
 
   checkRemoval: ({ id }, _caller, unit) => refuseMappedReference(unit, id),
@@ -94,6 +97,7 @@ export const secretReferenceKind = defineResource<
       secret_key: data.secret_key,
       allow_all_workspaces: data.allow_all_workspaces,
       allowed_workspaces: data.allowed_workspaces,
+      allowed_hosts: data.allowed_hosts ?? [],
       tags: data.tags,
       status: deleted_at ? 'DELETED' : 'ACTIVE',
       created_by: data.created_by ?? null,
@@ -145,7 +149,13 @@ function refuseServerSecrets(
 
 /** Everything but the workspaces. The secrets are absent where they stay as they are. */
 async function checkAuth(input: Input, context: Context): Promise<Checked<SecretReferenceData>> {
-  const { auth_config: given, allow_all_workspaces: _all, allowed_workspaces: _some, ...fields } = input;
+  const {
+    auth_config: given,
+    allow_all_workspaces: _all,
+    allowed_workspaces: _some,
+    allowed_hosts: _hosts,
+    ...fields
+  } = input;
   const { row } = context;
   const nothing = row === null ? { description: null, secret_key: null, tags: null } : {};
   const data = { ...nothing, ...(asJson(fields) as Partial<SecretReferenceData>) };
@@ -226,6 +236,24 @@ async function checkWorkspaces(
     ids.add(id);
   }
   return { allow_all_workspaces: false, allowed_workspaces: [...ids] };
+}
+
+/** Throws invalid_request for a host that is not an origin, and for the reference of one workspace. */
+function checkHosts(
+  { allowed_hosts: hosts }: Input,
+  { workspaceId }: Context,
+): Pick<SecretReferenceData, 'allowed_hosts'> {
+  if (hosts === undefined) return {};
+  if (workspaceId !== organisationId && hosts.length > 0) {
+    throw invalid('allowed_hosts', 'this reference belongs to one workspace, which may send its secret anywhere');
+  }
+  const origins = hosts.map((host, index) => {
+    const url = URL.parse(host);
+    const isOrigin = url !== null && /^https?:$/.test(url.protocol) && [url.origin, url.href].includes(host);
+    if (isOrigin && url.href === `${url.origin}/`) return url.origin;
+    throw invalid(`allowed_hosts[${index}]`, 'expected an origin like https://llm.example.com:8443, without a path');
+  });
+  return { allowed_hosts: [...new Set(origins)] };
 }
 
 const ofOneWorkspace = { allow_all_workspaces: false, allowed_workspaces: [] };

@@ -17,7 +17,7 @@ import {
 } from '#libs/targets/provider-settings.ts';
 import { unknownProvider } from '#libs/targets/unknown-provider.ts';
 import type { CheckContext } from './define-resource.ts';
-import { checkMappings } from './secret-mappings.ts';
+import { checkMappings, refuseOtherHosts } from './secret-mappings.ts';
 
 /** Kinds whose slugs are names of credentials for calls: no two of one workspace have the same. */
 export const credentialKinds = ['virtual_key', 'provider'] as const;
@@ -77,7 +77,10 @@ type CredentialInput = Readonly<Record<string, unknown>> & {
 type Context = Pick<CheckContext<unknown>, 'checkDestination' | 'readSecrets' | 'row' | 'unit' | 'workspaceId'>;
 type Judged<Data> = { data: Data; secrets: SecretMembers };
 
-/** Judges a new credential. Throws invalid_request for an unknown provider, setting or host, and a missing credential. */
+/**
+ * Judges a new credential. Throws invalid_request for an unknown provider, setting or host, and a missing credential; forbidden for a host
+ * that a mapped secret may not be sent to.
+ */
 export async function checkNewCredential(
   input: CredentialInput,
   { checkDestination, unit, workspaceId: ownerId }: Pick<Context, 'checkDestination' | 'unit' | 'workspaceId'>,
@@ -89,6 +92,7 @@ export async function checkNewCredential(
   refuseMappedValue({ ...settings, ...secrets }, mappings);
   if (!isComplete({ settings, secrets }, mappings)) throw missingKey();
   const customHost = checkHost(checkDestination, { provider, settings, customHost: input.custom_host ?? null });
+  await refuseOtherHosts(unit, { ownerId, customHost }, mappings);
   const mapped = mappings.length === 0 ? {} : { secret_mappings: mappings };
   const data = { provider, custom_host: customHost, settings, secret_last_four: lastFourOf(secrets), ...mapped };
   return { data, secrets };
@@ -96,7 +100,7 @@ export async function checkNewCredential(
 
 /**
  * Judges the change of a credential. A stored credential is only sent to the server that it was stored for: a change of
- * server needs the credential in the same request, and none of the old secrets are kept. Throws invalid_request.
+ * server needs the credential in the same request, and none of the old secrets are kept. Throws as `checkNewCredential`.
  */
 export async function checkChangedCredential(
   input: CredentialInput,
@@ -114,6 +118,8 @@ export async function checkChangedCredential(
   const isNewPlace = input.custom_host !== undefined || (wanted === null && Object.keys(givenSettings).length > 0);
   const place = { provider, settings, customHost: wanted };
   const customHost = isNewPlace ? checkHost(checkDestination, place) : wanted;
+  // A mapped credential that moves brings its mappings with it (below), so this judges every new pair of the two.
+  if (changed !== undefined) await refuseOtherHosts(unit, { ownerId, customHost }, changed);
   const moved =
     customHost === stored.custom_host ? changedDestination(provider, stored.settings, givenSettings) : 'custom_host';
   const hasNewSecret = Object.keys(given).length > 0;

@@ -77,12 +77,13 @@ const byAppRole = () => ({
 /** A reference of the organisation to a secret in Vault, which is written there. */
 async function reference(slug: string, data: object, more: object = {}): Promise<string> {
   vault.put(slug, data);
-  const body = { name: slug, slug, manager_type: 'hashicorp_vault', auth_config: byAppRole() };
+  const body = { name: slug, slug, manager_type: 'hashicorp_vault', auth_config: byAppRole(), ...toUpstream() };
   const made = await ask('POST', '/secret-references', { ...body, secret_path: `secret/${slug}`, ...more });
   expect(made).toMatchObject({ status: 200, body: { slug } });
   return made.body['id'] ?? '';
 }
 
+const toUpstream = () => ({ allowed_hosts: [upstream.url.origin] });
 const openai = () => ({ provider: 'openai', custom_host: upstream.url.href });
 /** A virtual key whose `key` is taken from a reference. */
 async function mapped(slug: string, secretReferenceId: string, more: object = {}): Promise<void> {
@@ -130,6 +131,38 @@ test('a reference is created, found, changed and deleted, and its credentials ar
   });
   expect(await ask('DELETE', '/secret-references/records')).toMatchObject({ status: 200, body: { deleted: true } });
   expect(await ask('GET', '/secret-references/records')).toMatchObject({ status: 404 });
+});
+
+test('a workspace sends a secret of the organisation to the provider, and elsewhere only if its reference says so', async () => {
+  await reference('pinned', { key: 'sk-shared' }, { allowed_hosts: [] });
+  const secret_mappings = [{ target_field: 'key', secret_reference_id: 'pinned', secret_key: 'key' }];
+  const make = (slug: string, more: object = openai()) =>
+    ask('POST', '/virtual-keys', { name: slug, slug, provider: 'openai', ...more, secret_mappings }, workspaceKey);
+  const refused = { status: 403, body: { error: { code: 'host_not_allowed', param: 'custom_host' } } };
+  expect(await make('to-openai', {})).toMatchObject({ status: 200 });
+  expect(await make('to-mine')).toMatchObject(refused);
+  // Neither does a virtual key that exists already move the secret there.
+  const move = { ...openai(), provider: undefined, secret_mappings };
+  expect(await ask('PUT', '/virtual-keys/to-openai', move, workspaceKey)).toMatchObject(refused);
+  const named = { allowed_hosts: [`${upstream.url.origin}/`] };
+  expect(await ask('PUT', '/secret-references/pinned', named, workspaceKey)).not.toMatchObject({ status: 200 });
+  for (const host of [
+    'llm.example.com',
+    'https://llm.example.com/v1',
+    'ftp://llm.example.com',
+    'https://me@llm.example.com',
+  ]) {
+    expect([host, await ask('PUT', '/secret-references/pinned', { allowed_hosts: [host] })]).toMatchObject([
+      host,
+      { status: 400, body: { error: { param: 'allowed_hosts[0]' } } },
+    ]);
+  }
+  expect(await ask('PUT', '/secret-references/pinned', named)).toMatchObject({
+    status: 200,
+    body: { allowed_hosts: [upstream.url.origin] },
+  });
+  expect(await make('to-mine')).toMatchObject({ status: 200 });
+  expect(await ask('PUT', '/virtual-keys/to-openai', move, workspaceKey)).toMatchObject({ status: 200 });
 });
 
 describe('a call', () => {
@@ -223,7 +256,7 @@ describe('a call', () => {
 
   test('takes its key from a variable, and from a file that is read again when it changes', async () => {
     const body = { name: 'variable', manager_type: 'environment', secret_path: 'SLUICE_SECRET_OPENAI' };
-    expect(await ask('POST', '/secret-references', body)).toMatchObject({ status: 200 });
+    expect(await ask('POST', '/secret-references', { ...body, ...toUpstream() })).toMatchObject({ status: 200 });
     await mapped('variable', 'variable');
     accepted = 'sk-environment-0123456789';
     expect(await chat('variable')).toMatchObject({ status: 200 });
@@ -231,7 +264,13 @@ describe('a call', () => {
     await mkdir(path.join(folder, 'openai'));
     const file = path.join(folder, 'openai', 'key.json');
     await writeFile(file, '{"key":"sk-file-0123456789"}\n');
-    const filed = { name: 'file', manager_type: 'file', secret_path: 'openai/key.json', secret_key: 'key' };
+    const filed = {
+      name: 'file',
+      manager_type: 'file',
+      secret_path: 'openai/key.json',
+      secret_key: 'key',
+      ...toUpstream(),
+    };
     expect(await ask('POST', '/secret-references', filed)).toMatchObject({ status: 200 });
     await mapped('file', 'file');
     accepted = 'sk-file-0123456789';
@@ -482,7 +521,7 @@ describe('what is refused', () => {
     await writeFile(path.join(folder, 'large'), 'x'.repeat(70_000));
     for (const secret_path of ['link', 'linked-folder/key', 'directory', 'large']) {
       const slug = `file-${secret_path.replace('/', '-')}`;
-      const body = { name: slug, slug, manager_type: 'file', secret_path };
+      const body = { name: slug, slug, manager_type: 'file', secret_path, ...toUpstream() };
       expect(await ask('POST', '/secret-references', body)).toMatchObject({ status: 200 });
       await mapped(slug, slug);
       expect(await chat(slug)).toMatchObject({ status: 424, body: { error: { code: 'secret_malformed' } } });
@@ -525,7 +564,7 @@ describe('what is refused', () => {
   });
 
   test('another server for a mapped secret, unless the mapping is sent with it', async () => {
-    await reference('moved', { key: 'x' });
+    await reference('moved', { key: 'x' }, { allowed_hosts: [upstream.url.origin, 'https://elsewhere.example'] });
     await mapped('moved', 'moved', { secret_key: 'key' });
     const custom_host = 'https://elsewhere.example/v1';
     expect(await ask('PUT', '/virtual-keys/moved', { custom_host })).toMatchObject({
