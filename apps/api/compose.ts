@@ -195,6 +195,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       requestLog,
       costs,
       bodies: bodyRecorder,
+      telemetry: platform.telemetry,
       stallTimeoutMs: config.SLUICE_CLIENT_STALL_TIMEOUT,
       logger,
     },

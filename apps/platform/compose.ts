@@ -52,6 +52,7 @@ import type { z } from 'zod';
 import { createAccess, type Access } from './access.ts';
 import { alertWebhookOf, blobFolder, type platformFields } from './config.ts';
 import { allQueues } from './queues.ts';
+import { createTelemetry, type Telemetry } from './telemetry.ts';
 
 type PlatformConfig = z.output<z.ZodObject<typeof platformFields>>;
 
@@ -76,6 +77,8 @@ export type Platform = {
   responseCache: ResponseCache;
   requestLog: RequestLog;
   callMetrics: CallMetrics;
+  /** null: OpenTelemetry is off. */
+  telemetry: Telemetry | null;
   pricing: Pricing;
   /** The limits of a workspace. */
   limitRulesOf: ReturnType<typeof createLimitRules>;
@@ -246,6 +249,7 @@ export async function createPlatform(
     logger,
   });
   const callMetrics = createCallMetrics();
+  const telemetry = await createTelemetry(config, { app: app.name, logger });
   const requestLog = createRequestLog({
     app: app.name,
     db,
@@ -279,6 +283,7 @@ export async function createPlatform(
     responseCache,
     requestLog,
     callMetrics,
+    telemetry,
     pricing,
     limitRulesOf,
     costs: createCallCosts(pricing),
@@ -301,6 +306,7 @@ export async function createPlatform(
       { name: 'guardrail threads', stop: () => textJudge.stop() },
       { name: 'guarded answer threads', stop: () => answerTexts.stop() },
       { name: 'answer threads', stop: () => answerThreads.stop() },
+      { name: 'telemetry', stop: () => telemetry?.stop() },
       requestLog,
       { name: 'response cache', stop: () => responseCache.stop() },
       sharedCircuits,

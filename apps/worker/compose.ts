@@ -28,6 +28,7 @@ import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
 import { sweepCounters } from '#libs/limits/counter-store.ts';
 import type { Part } from '#libs/kernel/lifecycle.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
+import { traceparentOf } from '#libs/kernel/trace-ids.ts';
 import { createMemoryBudget } from '#libs/kernel/memory-budget.ts';
 import { createKilledReport } from '#libs/request-log/report-killed.ts';
 import { dropRequestLogPartitions } from '#libs/request-log/log-partitions.ts';
@@ -107,6 +108,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     deadlineAt: databaseClock.toOwnTime(batch.expires_at.getTime()),
   });
   const { batchTargets } = access;
+  const { telemetry } = platform;
   const callLine = createCallLine({
     calls,
     planOf: (batch) => batchTargets.planOf(batch.workspace_id, batch.target),
@@ -115,9 +117,13 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
     policy,
     onCalled: (called) => {
       operations.countLine(called.errorCode === null ? 'succeeded' : 'failed');
-      return logBatchLine({ requestLog, costs }, called);
+      return logBatchLine({ requestLog, costs, telemetry }, called);
     },
     now: Date.now,
+    traceparentOf:
+      telemetry === null
+        ? undefined
+        : (traceId, requestId) => traceparentOf(traceId, requestId, telemetry.isSampled(traceId, null)),
   });
   const batchFiles = createBatchFileJobs({
     config,

@@ -1,19 +1,21 @@
 import type { CalledLine, LineCost } from '#libs/batches/call-line.ts';
 import type { CallCosts } from '#libs/request-log/call-costs.ts';
 import { toLogEntry } from '#libs/request-log/call-entry.ts';
+import type { LoggedCall } from '#libs/request-log/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
+import type { Telemetry } from '../platform/telemetry.ts';
 
 /**
  * Writes the request-log row of a batch line, with the trace and metadata headers of the call that created the batch.
  * Returns its cost, so that the batch and the log say the same.
  */
 export function logBatchLine(
-  { requestLog, costs }: { requestLog: RequestLog; costs: CallCosts },
+  { requestLog, costs, telemetry }: { requestLog: RequestLog; costs: CallCosts; telemetry: Telemetry | null },
   called: CalledLine,
 ): LineCost {
   const { batch, line, answer, call, attempts } = called;
   const { headers } = batch;
-  const entry = toLogEntry(costs, {
+  const logged: LoggedCall = {
     kind: 'batch',
     operation: called.operation,
     method: 'POST',
@@ -41,8 +43,10 @@ export function logBatchLine(
       providerRequestId: answer?.providerRequestId ?? null,
       cacheStatus: answer?.headers['x-gateway-cache-status'],
     },
-  });
+  };
+  const entry = toLogEntry(costs, logged);
   requestLog.record(entry);
+  telemetry?.record(logged, entry);
   const { cost, price_version } = entry;
   return { cost, price_version };
 }

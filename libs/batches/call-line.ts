@@ -87,8 +87,10 @@ export function createCallLine(deps: {
   /** Records the line's call, and returns what it cost: US cents as a decimal, null if that is not known. */
   onCalled: (called: CalledLine) => LineCost;
   now: () => number;
+  /** The `traceparent` header of a line's calls. Absent: its trace does not go beyond this gateway. */
+  traceparentOf?: ((traceId: string, requestId: string) => string) | undefined;
 }): CallLine {
-  const { calls, planOf, resolve, renderLine, policy, onCalled, now } = deps;
+  const { calls, planOf, resolve, renderLine, policy, onCalled, now, traceparentOf } = deps;
 
   /**
    * Retries `work` while the database or a secret manager is unavailable, until the batch expires, because an outage is
@@ -122,7 +124,7 @@ export function createCallLine(deps: {
 
   /** The line as a call. Conditions of a config see its parameters, the batch's metadata and the batch's endpoint. */
   const toCall = (
-    { batch, signal, memory, permit }: Line,
+    { batch, line, signal, memory, permit }: Line,
     { plan, stored }: FoundPlan,
     sent: SentLine,
     deadlineAt: number,
@@ -138,6 +140,7 @@ export function createCallLine(deps: {
       stream: false,
       includeUsage: false,
       traceId: batch.headers['trace_id'] ?? null,
+      traceparent: traceparentOf?.(batch.headers['trace_id'] ?? batch.id, resultId(batch.id, line)),
       signal,
       backgroundUntil: deadlineAt,
       waitWithoutPermit: permit.waitWithoutPermit,

@@ -90,6 +90,8 @@ export type ForwardRequest = {
   unsupportedParams?: 'drop' | 'refuse';
   /** The trace that the call belongs to, for the feedback of guardrails. */
   traceId?: string | null;
+  /** The header of W3C Trace Context for the provider. Absent: the trace does not go beyond this gateway. */
+  traceparent?: string | undefined;
   /** The client's headers, in lower case. Only those that the provider's adapter allows are sent. */
   headers?: Readonly<Record<string, string>>;
   /** More headers of the client to send, in lower case. They never replace a header that the adapter sets. */

@@ -14,6 +14,8 @@ export type RequestContext = {
   readonly spanId: string | null;
   readonly parentSpanId: string | null;
   readonly spanName: string | null;
+  /** Whether the caller records its trace; null: it sent no `traceparent` of this trace. */
+  readonly isSampled: boolean | null;
   /** `x-gateway-metadata`, its values as texts, for routes that read it; null if the header is absent. Has no prototype. */
   metadata: Readonly<Record<string, string>> | null;
   readonly startedMs: number;
@@ -50,6 +52,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
     spanId: null as string | null,
     parentSpanId: null as string | null,
     spanName: null as string | null,
+    isSampled: null as boolean | null,
     metadata: null as Readonly<Record<string, string>> | null,
     startedMs: performance.now(),
     route: null,
@@ -62,6 +65,7 @@ export function openContext(request: IncomingMessage, bodyPace: BytePace | null)
   const sentTraceId = gatewayHeader(request, 'x-gateway-trace-id', 'x-portkey-trace-id');
   const isTraceIdUsable = sentTraceId !== undefined && isTracingText(sentTraceId);
   context.traceId = isTraceIdUsable ? sentTraceId : (traceparent?.traceId ?? newTraceId());
+  if (traceparent !== null && context.traceId === traceparent.traceId) context.isSampled = traceparent.isSampled;
 
   if (sentTraceId !== undefined && !isTraceIdUsable) throw unusableTracing('x-gateway-trace-id');
   if (request.rawHeaders.length > headersMax * 2) {
@@ -176,13 +180,14 @@ function isTracingText(value: string): boolean {
   return value.length <= tracingTextMax && /^[\x20-\x7e]+$/.test(value);
 }
 
-const traceparentShape = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-|$)/;
+const traceparentShape = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-|$)/;
 
 /** W3C Trace Context. A malformed header is ignored, as that specification requires. */
-function parseTraceparent(header: string | string[]): { traceId: string; spanId: string } | null {
+function parseTraceparent(header: string | string[]): { traceId: string; spanId: string; isSampled: boolean } | null {
   const match = typeof header === 'string' ? traceparentShape.exec(header) : null;
-  const [, traceId, spanId] = match ?? [];
-  return traceId === undefined || spanId === undefined ? null : { traceId, spanId };
+  const [, traceId, spanId, flags] = match ?? [];
+  if (traceId === undefined || spanId === undefined || flags === undefined) return null;
+  return { traceId, spanId, isSampled: (Number.parseInt(flags, 16) & 1) === 1 };
 }
 
 function parseMetadata(header: string): Readonly<Record<string, string>> {

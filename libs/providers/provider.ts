@@ -240,6 +240,8 @@ export type Provider = {
   readonly credentialHeaders?: readonly string[];
   /** The client's request headers that are forwarded to this provider. Lower case. */
   readonly clientHeaders: readonly string[];
+  /** Its name in OpenTelemetry's semantic conventions (`gen_ai.provider.name`). Absent: its id. */
+  readonly semanticName?: string;
   /** Response headers with the provider's id of the call, in order of preference. Lower case. */
   readonly requestIdHeaders: readonly string[];
   readonly operations: Readonly<Partial<Record<Operation, Translation>>>;

@@ -35,7 +35,13 @@ export type LoggedCall = {
   method: string;
   requestId: string;
   userId: string | null;
-  trace: { traceId: string | null; spanId: string | null; parentSpanId: string | null; spanName: string | null };
+  trace: {
+    traceId: string | null;
+    spanId: string | null;
+    parentSpanId: string | null;
+    spanName: string | null;
+    isSampled?: boolean | null;
+  };
   call: CallPlace;
   stream: boolean;
   /** The target of its config that answered; null without a config. */

@@ -14,7 +14,7 @@ import type { Operation } from '#libs/providers/provider.ts';
 import { createBodyCheck } from '#libs/validation/check-body.ts';
 import { liveCallOf, liveCourse } from '../live-call.ts';
 import { answerCall, type AnswerDeps } from './answer-call.ts';
-import { refuseWhenUnlogged } from './record-call.ts';
+import { refuseWhenUnlogged, traceparentOfCall } from './record-call.ts';
 
 export type LiveDeps = AnswerDeps & {
   routing: Pick<Routing, 'planOf' | 'resolveLeaf'>;
@@ -81,6 +81,7 @@ export function liveRoute(deps: LiveDeps, { operation, request: schema, ...route
       const isRouted = found !== withoutConfig;
       const parsed = json.isChecked && !isRouted ? undefined : json.value;
       const sent = toForward(operation, request, body, controller.signal, parsed);
+      sent.traceparent = traceparentOfCall(deps, request);
       const call = liveCallOf(request, found, { credentials, pathname: route.path, sent, isRouted });
       const outcome = await deps.calls.run(call, course);
       return answerCall(deps, { request, response, controller, call, outcome });

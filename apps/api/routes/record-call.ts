@@ -1,15 +1,37 @@
 import type { Request } from 'express';
 import type { Answer } from '#libs/calls/call.ts';
 import { addLogFields, callerOf, contextOf } from '#libs/http/request-context.ts';
+import { traceparentOf } from '#libs/kernel/trace-ids.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { BodyRecorder } from '#libs/request-log/body-recorder.ts';
 import type { CallCosts } from '#libs/request-log/call-costs.ts';
 import { toLogEntry } from '#libs/request-log/call-entry.ts';
-import type { CallEnd } from '#libs/request-log/logged-call.ts';
+import type { CallEnd, LoggedCall } from '#libs/request-log/logged-call.ts';
 import type { RequestLog } from '#libs/request-log/request-log.ts';
+import type { Telemetry } from '../../platform/telemetry.ts';
 import type { LiveCall } from '../live-call.ts';
 
-export type RecordDeps = { requestLog: RequestLog; costs: CallCosts; bodies: BodyRecorder };
+export type RecordDeps = {
+  requestLog: RequestLog;
+  costs: CallCosts;
+  bodies: BodyRecorder;
+  /** null: OpenTelemetry is off. */
+  telemetry: Telemetry | null;
+};
+
+/**
+ * What the provider is told of the trace: nothing, unless the caller's trace is continued or this gateway records it. Its parent
+ * is the span of the call.
+ */
+export function traceparentOfCall({ telemetry }: Pick<RecordDeps, 'telemetry'>, request: Request): string | undefined {
+  const { traceId, requestId, isSampled } = contextOf(request);
+  if (isSampled === null && telemetry === null) return undefined;
+  return traceparentOf(
+    traceId,
+    requestId,
+    telemetry === null ? isSampled === true : telemetry.isSampled(traceId, isSampled),
+  );
+}
 
 /** A call whose record could not be kept is refused before it costs anything. */
 export function refuseWhenUnlogged(requestLog: RequestLog): void {
@@ -35,7 +57,7 @@ export const endOf = (answered: Answer | null | undefined): Partial<CallEnd> =>
  * there is one that can be recorded; it is asked for only where the caller's bodies are recorded.
  */
 export function recordCall(
-  { requestLog, costs, bodies }: RecordDeps,
+  { requestLog, costs, bodies, telemetry }: RecordDeps,
   request: Request,
   call: LiveCall,
   end: CallEnd,
@@ -45,7 +67,7 @@ export function recordCall(
   const { request: sent, target, model } = call;
   const context = contextOf(request);
   const { principal, defaults } = callerOf(request);
-  const entry = toLogEntry(costs, {
+  const logged: LoggedCall = {
     kind: 'live',
     operation: sent.operation,
     method: sent.relayed?.method ?? 'POST',
@@ -59,12 +81,14 @@ export function recordCall(
     startedAtMs: call.startedAt,
     durationMs: performance.now() - context.startedMs,
     end,
-  });
+  };
+  const entry = toLogEntry(costs, logged);
   if (defaults.recording) {
     const texts = { request: sent.body, response: response?.() ?? null };
     entry.bodies_blob = bodies.record(call.workspaceId, defaults.recording, texts);
   }
   requestLog.record(entry);
+  telemetry?.record(logged, entry);
   addLogFields(request, {
     provider: target?.provider ?? null,
     model,

@@ -11,7 +11,7 @@ import { liveCallOf, liveCourse } from '../live-call.ts';
 import { answerCall } from './answer-call.ts';
 import type { LiveDeps } from './forward-live-call.ts';
 import { planRelayed } from './plan-relayed.ts';
-import { refuseWhenUnlogged } from './record-call.ts';
+import { refuseWhenUnlogged, traceparentOfCall } from './record-call.ts';
 import { noBody, readRelayBody, type RelayBody, type RelayBodyLimits } from './relay-body.ts';
 
 export type RelayDeps = LiveDeps & RelayBodyLimits;
@@ -92,6 +92,7 @@ export function relayHandler(
       signal: controller.signal,
       memory: context.memory ?? undefined,
       traceId: context.traceId,
+      traceparent: traceparentOfCall(deps, request),
       ...(isWhole ? {} : { relayed }),
     };
     const own = { credentials, pathname: path, sent, isRouted: false };

@@ -96,6 +96,7 @@ export function prepareCall(
     checkOrigin(target, outbound.origin);
     if (outbound.dropped?.length && request.unsupportedParams === 'refuse') throw cannotTake(target, outbound.dropped);
     outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+    if (request.traceparent !== undefined) outbound.headers.push('traceparent', request.traceparent);
     if (request.forwardHeaders) addForwarded(outbound.headers, request);
     const input = { ...base, call: ready, outbound, signal: request.signal };
     if (!provider.authorize) return input;

@@ -91,6 +91,7 @@ export async function relay(input: RelayInput, resent: () => void): Promise<Rela
   );
   checkOrigin(target, outbound.origin);
   outbound.headers.push('accept-encoding', 'identity', 'user-agent', 'sluice');
+  if (request.traceparent !== undefined) outbound.headers.push('traceparent', request.traceparent);
   await authorize(provider, outbound, target, { egress, clock, signal, faults, secrets });
 
   const { promise, resolve, reject } = Promise.withResolvers<RelayedAnswer>();

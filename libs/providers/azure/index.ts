@@ -33,6 +33,7 @@ const translation: Translation = {
  */
 export const azure: Provider = {
   id: 'azure',
+  semanticName: 'azure.ai.openai',
   aliases: ['azure-openai'],
   settings: {
     azure_resource_name: { destination: true, alias: 'resource_name', portkeyName: 'resourceName' },

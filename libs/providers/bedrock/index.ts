@@ -20,6 +20,7 @@ import { openConverseStream } from './stream.ts';
  */
 export const bedrock: Provider = {
   id: 'bedrock',
+  semanticName: 'aws.bedrock',
   aliases: ['aws-bedrock'],
   settings: {
     aws_region: {},

@@ -14,6 +14,7 @@ const modelsMax = 1_000;
 /** Google's Gemini API with an API key (GEMINI-1). */
 export const gemini: Provider = {
   id: 'gemini',
+  semanticName: 'gcp.gemini',
   aliases: ['google'],
   address: address.href,
   baseUrlOf: () => address,

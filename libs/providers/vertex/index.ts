@@ -16,6 +16,7 @@ export function createVertex(): Provider {
   const tokenOf = createTokens();
   return {
     id: 'vertex',
+    semanticName: 'gcp.vertex_ai',
     aliases: ['vertex-ai'],
     settings: {
       vertex_region: {},

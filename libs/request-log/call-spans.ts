@@ -1,0 +1,130 @@
+import type { Attempt } from '#libs/calls/call.ts';
+import { attemptsOf } from '#libs/calls/planned-call.ts';
+import { attemptSpanId, callSpanId, w3cTraceId } from '#libs/kernel/trace-ids.ts';
+import { findProvider } from '#libs/providers/registry.ts';
+import type { RequestLogEntry } from './log-entry.ts';
+import type { LoggedCall } from './logged-call.ts';
+
+export type SpanAttributes = Record<string, string | number | boolean | string[]>;
+
+/** A span of OpenTelemetry, ended. Times in epoch milliseconds. */
+export type EndedSpan = {
+  spanId: string;
+  name: string;
+  kind: 'server' | 'client' | 'internal';
+  startMs: number;
+  endMs: number;
+  attributes: SpanAttributes;
+  /** Why it failed; null: it did not. */
+  error: string | null;
+};
+
+/** A call with its attempts, as spans of one trace. */
+export type CallSpans = {
+  traceId: string;
+  /** Of the caller, if it sent one; null: the trace begins here. */
+  parentSpanId: string | null;
+  call: EndedSpan;
+  attempts: EndedSpan[];
+};
+
+/** The names of operations in the semantic conventions for generative AI; others keep ours. */
+const operationNames: Readonly<Record<string, string>> = {
+  chat: 'chat',
+  completions: 'text_completion',
+  embeddings: 'embeddings',
+  responses: 'chat',
+};
+/** Attempts of a batch line may be hundreds; the last ones say how it ended. */
+const attemptsMax = 32;
+const spanIdShape = /^(?!0{16})[0-9a-f]{16}$/;
+
+/**
+ * A logged call as spans, with the attributes of the semantic conventions for generative AI
+ * (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Never prompts, answers or credentials.
+ */
+export function toCallSpans({ call, trace, requestId, end }: LoggedCall, entry: RequestLogEntry): CallSpans {
+  const startMs = entry.started_at.getTime();
+  const all = attemptsOf(call, end);
+  const first = Math.max(0, all.length - attemptsMax);
+  const operation = operationNames[entry.operation] ?? entry.operation;
+  const parent = trace.parentSpanId;
+  return {
+    traceId: w3cTraceId(trace.traceId ?? requestId),
+    parentSpanId: parent !== null && spanIdShape.test(parent) ? parent : null,
+    call: {
+      spanId: callSpanId(requestId),
+      name: entry.model === null ? operation : `${operation} ${entry.model}`,
+      kind: entry.kind === 'live' ? 'server' : 'internal',
+      startMs,
+      endMs: startMs + entry.duration_ms,
+      attributes: attributesOf(entry, operation),
+      error: errorOf(entry.status, entry.error_code),
+    },
+    attempts: all.slice(first).map((attempt, index) => toAttemptSpan(requestId, operation, attempt, first + index)),
+  };
+}
+
+function attributesOf(entry: RequestLogEntry, operation: string): SpanAttributes {
+  const attributes: SpanAttributes = {
+    'gen_ai.operation.name': operation,
+    'sluice.request_id': entry.request_id,
+    'sluice.workspace_id': entry.workspace_id,
+    'sluice.kind': entry.kind,
+    'sluice.attempts': entry.attempts,
+  };
+  const optional: Record<string, string | number | null> = {
+    'gen_ai.provider.name': entry.provider === null ? null : providerName(entry.provider),
+    'gen_ai.request.model': entry.model,
+    'gen_ai.response.model': entry.response_model,
+    'gen_ai.response.id': entry.provider_request_id,
+    'gen_ai.usage.input_tokens': entry.input_tokens,
+    'gen_ai.usage.output_tokens': entry.output_tokens,
+    'http.response.status_code': entry.status,
+    'error.type': errorOf(entry.status, entry.error_code),
+    'sluice.trace_id': entry.trace_id,
+    'sluice.virtual_key': entry.virtual_key,
+    'sluice.config': entry.config,
+    'sluice.cache': entry.cache_status,
+    'sluice.batch_id': entry.batch_id,
+    'sluice.batch_line': entry.batch_line,
+    'sluice.cost_cents': entry.cost === null ? null : Number(entry.cost),
+  };
+  for (const [name, value] of Object.entries(optional)) if (value !== null) attributes[name] = value;
+  if (entry.finish_reason !== null) attributes['gen_ai.response.finish_reasons'] = [entry.finish_reason];
+  return attributes;
+}
+
+/** As the conventions call a provider. */
+export const providerName = (provider: string): string => findProvider(provider)?.semanticName ?? provider;
+
+/** `error.type`: the code of the error, or the status. */
+export const errorOf = (status: number | null, code: string | null): string | null =>
+  code ?? (status === null ? 'no_answer' : status >= 400 ? String(status) : null);
+
+function toAttemptSpan(requestId: string, operation: string, attempt: Attempt, index: number): EndedSpan {
+  const { startedAt, durationMs, status, errorCode, to } = attempt;
+  const error = errorOf(status, errorCode);
+  return {
+    spanId: attemptSpanId(requestId, index),
+    name: to?.model == null ? operation : `${operation} ${to.model}`,
+    kind: 'client',
+    startMs: startedAt,
+    endMs: startedAt + durationMs,
+    attributes: {
+      'gen_ai.operation.name': operation,
+      ...(to === undefined ? {} : placeOf(to)),
+      ...(status === null ? {} : { 'http.response.status_code': status }),
+      ...(error === null ? {} : { 'error.type': error }),
+      ...(index === 0 ? {} : { 'http.request.resend_count': index }),
+    },
+    error,
+  };
+}
+
+const placeOf = ({ target, model }: NonNullable<Attempt['to']>): SpanAttributes => ({
+  'gen_ai.provider.name': providerName(target.provider),
+  'server.address': target.baseUrl.hostname,
+  'sluice.target': target.label,
+  ...(model === null ? {} : { 'gen_ai.request.model': model }),
+});
