@@ -66,6 +66,7 @@ import { orAtProvider } from './routes/or-at-provider.ts';
 import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveBatchOutput } from './routes/retrieve-batch-output.ts';
+import { operationTexts } from './operation-texts.ts';
 import { tagTexts } from './tag-texts.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -191,7 +192,8 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     ...operationalRoutes({
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,
-      openApi: () => toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl(), tagTexts }),
+      openApi: () =>
+        toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl(), tagTexts, operationTexts }),
     }),
   ];
   return routes;

@@ -40,6 +40,20 @@ const errorStatuses = {
   protected: ['400', '401', '403', '4XX', '5XX'],
 } as const;
 
+/** What the document says of operations, by their ids, beyond what their routes say. */
+export type OperationTexts = Readonly<
+  Record<
+    string,
+    {
+      description?: string;
+      /** A JSON body to send. */
+      example?: object;
+      /** Codes of errors of its own, with when they come. */
+      errors?: Readonly<Record<string, string>>;
+    }
+  >
+>;
+
 /**
  * The OpenAPI 3.1 document of a route table, made from the schemas that also check the requests. Schemas with an id
  * (`.meta({ id })`) become components. `baseUrl` is the server's address without `/v1`; `tagTexts`
@@ -47,14 +61,20 @@ const errorStatuses = {
  */
 export function toOpenApi(
   routes: readonly Route[],
-  options: { title: string; description: string; baseUrl: string; tagTexts?: Readonly<Record<string, string>> },
+  options: {
+    title: string;
+    description: string;
+    baseUrl: string;
+    tagTexts?: Readonly<Record<string, string>>;
+    operationTexts?: OperationTexts;
+  },
 ): OpenApiDocument {
   const schemas: Json = { Error: errorSchema };
   const paths: OpenApiDocument['paths'] = {};
   for (const route of routes) {
     const path = toTemplate(route.path);
     paths[path] ??= {};
-    paths[path][route.method.toLowerCase()] = toOperation(route, schemas);
+    paths[path][route.method.toLowerCase()] = toOperation(route, schemas, options.operationTexts?.[route.operationId]);
   }
   return {
     openapi: '3.1.0',
@@ -97,7 +117,7 @@ export function operationsOf(document: OpenApiDocument): string[] {
   return operations.sort();
 }
 
-function toOperation(route: Route, schemas: Json): Json {
+function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] = {}): Json {
   const { request, scope } = route;
   const parameters = [
     ...[...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => pathParameter(name, request?.params, schemas)),
@@ -107,10 +127,12 @@ function toOperation(route: Route, schemas: Json): Json {
       .map((name) => headerParameter(name, headerTexts[name] ?? '')),
     ...Object.keys(tracingHeaders).map((name) => ({ $ref: `#/components/parameters/${name}` })),
   ];
-  const body = toRequestBody(route, schemas);
+  const body = toRequestBody(route, schemas, texts.example);
+  const description = describe(texts);
   return {
     operationId: route.operationId,
     summary: route.summary,
+    ...(description === '' ? {} : { description }),
     tags: [route.tag],
     ...(route.deprecated === true ? { deprecated: true } : {}),
     ...(scope === 'public' ? { security: [] } : { 'x-scope': scope }),
@@ -120,7 +142,15 @@ function toOperation(route: Route, schemas: Json): Json {
   };
 }
 
-function toRequestBody({ request }: Route, schemas: Json): Json | null {
+/** The description with the errors below it, in Markdown. */
+function describe({ description = '', errors = {} }: OperationTexts[string]): string {
+  const lines = Object.entries(errors).map(([code, when]) => `- \`${code}\`: ${when}`);
+  return [description, ...(lines.length === 0 ? [] : [`Errors of its own:\n\n${lines.join('\n')}`])]
+    .join('\n\n')
+    .trim();
+}
+
+function toRequestBody({ request }: Route, schemas: Json, example: object | undefined): Json | null {
   if (request?.body === undefined) return null;
   const schema = request.bodySchema ?? (typeof request.body === 'string' ? undefined : request.body);
   const isMultipart = request.body === 'multipart' || request.isForm === true;
@@ -129,7 +159,12 @@ function toRequestBody({ request }: Route, schemas: Json): Json | null {
   return {
     // The provider decides whether a relayed body is valid.
     required: request.body !== 'relayed' && !isOptional(request.body),
-    content: { [contentType]: { schema: schema === undefined ? openObject : toSchema(schema, 'input', schemas) } },
+    content: {
+      [contentType]: {
+        schema: schema === undefined ? openObject : toSchema(schema, 'input', schemas),
+        ...(example === undefined ? {} : { example }),
+      },
+    },
   };
 }
 

@@ -90,4 +90,4 @@ export function versionSchemaOf(kind: AnyResource): z.ZodObject {
 // Stored fields may be another form of what the request has, so the document leaves their types open.
 const anyOf = (names: readonly string[]): z.ZodRawShape => Object.fromEntries(names.map((name) => [name, z.unknown()]));
 
-export const article = (noun: string): string => `${/^[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;
+export const article = (noun: string): string => `${/^(?!us)[aeiou]/i.test(noun) ? 'an' : 'a'} ${noun}`;

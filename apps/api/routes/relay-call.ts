@@ -40,7 +40,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
     path,
     operationId,
     summary,
-    tag: area,
+    tag: tagOf(area),
     ...(deprecatedAreas.has(area) ? { deprecated: true } : {}),
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
     request: {
@@ -182,3 +182,6 @@ function pathAtProvider(path: string, request: Request): string {
   const query = request.originalUrl.indexOf('?');
   return `/${filled.join('/')}${query === -1 ? '' : request.originalUrl.slice(query)}`;
 }
+
+/** `vector_stores`: Vector stores. */
+const tagOf = (area: RelayArea): string => `${area.charAt(0).toUpperCase()}${area.slice(1).replaceAll('_', ' ')}`;
