@@ -95,6 +95,7 @@ async function setUp({ hasConfig }: { hasConfig: boolean }) {
     },
     requestLog,
     costs: createCallCosts(createPricing({ table: () => builtInPrices })),
+    telemetry: null,
   } as unknown as LiveDeps;
   const routes = [
     createChatCompletion(deps),
