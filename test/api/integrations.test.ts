@@ -163,7 +163,8 @@ describe('a provider', () => {
   });
 
   test('uses the key of its integration as it is now, in batches under way too', async () => {
-    // The first attempt of the line fails, and meanwhile the key is replaced.
+    await ask('PUT', '/integrations/one', { key: 'sk-one-1' });
+    // Attempts of the line fail until the worker has the key that replaces this one meanwhile.
     upstream.script(async (reply, { headers }) => {
       if (headers['authorization'] === 'Bearer sk-one-2') return reply.json(200, completion('gpt-5'));
       await ask('PUT', '/integrations/one', { key: 'sk-one-2' });
@@ -178,7 +179,8 @@ describe('a provider', () => {
     expect(body).toMatchObject({ request_counts: { completed: 1, failed: 0 } });
     await chat('@one/gpt-5');
     const sent = upstream.requests.map(({ headers }) => headers['authorization']);
-    expect(sent).toEqual(['Bearer sk-one-1', 'Bearer sk-one-2', 'Bearer sk-one-2']);
+    expect(sent.slice(-2)).toEqual(['Bearer sk-one-2', 'Bearer sk-one-2']);
+    expect(new Set(sent.slice(0, -2))).toEqual(new Set(['Bearer sk-one-1']));
   });
 
   test('shares its slugs with virtual keys', async () => {
