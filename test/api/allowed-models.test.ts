@@ -54,7 +54,9 @@ beforeAll(async () => {
     paths: Record<string, { post?: { tags: string[] } }>;
   };
   const areas = new Set<string>(relayAreas);
-  const relayed = Object.entries(document.paths).filter(([, { post }]) => areas.has(post?.tags[0]?.toLowerCase() ?? ''));
+  const relayed = Object.entries(document.paths).filter(([, { post }]) =>
+    areas.has(post?.tags[0]?.toLowerCase().replaceAll(' ', '_') ?? ''),
+  );
   paths = relayed.map(([path]) => path.replace(/^\/v1/, '').replaceAll(/\{\w+\}/g, 'object-1'));
 });
 afterAll(async () => {
