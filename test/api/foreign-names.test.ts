@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { tagOfArea } from '#apps/api/routes/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { bodyOf, namingMembersOf, sampleWith, type DocumentedOperation } from './naming-members.ts';
@@ -30,7 +31,7 @@ beforeAll(async () => {
     keys[role] = (await first.make('/v1/api-keys/workspace/user', key))['key'] ?? '';
   }
   other = createRecordMaker(platform, { key: keys.other, workspaceId: id, name: 'over-there' });
-  const relayed = new Set<string>(relayAreas);
+  const relayed = new Set(relayAreas.map(tagOfArea));
   operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods)
       // What lies at a provider has no record here, and another name of a route does the same.

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { rebuild } from '#apps/cli/rebuild.ts';
 import { tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createLogger } from '#libs/kernel/logger.ts';
+import { tagOfArea } from '#apps/api/routes/relay-call.ts';
 import { relayAreas } from '#libs/providers/provider.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
@@ -43,7 +44,7 @@ beforeAll(async () => {
   const { make, makeUser, makeRecordsOf } = maker;
   records = maker.records;
   document = (await (await fetch(new URL('/openapi.json', platform.baseUrl))).json()) as typeof document;
-  const areas = new Set<string>(relayAreas);
+  const areas = new Set(relayAreas.map(tagOfArea));
   operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).flatMap(
       ([

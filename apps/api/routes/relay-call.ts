@@ -40,7 +40,7 @@ export function relayRoute(deps: RelayDeps, operation: RelayOperation): Route {
     path,
     operationId,
     summary,
-    tag: tagOf(area),
+    tag: tagOfArea(area),
     ...(deprecatedAreas.has(area) ? { deprecated: true } : {}),
     scope: `${area}.${method === 'GET' ? 'read' : 'write'}`,
     request: {
@@ -184,4 +184,5 @@ function pathAtProvider(path: string, request: Request): string {
 }
 
 /** `vector_stores`: Vector stores. */
-const tagOf = (area: RelayArea): string => `${area.charAt(0).toUpperCase()}${area.slice(1).replaceAll('_', ' ')}`;
+export const tagOfArea = (area: RelayArea): string =>
+  `${area.charAt(0).toUpperCase()}${area.slice(1).replaceAll('_', ' ')}`;
