@@ -25,7 +25,7 @@ import type { Access } from '../platform/access.ts';
 import { logExportRoutes } from './routes/log-export-routes.ts';
 import { importLogs } from './routes/import-logs.ts';
 import { listLogs } from './routes/list-logs.ts';
-import { readRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
+import { createBodiesReader } from '#libs/request-log/recorded-bodies.ts';
 import { retrieveLog } from './routes/retrieve-log.ts';
 import { listAuditLogs } from './routes/list-audit-logs.ts';
 import { listEvents } from './routes/list-events.ts';
@@ -55,7 +55,7 @@ import { deleteFile } from './routes/delete-file.ts';
 import { deleteModel } from './routes/delete-model.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
-import { batchLineRoutes } from './routes/batch-line-routes.ts';
+import { batchLineRoutes, createLineBodiesReader, createLineDeps } from './routes/batch-line-routes.ts';
 import { retryBatch } from './routes/retry-batch.ts';
 import { dryRunBatch, type DryRunDeps } from './routes/dry-run-batch.ts';
 import { listBatches } from './routes/list-batches.ts';
@@ -117,6 +117,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
   const { liveDeps, access } = deps;
   const relayDeps = { ...deps, ...liveDeps };
   const shared = (route: Route): Route => orAtProvider(relayDeps, route);
+  const lines = createLineDeps(deps);
   const modelDeps = { ...deps, routing: access.routing };
   // A batch makes calls to its endpoint, so it needs the scope of that endpoint.
   const scopeOf = (endpoint: BatchEndpoint): string => {
@@ -153,7 +154,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
       scopeOf,
     }),
     listBatches(deps),
-    ...batchLineRoutes(deps),
+    ...batchLineRoutes({ ...deps, lines }),
     retryBatch({ ...deps, batchTargets: access.batchTargets, snapshot: access.snapshot, scopeOf }),
     shared(retrieveBatch(deps)),
     retrieveBatchOutput(deps),
@@ -171,8 +172,9 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     importLogs({ ...liveDeps, db: deps.db }),
     retrieveLog({
       ...deps,
+      readLineBodies: createLineBodiesReader({ ...deps, lines }),
       readBodies: (workspaceId, reference) =>
-        readRecordedBodies({ ...deps, secrets: deps.resources.secrets }, workspaceId, reference),
+        createBodiesReader({ ...deps, secrets: deps.resources.secrets })(workspaceId, reference),
     }),
     listAuditLogs(deps),
     listEvents(deps),

@@ -237,7 +237,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
       await workOnFineTuning({ config, platform, logger, stopping: stopping.signal });
       await queue.work(logExportQueue, { concurrency: config.SLUICE_EXPORTS_AT_ONCE, retryOutages: true }, (job) =>
         runLogExport(
-          { db, eventLog, blobs, logger, limits: { rowsMax: config.SLUICE_EXPORT_ROWS_MAX } },
+          { db, eventLog, blobs, logger, secrets: access.secrets, limits: { rowsMax: config.SLUICE_EXPORT_ROWS_MAX } },
           job.payload.export_id,
           AbortSignal.any([job.signal, stopping.signal]),
         ),

@@ -13,7 +13,7 @@ import { resultsBucket } from './results-bucket.ts';
 // Lines of a batch as a person looks at them, while it runs and after it has ended: results from their rows, requests from
 // the byte ranges of the input file. Callers must have checked whose batch it is, because neither has a workspace.
 
-type Deps = {
+export type LineDeps = {
   db: Kysely<Database>;
   blobs: Pick<BlobStore, 'readRange'>;
   /** The blob of the input file; null when it was deleted. */
@@ -37,7 +37,7 @@ export type LinesPage = { lines: BatchLineObject[]; lastLine: number; hasMore: b
  * 1.5 s, with what it found until then. Throws conflict (`results_not_kept`) when the result rows were deleted.
  */
 export async function readLines(
-  deps: Deps,
+  deps: LineDeps,
   batch: BatchRow,
   query: Omit<BatchLineListQuery, 'after'> & { after: number },
 ): Promise<LinesPage> {
@@ -62,7 +62,12 @@ type Filters = Omit<BatchLineListQuery, 'after' | 'limit'>;
 type Window = { first: number; end: number };
 
 /** All lines of a window that match, by number. */
-async function readWindow(deps: Deps, batch: BatchRow, filters: Filters, window: Window): Promise<BatchLineObject[]> {
+async function readWindow(
+  deps: LineDeps,
+  batch: BatchRow,
+  filters: Filters,
+  window: Window,
+): Promise<BatchLineObject[]> {
   const needle = filters.search === undefined ? undefined : Buffer.from(filters.search);
   // Requests are only read where something asks for them: a search, or lines that have no result to tell their custom_id.
   const requests = needle === undefined ? null : await readRequests(deps, batch, window);
@@ -132,7 +137,11 @@ async function readResults(
 }
 
 /** The requests of a window by line, from the input file. Empty when that was deleted. */
-async function readRequests(deps: Deps, batch: BatchRow, { first, end }: Window): Promise<Map<number, RequestLine>> {
+async function readRequests(
+  deps: LineDeps,
+  batch: BatchRow,
+  { first, end }: Window,
+): Promise<Map<number, RequestLine>> {
   const requests = new Map<number, RequestLine>();
   const blob = await deps.inputBlob(batch);
   if (blob === null) return requests;
@@ -281,7 +290,7 @@ async function refuseDroppedResults(db: Kysely<Database>, batch: BatchRow): Prom
 
 /** One line with what was sent and what came back. Throws not_found for a number that the batch does not have, and like `readLines`. */
 export async function readLine(
-  deps: Deps,
+  deps: LineDeps,
   batch: BatchRow,
   line: number,
 ): Promise<BatchLineObject & { request: unknown; result: unknown }> {

@@ -1,13 +1,17 @@
 import type { ExportField } from '#libs/contracts/log-exports.ts';
 import { toLogId } from './log-id.ts';
 import type { LogListRow } from './read-log.ts';
-import { isSuccessful } from './to-log-details.ts';
+import type { RecordedTexts } from './recorded-bodies.ts';
+import { bodyOf, isSuccessful } from './to-log-details.ts';
 import { toLogRecord } from './to-log-record.ts';
+
+/** A record with its bodies, where they were recorded and a column asks for them. */
+export type ExportedRow = LogListRow & { bodies?: RecordedTexts | null };
 
 type Column = {
   /** How a format with types stores it. JSON is an object. */
   type: 'STRING' | 'BOOLEAN' | 'DOUBLE' | 'JSON';
-  read: (row: LogListRow) => unknown;
+  read: (row: ExportedRow) => unknown;
 };
 
 /** The columns that an export may have. Numbers are DOUBLE: token counts are exact up to 2^53. */
@@ -15,8 +19,11 @@ export const exportColumns: Readonly<Record<ExportField, Column>> = {
   id: { type: 'STRING', read: ({ id }) => toLogId(id) },
   trace_id: { type: 'STRING', read: ({ trace_id }) => trace_id },
   created_at: { type: 'STRING', read: (row) => toLogRecord(row).created_at },
-  request: { type: 'JSON', read: ({ method, path }) => ({ method, url: path, body: null }) },
-  response: { type: 'JSON', read: ({ status, error_code }) => ({ status, error_code, body: null }) },
+  request: { type: 'JSON', read: ({ method, path, bodies }) => ({ method, url: path, body: bodyOf(bodies?.request) }) },
+  response: {
+    type: 'JSON',
+    read: ({ status, error_code, bodies }) => ({ status, error_code, body: bodyOf(bodies?.response) }),
+  },
   is_success: { type: 'BOOLEAN', read: isSuccessful },
   ai_org: { type: 'STRING', read: ({ provider }) => provider },
   ai_model: { type: 'STRING', read: ({ response_model, model }) => response_model ?? model },
@@ -37,3 +44,6 @@ export const exportColumns: Readonly<Record<ExportField, Column>> = {
   prompt_slug: { type: 'STRING', read: ({ prompt_slug }) => prompt_slug },
   metadata: { type: 'JSON', read: ({ metadata }) => metadata },
 };
+
+/** Columns that hold bodies. */
+export const bodyFields: readonly ExportField[] = ['request', 'response'];

@@ -1,12 +1,11 @@
 import { stringify } from 'csv-stringify/sync';
 import { ByteWriter, ParquetWriter, schemaFromColumnData } from 'hyparquet-writer';
 import type { ExportField } from '#libs/contracts/log-exports.ts';
-import { exportColumns } from './export-columns.ts';
-import type { LogListRow } from './read-log.ts';
+import { exportColumns, type ExportedRow } from './export-columns.ts';
 
 /** Makes the bytes of one file of rows that come in groups. */
 export type ExportEncoder = {
-  encode(rows: readonly LogListRow[]): Uint8Array;
+  encode(rows: readonly ExportedRow[]): Uint8Array;
   /** What comes after the last rows. */
   end(): Uint8Array;
 };
@@ -40,7 +39,7 @@ export const exportFormats: Readonly<Record<'ndjson' | 'csv' | 'parquet', Format
     isInParts: true,
     open: (fields, isFirst) => {
       let header = isFirst;
-      const encode = (rows: readonly LogListRow[]): Uint8Array => {
+      const encode = (rows: readonly ExportedRow[]): Uint8Array => {
         const records = rows.map((row) => fields.map((field) => exportColumns[field].read(row)));
         const text = stringify(records, {
           header,
@@ -64,7 +63,7 @@ export const exportFormats: Readonly<Record<'ndjson' | 'csv' | 'parquet', Format
 };
 
 function openParquet(fields: readonly ExportField[]): ExportEncoder {
-  const columnsOf = (rows: readonly LogListRow[]) =>
+  const columnsOf = (rows: readonly ExportedRow[]) =>
     fields.map((name) => {
       const { type, read } = exportColumns[name];
       const data = rows.map((row) => read(row));

@@ -14,30 +14,53 @@ type Deps = { db: Kysely<Database>; blobs: Pick<BlobStore, 'readRange'>; secrets
 export type RecordedTexts = { request: string | null; response: string | null };
 
 /** Reads the bodies that a row of the request log names. null: they were never written, or their time is over. */
-export async function readRecordedBodies(
-  { db, blobs, secrets }: Deps,
-  workspaceId: string,
-  reference: string,
-): Promise<RecordedTexts | null> {
-  const [id = '', place = ''] = reference.split('.');
-  const row = await db
-    .selectFrom('recorded_bodies')
-    .select(['blob', 'offsets', 'key_owner'])
-    .where('id', '=', id)
-    .where('workspace_id', '=', workspaceId)
-    .executeTakeFirst();
-  const [start, end] = [row?.offsets[Number(place)], row?.offsets[Number(place) + 1]];
-  if (row === undefined || start === undefined || end === undefined) return null;
-  const members = await secrets.readOwned(db, { workspaceId, ownerId: row.key_owner });
-  const key = members?.['key'];
-  if (key === undefined) return null;
-  try {
-    const sealed = await blobs.readRange(row.blob, start, end - start);
-    return openBodies(sealed, Buffer.from(key.reveal(), 'base64'), `${workspaceId}/${id}/${place}`);
-  } catch (error) {
-    if (error instanceof GatewayError && error.kind === 'not_found') return null;
-    throw error;
+export type ReadBodies = (workspaceId: string, reference: string) => Promise<RecordedTexts | null>;
+
+type Group = { blob: string; offsets: number[]; key: Buffer };
+
+/** Neighbours in the log lie in the same blob, as far as one process made them. */
+const groupsMax = 16;
+
+/** A reader that remembers the last few blobs and their keys: for one export, or one request. */
+export function createBodiesReader({ db, blobs, secrets }: Deps): ReadBodies {
+  const groups = new Map<string, Group | null>();
+
+  async function findGroup(workspaceId: string, id: string): Promise<Group | null> {
+    const row = await db
+      .selectFrom('recorded_bodies')
+      .select(['blob', 'offsets', 'key_owner'])
+      .where('id', '=', id)
+      .where('workspace_id', '=', workspaceId)
+      .executeTakeFirst();
+    if (row === undefined) return null;
+    const key = (await secrets.readOwned(db, { workspaceId, ownerId: row.key_owner }))?.['key'];
+    return key === undefined ? null : { ...row, key: Buffer.from(key.reveal(), 'base64') };
   }
+
+  async function groupOf(workspaceId: string, id: string): Promise<Group | null> {
+    const name = `${workspaceId}/${id}`;
+    let group = groups.get(name);
+    if (group === undefined) {
+      group = await findGroup(workspaceId, id);
+      if (groups.size >= groupsMax) for (const oldest of [...groups.keys()].slice(0, 1)) groups.delete(oldest);
+      groups.set(name, group);
+    }
+    return group;
+  }
+
+  return async (workspaceId, reference) => {
+    const [id = '', place = ''] = reference.split('.');
+    const group = await groupOf(workspaceId, id);
+    const [start, end] = [group?.offsets[Number(place)], group?.offsets[Number(place) + 1]];
+    if (group === null || start === undefined || end === undefined) return null;
+    try {
+      const sealed = await blobs.readRange(group.blob, start, end - start);
+      return openBodies(sealed, group.key, `${workspaceId}/${id}/${place}`);
+    } catch (error) {
+      if (error instanceof GatewayError && error.kind === 'not_found') return null;
+      throw error;
+    }
+  };
 }
 
 function openBodies(sealed: Buffer, key: Buffer, identity: string): RecordedTexts {

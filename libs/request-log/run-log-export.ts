@@ -9,9 +9,12 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import type { Logger } from '#libs/kernel/logger.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { QueueDefinition } from '#libs/queue/queue-definition.ts';
+import type { Secrets } from '#libs/secrets/secrets.ts';
 import { logExportModel, type LogExportData } from '#libs/resources/log-exports.ts';
+import { bodyFields, type ExportedRow } from './export-columns.ts';
 import { exportFormats, type ExportEncoder } from './export-formats.ts';
 import { toLogId } from './log-id.ts';
+import { createBodiesReader } from './recorded-bodies.ts';
 import { pageStatements, selectPage, type LogListRow, type PageQuery } from './read-log.ts';
 
 /** Writes the file of one export. A job that was lost goes on where the last finished part ends. */
@@ -36,6 +39,8 @@ type Deps = {
   eventLog: EventLog;
   blobs: BlobStore;
   logger: Logger;
+  /** For the keys of recorded bodies. */
+  secrets: Pick<Secrets, 'readOwned'>;
   limits: { rowsMax: number; partRows?: number; pageRows?: number };
 };
 
@@ -133,12 +138,13 @@ async function writeFile(deps: Deps, row: Running, signal: AbortSignal): Promise
 }
 
 async function writePart(
-  { db, blobs, limits }: Deps,
+  deps: Deps,
   row: Running,
   progress: Progress,
   partRows: number,
   signal: AbortSignal,
 ): Promise<(Progress & { isEnd: boolean }) | null> {
+  const { db, blobs, limits } = deps;
   const { format = 'ndjson', requested_data: fields } = row.data;
   const encoder: ExportEncoder = exportFormats[format].open(fields, progress.part === 0);
   const writer = await blobs.openWriter();
@@ -155,7 +161,7 @@ async function writePart(
       lastId = page.lastId ?? lastId;
       written += page.rows.length;
       if (written > limits.rowsMax) throw tooLarge(limits.rowsMax);
-      if (page.rows.length > 0) await writer.write(encoder.encode(page.rows));
+      for await (const rows of withBodies(deps, row, page.rows)) await writer.write(encoder.encode(rows));
       if (!isEnd && written - progress.written < partRows) continue;
       await writer.write(encoder.end());
       const { blob, sizeBytes } = await writer.commit();
@@ -170,6 +176,34 @@ async function writePart(
     await writer.abort();
     throw error;
   }
+}
+
+/** Characters of bodies that are held at a time, but for the last record. */
+const bodyCharsMax = 4_194_304;
+
+/** The rows in groups, with the recorded bodies if a column asks for them. A group is not empty. */
+async function* withBodies(
+  deps: Deps,
+  { workspace_id: workspaceId, data }: Running,
+  rows: readonly LogListRow[],
+): AsyncIterable<readonly ExportedRow[]> {
+  if (!bodyFields.some((field) => data.requested_data.includes(field))) {
+    if (rows.length > 0) yield rows;
+    return;
+  }
+  const read = createBodiesReader(deps);
+  let group: ExportedRow[] = [];
+  let chars = 0;
+  for (const row of rows) {
+    const bodies = row.bodies_blob === null ? null : await read(workspaceId, row.bodies_blob);
+    group.push({ ...row, bodies });
+    chars += (bodies?.request?.length ?? 0) + (bodies?.response?.length ?? 0);
+    if (chars < bodyCharsMax) continue;
+    yield group;
+    group = [];
+    chars = 0;
+  }
+  if (group.length > 0) yield group;
 }
 
 /** The next rows of the file; those before its page are passed over. */

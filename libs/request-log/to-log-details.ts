@@ -88,7 +88,7 @@ export function toLogDetails(row: LogListRow, { baseUrl, workspaceSlug, keyName,
 }
 
 /** A recorded body as it was; `{ text }` of one that is no JSON object, or is none any more because of what was redacted. */
-function bodyOf(text: string | null | undefined): Record<string, unknown> | null {
+export function bodyOf(text: string | null | undefined): Record<string, unknown> | null {
   if (text == null) return null;
   try {
     const value: unknown = JSON.parse(text);

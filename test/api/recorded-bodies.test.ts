@@ -5,6 +5,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { eventually } from '#test/eventually.ts';
+import { chatLine, runBatch } from './batch-kit.ts';
+import { sdks } from './sdk.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 
 let platform: TestPlatform;
@@ -41,16 +43,20 @@ async function made(traceId: string, request: object, options: { key?: string; i
     body: JSON.stringify({ model: '@simulator/sim-small', ...request }),
   });
   const answer = await response.text();
+  return { answer, details: await recordOf(traceId, ({ request: { body } }) => !isRecorded || body !== null) };
+}
+
+async function recordOf(traceId: string, isComplete: (details: Details) => boolean): Promise<Details> {
   const details = await eventually(
     async () => {
       const { body } = await call('GET', `/logs?trace_id=${traceId}`);
       const [row] = body['data'] as { id: string }[];
       return row === undefined ? null : ((await call('GET', `/logs/${row.id}`)).body as unknown as Details);
     },
-    (found) => found !== null && (!isRecorded || found.request.body !== null),
+    (found) => found !== null && isComplete(found),
   );
   if (details === null) throw new Error('no record');
-  return { answer, details };
+  return details;
 }
 
 const say = (content: string) => ({ messages: [{ role: 'user', content }] });
@@ -112,6 +118,84 @@ test('of a stream the assembled answer is recorded, and of a failed call what th
   expect(details.response.body).toMatchObject({ choices: [{ message: { role: 'assistant', content: said } }] });
   const failed = await made('failed', { ...say('x'), model: '@simulator/sim-fault-503' });
   expect(JSON.stringify(failed.details.response.body)).toContain('error');
+});
+
+test('of a call that passes through both texts are recorded, and of speech the request alone', async () => {
+  await record({ bodies: true });
+  const relayed = async (traceId: string, url: string, body: object): Promise<{ answer: string; details: Details }> => {
+    const response = await fetch(platform.baseUrl + url, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${platform.adminKey}`,
+        'content-type': 'application/json',
+        'x-gateway-trace-id': traceId,
+      },
+      body: JSON.stringify(body),
+    });
+    const answer = await response.text();
+    const details = await recordOf(traceId, ({ request }) => request.body !== null);
+    return { answer, details };
+  };
+  const responses = { model: '@simulator/sim-small', input: 'pass this on' };
+  const { answer, details } = await relayed('relayed', '/responses', responses);
+  expect(details.request.body).toMatchObject({ input: 'pass this on' });
+  expect(details.response.body).toEqual(JSON.parse(answer));
+  const stream = await relayed('relayed-stream', '/responses', { ...responses, stream: true });
+  expect(stream.answer).toContain('data: ');
+  expect(stream.details.response.body).toEqual({ text: stream.answer });
+  const speech = { model: '@simulator/sim-speech', input: 'say this', voice: 'alloy' };
+  const spoken = await relayed('spoken', '/audio/speech', speech);
+  expect(spoken.details).toMatchObject({ request: { body: { input: 'say this' } }, response: { body: null } });
+});
+
+test('the record of a line of a batch shows what is in the files of the batch, to whoever may read batches', async () => {
+  await record(null);
+  const [sdk] = sdks;
+  if (sdk === undefined) throw new Error('no client package');
+  const client = new sdk.OpenAI({ apiKey: platform.adminKey, baseURL: platform.baseUrl });
+  const batch = await runBatch(sdk, client, [chatLine('shown')]);
+  const { body: list } = await eventually(
+    () => call('GET', `/logs?batch_id=${batch.id}`),
+    ({ body }) => (body['data'] as unknown[]).length === 1,
+  );
+  const [row] = list['data'] as { id: string }[];
+  const shown = (await call('GET', `/logs/${row?.id}`)).body as unknown as Details;
+  expect(shown.request.body).toMatchObject({ messages: [{ role: 'user', content: 'Say shown.' }] });
+  expect(shown.response.body).toMatchObject({ object: 'chat.completion' });
+  const { body: reader } = await call('POST', '/api-keys', { name: 'log reader', scopes: ['logs.read'] });
+  const hidden = (await call('GET', `/logs/${row?.id}`, undefined, String(reader['key']))).body;
+  expect(hidden).toMatchObject({ id: row?.id, request: { body: null }, response: { body: null } });
+});
+
+test('an export has the recorded bodies where its columns are the request and the answer', async () => {
+  await record({ bodies: true });
+  const long = await made('exported-1', say('z'.repeat(900_000)));
+  const { answer } = await made('exported-2', say('a word to export'));
+  const exportOf = async (requestedData: string[], format: string): Promise<string> => {
+    const { body: draft } = await call('POST', '/logs/exports', {
+      filters: { trace_id: 'exported-1,exported-2' },
+      requested_data: requestedData,
+      format,
+    });
+    await call('POST', `/logs/exports/${String(draft['id'])}/start`);
+    await eventually(
+      () => call('GET', `/logs/exports/${String(draft['id'])}`),
+      ({ body }) => body['status'] === 'success',
+    );
+    const { body: link } = await call('GET', `/logs/exports/${String(draft['id'])}/download`);
+    return await (await fetch(String(link['signed_url']))).text();
+  };
+  const rows = (await exportOf(['trace_id', 'request', 'response'], 'ndjson'))
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Pick<Details, 'request' | 'response'>);
+  expect(rows).toMatchObject([
+    { trace_id: 'exported-2', request: { body: say('a word to export') } },
+    { trace_id: 'exported-1', request: { body: long.details.request.body } },
+  ]);
+  expect(rows[0]?.response.body).toEqual(JSON.parse(answer));
+  expect(await exportOf(['trace_id', 'request'], 'csv')).toContain('a word to export');
+  expect(await exportOf(['trace_id', 'ai_model'], 'ndjson')).not.toContain('a word to export');
 });
 
 test('nothing of them lies in the blobs or the database in clear', async () => {

@@ -13,6 +13,7 @@ import type { LiveCall } from '../live-call.ts';
 import { StreamAnswerBuilder } from '#libs/calls/protect/guardrails/stream-answer.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { bodyBytesMax } from '#libs/request-log/body-recorder.ts';
+import type { CallEnd } from '#libs/request-log/logged-call.ts';
 import { endOf, recordCall, type RecordDeps } from './record-call.ts';
 
 /** Two bytes for each character, and what assembling it takes. */
@@ -205,14 +206,17 @@ async function* assembled(
 async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>): Promise<void> {
   const { request, response, call, outcome, controller } = answered;
   const { status, body } = outcome;
+  const recorded = callerOf(request).defaults.recording ? new RelayedCopy(outcome.headers['content-type']) : null;
   response.statusCode = status;
   if (status >= 400 && !request.complete && hasBody(request)) {
     // Refused before the whole body was there.
     const chunks: Buffer[] = await body.toArray();
+    for (const chunk of chunks) recorded?.add(chunk);
     drainThenEnd(request, response, Buffer.concat(chunks), { isSlow: false });
   } else {
     try {
-      await sendPieces(response, body as AsyncIterable<Buffer>, deps.stallTimeoutMs);
+      const pieces = body as AsyncIterable<Buffer>;
+      await sendPieces(response, recorded === null ? pieces : recorded.of(pieces), deps.stallTimeoutMs);
     } catch {
       // Recorded by what `done` says.
     }
@@ -224,7 +228,7 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
   const { usage, model, units = null, error } = await outcome.done;
   const isWhole = response.writableEnded;
   const isBroken = error !== null && error.code !== 'call_aborted';
-  recordCall(deps, request, call, {
+  const end: CallEnd = {
     status: isWhole ? status : isBroken ? 502 : 499,
     errorCode: isWhole ? (status >= 400 ? `http_${status}` : null) : (error?.code ?? 'client_disconnected'),
     attempts: outcome.attempts,
@@ -233,7 +237,37 @@ async function sendRelayed(deps: AnswerDeps, answered: Answered<RelayedAnswer>):
     units,
     responseModel: model,
     streamedMs: sinceBegun(outcome),
-  });
+  };
+  recordCall(deps, request, call, end, recorded === null ? undefined : () => recorded.body());
+}
+
+/** Keeps the text of an answer that passes through, for its record: none of audio, images, files, or what is too large. */
+class RelayedCopy {
+  private readonly chunks: Buffer[] = [];
+  private bytes = 0;
+  private isKept: boolean;
+
+  constructor(contentType: string | undefined) {
+    this.isKept = /^(application\/(json|x-ndjson)|text\/)/i.test(contentType ?? '');
+  }
+
+  async *of(pieces: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+    for await (const piece of pieces) {
+      this.add(piece);
+      yield piece;
+    }
+  }
+
+  add(piece: Buffer): void {
+    this.bytes += piece.length;
+    this.isKept &&= this.bytes <= bodyBytesMax;
+    if (this.isKept) this.chunks.push(piece);
+    else this.chunks.length = 0;
+  }
+
+  body(): Buffer {
+    return Buffer.concat(this.chunks);
+  }
 }
 
 /** How long ago the answer had begun to come, in milliseconds. */

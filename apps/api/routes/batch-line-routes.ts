@@ -1,32 +1,38 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Batches } from '#libs/batches/batches.ts';
-import { readFailures, readLine, readLines } from '#libs/batches/read-lines.ts';
-import type { BatchRow } from '#libs/batches/batch-model.ts';
+import { readFailures, readLine, readLines, type LineDeps } from '#libs/batches/read-lines.ts';
 import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { BatchFailures, BatchLineDetails, BatchLineList, BatchLineListQuery } from '#libs/contracts/batch-lines.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { asSystem } from '#libs/database/workspace-binding.ts';
 import type { Files } from '#libs/files/files.ts';
+import type { Caller } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { findLineLog } from '#libs/request-log/read-log.ts';
+import type { RecordedTexts } from '#libs/request-log/recorded-bodies.ts';
 import { toLogRecord } from '#libs/request-log/to-log-record.ts';
 
-type Deps = { db: Kysely<Database>; batches: Batches; files: Files; blobs: BlobStore };
+type Deps = { db: Kysely<Database>; batches: Batches; lines: LineDeps };
+
+/** What lines are read with; the input of a batch is gone when its file was deleted. */
+export const createLineDeps = (deps: { db: Kysely<Database>; files: Files; blobs: BlobStore }): LineDeps => ({
+  db: deps.db,
+  blobs: deps.blobs,
+  async inputBlob(batch) {
+    const file = await deps.files.find(batch.workspace_id, batch.input_file_id);
+    return file === undefined || file.deleted_at !== null ? null : file.blob;
+  },
+});
 
 /**
  * The lines of a batch, while it runs and after it has ended, and what made lines fail. Results have no workspace, so they
  * are read as the system once `Batches.retrieve` has found the batch in the caller's. Errors: not_found, conflict
  * (`results_not_kept`).
  */
-export function batchLineRoutes({ db, batches, files, blobs }: Deps): Route[] {
-  const inputBlob = async (batch: BatchRow): Promise<string | null> => {
-    const file = await files.find(batch.workspace_id, batch.input_file_id);
-    return file === undefined || file.deleted_at !== null ? null : file.blob;
-  };
-  const lineDeps = { db, blobs, inputBlob };
+export function batchLineRoutes({ db, batches, lines }: Deps): Route[] {
   const about = { method: 'GET', tag: 'Batches', scope: 'batches.read' } as const;
   return [
     {
@@ -40,7 +46,7 @@ export function batchLineRoutes({ db, batches, files, blobs }: Deps): Route[] {
         async ({ params, query }, request, response) => {
           const batch = await batches.retrieve(callerOf(request).workspaceId, params.batch_id);
           const after = lineNumber(query.after ?? '0', 'after');
-          const page = await asSystem(() => readLines(lineDeps, batch, { ...query, after }));
+          const page = await asSystem(() => readLines(lines, batch, { ...query, after }));
           response.json({
             object: 'list',
             data: page.lines,
@@ -64,7 +70,7 @@ export function batchLineRoutes({ db, batches, files, blobs }: Deps): Route[] {
           const { workspaceId } = callerOf(request);
           const batch = await batches.retrieve(workspaceId, params.batch_id);
           const line = lineNumber(params.line, 'line');
-          const found = await asSystem(() => readLine(lineDeps, batch, line));
+          const found = await asSystem(() => readLine(lines, batch, line));
           const row =
             found.outcome === 'pending' ? undefined : await findLineLog(db, workspaceId, { batchId: batch.id, line });
           const record = row && toLogRecord(row);
@@ -100,4 +106,30 @@ function lineNumber(text: string, param: string): number {
   if (/^\d{1,10}$/.test(text)) return Number(text);
   const message = `Invalid '${param}': expected the number of a line, such as 1.`;
   throw new GatewayError('invalid_request', 'invalid_value', message, { param });
+}
+
+type LinePlace = { workspaceId: string; batchId: string | null; line: number | null };
+export type ReadLineBodies = (caller: Caller, place: LinePlace) => Promise<RecordedTexts | null>;
+
+/**
+ * Reads what a line of a batch sent and got, for its record in the request log. null: it is no line of a batch, the caller may
+ * not read batches, or it is no longer there.
+ */
+export const createLineBodiesReader =
+  ({ batches, lines }: Pick<Deps, 'batches' | 'lines'>): ReadLineBodies =>
+  async ({ scopes }, { workspaceId, batchId, line }) => {
+    if (batchId === null || line === null || (scopes !== 'all' && !scopes.has('batches.read'))) return null;
+    try {
+      const batch = await batches.retrieve(workspaceId, batchId);
+      const { request, result } = await asSystem(() => readLine(lines, batch, line));
+      return { request: bodyOf(request), response: bodyOf((result as { response?: unknown } | null)?.response) };
+    } catch (error) {
+      if (error instanceof GatewayError) return null;
+      throw error;
+    }
+  };
+
+function bodyOf(holder: unknown): string | null {
+  const body: unknown = typeof holder === 'object' && holder !== null && 'body' in holder ? holder.body : null;
+  return body === null ? null : JSON.stringify(body);
 }

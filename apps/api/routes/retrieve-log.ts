@@ -5,20 +5,27 @@ import type { Database } from '#libs/database/schema.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
-import type { RecordedTexts } from '#libs/request-log/recorded-bodies.ts';
+import type { ReadBodies } from '#libs/request-log/recorded-bodies.ts';
 import { namesOfKeys } from '#libs/resources/key-names.ts';
 import { findLog } from '#libs/request-log/read-log.ts';
 import { toLogDetails } from '#libs/request-log/to-log-details.ts';
+import type { ReadLineBodies } from './batch-line-routes.ts';
 
 const Params = z.object({ log_id: z.string() });
 
-/** GET /v1/logs/{log_id}: one record of the request log. Errors: not_found. */
-export const retrieveLog = (deps: {
+type Deps = {
   db: Kysely<Database>;
   /** Those that the row of a call names. */
-  readBodies: (workspaceId: string, reference: string) => Promise<RecordedTexts | null>;
+  readBodies: ReadBodies;
+  readLineBodies: ReadLineBodies;
   baseUrl: () => string;
-}): Route => ({
+};
+
+/**
+ * GET /v1/logs/{log_id}: one record of the request log, with its bodies where they were recorded. Those of a line of a batch are
+ * in the files of the batch, so whoever may read the batch sees them. Errors: not_found.
+ */
+export const retrieveLog = (deps: Deps): Route => ({
   method: 'GET',
   path: '/v1/logs/:log_id',
   operationId: 'retrieveLog',
@@ -27,7 +34,8 @@ export const retrieveLog = (deps: {
   scope: 'logs.read',
   responses: { 200: { description: 'The record.', schema: LogDetails } },
   ...withInput({ params: Params }, async ({ params }, request, response) => {
-    const row = await findLog(deps.db, callerOf(request).workspaceId, params.log_id);
+    const caller = callerOf(request);
+    const row = await findLog(deps.db, caller.workspaceId, params.log_id);
     if (!row) {
       const message = `No log record found with id '${params.log_id.slice(0, 100)}'.`;
       throw new GatewayError('not_found', null, message, { param: 'log_id' });
@@ -38,7 +46,10 @@ export const retrieveLog = (deps: {
       .where('id', '=', row.workspace_id)
       .executeTakeFirst();
     const { bodies_blob: reference, workspace_id: workspaceId } = row;
-    const bodies = reference === null ? null : await deps.readBodies(workspaceId, reference);
+    const bodies =
+      reference === null
+        ? await deps.readLineBodies(caller, { workspaceId, batchId: row.batch_id, line: row.batch_line })
+        : await deps.readBodies(workspaceId, reference);
     const names = await namesOfKeys(deps.db, workspaceId, [row.key_id]);
     const keyName = names.get(row.key_id ?? '') ?? null;
     const place = { baseUrl: deps.baseUrl(), workspaceSlug: workspace?.slug ?? null };

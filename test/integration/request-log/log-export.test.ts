@@ -51,7 +51,11 @@ async function started(id: string, data: Partial<LogExportData> = {}): Promise<s
 const run = (id: string, store: BlobStore = blobs, rowsMax = 1_000): Promise<void> => {
   const eventLog = createEventLog(database.db);
   const limits = { rowsMax, partRows: 10, pageRows: 4 };
-  return runLogExport({ db: database.db, eventLog, blobs: store, logger, limits }, id, new AbortController().signal);
+  return runLogExport(
+    { db: database.db, eventLog, blobs: store, logger, secrets: { readOwned: async () => undefined }, limits },
+    id,
+    new AbortController().signal,
+  );
 };
 
 const partsOf = (id: string) =>

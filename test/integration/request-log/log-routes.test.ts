@@ -25,7 +25,12 @@ beforeAll(async () => {
   await log.stop?.();
   server = await serveForTest([
     listLogs({ db }),
-    retrieveLog({ db, readBodies: async () => null, baseUrl: () => 'http://gateway.test' }),
+    retrieveLog({
+      db,
+      readBodies: async () => null,
+      readLineBodies: async () => null,
+      baseUrl: () => 'http://gateway.test',
+    }),
   ]);
 });
 afterAll(async () => {
