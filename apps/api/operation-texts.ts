@@ -203,6 +203,12 @@ export const operationTexts: OperationTexts = {
       format: 'csv',
     },
   },
+  streamChanges: {
+    description:
+      'Server-sent events for pages that read again what has changed: `event: change` with `{"noun": "batch", "id": "batch_…"}`, and ' +
+      '`event: calls` when the request log has new records. They have no ids; a client that connects again reads everything anew.',
+    errors: { too_many_streams: 'the process or the workspace has as many streams open as it may have' },
+  },
   streamEvents: {
     description:
       'Server-sent events, each with its id. A client that connects again sends the last one as `Last-Event-ID`, as browsers do by ' +

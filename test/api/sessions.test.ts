@@ -80,10 +80,11 @@ test('a made-up cookie is as good as none, and signing out deletes the real one'
 /** An open stream: the frames that came so far, and whether the server has ended it. */
 async function openStream(
   key: string,
-  { query = '', headers = {} }: { query?: string; headers?: Record<string, string> } = {},
+  options: { path?: string; query?: string; headers?: Record<string, string> } = {},
 ): Promise<{ status: number; text: () => string; hasEnded: () => boolean; close: () => void }> {
+  const { path = '/events/stream', query = '', headers = {} } = options;
   const closing = new AbortController();
-  const response = await fetch(`${platform.baseUrl}/events/stream${query}`, {
+  const response = await fetch(`${platform.baseUrl}${path}${query}`, {
     headers: { ...withKey(key), ...headers },
     signal: closing.signal,
   });
@@ -131,6 +132,47 @@ test('a stream of calls says when the request log has new records', async () => 
     messages: [{ role: 'user', content: 'Hello' }],
   });
   await eventually(stream.text, (text) => /event: calls\ndata: \{"newest":"log_/.test(text));
+});
+
+test('any key is told which records changed that it may read, and no more', async () => {
+  const { key } = await makeKey({ scopes: ['files.read'] });
+  const open = (by: string) =>
+    eventually(
+      () => openStream(by, { path: '/session/changes' }),
+      ({ status }) => status === 200,
+    );
+  const [narrow, wide] = [await open(key), await open(platform.adminKey)];
+  await eventually(
+    () => narrow.text() + wide.text(),
+    (text) => text.split('event: open').length === 3,
+  );
+  const made = await makeKey({ name: 'not for everybody' });
+  const form = new FormData();
+  form.set('purpose', 'batch');
+  form.set('file', new Blob(['{}\n']), 'changes.jsonl');
+  const uploaded = await fetch(`${platform.baseUrl}/files`, { method: 'POST', headers: withKey(), body: form });
+  const { id } = (await uploaded.json()) as { id: string };
+  await eventually(narrow.text, (text) => text.includes(id));
+  await eventually(wide.text, (text) => text.includes(id) && text.includes(made.id));
+  expect(narrow.text()).toContain(`event: change\ndata: {"noun":"file","id":"${id}"}\n\n`);
+  expect(narrow.text()).not.toContain(made.id);
+  expect((await send('GET', '/session/changes', {})).status).toBe(401);
+});
+
+test('the state of the installation comes again and again, to those who act for the organisation', async () => {
+  const headers = { accept: 'text/event-stream' };
+  // Streams of the tests before may still be closing.
+  const stream = await eventually(
+    () => openStream(platform.adminKey, { path: '/admin/system', headers }),
+    ({ status }) => status === 200,
+  );
+  await eventually(stream.text, (text) => text.includes('data: {"object":"system"'));
+  const { key } = await makeKey();
+  await eventually(stream.text, (text) => text.split('data: {"object":"system"').length > 2);
+  expect(await send('GET', '/admin/system', { ...withKey(key), ...headers })).toMatchObject({
+    status: 403,
+    body: { error: { code: 'organisation_key_required' } },
+  });
 });
 
 test('another workspace sees nothing of it', async () => {

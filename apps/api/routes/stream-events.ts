@@ -1,38 +1,27 @@
-import type { Request } from 'express';
 import type { Kysely } from 'kysely';
 import { EventStreamQuery } from '#libs/contracts/event-stream.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { listEvents, placeOf } from '#libs/event-log/list-events.ts';
 import { newestClosed, type Checkpoint } from '#libs/event-log/read-events.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
-import type { Caller } from '#libs/http/caller.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
-import { drained } from '#libs/http/send-pieces.ts';
 import { inlineModels } from '../../platform/models.ts';
 import type { EventStreams } from '../event-streams.ts';
+import { heartbeatMs, openEventStream, type EventStreamDeps } from '../open-event-stream.ts';
 import { toEventObject } from './list-events.ts';
 
-type Deps = {
-  db: Kysely<Database>;
-  eventStreams: EventStreams;
-  /** Throws when the key of the stream has been revoked or has expired. */
-  authenticate: (request: Request) => Caller | Promise<Caller>;
-  stallTimeoutMs: number;
-};
+type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams };
 
 const upcasts = upcastsOf(inlineModels);
 const pageLength = 100;
-
-/** A comment is sent after this long without an event, because proxies cut silent connections. The key is checked as often. */
-const heartbeatMs = 15_000;
 
 /**
  * GET /v1/events/stream: server-sent events (WHATWG HTML 9.2), of which each is one event of the log, with its id, so that a
  * client that connects again misses none. It ends when the key does, when the client does not read for the stall timeout, and when
  * the process stops. Errors: invalid_request (after), rate_limited (too many streams).
  */
-export const streamEvents = ({ db, eventStreams, authenticate, stallTimeoutMs }: Deps): Route => ({
+export const streamEvents = ({ db, eventStreams, ...deps }: Deps): Route => ({
   method: 'GET',
   path: '/v1/events/stream',
   operationId: 'streamEvents',
@@ -51,15 +40,7 @@ export const streamEvents = ({ db, eventStreams, authenticate, stallTimeoutMs }:
     const start = after === undefined ? await newestClosed(db) : await placeOf(db, workspaceId, after);
     const watch = eventStreams.watch(workspaceId, query.calls === 'true');
     response.on('close', () => watch.stop());
-    response.setHeader('content-type', 'text/event-stream; charset=utf-8');
-    response.setHeader('cache-control', 'no-store');
-    response.setHeader('x-accel-buffering', 'no');
-    response.flushHeaders();
-
-    const send = async (frames: string): Promise<boolean> => {
-      if (response.destroyed) return false;
-      return response.write(frames) || (await drained(response, stallTimeoutMs));
-    };
+    const stream = await openEventStream(deps, request, response);
     /** Sends what follows a position; returns the new one, or null when the client has gone. */
     const sendEvents = async (from: Checkpoint): Promise<Checkpoint | null> => {
       let position = from;
@@ -69,26 +50,13 @@ export const streamEvents = ({ db, eventStreams, authenticate, stallTimeoutMs }:
         const last = events.at(-1);
         if (last === undefined) return position;
         const frames = events.map((event) => `id: ${event.eventId}\ndata: ${JSON.stringify(toEventObject(event))}\n\n`);
-        if (!(await send(frames.join('')))) return null;
+        if (!(await stream.send(frames.join('')))) return null;
         position = last;
         if (!hasMore) return position;
       }
     };
 
-    let checkedMs = performance.now();
-    const isStillAllowed = async (): Promise<boolean> => {
-      if (performance.now() - checkedMs < heartbeatMs) return true;
-      checkedMs = performance.now();
-      try {
-        await authenticate(request);
-        return true;
-      } catch {
-        return false;
-      }
-    };
-
-    // Clients know by it that everything from now on arrives.
-    let isOpen = await send('retry: 1000\nevent: open\ndata: {}\n\n');
+    let isOpen = true;
     let position: Checkpoint | null = start;
     while (isOpen) {
       const { hasEvents, newestCall, isOver } = await watch.next(heartbeatMs);
@@ -97,9 +65,9 @@ export const streamEvents = ({ db, eventStreams, authenticate, stallTimeoutMs }:
         if (hasEvents) position = await sendEvents(position);
         if (position === null) break;
         if (newestCall !== null)
-          isOpen = await send(`event: calls\ndata: ${JSON.stringify({ newest: newestCall })}\n\n`);
-        else if (!hasEvents) isOpen = await send(': still here\n\n');
-        isOpen &&= await isStillAllowed();
+          isOpen = await stream.send(`event: calls\ndata: ${JSON.stringify({ newest: newestCall })}\n\n`);
+        else if (!hasEvents) isOpen = await stream.send(': still here\n\n');
+        isOpen &&= await stream.isAllowed();
       } catch {
         break; // The database is away: the client connects again, with the id of the last event that it got.
       }

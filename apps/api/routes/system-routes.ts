@@ -15,15 +15,22 @@ import { listProcesses, type ListedProcess } from '#libs/request-log/process-rec
 import { readOldestJobs, readOpenBatches } from '../../platform/database-metrics.ts';
 import { noteModelCheck, readModelCheck } from '../../platform/model-check.ts';
 import { modelCheckQueue } from '../../platform/queues.ts';
+import type { EventStreams } from '../event-streams.ts';
+import { openEventStream, type EventStreamDeps } from '../open-event-stream.ts';
 
-type Deps = { db: Kysely<Database>; queue: JobQueue };
+type Deps = EventStreamDeps & { db: Kysely<Database>; queue: JobQueue; eventStreams: EventStreams };
+
+/** A stream of the state looks so often, and all streams of a process share what was read this long ago. */
+const lookEveryMs = 5_000;
+const sharedForMs = 2_000;
 
 /**
- * GET /v1/admin/system: processes, queues, subscribers and the database, as all processes share them. POST
- * /v1/admin/system/checks: a worker compares the read models with the event log. Both are for those who act for the
- * organisation. Errors: forbidden (`organisation_key_required`).
+ * GET /v1/admin/system: processes, queues, subscribers and the database, as all processes share them; once, or as server-sent
+ * events for a client that accepts these. POST /v1/admin/system/checks: a worker compares the read models with the event log.
+ * Both are for those who act for the organisation. Errors: forbidden (`organisation_key_required`), rate_limited (too many
+ * streams).
  */
-export const systemRoutes = ({ db, queue }: Deps): Route[] => [
+export const systemRoutes = ({ db, queue, eventStreams, ...deps }: Deps): Route[] => [
   {
     method: 'GET',
     path: '/v1/admin/system',
@@ -31,10 +38,34 @@ export const systemRoutes = ({ db, queue }: Deps): Route[] => [
     summary: 'Retrieve the state of this installation: processes, queues, subscribers, database',
     tag: 'Administration',
     scope: 'workspaces.read',
-    responses: { 200: { description: 'The state, read now.', schema: SystemObject } },
+    responses: {
+      200: {
+        description:
+          'The state, read now; with `Accept: text/event-stream` again every few seconds, each as one event.',
+        schema: SystemObject,
+        streams: true,
+      },
+    },
     handler: async (request, response) => {
       forOrganisation(request, 'see the state of the installation');
-      response.json(await readSystem({ db, queue }));
+      if (!/^text\/event-stream\b/.test(request.get('accept') ?? '')) {
+        response.json(await readSystem({ db, queue }));
+        return;
+      }
+      const watch = eventStreams.watch(callerOf(request).workspaceId, false);
+      response.on('close', () => watch.stop());
+      const stream = await openEventStream(deps, request, response);
+      try {
+        for (let isOpen = true; isOpen;) {
+          const state = await readShared({ db, queue });
+          isOpen = (await stream.send(`data: ${state}\n\n`)) && (await stream.isAllowed());
+          isOpen &&= !(await watch.next(lookEveryMs)).isOver;
+        }
+      } catch {
+        // The database is away: the client connects again.
+      }
+      watch.stop();
+      response.end();
     },
   },
   {
@@ -63,7 +94,17 @@ function forOrganisation(request: Request, what: string): void {
   rebind(null);
 }
 
-async function readSystem({ db, queue }: Deps): Promise<SystemObject> {
+let shared: { sinceMs: number; state: Promise<string> } | undefined;
+
+/** The state as JSON, read once for all streams that ask at about the same time. */
+function readShared(deps: Pick<Deps, 'db' | 'queue'>): Promise<string> {
+  if (shared === undefined || performance.now() - shared.sinceMs > sharedForMs) {
+    shared = { sinceMs: performance.now(), state: readSystem(deps).then((state) => JSON.stringify(state)) };
+  }
+  return shared.state;
+}
+
+async function readSystem({ db, queue }: Pick<Deps, 'db' | 'queue'>): Promise<SystemObject> {
   const [processes, depths, oldest, subscribers, rollups, batches, database, lag, lastEvent, check] = await Promise.all(
     [
       listProcesses(db, { ms: 3_600_000 }),
@@ -142,7 +183,7 @@ async function readDatabase(db: Kysely<Database>): Promise<SystemObject['databas
 }
 
 /** Enqueues a check. One that waits or runs already is the answer. */
-async function askForCheck({ db, queue }: Deps): Promise<ModelCheck> {
+async function askForCheck({ db, queue }: Pick<Deps, 'db' | 'queue'>): Promise<ModelCheck> {
   return await db.transaction().execute(async (tx) => {
     // Two requests at once ask for one check.
     await sql`select pg_advisory_xact_lock(hashtextextended('ask for a check of the read models', 0))`.execute(tx);

@@ -1,7 +1,7 @@
 import { queryOptions, useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, useContext, useEffect, useState, type FormEvent, type ReactNode } from 'react';
 import { answerOf, api, ApiError, send } from './api/client.ts';
-import { followEvents } from './api/live.ts';
+import { followChanges } from './api/live.ts';
 import type { Session } from './api/types.ts';
 import icon from './icon.svg';
 import { ErrorNote, Loading } from './parts/basics.tsx';
@@ -38,8 +38,8 @@ const sessionQuery = queryOptions({
 export function SignedIn({ children }: { children: ReactNode }) {
   const queries = useQueryClient();
   const { data, error, isPending } = useQuery(sessionQuery);
-  const mayFollow = data !== undefined && (data.scopes === null || data.scopes.includes('audit.read'));
-  useEffect(() => (mayFollow ? followEvents(queries) : undefined), [mayFollow, queries]);
+  const isSignedIn = data !== undefined;
+  useEffect(() => (isSignedIn ? followChanges(queries) : undefined), [isSignedIn, queries]);
   const isSignedOut = error instanceof ApiError && error.status === 401;
   if (isSignedOut) return <SignIn />;
   if (data !== undefined) return <SessionContext value={data}>{children}</SessionContext>;

@@ -1,11 +1,14 @@
 import type { QueryClient } from '@tanstack/react-query';
 import { useSyncExternalStore } from 'react';
-import type { EventObject } from './types.ts';
+import type { Answer } from './types.ts';
 
 export type LiveState = 'connecting' | 'live' | 'lost';
 
 /** Between two refreshes of the same data: a batch has hundreds of events a second. */
 const refreshMs = 700;
+
+/** After an answer such as 503, after which browsers do not connect again by themselves. */
+const retryMs = 2_000;
 
 let state: LiveState = 'connecting';
 const stateListeners = new Set<() => void>();
@@ -26,11 +29,11 @@ export const useLiveState = (): LiveState =>
   );
 
 /**
- * Follows the event log and refreshes what the pages show. The first element of a query's key is the noun of the events that
+ * Follows what changes and refreshes what the pages show. The first element of a query's key is the noun of the events that
  * change it (`batch`, `config`; `calls` for the request log); the second one is `list`, or the id of one record.
  * Connects again by itself and then refreshes everything. Returns how to stop.
  */
-export function followEvents(queries: QueryClient): () => void {
+export function followChanges(queries: QueryClient): () => void {
   const changed = new Map<string, Set<string>>();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let source: EventSource | null = null;
@@ -55,31 +58,49 @@ export function followEvents(queries: QueryClient): () => void {
   };
 
   const connect = (): void => {
-    source = new EventSource('/v1/events/stream?calls=true');
+    source = new EventSource('/v1/session/changes');
     source.addEventListener('open', () => {
       setState('live');
-      // What happened while the connection was lost came as events, but calls did not.
+      // Nobody says what changed while the connection was lost.
       if (wasLost) void queries.invalidateQueries();
       wasLost = false;
     });
     source.addEventListener('calls', () => note('calls', '*'));
-    source.addEventListener('message', ({ data }: MessageEvent<string>) => {
-      const event = JSON.parse(data) as EventObject;
-      note(event.type.split('.')[0] ?? '', event.stream);
-      note('event', event.stream);
+    source.addEventListener('change', ({ data }: MessageEvent<string>) => {
+      const { noun, id } = JSON.parse(data) as { noun: string; id: string };
+      note(noun, id);
+      note('event', id);
     });
     source.addEventListener('error', () => {
       setState('lost');
       wasLost = true;
-      // The browser connects again by itself after a lost connection, but not after an answer such as 503.
+      // After a lost connection the browser connects again by itself.
       if (source?.readyState !== EventSource.CLOSED) return;
       clearTimeout(retry);
-      retry = setTimeout(connect, 2_000);
+      retry = setTimeout(connect, retryMs);
     });
   };
   connect();
   return () => {
     clearTimeout(timer);
+    clearTimeout(retry);
+    source?.close();
+  };
+}
+
+/** Follows the state of the installation. Connects again by itself. Returns how to stop. */
+export function followSystem(onState: (state: Answer<'/v1/admin/system'>) => void): () => void {
+  let source: EventSource | null = null;
+  let retry: ReturnType<typeof setTimeout> | undefined;
+  const connect = (): void => {
+    source = new EventSource('/v1/admin/system');
+    source.addEventListener('message', ({ data }: MessageEvent<string>) => onState(JSON.parse(data)));
+    source.addEventListener('error', () => {
+      if (source?.readyState === EventSource.CLOSED) retry = setTimeout(connect, retryMs);
+    });
+  };
+  connect();
+  return () => {
     clearTimeout(retry);
     source?.close();
   };

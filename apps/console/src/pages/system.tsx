@@ -1,5 +1,7 @@
-import { useQuery } from '@tanstack/react-query';
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useEffect } from 'react';
 import { answerOf, api } from '../api/client.ts';
+import { followSystem } from '../api/live.ts';
 import type { Answer } from '../api/types.ts';
 import { bytes, count, duration } from '../format.ts';
 import { Ago, AsCurl, Badge, Card, Empty, ErrorNote, PageHead, Shown, Tile } from '../parts/basics.tsx';
@@ -9,21 +11,23 @@ import { useMay } from '../session.tsx';
 
 type SystemState = Answer<'/v1/admin/system'>;
 
-/** Heartbeats and queues are no events, so this page alone asks again by itself. */
-const askAgainMs = 5_000;
+/** Once; the stream of the same address is what `followSystem` reads. */
+const readSystem = async (): Promise<SystemState> => (await answerOf(api.GET('/v1/admin/system'))) as SystemState;
 
 /** What the installation is made of now, and whether all of it keeps up. */
 export function System() {
-  const system = useQuery({
-    queryKey: ['system'],
-    queryFn: () => answerOf(api.GET('/v1/admin/system')),
-    refetchInterval: askAgainMs,
-  });
+  const queries = useQueryClient();
+  const system = useQuery({ queryKey: ['system'], queryFn: readSystem });
+  const isShown = system.isSuccess;
+  useEffect(
+    () => (isShown ? followSystem((state) => queries.setQueryData(['system'], state)) : undefined),
+    [isShown, queries],
+  );
   return (
     <div className="stack">
       <PageHead
         title="System"
-        text="Processes, queues, subscribers and the database, as all processes share them. Read again every five seconds."
+        text="Processes, queues, subscribers and the database, as all processes share them. The server sends them again every few seconds."
       />
       <Shown query={system}>
         {(state) => (
