@@ -1,7 +1,7 @@
 import type { Logger } from '#libs/kernel/logger.ts';
 import { w3cTraceId } from '#libs/kernel/trace-ids.ts';
 import { version } from '#libs/kernel/version.ts';
-import { toCallSpans, type EndedSpan } from '#libs/request-log/call-spans.ts';
+import { toCallSpans, traceOfCall, type EndedSpan } from '#libs/request-log/call-spans.ts';
 import type { LoggedCall } from '#libs/request-log/logged-call.ts';
 import type { RequestLogEntry } from '#libs/request-log/log-entry.ts';
 
@@ -56,6 +56,7 @@ export async function createTelemetry(
     import('@opentelemetry/api'),
     import('@opentelemetry/resources'),
   ]);
+  const mayComplain = everyMinute();
   complainTo(api, logger);
   const resource = resourceFromAttributes({
     'service.name': config.OTEL_SERVICE_NAME ?? `sluice-${app}`,
@@ -70,7 +71,7 @@ export async function createTelemetry(
         traces?.record(logged, entry);
         metrics?.record(entry);
       } catch (error) {
-        logger.warn({ err: error }, 'a call could not be told to OpenTelemetry');
+        if (mayComplain()) logger.warn({ err: error }, 'a call could not be told to OpenTelemetry');
       }
     },
     async stop() {
@@ -83,12 +84,21 @@ export async function createTelemetry(
 type Api = typeof import('@opentelemetry/api');
 type Resource = import('@opentelemetry/resources').Resource;
 
+/** True at most once a minute. */
+function everyMinute(): () => boolean {
+  let lastMs = Number.NEGATIVE_INFINITY;
+  return () => {
+    if (performance.now() - lastMs < complainEveryMs) return false;
+    lastMs = performance.now();
+    return true;
+  };
+}
+
 /** What the exporters complain of, at most once a minute. */
 function complainTo({ diag, DiagLogLevel }: Api, logger: Logger): void {
-  let lastMs = Number.NEGATIVE_INFINITY;
+  const mayComplain = everyMinute();
   const complain = (message: string): void => {
-    if (performance.now() - lastMs < complainEveryMs) return;
-    lastMs = performance.now();
+    if (!mayComplain()) return;
     logger.warn({ problem: message.slice(0, 500) }, 'OpenTelemetry cannot export; calls go on without it');
   };
   const quiet = (): void => {};
@@ -125,26 +135,32 @@ async function startTraces(api: Api, resource: Resource, url: string, config: Te
       traceFlags: isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE,
       isRemote: true,
     });
-  const add = (traceId: string, span: EndedSpan, context: ReturnType<typeof under>): boolean => {
+  const add = (traceId: string, span: EndedSpan, context: ReturnType<typeof under>): void => {
     ids = { traceId, spanId: span.spanId };
     const { kind, startMs, attributes } = span;
     const made = tracer.startSpan(span.name, { kind: kinds[kind], startTime: startMs, attributes }, context);
     if (span.error !== null) made.setStatus({ code: SpanStatusCode.ERROR, message: span.error });
-    const isRecording = made.isRecording();
     made.end(Math.max(startMs, span.endMs));
-    return isRecording;
+  };
+  const samples = (traceId: string, context: ReturnType<typeof under>): boolean => {
+    const { decision } = sampler.shouldSample(context, traceId, 'call', SpanKind.SERVER, {}, []);
+    return decision === sdk.SamplingDecision.RECORD_AND_SAMPLED;
   };
   return {
     isSampled(traceId: string, isParentSampled: boolean | null): boolean {
-      const context = isParentSampled === null ? ROOT_CONTEXT : under(traceId, '0000000000000001', isParentSampled);
-      const { decision } = sampler.shouldSample(context, traceId, 'call', SpanKind.SERVER, {}, []);
-      return decision === sdk.SamplingDecision.RECORD_AND_SAMPLED;
+      return samples(
+        traceId,
+        isParentSampled === null ? ROOT_CONTEXT : under(traceId, '0000000000000001', isParentSampled),
+      );
     },
     record(logged: LoggedCall, entry: RequestLogEntry): void {
-      const { traceId, parentSpanId, call, attempts } = toCallSpans(logged, entry);
+      const { traceId, parentSpanId } = traceOfCall(logged);
       const isParentSampled = logged.trace.isSampled ?? true;
       const context = parentSpanId === null ? ROOT_CONTEXT : under(traceId, parentSpanId, isParentSampled);
-      if (!add(traceId, call, context)) return;
+      // Most calls are not sampled where there are many, and making their spans would cost as much as sending them.
+      if (!samples(traceId, context)) return;
+      const { call, attempts } = toCallSpans(logged, entry);
+      add(traceId, call, context);
       for (const attempt of attempts) add(traceId, attempt, under(traceId, call.spanId, true));
     },
     stop: () => provider.shutdown(),

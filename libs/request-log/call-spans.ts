@@ -21,9 +21,6 @@ export type EndedSpan = {
 
 /** A call with its attempts, as spans of one trace. */
 export type CallSpans = {
-  traceId: string;
-  /** Of the caller, if it sent one; null: the trace begins here. */
-  parentSpanId: string | null;
   call: EndedSpan;
   attempts: EndedSpan[];
 };
@@ -39,19 +36,25 @@ const operationNames: Readonly<Record<string, string>> = {
 const attemptsMax = 32;
 const spanIdShape = /^(?!0{16})[0-9a-f]{16}$/;
 
-/**
- * A logged call as spans, with the attributes of the semantic conventions for generative AI
- * (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Never prompts, answers or credentials.
- */
-export function toCallSpans({ call, trace, requestId, end }: LoggedCall, entry: RequestLogEntry): CallSpans {
-  const startMs = entry.started_at.getTime();
-  const all = attemptsOf(call, end);
-  const first = Math.max(0, all.length - attemptsMax);
-  const operation = operationNames[entry.operation] ?? entry.operation;
+/** The trace that a call belongs to. `parentSpanId`: the caller's span, if it sent one; null: the trace begins here. */
+export function traceOfCall({ trace, requestId }: LoggedCall): { traceId: string; parentSpanId: string | null } {
   const parent = trace.parentSpanId;
   return {
     traceId: w3cTraceId(trace.traceId ?? requestId),
     parentSpanId: parent !== null && spanIdShape.test(parent) ? parent : null,
+  };
+}
+
+/**
+ * A logged call as spans, with the attributes of the semantic conventions for generative AI
+ * (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Never prompts, answers or credentials.
+ */
+export function toCallSpans({ call, requestId, end }: LoggedCall, entry: RequestLogEntry): CallSpans {
+  const startMs = entry.started_at.getTime();
+  const all = attemptsOf(call, end);
+  const first = Math.max(0, all.length - attemptsMax);
+  const operation = operationNames[entry.operation] ?? entry.operation;
+  return {
     call: {
       spanId: callSpanId(requestId),
       name: entry.model === null ? operation : `${operation} ${entry.model}`,

@@ -2,6 +2,7 @@ import { kinds, summarise, type AnalyticsFigures } from './analytics-bench.ts';
 import type { BatchFigures } from './batch-bench.ts';
 import type { ExportFigures } from './export-bench.ts';
 import type { FeatureFigures } from './feature-bench.ts';
+import type { TelemetryFigures } from './telemetry-bench.ts';
 import type { LiveFigures } from './live-bench.ts';
 import type { LogFigures } from './log-bench.ts';
 import type { TargetFigures } from './measure-targets.ts';
@@ -152,6 +153,27 @@ export function liveRows({ targets, modestPerSecond, concurrency }: LiveFigures)
 function throughputRatio(one: TargetFigures, other: TargetFigures): number {
   const ofRounds = one.perSecondByRound.map((perSecond, round) => perSecond / (other.perSecondByRound[round] ?? 0));
   return median(ofRounds);
+}
+
+/** The rows of what OpenTelemetry costs. */
+export function telemetryRows({ off, ...others }: TelemetryFigures): Row[] {
+  const names = {
+    metrics: 'metrics alone',
+    hundredth: 'metrics and spans of 1 % of the calls',
+    tenth: 'metrics and spans of 10 %',
+    all: 'metrics and spans of all calls',
+  };
+  return (Object.keys(names) as (keyof typeof names)[]).map((name) => {
+    const target = others[name];
+    return {
+      section: `OpenTelemetry, beside ${whole(off.cpuMicroseconds)} µs a call without it`,
+      figure: `${names[name]}: more processor time, requests/s, added p50`,
+      value:
+        `${fixed((target.cpuMicroseconds / off.cpuMicroseconds - 1) * 100, 1)} %, ` +
+        `${fixed(throughputRatio(target, off) * 100, 0)} %, ` +
+        `${fixed(target.modestP50Ms - off.modestP50Ms, 2)} ms`,
+    };
+  });
 }
 
 /** The rows of Sluice's features besides passing calls through. */

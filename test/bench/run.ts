@@ -7,6 +7,7 @@ import { measureAnalytics } from './analytics-bench.ts';
 import { measureBatch } from './batch-bench.ts';
 import { measureExports } from './export-bench.ts';
 import { measureFeatures } from './feature-bench.ts';
+import { measureTelemetry } from './telemetry-bench.ts';
 import { measureLive } from './live-bench.ts';
 import { measureLog } from './log-bench.ts';
 import {
@@ -14,6 +15,7 @@ import {
   batchRows,
   exportRows,
   featureRows,
+  telemetryRows,
   formatTable,
   liveRows,
   logRows,
@@ -21,13 +23,13 @@ import {
 } from './report.ts';
 import { createCleanup, createDatabaseBeside, makeScratchDirectory, startPostgres, startStack } from './stack.ts';
 
-// npm run bench [-- --quick] [-- --only batch|live|features|log|exports|analytics]: measures Sluice on this machine, against
+// npm run bench [-- --quick] [-- --only batch|live|features|telemetry|log|exports|analytics]: measures Sluice on this machine, against
 // its targets and against other gateways.
 
-const sections = ['batch', 'live', 'features', 'log', 'exports', 'analytics'] as const;
+const sections = ['batch', 'live', 'features', 'telemetry', 'log', 'exports', 'analytics'] as const;
 type Section = (typeof sections)[number];
 
-const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|log|exports|analytics]';
+const usage = 'usage: npm run bench -- [--quick] [--only batch|live|features|telemetry|log|exports|analytics]';
 
 const full = {
   batches: [
@@ -35,6 +37,7 @@ const full = {
     { lines: 50_000, lineBytes: 4_000 },
   ],
   features: { rounds: 3, seconds: 2, warmUpSeconds: 1, modestSeconds: 2 },
+  telemetry: { rounds: 7, seconds: 2, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 9, seconds: 1.5, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 5, events: 200_000, replays: 3 },
   exports: { hours: 3 },
@@ -46,6 +49,7 @@ const quick: typeof full = {
     { lines: 5_000, lineBytes: 4_000 },
   ],
   features: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
+  telemetry: { rounds: 2, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   live: { rounds: 3, seconds: 1, warmUpSeconds: 0.5, modestSeconds: 1 },
   log: { singlySeconds: 2, events: 50_000, replays: 2 },
   exports: { hours: 1 },
@@ -80,11 +84,14 @@ async function measure({ wanted, sizes }: ReturnType<typeof readOptions>): Promi
   const directory = await makeScratchDirectory(cleanup);
   const postgres = await startPostgres(directory, cleanup);
   console.log(await describeMachine(postgres.connectionString));
-  if (wanted.has('batch') || wanted.has('live') || wanted.has('features')) {
+  if (wanted.has('batch') || wanted.has('live') || wanted.has('features') || wanted.has('telemetry')) {
     const stack = await startStack(directory, postgres, cleanup);
     if (wanted.has('live')) rows.push(...liveRows(await measureLive(stack, sizes.live, cleanup, progress)));
     if (wanted.has('features')) {
       rows.push(...featureRows(await measureFeatures(stack, sizes.features, cleanup, progress)));
+    }
+    if (wanted.has('telemetry')) {
+      rows.push(...telemetryRows(await measureTelemetry(stack, sizes.telemetry, cleanup, progress)));
     }
     if (wanted.has('batch')) {
       for (const size of sizes.batches) rows.push(...batchRows(await measureBatch(stack, size, progress)));

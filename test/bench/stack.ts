@@ -25,6 +25,8 @@ export type Stack = {
   identity: IdentityProvider;
   /** The environment that API and worker were started with. */
   environment: Record<string, string>;
+  /** Starts one more API on the same database, with more variables. */
+  startApi(name: string, environment: Record<string, string>): Promise<{ api: BenchProcess; url: string }>;
 };
 
 /** Undoes all that was started, last first, whatever fails. Used by the end of the bench and by Ctrl-C alike. */
@@ -70,14 +72,15 @@ export async function createDatabaseBeside(adminUrl: string, ownerUrl: string, n
 /** Starts simulator, API and worker as separate processes, ready for requests and batches. */
 export async function startStack(directory: string, postgres: EmbeddedPostgres, cleanup: Cleanup): Promise<Stack> {
   const start = async (
-    name: 'api' | 'worker' | 'simulator',
+    app: 'api' | 'worker' | 'simulator',
     environment: Record<string, string>,
+    name: string = app,
   ): Promise<BenchProcess> => {
     const started = await startProcess({
       name,
-      script: `apps/${name}/main.ts`,
-      flags: startOptions[name].flags,
-      environment: { ...startOptions[name].environment, ...environment },
+      script: `apps/${app}/main.ts`,
+      flags: startOptions[app].flags,
+      environment: { ...startOptions[app].environment, ...environment },
       logFile: path.join(directory, `${name}.log`),
     });
     cleanup.add(() => started.stop());
@@ -94,17 +97,27 @@ export async function startStack(directory: string, postgres: EmbeddedPostgres, 
     SLUICE_EGRESS_ALLOW: `${new URL(simulatorUrl).host},${identity.host}`,
     SLUICE_SIMULATOR_URL: `${simulatorUrl}/v1`,
   };
-  const api = await start('api', {
-    ...environment,
-    ...identity.environment,
-    PORT: '0',
-    SLUICE_BOOTSTRAP_KEY: adminKey,
-    SLUICE_STOP_DELAY: '0ms',
-  });
-  const apiUrl = urlIn(await api.waitForLog(listening));
+  const startApi = async (name: string, more: Record<string, string>): Promise<{ api: BenchProcess; url: string }> => {
+    const own = { PORT: '0', SLUICE_BOOTSTRAP_KEY: adminKey, SLUICE_STOP_DELAY: '0ms' };
+    const api = await start('api', { ...environment, ...identity.environment, ...own, ...more }, name);
+    return { api, url: urlIn(await api.waitForLog(listening)) };
+  };
+  const { api, url: apiUrl } = await startApi('api', {});
   const worker = await start('worker', environment);
   await untilWorkerIsConnected(apiUrl, worker);
-  return { directory, postgres, api, worker, simulator, apiUrl, simulatorUrl, adminKey, identity, environment };
+  return {
+    directory,
+    postgres,
+    api,
+    worker,
+    simulator,
+    apiUrl,
+    simulatorUrl,
+    adminKey,
+    identity,
+    environment,
+    startApi,
+  };
 }
 
 const listening = /"url":"(http:[^"]+)"/;
