@@ -67,7 +67,7 @@ import { orAtProvider } from './routes/or-at-provider.ts';
 import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveBatchOutput } from './routes/retrieve-batch-output.ts';
-import { operationTexts } from './operation-texts.ts';
+import { operationTexts } from './operation-texts/index.ts';
 import { tagTexts } from './tag-texts.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
@@ -197,7 +197,13 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
       metrics: deps.metrics,
       checkReadiness: deps.checkReadiness,
       openApi: () =>
-        toOpenApi(routes, { title: 'Sluice', description, baseUrl: deps.baseUrl(), tagTexts, operationTexts }),
+        toOpenApi(routes, {
+          title: 'Sluice',
+          description,
+          baseUrl: deps.baseUrl(),
+          tagTexts,
+          operationTexts: operationTexts(routes),
+        }),
     }),
   ];
   return routes;

@@ -29,7 +29,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const { one, many, tag } = kind.names;
   const name = kind.slug ? 'slug' : 'id';
   const onePath = `${kind.path}/:${name}`;
-  const operation = inPascalCase(one);
+  const operation = operationName(one);
   const read = { tag, scope: `${kind.area}.read` as const };
   const write = { tag, scope: `${kind.area}.write` as const };
   const schema = viewSchemaOf(kind);
@@ -114,7 +114,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
   const list: Route = {
     method: 'GET',
     path: kind.path,
-    operationId: `list${inPascalCase(many)}`,
+    operationId: `list${operationName(many)}`,
     summary: `List ${many}, newest first`,
     ...read,
     responses: { 200: { description: 'A page of records.', schema: listSchemaOf(kind, schema) } },
@@ -218,7 +218,7 @@ export function resourceRoutes(kind: AnyResource, deps: StoreDeps): Route[] {
 }
 
 /** `ApiKeys` for `API keys`: what operation ids have of a kind's names. */
-const inPascalCase = (name: string): string =>
+export const operationName = (name: string): string =>
   name
     .split(/[^A-Za-z]+/)
     .map((word) => word.slice(0, 1).toUpperCase() + word.slice(1).toLowerCase())

@@ -1,0 +1,119 @@
+import type { OperationTexts } from '#libs/http/openapi.ts';
+
+const batchErrors = {
+  invalid_value: 'a parameter is wrong; `param` names it',
+  too_many_open_batches: 'the workspace has as many open batches as it may have',
+};
+const createBatchExample = { input_file_id: 'file-abc', endpoint: '/v1/chat/completions', completion_window: '24h' };
+const atProvider = 'With a virtual key in the headers, an id that is none of Sluice is looked for at its provider.';
+
+/** Files, batches and fine-tuning jobs. */
+export const batchTexts: OperationTexts = {
+  uploadFile: {
+    description:
+      'A multipart form with `purpose` (`batch`, `fine-tune`, …) and `file`. The file is stored as it comes and may be of any size up ' +
+      'to `SLUICE_UPLOAD_MAX`. With an `Idempotency-Key` a repeat makes no second file.',
+    errors: {
+      storage_full: 'the disk of the server has no room but for results',
+      storage_quota_exceeded: 'the workspace stores as much as it may',
+    },
+  },
+  listFiles: {
+    description:
+      'Newest first unless `order` is `asc`, filtered by `purpose`. The output and error files of batches are among them. `after` is the ' +
+      'id of the last file of the page before.',
+  },
+  retrieveFile: {
+    description: `Name, purpose, size and state of a file, without its content. ${atProvider}`,
+  },
+  retrieveFileContent: {
+    description: 'The bytes as they were stored. Takes `Range`, so that a download that broke goes on.',
+  },
+  deleteFile: { description: 'A batch that has begun keeps its input, and ends as if the file were there.' },
+  createBatch: {
+    description:
+      'Answers at once, whatever the size of the file; a worker checks it and calls its lines. Every line ends in exactly one of the ' +
+      'output and the error file. With an `Idempotency-Key` a repeat gets the first batch.',
+    example: createBatchExample,
+    errors: batchErrors,
+  },
+  dryRunBatch: {
+    description:
+      'What validation would find, where calls for each model would go, what the lines may cost, and whether the budgets suffice. ' +
+      'Nothing is created or called. At most 20 seconds of reading; `is_whole` says whether that was enough.',
+    example: createBatchExample,
+    errors: { ...batchErrors, too_many_dry_runs: 'the workspace has one under way' },
+  },
+  listBatches: {
+    description:
+      'Newest first. `after` is the id of the last batch of the page before. The counts of batches that run are those of the moment.',
+  },
+  retrieveBatch: { description: 'With `waits`: why it makes less progress than it could, or none.' },
+  listBatchLines: {
+    description:
+      'By line number, while the batch runs and after it, as long as its results are kept. A search looks at a bounded number of lines ' +
+      'for each page, and `after` goes on from there.',
+    errors: { results_not_kept: 'the batch ended too long ago; its files have the results' },
+  },
+  retrieveBatchLine: {
+    description: 'The line of the input file, its result, and its record in the request log with every attempt.',
+    errors: { results_not_kept: 'the batch ended too long ago; its files have the results' },
+  },
+  listBatchFailures: {
+    description: 'The fifty most frequent causes, with the number of lines and the message of the first one.',
+  },
+  retryBatch: {
+    description:
+      'With the options of the first batch unless the body has others. `custom_id`s stay; `retry_of` names the first batch.',
+    example: { lines: 'failed' },
+    errors: {
+      batch_not_ended: 'lines of it may still be called',
+      nothing_to_retry: 'it has no such line',
+      input_file_deleted: 'its input is gone',
+    },
+  },
+  retrieveBatchOutput: {
+    description: 'The content of the output file, as `GET /v1/files/{id}/content` with `output_file_id` answers it.',
+    errors: { no_output_file: 'the batch has not ended, or no line of it succeeded' },
+  },
+  cancelBatch: {
+    description: 'What was answered stays; other lines end as `batch_cancelled`. Repeating it changes nothing.',
+  },
+  pauseBatch: {
+    description: 'The deadline stays. Repeating it changes nothing.',
+    errors: { conflict: 'it has ended or is ending' },
+  },
+  resumeBatch: { description: 'Repeating it changes nothing; 409 for a batch that has ended or is ending.' },
+  createFineTuningJob: {
+    description:
+      'The training file is uploaded to the provider by a worker, which then follows the job there until it has ended.',
+    example: { model: '@main/gpt-4o-mini', training_file: 'file-abc' },
+  },
+  listFineTuningJobs: {
+    description: 'Jobs of Sluice at all providers. `after` is the id of the last job of the page before.',
+  },
+  retrieveFineTuningJob: {
+    description: `The job as it was last seen at its provider, which a worker asks every few seconds while the job runs. ${atProvider}`,
+    errors: { fine_tune_not_found: 'there is no such job in this workspace' },
+  },
+  cancelFineTuningJob: {
+    description:
+      'A worker cancels it at the provider. Repeating it changes nothing, and a job that has ended stays as it is.',
+    errors: { fine_tune_not_found: 'there is no such job in this workspace' },
+  },
+  pauseFineTuningJob: {
+    description: 'A worker pauses it at the provider, where that can be done.',
+    errors: { unsupported_operation: 'the provider cannot pause jobs' },
+  },
+  resumeFineTuningJob: {
+    description: 'A worker resumes it at the provider, where that can be done.',
+    errors: { unsupported_operation: 'the provider cannot resume jobs' },
+  },
+  listFineTuningEvents: {
+    description:
+      'What the provider said of the training, copied while the job runs, so that it stays when the provider has forgotten it.',
+  },
+  listFineTuningCheckpoints: {
+    description: 'Models that can be used from steps of the training, as far as the provider offers them.',
+  },
+};

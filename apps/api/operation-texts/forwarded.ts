@@ -1,0 +1,139 @@
+import type { OperationTexts } from '#libs/http/openapi.ts';
+
+const forwarded =
+  'Forwarded as it is to one provider, which the model (`@virtual-key/model`), `x-gateway-virtual-key`, `x-gateway-provider` or the ' +
+  'first target of a config names; only the credential is replaced. The provider decides what is valid.';
+const stored = 'Forwarded as it is to the provider that the headers name, where the object is stored.';
+
+const forwardErrors = {
+  missing_credentials: 'nothing says which provider to call',
+  virtual_key_not_found: 'the virtual key does not exist in this workspace',
+  unsupported_operation: 'the provider does not have this operation',
+};
+const modelErrors = {
+  ...forwardErrors,
+  model_not_allowed: 'the credential is not for this model',
+  usage_limit_exceeded: 'a budget is used up',
+  rate_limited: 'a rate of the gateway is used up',
+};
+
+/** An operation that uses a model. */
+const calls = (what: string, example?: object): OperationTexts[string] => ({
+  description: `${what} ${forwarded}`,
+  ...(example === undefined ? {} : { example }),
+  errors: modelErrors,
+});
+/** One that reads or changes what lives at the provider. */
+const keeps = (what: string, example?: object): OperationTexts[string] => ({
+  description: `${what} ${stored}`,
+  ...(example === undefined ? {} : { example }),
+  errors: forwardErrors,
+});
+
+const model = '@main/gpt-5-mini';
+
+/** Areas that are forwarded whole. */
+export const forwardedTexts: OperationTexts = {
+  createModeration: calls('Says which categories of harm texts or images fall into.', {
+    model: '@main/omni-moderation-latest',
+    input: 'I like the sea.',
+  }),
+  createImage: calls('Makes images from a text. Their number and size count in the cost.', {
+    model: '@main/gpt-image-1',
+    prompt: 'A lighthouse at dawn',
+    size: '1024x1024',
+  }),
+  editImage: calls(
+    'A form with `image`, `prompt` and, for a part of it, `mask`; as JSON where the provider takes it.',
+    {
+      model: '@main/gpt-image-1',
+      prompt: 'Make it night',
+      images: [{ image_url: 'https://example.com/lighthouse.png' }],
+    },
+  ),
+  createImageVariation: calls('A form with `image` and `model`.'),
+  createSpeech: calls('Answers audio, as it is made.', {
+    model: '@main/gpt-4o-mini-tts',
+    input: 'Good morning.',
+    voice: 'alloy',
+  }),
+  createTranscription: calls(
+    'A form with `file` and `model`. A form may send its fields after the file; the model is looked for.',
+  ),
+  createTranslation: calls('A form with `file` and `model`.'),
+  createRerank: calls('Orders documents by how well they fit a query.', {
+    model: '@main/rerank-v3.5',
+    query: 'What is the capital of France?',
+    documents: ['Paris is the capital of France.', 'Berlin is in Germany.'],
+  }),
+  createResponse: calls('The Responses API, with `stream` as server-sent events. Lines of batches may call it too.', {
+    model,
+    input: 'Why is the sky blue?',
+  }),
+  countResponseInputTokens: calls('Counts what a response would take as input, without making it.', {
+    model,
+    input: 'Why is the sky blue?',
+  }),
+  compactResponse: calls('Makes a shorter input of a long one.', {
+    model,
+    input: [{ role: 'user', content: 'Why is the sky blue?' }],
+  }),
+  retrieveResponse: keeps('A response that was stored, also one that runs in the background.'),
+  deleteResponse: keeps('The provider forgets it; its record in the request log stays.'),
+  cancelResponse: keeps('Only for responses in the background.'),
+  listResponseInputItems: keeps('What the model was given, in pages of the provider.'),
+  createConversation: keeps('A conversation that responses can go on with.', { metadata: { topic: 'sky' } }),
+  retrieveConversation: keeps('Without its items.'),
+  updateConversation: keeps('Changes its metadata.', { metadata: { topic: 'sea' } }),
+  deleteConversation: keeps('Its items stay at the provider.'),
+  listConversationItems: keeps('In pages of the provider.'),
+  createConversationItems: keeps('Up to 20 at once.', {
+    items: [{ type: 'message', role: 'user', content: [{ type: 'input_text', text: 'Hello' }] }],
+  }),
+  retrieveConversationItem: keeps('One message, tool call or other item.'),
+  deleteConversationItem: keeps('Answers the conversation without it.'),
+  listAssistants: keeps('In pages of the provider.'),
+  createAssistant: calls('Superseded by the Responses API.', { model, name: 'Helper', instructions: 'Answer kindly.' }),
+  retrieveAssistant: keeps('Superseded by the Responses API.'),
+  updateAssistant: keeps('Members that are left out stay.', { instructions: 'Answer shortly.' }),
+  deleteAssistant: keeps('Its threads stay.'),
+  createThread: keeps('Superseded by conversations.', { messages: [{ role: 'user', content: 'Hello' }] }),
+  createThreadAndRun: calls('Both in one call, with `stream` as server-sent events.', {
+    assistant_id: 'asst_abc',
+    thread: { messages: [{ role: 'user', content: 'Hello' }] },
+  }),
+  retrieveThread: keeps('Without its messages.'),
+  updateThread: keeps('Changes its metadata and tool resources.', { metadata: { topic: 'sky' } }),
+  deleteThread: keeps('With its messages and runs.'),
+  listMessages: keeps('In pages of the provider.'),
+  createMessage: keeps('It is part of the next run.', { role: 'user', content: 'And at night?' }),
+  retrieveMessage: keeps('One message with its attachments.'),
+  updateMessage: keeps('Changes its metadata.', { metadata: { seen: 'yes' } }),
+  deleteMessage: keeps('Later runs do not have it.'),
+  listRuns: keeps('In pages of the provider.'),
+  createRun: calls('With `stream` as server-sent events.', { assistant_id: 'asst_abc' }),
+  retrieveRun: keeps('With its status, and what it needs to go on.'),
+  updateRun: keeps('Changes its metadata.', { metadata: { seen: 'yes' } }),
+  submitToolOutputs: keeps('All outputs that the run asks for, at once.', {
+    tool_outputs: [{ tool_call_id: 'call_abc', output: '21 degrees' }],
+  }),
+  cancelRun: keeps('What it has done until then stays.'),
+  listRunSteps: keeps('In pages of the provider.'),
+  retrieveRunStep: keeps('A message that was made, or tool calls.'),
+  listVectorStores: keeps('In pages of the provider.'),
+  createVectorStore: keeps('From files that live at the provider.', { name: 'Manuals', file_ids: ['file-abc'] }),
+  retrieveVectorStore: keeps('With the number of its files in each state.'),
+  updateVectorStore: keeps('Its name, metadata and when it expires.', { name: 'Manuals of 2026' }),
+  deleteVectorStore: keeps('Its files stay.'),
+  searchVectorStore: keeps('Chunks that fit a query, best first.', { query: 'How is the lamp changed?' }),
+  listVectorStoreFiles: keeps('In pages of the provider.'),
+  createVectorStoreFile: keeps('The provider indexes it in the background.', { file_id: 'file-abc' }),
+  retrieveVectorStoreFile: keeps('With the state of its indexing.'),
+  updateVectorStoreFile: keeps('Changes its attributes, by which searches filter.', { attributes: { year: 2026 } }),
+  deleteVectorStoreFile: keeps('The file itself stays.'),
+  retrieveVectorStoreFileContent: keeps('The text that was read from it.'),
+  createFileBatch: keeps('The provider indexes them in the background.', { file_ids: ['file-abc', 'file-def'] }),
+  retrieveFileBatch: keeps('With the number of its files in each state.'),
+  cancelFileBatch: keeps('Files that are indexed stay.'),
+  listFileBatchFiles: keeps('In pages of the provider.'),
+};

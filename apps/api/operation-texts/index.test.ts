@@ -1,0 +1,61 @@
+import { z } from 'zod';
+import { expect, test } from 'vitest';
+import { productFiles, readSource } from '#test/source-files.ts';
+import { createRoutes, type RouteDeps } from '../routes.ts';
+import { operationTexts, ownTexts } from './index.ts';
+
+/** Stands for everything that routes are made with: handlers are not called here. */
+const nothing: object = new Proxy(() => nothing, {
+  get: (_target, name) => (name === Symbol.iterator ? undefined : nothing),
+});
+const routes = createRoutes(nothing as RouteDeps);
+const texts = operationTexts(routes);
+
+/** They are sent without a body, or with a form alone. */
+const withoutJson = new Set([
+  'cancelResponse',
+  'cancelRun',
+  'cancelFileBatch',
+  'createImageVariation',
+  'createTranscription',
+  'createTranslation',
+  'submitInvite',
+]);
+
+test('every operation says how it behaves, and more than its summary', () => {
+  const silent = routes.filter(({ operationId, summary }) => {
+    const { description = '' } = texts[operationId] ?? {};
+    return description.length < 10 || description === summary;
+  });
+  expect(silent.map(({ operationId }) => operationId)).toEqual([]);
+});
+
+test('every operation that takes a JSON body has an example of one', () => {
+  const lacking = routes.filter(({ operationId, request }) => {
+    const takesJson = request?.body !== undefined && request.body !== 'multipart' && !withoutJson.has(operationId);
+    return takesJson && texts[operationId]?.example === undefined;
+  });
+  expect(lacking.map(({ operationId }) => operationId)).toEqual([]);
+});
+
+test('every operation that has texts is in the route table', () => {
+  const ids = new Set(routes.map(({ operationId }) => operationId));
+  expect(Object.keys(ownTexts).filter((id) => !ids.has(id))).toEqual([]);
+});
+
+test.each(Object.entries(texts).filter(([, { example }]) => example !== undefined))(
+  'the example of %s passes its own schema, where it has one',
+  (id, { example }) => {
+    const request = routes.find(({ operationId }) => operationId === id)?.request;
+    const schema = request?.bodySchema ?? request?.body;
+    // The provider decides what a forwarded body may be.
+    const isValid = schema instanceof z.ZodType ? schema.safeParse(example).success : schema === 'relayed';
+    expect({ id, isValid }).toEqual({ id, isValid: true });
+  },
+);
+
+test('every error code that is named is one that some code answers with', () => {
+  const codes = new Set(Object.values(texts).flatMap(({ errors = {} }) => Object.keys(errors)));
+  const source = productFiles.filter((file) => !file.includes('operation-texts/')).map((file) => readSource(file));
+  expect([...codes].filter((code) => !source.some((text) => text.includes(`'${code}'`)))).toEqual([]);
+});

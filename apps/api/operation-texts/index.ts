@@ -1,0 +1,35 @@
+import type { OperationTexts } from '#libs/http/openapi.ts';
+import type { Route } from '#libs/http/route.ts';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { batchTexts } from './batches.ts';
+import { callTexts } from './calls.ts';
+import { forwardedTexts } from './forwarded.ts';
+import { analyticsText, logTexts } from './logs.ts';
+import { peopleTexts } from './people.ts';
+import { recordTexts, specialRecordTexts } from './records.ts';
+import { serverTexts } from './server.ts';
+
+const ofKinds: OperationTexts = Object.assign({}, ...resourceKinds.map((kind) => recordTexts(kind)));
+
+/** What is said of single operations; it counts before what holds for every kind of record. */
+export const ownTexts: OperationTexts = {
+  ...callTexts,
+  ...batchTexts,
+  ...forwardedTexts,
+  ...specialRecordTexts,
+  ...peopleTexts,
+  ...logTexts,
+  ...serverTexts,
+};
+
+/**
+ * What the OpenAPI document says of operations beyond their summaries: how they behave, a body to send, and the codes of their own
+ * errors. A test parses each example by the operation's schema.
+ */
+export const operationTexts = (routes: readonly Route[]): OperationTexts =>
+  Object.fromEntries(
+    routes.map((route) => {
+      const { operationId: id } = route;
+      return [id, ownTexts[id] ?? ofKinds[id] ?? analyticsText(route) ?? {}];
+    }),
+  );

@@ -1,0 +1,299 @@
+import { providers } from '#libs/providers/provider-list.ts';
+import type { OperationTexts } from '#libs/http/openapi.ts';
+import type { AnyResource } from '#libs/resources/define-resource.ts';
+import { operationName } from '#libs/resources/resource-routes.ts';
+
+/** What holds for the records of every kind: how they are listed, found, changed and deleted. */
+export function recordTexts(kind: AnyResource): OperationTexts {
+  const [one, many] = [operationName(kind.names.one), operationName(kind.names.many)];
+  const whose = {
+    workspace: 'Those of the workspace of the key; a key of the organisation may name another one with `workspace_id`.',
+    organisation: 'For those who act for the organisation.',
+    itself: 'A key of a workspace sees its own.',
+  }[kind.owner ?? 'workspace'];
+  const found = `By its ${kind.slug ? 'slug or id' : 'id'}. A record that the key may not see is answered like one that does not exist.`;
+  const history = `Its events stay in the log${kind.slug ? ', and its slug is free again' : ''}.`;
+  const changed = kind.versioned
+    ? 'A change makes a new version; versions never change.'
+    : 'A change is an event of the log.';
+  return {
+    [`list${many}`]: {
+      description: `In pages: \`limit\` after the id in \`after\`, or \`page_size\` from \`current_page\` (from 0), with \`total\`. ${whose}`,
+    },
+    [`retrieve${one}`]: { description: found },
+    [`update${one}`]: { description: `Members that are left out stay. ${changed}` },
+    [`delete${one}`]: { description: history },
+    [`list${one}Versions`]: { description: 'What the record was after each change, and who made it.' },
+    [`retrieve${one}Version`]: { description: 'By its number, from 1. A version never changes.' },
+  };
+}
+
+const slugTaken = { slug_taken: 'another one has this slug' };
+const referenceErrors = {
+  secret_reference_not_found: 'a member of `secret_mappings` names none',
+  host_not_allowed: 'the secret reference may not be sent to this host',
+};
+const policyErrors = { too_many_policies: 'the workspace has as many as it may have' };
+const promptErrors = {
+  invalid_template: 'the template is wrong, with the position and the reason',
+  too_many_records: 'the workspace has as many as it may have',
+};
+const { id: provider = '' } = providers[0] ?? {};
+
+/** What is special of a kind. */
+export const specialRecordTexts: OperationTexts = {
+  createConfig: {
+    description: 'Where calls go and what happens around them. Calls name it by its slug in `x-gateway-config`.',
+    example: {
+      name: 'Support',
+      config: { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'main' }, { virtual_key: 'spare' }] },
+    },
+    errors: { slug_taken: 'another one has this slug' },
+  },
+  updateConfig: {
+    description:
+      'A change of the document is a new version. Calls use it from then on; batches that have begun keep theirs.',
+    example: { config: { retry: { attempts: 3 }, targets: [{ virtual_key: 'main' }] } },
+    errors: { secret_in_config: 'it contains a credential: store that in a virtual key' },
+  },
+  deleteConfig: {
+    description:
+      'Calls that name it are refused from then on; batches that have begun keep it. Its slug is free again.',
+  },
+  explainConfig: {
+    description:
+      'Which conditions hold, which target is chosen, and why one would be refused, by the code that routes calls.',
+    example: { config: 'support', body: { model: 'gpt-4o-mini' }, metadata: { tier: 'gold' } },
+    errors: { config_not_found: 'the config does not exist' },
+  },
+  createGuardrail: {
+    description: 'Checks of requests or answers, which configs and workspaces name by slug.',
+    example: {
+      name: 'No passwords',
+      checks: [{ id: 'default.contains', parameters: { operator: 'none', words: ['password'] } }],
+      actions: { deny: true },
+    },
+  },
+  updateGuardrail: {
+    description: 'A change of checks or actions is a new version, which calls use from then on.',
+    example: { actions: { deny: false } },
+  },
+  deleteGuardrail: {
+    description: 'Refused while something names it, because calls would go on without it.',
+    errors: { guardrail_in_use: 'a config, a workspace or a key names it' },
+  },
+  retrieveGuardrails: { description: 'Those that run for every call of the workspace, whatever its config says.' },
+  setGuardrails: {
+    description:
+      'Replaces both lists; one that is left out becomes empty. Calls that are under way keep what they began with.',
+    example: { input_guardrails: [{ 'default.contains': { operator: 'none', words: ['password'] }, deny: true }] },
+  },
+  createVirtualKey: {
+    description: 'The credential is encrypted and never shown again. Calls name it as `@slug/model`.',
+    example: { name: 'Main', slug: 'main', provider: providers[0]?.id, key: 'sk-…' },
+    errors: { slug_taken: 'another one has this slug' },
+  },
+  updateVirtualKey: {
+    description:
+      'A new credential is used from the next call on, also by batches that run. Another host needs the credential again.',
+    example: { note: 'of the search team', rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
+    errors: { credential_required: 'the stored credential would be sent to another server', ...referenceErrors },
+  },
+  deleteVirtualKey: {
+    description: 'Its credential is wiped, except for batches that run with it, until they have ended.',
+  },
+  createSecretReference: {
+    description:
+      'Where a credential is kept outside: HashiCorp Vault, AWS Secrets Manager, Azure Key Vault, an environment variable or a file. It is ' +
+      'read when a call needs it, and again after some minutes, so a rotation needs no restart.',
+    example: {
+      name: 'Main',
+      manager_type: 'hashicorp_vault',
+      auth_config: { vault_auth_type: 'token', vault_addr: 'https://vault.example.com', vault_token: 'hvs.…' },
+      secret_path: 'secret/data/llm',
+      secret_key: 'api_key',
+    },
+    errors: { ...slugTaken, limit_exceeded: 'there are as many as may be' },
+  },
+  updateSecretReference: {
+    description: 'Used from the next time that a credential is read. `auth_config` is replaced as a whole.',
+    example: { secret_path: 'secret/data/llm-2026' },
+  },
+  deleteSecretReference: {
+    description: 'Refused while a virtual key or an integration takes a credential from it.',
+    errors: { secret_reference_in_use: 'something takes a credential from it' },
+  },
+  createIntegration: {
+    description:
+      'The credential of a provider for the whole organisation, or for one workspace. Unless `create_default_provider` is false, a ' +
+      'workspace of its own gets a provider of it at once.',
+    example: { name: 'Company account', ai_provider_id: provider, key: 'sk-…' },
+    errors: { ...slugTaken, ...referenceErrors },
+  },
+  updateIntegration: {
+    description: 'A new credential is used from the next call on, in every workspace.',
+    example: { description: 'Paid by the search department' },
+    errors: { credential_required: 'the stored credential would be sent to another server', ...referenceErrors },
+  },
+  deleteIntegration: {
+    description: 'Its credential is wiped, and its providers are refused as `integration_deleted`.',
+  },
+  listIntegrationModels: {
+    description: 'Those that were allowed, excluded or priced by name; `allow_all_models` says what holds for others.',
+  },
+  setIntegrationModels: {
+    description:
+      'Holds on every route, lines of batches included. Custom and fine-tuned models are added with `is_custom` and `is_finetune`.',
+    example: { allow_all_models: false, models: [{ slug: 'gpt-5-mini', enabled: true }] },
+    errors: { limit_exceeded: 'an integration lists at most 1,000 models' },
+  },
+  deleteIntegrationModels: {
+    description: 'Named by `slugs` in the query. What holds for them afterwards is `allow_all_models`.',
+  },
+  listIntegrationWorkspaces: { description: 'With the budgets and rates of each, and the access of all others.' },
+  setIntegrationWorkspaces: {
+    description: 'A workspace that is enabled gets a provider of its own, unless `create_default_provider` is false.',
+    example: {
+      workspaces: [
+        {
+          id: 'ws_abc',
+          enabled: true,
+          usage_limits: [{ type: 'cost', credit_limit: 10_000, periodic_reset: 'monthly' }],
+        },
+      ],
+    },
+    errors: {
+      integration_of_workspace: 'it belongs to one workspace',
+      limit_exceeded: 'it is shared with at most 1,000 workspaces by name',
+    },
+  },
+  createProvider: {
+    description:
+      "A workspace's own use of an integration, with a slug, budgets and rates. Calls name it as `@slug/model`.",
+    example: { name: 'Search', integration_id: 'company-account' },
+    errors: { ...slugTaken, integration_not_found: 'there is none, or it is not shared with the workspace' },
+  },
+  updateProvider: {
+    description: 'Members that are left out stay; `reset_usage` begins its budget anew.',
+    example: { rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
+  },
+  createCollection: {
+    description: 'A folder of prompts and partials, at most five levels deep.',
+    example: { name: 'Support' },
+    errors: {
+      collection_not_found: 'the parent does not exist',
+      too_many_records: 'the workspace has as many as it may have',
+    },
+  },
+  updateCollection: { description: 'Its name, or where it lies.', example: { name: 'Customers' } },
+  deleteCollection: {
+    description: 'Only an empty one, and not the default one.',
+    errors: { conflict: 'something is in it' },
+  },
+  createLabel: {
+    description: 'A name for a version, as in `support@production`. With `organisation_id` every workspace sees it.',
+    example: { name: 'production', color_code: '#2e7d32' },
+    errors: { label_exists: 'there is one with this name' },
+  },
+  updateLabel: {
+    description: 'Versions that have it keep it, under the new name.',
+    example: { color_code: '#1565c0' },
+  },
+  deleteLabel: { description: 'It is taken from the versions that have it.' },
+  createPartial: {
+    description: 'A text that prompts put in with `{{>slug}}`.',
+    example: { name: 'Closing', string: 'Kind regards, {{team}}' },
+    errors: promptErrors,
+  },
+  updatePartial: {
+    description: 'Makes a version, which is in use after `makeDefault`.',
+    example: { string: 'Yours, {{team}}' },
+    errors: promptErrors,
+  },
+  deletePartial: { description: 'Calls of prompts that put it in fail, rather than leave a gap.' },
+  listPromptPartialVersions: { description: 'What the partial was after each change, and which version is in use.' },
+  retrievePromptPartialVersion: { description: 'By its number, from 1. A version never changes.' },
+  publishPromptPartial: { description: 'Prompts put this version in from then on.', example: { version: 2 } },
+  createPrompt: {
+    description: 'A template with variables in double braces. Its versions are numbered, and one of them is in use.',
+    example: {
+      name: 'Support reply',
+      virtual_key: 'main',
+      model: 'gpt-5-mini',
+      parameters: { temperature: 0.2 },
+      string: '[{"role":"user","content":"Answer {{customer}} kindly: {{question}}"}]',
+    },
+    errors: promptErrors,
+  },
+  updatePrompt: {
+    description:
+      'Makes a version, which is in use after `makeDefault`. With `patch: true` everything that is left out stays.',
+    example: { patch: true, parameters: { temperature: 0 }, version_description: 'colder' },
+    errors: promptErrors,
+  },
+  deletePrompt: { description: 'Batches that have begun keep its versions. Its slug is free again.' },
+  publishPrompt: { description: 'Calls that name no version use this one from then on.', example: { version: 2 } },
+  labelPromptVersion: {
+    description: 'A label is on one version of a prompt, and a version has one label; null takes it away.',
+    example: { label_id: 'production' },
+    errors: { label_not_found: 'there is no such label' },
+  },
+  createUsageLimitPolicy: {
+    description:
+      'A budget of US cents or tokens for calls that meet the conditions, counted apart for each value of `group_by`. It is checked ' +
+      'before a call and settled after it.',
+    example: {
+      name: 'A team a month',
+      type: 'cost',
+      credit_limit: 10_000,
+      periodic_reset: 'monthly',
+      conditions: [{ key: 'metadata.team', value: '*' }],
+      group_by: [{ key: 'metadata.team' }],
+    },
+    errors: policyErrors,
+  },
+  updateUsageLimitPolicy: {
+    description: 'What was counted stays. `reset_usage_for_value` sets one counter to 0.',
+    example: { credit_limit: 20_000 },
+  },
+  deleteUsageLimitPolicy: { description: 'It is archived: it no longer counts, and `status=archived` lists it.' },
+  listUsageLimitPolicyEntities: {
+    description: 'What each counter has used in the current period, and how many of its calls have no price.',
+  },
+  resetUsageLimitPolicyEntity: {
+    description: 'Processes notice it within about a second.',
+    errors: { policy_entity_not_found: 'the policy has no such counter' },
+  },
+  createRateLimitPolicy: {
+    description: 'Calls or tokens in a minute, hour or day for calls that meet the conditions.',
+    example: {
+      name: 'Each key',
+      type: 'requests',
+      unit: 'rpm',
+      value: 600,
+      conditions: [],
+      group_by: [{ key: 'api_key' }],
+    },
+    errors: policyErrors,
+  },
+  updateRateLimitPolicy: { description: 'Holds from the next window on, at the latest.', example: { value: 1_200 } },
+  deleteRateLimitPolicy: { description: 'It is archived: it no longer counts, and `status=archived` lists it.' },
+  createPriceTable: {
+    description:
+      'Prices that hold from the date of the table, in US dollars for a million tokens, or for a call or an image. They replace those ' +
+      'that came with the release for the models that it names; calls keep the price version that they were counted with.',
+    example: {
+      table: {
+        date: '2026-11-01',
+        providers: {
+          [provider]: {
+            source: 'https://example.com/prices',
+            as_of: '2026-11-01',
+            models: { 'gpt-5-mini': { input: '0.25', cached_input: '0.025', output: '2' } },
+          },
+        },
+      },
+    },
+  },
+  deletePriceTable: { description: 'Calls that were counted with it keep what they cost.' },
+};
