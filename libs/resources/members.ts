@@ -27,8 +27,8 @@ type Wanted = { id: string; role: WorkspaceRole };
 
 /**
  * Makes users members of a workspace; of one who is a member already, it changes the role. The streams of the users and
- * the people lock are held. Throws not_found for an unknown user, forbidden for a role that may do more than the
- * caller, and quota_exceeded.
+ * the people lock are held. Throws not_found for an unknown user, and for one whom the caller shares no workspace with,
+ * forbidden for a role that may do more than the caller, and quota_exceeded.
  */
 export async function addMembers(
   unit: UnitOfWork,
@@ -39,10 +39,22 @@ export async function addMembers(
   if ((await findWorkspace(unit.tx, workspaceId)) === null) throw noSuchWorkspace(workspaceId, 'workspaceId');
   for (const { id, role } of new Map(wanted.map((user) => [user.id, user])).values()) {
     const row = (await unit.load(userModel, id)) as UserRow | undefined;
-    if (!row || row.deleted_at) throw noSuchUser(id, 'users');
+    if (!row || row.deleted_at || !(await knows(unit, caller, row))) throw noSuchUser(id, 'users');
     await append(unit, id, roleEvents(row, workspaceId, role, caller));
   }
   await refuseTooManyMembers(unit, workspaceId, people.membersMax);
+}
+
+/**
+ * Whether a caller may learn that a user exists, and the e-mail address: who acts for the organisation, and who is in a
+ * workspace with the user. Anybody else would learn the address of everyone whose id is known, and needs an invite.
+ */
+async function knows({ tx }: UnitOfWork, { principal, workspaceId }: Caller, { data }: UserRow): Promise<boolean> {
+  if (actsForOrganisation(principal) || data.workspaces[workspaceId] !== undefined) return true;
+  if (principal.type !== 'user') return false;
+  const { rows } = await sql<Pick<UserRow, 'data'>>`
+    select data from resource where kind = 'user' and id = ${principal.id} and deleted_at is null`.execute(tx);
+  return Object.keys(rows[0]?.data.workspaces ?? {}).some((shared) => data.workspaces[shared] !== undefined);
 }
 
 /** What gives a user a role in a workspace: nothing for the one that the user has. Throws forbidden. */
@@ -115,7 +127,13 @@ const isMember = (workspaceId: string) =>
   sql`kind = 'user' and deleted_at is null and data -> 'workspaces' ? ${workspaceId}`;
 
 const noSuchUser = (id: string, param: string): GatewayError =>
-  new GatewayError('not_found', 'user_not_found', `There is no user '${id.slice(0, 100)}'.`, { param });
+  new GatewayError(
+    'not_found',
+    'user_not_found',
+    `There is no user '${id.slice(0, 100)}' whom you share a workspace with. Others join by an invite ` +
+      '(POST /v1/admin/users/invites), or are added by a key of the organisation.',
+    { param },
+  );
 
 /** A user as a member of a workspace. */
 function viewOfMember({ id, data }: UserRow, workspaceId: string): z.output<typeof MemberObject> {

@@ -28,7 +28,7 @@ export const peopleTexts: OperationTexts = {
   addMembers: {
     description: 'Up to 100 at once, all or none. Users are added at once; other people are invited.',
     example: { users: [{ id: 'user_abc', role: 'member' }] },
-    errors: { user_not_found: 'there is no such user', ...memberErrors },
+    errors: { user_not_found: 'there is no such user with whom a workspace is shared', ...memberErrors },
   },
   listMembers: { description: 'With the role and the scopes of each in this workspace.' },
   retrieveMember: {
