@@ -6,6 +6,6 @@ export const testPeople: PeopleOptions = {
   invitesMax: 100,
   membersMax: 100,
   inviteTtlMs: 60_000,
-  inviteUrl: () => 'http://127.0.0.1/invite',
+  inviteLink: (token) => `http://127.0.0.1/invite#token=${token}`,
   slowGuesses: () => () => {},
 };

@@ -163,7 +163,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
         invitesMax: config.SLUICE_INVITES_MAX,
         membersMax: config.SLUICE_MEMBERS_MAX,
         inviteTtlMs: config.SLUICE_INVITE_TTL,
-        inviteUrl: () => config.SLUICE_INVITE_URL ?? `${publicUrl()}/v1/admin/users/invites/accept`,
+        inviteLink: (token) => inviteLink(token, config.SLUICE_INVITE_URL, publicUrl()),
         slowGuesses: keys.slowGuesses,
       },
       policiesMax: config.SLUICE_POLICIES_MAX,
@@ -311,3 +311,11 @@ const simulatorKey = {
   // Like a provider, it rejects calls without a key, but it accepts any key.
   key: new Secret('simulator'),
 };
+
+/** A page of the operator gets the token in the query. Ours gets it in the fragment, which no server and no proxy sees. */
+function inviteLink(token: string, ownPage: string | undefined, publicUrl: string): string {
+  if (ownPage === undefined) return `${publicUrl}/v1/admin/users/invites/accept#token=${token}`;
+  const url = new URL(ownPage);
+  url.searchParams.set('token', token);
+  return url.href;
+}

@@ -256,8 +256,8 @@ export type PeopleOptions = {
   /** Of one workspace. */
   membersMax: number;
   inviteTtlMs: number;
-  /** What an invite links to; the token is added to its query. */
-  inviteUrl: () => string;
+  /** The link of an invite with this token. */
+  inviteLink: (token: string) => string;
   /** Called before the token of an invite is looked up. Throws to refuse; what it returns is called for a right token. */
   slowGuesses: (request: Request) => () => void;
 };

@@ -19,7 +19,8 @@ const formBytesMax = 8_192;
 
 /**
  * What a browser shows at the link of an invite: a form for the names, which accepts the invite. Opening the link changes
- * nothing, because mail programs open links too. The pages load nothing and run no scripts.
+ * nothing, because mail programs open links too. The token is in the fragment of the link, so that no server logs it; the one
+ * script of the page puts it into the form. Links of earlier releases have it in the query. The page loads nothing.
  */
 export function invitePageRoutes(accept: Accept): Route[] {
   return [
@@ -31,8 +32,7 @@ export function invitePageRoutes(accept: Accept): Route[] {
       summary: 'The page of an invite, where a person accepts it; needs no key',
       responses: page,
       ...withInput({ query: z.object({ token: z.string().max(200).optional() }) }, ({ query }, _request, response) => {
-        if (query.token === undefined || query.token === '') return send(response, 400, incomplete);
-        send(response, 200, formFor(query.token));
+        send(response, 200, formFor(query.token ?? ''));
       }),
     },
     {
@@ -72,34 +72,36 @@ const style =
   'body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem}' +
   'label{display:block;margin:.8rem 0}input,button{font:inherit;display:block;padding:.4rem}code{overflow-wrap:anywhere}';
 
-const styleHash = createHash('sha256').update(style).digest('base64');
-const policy = `default-src 'none'; style-src 'sha256-${styleHash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'`;
+/** Puts the token of the address into the form, and takes it out of the address and the history. */
+const script =
+  "const t=new URLSearchParams(location.hash.slice(1)).get('token');" +
+  "if(t){const i=document.forms[0].token;i.value=t;i.parentElement.hidden=true;history.replaceState(null,'',location.pathname)}";
+
+const hashOf = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+const policy = `default-src 'none'; style-src ${hashOf(style)}; script-src ${hashOf(script)}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'`;
 
 function send(response: Response, status: number, body: string): void {
   response.status(status);
   response.setHeader('content-type', contentType);
   response.setHeader('content-security-policy', policy);
-  // The address of the page has the token.
+  // The address of an earlier release's link has the token.
   response.setHeader('referrer-policy', 'no-referrer');
   response.setHeader('cache-control', 'no-store');
   response.setHeader('x-content-type-options', 'nosniff');
   response.end(
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">' +
-      `<meta name="robots" content="noindex"><title>Invite</title><style>${style}</style></head><body>${body}</body></html>`,
+      `<meta name="robots" content="noindex"><title>Invite</title><style>${style}</style></head><body><main>${body}</main></body></html>`,
   );
 }
-
-const incomplete =
-  '<h1>This link is incomplete</h1><p>It lacks its token. Copy the whole link of the invite into the address bar.</p>';
 
 /** The action is relative, so that the form also works below a path of a proxy. */
 const formFor = (token: string): string =>
   '<h1>You are invited</h1><p>Accept the invite to use the language models of your organisation.</p>' +
   '<form method="post" action="accept/form">' +
-  `<input type="hidden" name="token" value="${escapeHtml(token)}">` +
+  `<label>Token, from the end of the link <input name="token" maxlength="200" required autocomplete="off" value="${escapeHtml(token)}"></label>` +
   '<label>First name <input name="first_name" maxlength="100" autocomplete="given-name"></label>' +
   '<label>Last name <input name="last_name" maxlength="100" autocomplete="family-name"></label>' +
-  '<button>Accept</button></form>';
+  `<button>Accept</button></form><script>${script}</script>`;
 
 function welcome({ email, workspace_api_keys: keys }: Accepted): string {
   const shown = keys.map(

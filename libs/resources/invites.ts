@@ -80,7 +80,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
       invited_by: caller.principal.id,
       ...freshToken(token, unit, people),
     };
-    return { data, shownOnce: { invite_link: linkOf(token, people) } };
+    return { data, shownOnce: { invite_link: people.inviteLink(token) } };
   },
 
   refuseReplay(record) {
@@ -141,7 +141,7 @@ export const inviteKind = defineResource<typeof inviteFields, InviteData>({
           if (key !== null) await refuseStrongerKey({ unit, caller }, key);
           return [{ type: 'invite.resent', data: freshToken(token, unit, deps.people) }];
         });
-        const link = linkOf(token, deps.people);
+        const link = deps.people.inviteLink(token);
         response.setHeader('cache-control', 'no-store');
         response.json({ ...viewOfInvite(row, deps.clock.now()), invite_link: link, inviteLink: link });
       },
@@ -200,12 +200,6 @@ const freshToken = (
   token_sha256: inviteTokenDigest(token),
   expires_at: new Date(now.getTime() + inviteTtlMs).toISOString(),
 });
-
-function linkOf(token: string, { inviteUrl }: PeopleOptions): string {
-  const url = new URL(inviteUrl());
-  url.searchParams.set('token', token);
-  return url.href;
-}
 
 /** Nobody invites to more than the own rights. */
 function refuseHigherRoles(caller: Caller, { role, workspaces }: Pick<InviteData, 'role' | 'workspaces'>): void {

@@ -26,7 +26,7 @@ export function asker({ baseUrl, adminKey }: { baseUrl: string; adminKey: string
 }
 
 /** The token of the link that an invite was answered with. */
-export const tokenOf = (link: string | undefined): string => new URL(link ?? '').searchParams.get('token') ?? '';
+export const tokenOf = (link: string | undefined): string => /#token=(.+)$/.exec(link ?? '')?.[1] ?? '';
 
 /** Invites a person, who accepts; with `scopes`, with a key of the first workspace. */
 export async function join(

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
+import { tokenOf } from './people-kit.ts';
 
 // Every method that the official client of Portkey has, unmodified: it is called here, or there is a reason why not. What a
 // method answers in detail is tested with its area.
@@ -174,7 +175,7 @@ test('people and workspaces', async () => {
   const accepted = await fetch(`${platform.baseUrl}/admin/users/invites/accept`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ token: new URL(invite_link).searchParams.get('token'), first_name: 'M' }),
+    body: JSON.stringify({ token: tokenOf(invite_link), first_name: 'M' }),
   });
   const { id: userId } = (await accepted.json()) as { id: string };
   expect(await users.retrieve({ userId })).toMatchObject({ id: userId });

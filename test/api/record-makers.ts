@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { eventually } from '#test/eventually.ts';
 import type { TestPlatform } from '#test/platform.ts';
 import { chatLine, toJsonl } from './batch-kit.ts';
+import { tokenOf } from './people-kit.ts';
 
 export type Answer = { status: number; text: string; code: string | undefined };
 
@@ -72,7 +73,7 @@ export function createRecordMaker(
   async function makeUser(workspaces: { id: string; role: string }[]): Promise<string | undefined> {
     const email = `${randomBytes(4).toString('hex')}@${canary}`;
     const { invite_link: link = '' } = await make('/v1/admin/users/invites', { email, role: 'member', workspaces });
-    const token = new URL(link).searchParams.get('token');
+    const token = tokenOf(link);
     return (await make('/v1/admin/users/invites/accept', { token, first_name: canary }))['id'];
   }
 
