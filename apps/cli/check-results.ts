@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
-import { checkResults, type ResultsCheck } from '#libs/batches/check-results.ts';
+import { checkResults } from '#libs/batches/check-results.ts';
+import type { ResultsCheck } from '#libs/batches/compare-results.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
 import { createDatabase } from '#libs/database/pool.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';

@@ -1,32 +1,12 @@
-import { createHash } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { readStream } from '#libs/event-log/read-events.ts';
-import { isTerminal, type BatchEvent } from './batch.ts';
-import { resultId } from './result-line.ts';
-import { resultsRootOf } from './results-root.ts';
-
-type Settled = Extract<BatchEvent, { type: 'batch.lines_settled' }>['data'];
-
-export type ResultsCheck = {
-  batchId: string;
-  /** The number of lines in both files, and of events whose roots were computed again. */
-  lines: number;
-  settles: number;
-  /** What does not agree with the log; at most `violationsMax` entries. */
-  violations: string[];
-};
-
-const violationsMax = 20;
+import { isTerminal } from './batch.ts';
+import { compareResults, type ResultsCheck, type SettledEvent } from './compare-results.ts';
 
 type ReadFile = (workspaceId: string, fileId: string) => Promise<AsyncIterable<Buffer>>;
 
-/**
- * Compares the output and error file of a batch that has ended with its events. For every event that settled lines, its
- * lines must be in the files, its counts must be right, and its `results_root` must be the root of their bytes. Reads
- * the files in pieces, and keeps in memory the ranges of all events and one hash per line of the events whose lines
- * have not all been read. Returns null for a batch that does not exist or has not ended.
- */
+/** Compares a batch with its events, all read from here (`compareResults`). Returns null for one that does not exist or has not ended. */
 export async function checkResults(
   deps: { db: Kysely<Database>; readFile: ReadFile },
   batchId: string,
@@ -34,128 +14,17 @@ export async function checkResults(
 ): Promise<ResultsCheck | null> {
   const batch = await deps.db.selectFrom('batch').selectAll().where('id', '=', batchId).executeTakeFirst();
   if (!batch || !isTerminal(batch.status)) return null;
-  const check: ResultsCheck = { batchId, lines: 0, settles: 0, violations: [] };
-  const complain = (text: string): void => {
-    if (check.violations.length < violationsMax) check.violations.push(text);
-  };
-  const ranges = await readRanges(deps.db, batchId);
-  for (const [index, range] of ranges.entries()) {
-    const before = ranges[index - 1];
-    if (before && range.first <= before.last)
-      complain(`line ${range.first} is settled by events ${before.settle.version} and ${range.settle.version}`);
-  }
-  const open = async (fileId: string | null): Promise<Lines> =>
-    await openLines(fileId === null ? undefined : hashLines(await deps.readFile(batch.workspace_id, fileId)));
-  const files = { output: await open(batch.output_file_id), error: await open(batch.error_file_id) };
-  let at = 0;
-  for (let line = 1; line <= batch.total; line += 1) {
-    const id = resultId(batchId, line);
-    const isOutput = files.output.next?.id === id;
-    const file = isOutput ? files.output : files.error;
-    const found = file.next?.id === id ? file.next : undefined;
-    if (found) await file.advance();
-    else complain(`line ${line} is in neither file, or not in its place`);
-    check.lines += found ? 1 : 0;
-    if (line % 10_000 === 0) onProgress(line);
-    while ((ranges[at]?.last ?? line) < line) at += 1;
-    const range = ranges[at];
-    if (!range || line < range.first) continue;
-    const { settle } = range;
-    if (found) settle.lines.push({ line, sha256: found.sha256 });
-    if (found && isOutput) settle.completed += 1;
-    settle.left -= 1;
-    if (settle.left > 0) continue;
-    check.settles += 1;
-    judge(settle, complain);
-  }
-  for (const { version } of new Set(ranges.map(({ settle }) => settle).filter(({ left }) => left > 0)))
-    complain(`event ${version} settles lines that the batch does not have, or that another event settled`);
-  for (const [name, { next }] of Object.entries(files))
-    if (next) complain(`the ${name} file has lines that are not the batch's, or not in their place`);
-  return check;
+  const readFile = (fileId: string): Promise<AsyncIterable<Buffer>> => deps.readFile(batch.workspace_id, fileId);
+  return await compareResults({ batch, events: settledEvents(deps.db, batchId), readFile }, onProgress);
 }
 
-type Settle = {
-  version: number;
-  data: Pick<Settled, 'completed' | 'failed' | 'results_root'>;
-  /** How many of its lines have not been read yet, and what was found in those that have. */
-  left: number;
-  completed: number;
-  lines: { line: number; sha256: Buffer }[];
-};
-type Range = { first: number; last: number; settle: Settle };
-
-/** Frees the hashes of an event that has been checked. */
-function judge(settle: Settle, complain: (text: string) => void): void {
-  const { version, data } = settle;
-  const lines = settle.lines.splice(0);
-  const failed = lines.length - settle.completed;
-  if (settle.completed !== data.completed || failed !== data.failed) {
-    complain(
-      `event ${version} counts ${data.completed} completed and ${data.failed} failed lines; the files have ` +
-        `${settle.completed} and ${failed}`,
-    );
-  }
-  if (resultsRootOf(lines) !== data.results_root) complain(`event ${version}: results_root is not that of its lines`);
-}
-
-/** The line ranges that each event settled, in the order of the lines. */
-async function readRanges(db: Kysely<Database>, batchId: string): Promise<Range[]> {
-  const ranges: Range[] = [];
+async function* settledEvents(db: Kysely<Database>, batchId: string): AsyncGenerator<SettledEvent> {
   for (let after = 0; ;) {
     const events = await readStream(db, batchId, after);
-    for (const event of events) {
-      after = event.streamVersion;
-      if (event.type !== 'batch.lines_settled') continue;
-      const { chunks, completed, failed, results_root } = event.data as Settled;
-      const data = { completed, failed, results_root };
-      const settle: Settle = { version: event.streamVersion, data, left: 0, completed: 0, lines: [] };
-      for (const [first, last] of chunks.flatMap((chunk) => chunk.ranges)) {
-        settle.left += last - first + 1;
-        ranges.push({ first, last, settle });
-      }
+    if (events.length === 0) return;
+    for (const { streamVersion, type, data } of events) {
+      after = streamVersion;
+      if (type === 'batch.lines_settled') yield { version: streamVersion, data: data as SettledEvent['data'] };
     }
-    if (events.length === 0) return ranges.toSorted((a, b) => a.first - b.first);
-  }
-}
-
-type HashedLine = { id: string; sha256: Buffer };
-type Lines = { next: HashedLine | undefined; advance(): Promise<void> };
-
-/** The lines of a file, one after the other; none if the batch has no such file. */
-async function openLines(hashed: AsyncGenerator<HashedLine> | undefined): Promise<Lines> {
-  const lines: Lines = {
-    next: undefined,
-    async advance() {
-      const result = await hashed?.next();
-      lines.next = result?.done === false ? result.value : undefined;
-    },
-  };
-  await lines.advance();
-  return lines;
-}
-
-/** Every result line begins like this (result-line.ts). */
-const idShape = /^\{"id":"([^"]{1,100})"/;
-const headBytes = 120;
-
-/** Hashes each line while its bytes arrive, so that memory does not depend on the size of a line. */
-async function* hashLines(content: AsyncIterable<Buffer>): AsyncGenerator<HashedLine> {
-  let head = '';
-  let hash = createHash('sha256');
-  for await (const piece of content) {
-    let from = 0;
-    for (let end = piece.indexOf(0x0a); end !== -1; end = piece.indexOf(0x0a, from)) {
-      add(piece.subarray(from, end));
-      yield { id: idShape.exec(head)?.[1] ?? '', sha256: hash.digest() };
-      head = '';
-      hash = createHash('sha256');
-      from = end + 1;
-    }
-    add(piece.subarray(from));
-  }
-  function add(bytes: Buffer): void {
-    hash.update(bytes);
-    if (head.length < headBytes) head += bytes.toString('latin1', 0, headBytes - head.length);
   }
 }

@@ -204,7 +204,10 @@ test('lines that fail are exit code 3, in their own file, grouped by cause, and 
     repeated: 0,
     unknown: 0,
     miscounted: 0,
+    roots: expect.any(Number),
+    violations: [],
   });
+  expect(JSON.parse(verified.stdout)).not.toMatchObject({ roots: 0 });
   const retry = await cli.run(['batch', 'retry', id]);
   expect(JSON.parse(retry.stdout)).toMatchObject({ retry_of: id });
 });

@@ -1,10 +1,12 @@
 import { hash } from 'node:crypto';
-import { CliError } from './cli-error.ts';
+import { compareResults, type ResultsCheck, type SettledEvent } from '#libs/batches/compare-results.ts';
+import { ApiError, CliError } from './cli-error.ts';
 import { readThrough } from './download.ts';
-import type { Client } from './http-client.ts';
+import { piecesOf, type Client } from './http-client.ts';
+import { note } from './output.ts';
 import { hasEnded, type Batch } from './watch-batch.ts';
 
-/** How the files of a batch compare. The last four are 0 where every line of the input has one result. */
+/** How the files of a batch compare. `missing` to `miscounted` are 0 where every line of the input has one result. */
 export type BatchCheck = {
   batch_id: string;
   equal: boolean;
@@ -19,6 +21,10 @@ export type BatchCheck = {
   unknown: number;
   /** By how many lines the files differ from what the batch says. */
   miscounted: number;
+  /** Events of the batch whose `results_root` is that of their lines in the files; null: the key may not read events. */
+  roots: number | null;
+  /** What does not agree with the events. */
+  violations: string[];
 };
 
 /** A line of a result may have a whole answer in it, and the input of a large batch is read beside it. */
@@ -28,7 +34,7 @@ const linesMax = 5_000_000;
 
 /**
  * Compares the files of a batch that has ended: each line of the input must be in exactly one of output and error file, and
- * the batch must count them so. Every file is checked by its SHA-256. Throws CliError for a batch that has not ended or whose
+ * the batch must count them so, and each event that settled lines must have the root of their bytes. Every file is checked by its SHA-256. Throws CliError for a batch that has not ended or whose
  * files are gone.
  */
 export async function verifyBatch(client: Client, batch: Batch, signal: AbortSignal): Promise<BatchCheck> {
@@ -47,6 +53,8 @@ export async function verifyBatch(client: Client, batch: Batch, signal: AbortSig
     repeated: 0,
     unknown: 0,
     miscounted: 0,
+    roots: null,
+    violations: [],
   };
   const onResult = (id: number): void => {
     const wasSeen = lines.get(id);
@@ -59,8 +67,40 @@ export async function verifyBatch(client: Client, batch: Batch, signal: AbortSig
   for (const wasSeen of lines.values()) if (!wasSeen) check.missing += 1;
   const { total, completed } = batch.request_counts;
   check.miscounted = Math.abs(total - check.input_lines) + Math.abs(completed - check.output_lines);
-  check.equal = check.missing + check.repeated + check.unknown + check.miscounted === 0;
+  const compared = await compareWithEvents(client, batch, signal);
+  if (compared === null) note('The key has no audit.read, so the files were not compared with the events.');
+  else [check.roots, check.violations] = [compared.settles, compared.violations];
+  const differences = check.missing + check.repeated + check.unknown + check.miscounted + check.violations.length;
+  check.equal = differences === 0;
   return check;
+}
+
+const eventsMax = 1_000_000;
+
+/** Whether each event that settled lines has their root and counts. null: the key may not read events. */
+async function compareWithEvents(client: Client, batch: Batch, signal: AbortSignal): Promise<ResultsCheck | null> {
+  type Event = { id: string; stream_version: number; data: SettledEvent['data'] };
+  const { id, request_counts: counts, output_file_id, error_file_id } = batch;
+  const query = { stream: id, type: 'batch.lines_settled' };
+  let events: Event[];
+  try {
+    events = await client.list<Event>('/v1/events', query, eventsMax);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 403) return null;
+    throw error;
+  }
+  return await compareResults({
+    batch: { id, total: counts.total, output_file_id, error_file_id },
+    events: events.map(({ stream_version: version, data }) => ({ version, data })),
+    async readFile(fileId) {
+      const response = await client.open('GET', `/v1/files/${fileId}/content`, { signal });
+      return buffersOf(piecesOf(response, client.server));
+    },
+  });
+}
+
+async function* buffersOf(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+  for await (const piece of pieces) yield Buffer.from(piece.buffer, piece.byteOffset, piece.length);
 }
 
 /** Calls `onId` for the custom_id of each line, as a number; returns the number of lines that are not blank. */
