@@ -1,10 +1,11 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { recordKinds } from '#apps/cli/client/record-kinds.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { startKillableApi } from './api-process.ts';
 import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
 
 // Records, logs, events and usage on the command line.
@@ -168,4 +169,70 @@ test('the story of a record is there as it happened, and events are followed', a
   expect(JSON.parse(followed)).toMatchObject({ type: 'label.updated', stream: id });
   const listed = await json('events', 'list', '--record', id, '--limit', '1');
   expect(listed).toHaveLength(1);
+});
+
+test('what is followed goes on when the server was away, and says what was missed', async () => {
+  const api = await startKillableApi(platform);
+  onTestFinished(api.kill);
+  const [label] = await json('labels', 'create', '--set', 'name=followed');
+  const id = String(label?.['id']);
+  const [first] = await json('events', 'show', id);
+  type Followed = { stdout: string; stderr: string; ended: Promise<unknown>; stop: () => void };
+  const follow = (...args: string[]): Followed => {
+    const followed: Followed = { stdout: '', stderr: '', ended: Promise.resolve(), stop: () => undefined };
+    followed.ended = cli.run([...args, '--server', new URL(api.baseUrl).origin], {
+      onStart: (child) => {
+        child.stdout?.on('data', (text: string) => (followed.stdout += text));
+        child.stderr?.on('data', (text: string) => (followed.stderr += text));
+        followed.stop = () => void child.kill('SIGINT');
+      },
+    });
+    return followed;
+  };
+  const events = follow('events', 'tail', '--record', id, '--after', String(first?.['id']));
+  const logs = follow('logs', 'tail');
+  const seen = (followed: Followed, name: 'stdout' | 'stderr', text: string) =>
+    eventually(
+      () => followed[name],
+      (all) => all.includes(text),
+    );
+  const change = (description: string) => cli.run(['labels', 'update', id, '--set', `description=${description}`]);
+  const call = async (traceId: string): Promise<void> => {
+    const response = await fetch(`${platform.baseUrl}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${platform.adminKey}`,
+        'content-type': 'application/json',
+        'x-gateway-trace-id': traceId,
+      },
+      body: JSON.stringify({ model: '@simulator/sim-small', messages: [{ role: 'user', content: 'Hello' }] }),
+    });
+    await response.text();
+  };
+  await change('before');
+  await seen(events, 'stdout', 'before');
+  await eventually(
+    async () => {
+      await call('trace-before');
+      return logs.stdout;
+    },
+    (text) => text.includes('trace-before'),
+    { intervalMs: 300 },
+  );
+  await api.kill();
+  await seen(events, 'stderr', 'The server is away');
+  await seen(logs, 'stderr', 'The server is away');
+  await change('meanwhile');
+  await call('trace-meanwhile');
+  const again = await startKillableApi(platform, { PORT: new URL(api.baseUrl).port });
+  onTestFinished(again.kill);
+  await seen(events, 'stdout', 'meanwhile');
+  await seen(logs, 'stdout', 'trace-meanwhile');
+  for (const followed of [events, logs]) {
+    expect(followed.stderr).toContain('The server is back; nothing was missed.');
+    followed.stop();
+    await followed.ended;
+  }
+  // Each once: "description" is in the data of the event alone.
+  expect(events.stdout.match(/"description":"(before|meanwhile)"/g)).toHaveLength(2);
 });

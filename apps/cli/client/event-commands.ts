@@ -1,6 +1,5 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
-import { ApiError, UnreachableError } from './cli-error.ts';
+import { createAway } from './away.ts';
 import { clientCommand, groupOf, toCount, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
 import { piecesOf, type Client } from './http-client.ts';
@@ -25,8 +24,6 @@ const columns: readonly Column<Event>[] = [
   ['by', ({ metadata }) => `${metadata.actor.type} ${metadata.actor.id}`],
   ['data', ({ data }) => data],
 ];
-
-const reconnectMs = 2_000;
 
 /** Adds `sluice events list|show|tail`. */
 export function addEventCommands(program: Command): void {
@@ -69,6 +66,7 @@ async function tail(
 ): Promise<void> {
   const { createParser } = await import('eventsource-parser');
   let after = options.after;
+  const away = createAway();
   for (;;) {
     const parser = createParser({
       maxBufferSize: 16 * 1_048_576,
@@ -85,12 +83,11 @@ async function tail(
         query: { stream: options.record, after },
         signal,
       });
+      away.isBack(after === undefined ? 'what happened meanwhile is not shown' : 'nothing was missed');
       for await (const piece of piecesOf(response, client.server)) parser.feed(decoder.decode(piece, { stream: true }));
     } catch (error) {
-      // A server that restarts is waited for, and asked for what happened meanwhile.
-      const isAway = error instanceof UnreachableError || (error instanceof ApiError && error.status >= 500);
-      if (!isAway || after === undefined) throw error;
+      if (signal.aborted || !away.isExpected(error)) throw error;
     }
-    await wait(reconnectMs, undefined, { signal });
+    await away.pause(signal);
   }
 }

@@ -1,5 +1,6 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
+import { createAway } from './away.ts';
 import { CliError } from './cli-error.ts';
 import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './client-command.ts';
 import { connect } from './connection.ts';
@@ -125,15 +126,16 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
   const [newest] = await client.list<Log>('/v1/logs', query, 1);
   let last = newest?.id ?? null;
   let hasHeading = false;
+  const away = createAway();
   for (;;) {
-    const fresh: Log[] = [];
-    const page = await client.list<Log>('/v1/logs', query, last === null ? 1 : 100);
-    for (const log of page) if (log.id !== last && fresh.length === page.indexOf(log)) fresh.push(log);
-    if (last !== null && fresh.length === page.length && page.length === 100) {
-      const more = await client.list<Log>('/v1/logs', query, tailMax);
-      const end = more.findIndex(({ id }) => id === last);
-      fresh.splice(0, fresh.length, ...(end === -1 ? more : more.slice(0, end)));
-      if (end === -1) note('… there were more calls than can be shown');
+    let fresh: Log[];
+    try {
+      fresh = await callsAfter(client, query, last);
+      away.isBack('nothing was missed');
+    } catch (error) {
+      if (signal.aborted || !away.isExpected(error)) throw error;
+      await away.pause(signal);
+      continue;
     }
     last = fresh[0]?.id ?? last;
     fresh.reverse();
@@ -145,6 +147,18 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
     }
     await wait(tailEveryMs, undefined, { signal });
   }
+}
+
+/** The calls since the one with the id `last`, newest first; null: since before the first one. */
+async function callsAfter(client: Client, query: Query, last: string | null): Promise<Log[]> {
+  const page = await client.list<Log>('/v1/logs', query, last === null ? 1 : 100);
+  const end = page.findIndex(({ id }) => id === last);
+  if (end !== -1) return page.slice(0, end);
+  if (last === null || page.length < 100) return page;
+  const more = await client.list<Log>('/v1/logs', query, tailMax);
+  const endOfMore = more.findIndex(({ id }) => id === last);
+  if (endOfMore === -1) note('… there were more calls than can be shown');
+  return endOfMore === -1 ? more : more.slice(0, endOfMore);
 }
 
 async function exportLogs(
