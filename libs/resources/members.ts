@@ -27,7 +27,7 @@ type Wanted = { id: string; role: WorkspaceRole };
 
 /**
  * Makes users members of a workspace; of one who is a member already, it changes the role. The streams of the users and
- * the people lock are held. Throws not_found for an unknown user, and for one whom the caller shares no workspace with,
+ * the people lock are held. Throws not_found for a user who is unknown or shares no workspace with the caller,
  * forbidden for a role that may do more than the caller, and quota_exceeded.
  */
 export async function addMembers(
@@ -39,15 +39,15 @@ export async function addMembers(
   if ((await findWorkspace(unit.tx, workspaceId)) === null) throw noSuchWorkspace(workspaceId, 'workspaceId');
   for (const { id, role } of new Map(wanted.map((user) => [user.id, user])).values()) {
     const row = (await unit.load(userModel, id)) as UserRow | undefined;
-    if (!row || row.deleted_at || !(await knows(unit, caller, row))) throw noSuchUser(id, 'users');
+    if (!row || row.deleted_at || !(await knows(unit, caller, row))) throw noKnownUser(id, caller);
     await append(unit, id, roleEvents(row, workspaceId, role, caller));
   }
   await refuseTooManyMembers(unit, workspaceId, people.membersMax);
 }
 
 /**
- * Whether a caller may learn that a user exists, and the e-mail address: who acts for the organisation, and who is in a
- * workspace with the user. Anybody else would learn the address of everyone whose id is known, and needs an invite.
+ * Whether a caller may learn that a user exists, and the e-mail address. Those who act for the organisation may, and those
+ * who are in a workspace with the user. Anybody else who came to know an id could learn the address by adding the user.
  */
 async function knows({ tx }: UnitOfWork, { principal, workspaceId }: Caller, { data }: UserRow): Promise<boolean> {
   if (actsForOrganisation(principal) || data.workspaces[workspaceId] !== undefined) return true;
@@ -126,14 +126,17 @@ async function refuseTooManyMembers({ tx }: UnitOfWork, workspaceId: string, mem
 const isMember = (workspaceId: string) =>
   sql`kind = 'user' and deleted_at is null and data -> 'workspaces' ? ${workspaceId}`;
 
-const noSuchUser = (id: string, param: string): GatewayError =>
-  new GatewayError(
-    'not_found',
-    'user_not_found',
-    `There is no user '${id.slice(0, 100)}' whom you share a workspace with. Others join by an invite ` +
-      '(POST /v1/admin/users/invites), or are added by a key of the organisation.',
-    { param },
-  );
+const noSuchUser = (id: string): GatewayError =>
+  new GatewayError('not_found', 'user_not_found', `There is no user '${id.slice(0, 100)}'.`, { param: 'userId' });
+
+/** The same whether nobody has the id or the caller does not know the user. */
+function noKnownUser(id: string, { principal }: Caller): GatewayError {
+  const named = `There is no user '${id.slice(0, 100)}'`;
+  const message = actsForOrganisation(principal)
+    ? `${named}. GET /v1/admin/users lists them.`
+    : `${named} with whom you share a workspace. Ask an admin of the organisation to add or invite the person.`;
+  return new GatewayError('not_found', 'user_not_found', message, { param: 'users' });
+}
 
 /** A user as a member of a workspace. */
 function viewOfMember({ id, data }: UserRow, workspaceId: string): z.output<typeof MemberObject> {
@@ -222,7 +225,7 @@ export function memberRoutes(deps: StoreDeps): Route[] {
     const { rows } = await sql<UserRow>`
       select * from resource where kind = 'user' and id = ${id} and deleted_at is null`.execute(source);
     if (rows[0]) return rows[0];
-    throw noSuchUser(id, 'userId');
+    throw noSuchUser(id);
   };
 
   /** Runs `work` on locked users, then shows the change to every process. */
