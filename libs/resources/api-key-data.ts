@@ -1,3 +1,4 @@
+import { sql, type RawBuilder } from 'kysely';
 import type { z } from 'zod';
 import type { ApiKeyType } from '#libs/contracts/api-keys.ts';
 import type { keyRateLimits, usageLimit } from '#libs/contracts/limits.ts';
@@ -42,3 +43,13 @@ export type ApiKeyData = {
 /** Epoch milliseconds; Infinity for never. */
 export const expiryMs = ({ expires_at: expiresAt }: Pick<ApiKeyData, 'expires_at'>): number =>
   expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);
+
+/**
+ * A condition on rows of `resource`: API keys that a principal made, or that were made with one of these, and so on. What a
+ * person made with a service key is otherwise in nobody's name.
+ */
+export const isMadeBy = (principalId: string): RawBuilder<unknown> => sql`id <> ${principalId} and id in (
+  with recursive maker as (
+    select ${principalId}::text as id
+    union select made.id from resource made join maker on made.data ->> 'created_by' = maker.id where made.kind = 'api_key'
+  ) select id from maker)`;

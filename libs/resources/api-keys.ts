@@ -6,7 +6,7 @@ import type { LiveApiKey } from '#libs/identity/authenticate.ts';
 import { refuseStronger } from '#libs/identity/key-rights.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import type { LimitRule } from '#libs/limits/limit-rule.ts';
-import { expiryMs, type ApiKeyData } from './api-key-data.ts';
+import { expiryMs, isMadeBy, type ApiKeyData } from './api-key-data.ts';
 import { keyTransitionEnd, rotateRoute } from './api-key-rotation.ts';
 import { checkApiKey } from './check-api-key.ts';
 import { defineResource, type RouteKit } from './define-resource.ts';
@@ -41,6 +41,16 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
   immutable: ['type', 'organisation_id', 'user_id'],
   updateFields: apiKeyUpdateFields,
   removal: { verb: 'revoked' },
+  filters: {
+    created_by: {
+      schema: z
+        .string()
+        .min(1)
+        .max(200)
+        .describe('the id of a user or key: the keys that it made, and those that were made with these'),
+      where: isMadeBy,
+    },
+  },
   lookup: (data) => data.digest,
 
   check: checkApiKey,

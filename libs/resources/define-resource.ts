@@ -139,8 +139,11 @@ export type ResourceDefinition<Shape extends z.ZodRawShape, Data extends object,
   onCreate?: FollowUp<Data, Record<string, unknown>>;
   /** The same of a deletion. */
   onRemove?: FollowUp<Data, ResourceRow<Data>>;
-  /** The deleting event, when it is not `deleted`. */
-  removal?: { verb: string };
+  /**
+   * `verb`: of the deleting event, when it is not `deleted`. `query` and `answer`: further members of the query and the
+   * answer of DELETE, for `onRemove`.
+   */
+  removal?: { verb?: string; query?: z.ZodRawShape; answer?: z.ZodRawShape };
   /** Deleted records are archived: lists and GET show them, and them alone, with `status=archived`. */
   isArchived?: boolean;
   /** Further events, by the verb of their type, and what each makes of the fields. Pure. */
@@ -181,14 +184,28 @@ export type ListFilter = { schema: z.ZodType } & (
 
 /** Changes of other records in the transaction of one. */
 export type FollowUp<Data, Subject> = {
-  /** The streams that `run` loads or appends to. They are not locked yet: `run` has to look again. */
-  streams(subject: Subject, deps: StoreDeps, workspaceId: string): Promise<readonly string[]> | readonly string[];
-  /** Throws GatewayError to refuse. `locked` is what `streams` returned. */
+  /**
+   * The streams that `run` loads or appends to. They are not locked yet: `run` has to look again. `query`: of the deletion.
+   */
+  streams(
+    subject: Subject,
+    deps: StoreDeps,
+    workspaceId: string,
+    query: Record<string, unknown>,
+  ): Promise<readonly string[]> | readonly string[];
+  /**
+   * Throws GatewayError to refuse. `locked` is what `streams` returned. What a deletion returns are members of its answer.
+   */
   run(
     unit: UnitOfWork,
     subject: Subject,
-    context: StoreDeps & { caller: Caller; row: ResourceRow<Data>; locked: readonly string[] },
-  ): Promise<void>;
+    context: StoreDeps & {
+      caller: Caller;
+      row: ResourceRow<Data>;
+      locked: readonly string[];
+      query: Record<string, unknown>;
+    },
+  ): Promise<object | void>;
 };
 
 /** What a kind's own routes share with the usual ones. */
@@ -286,8 +303,14 @@ export type ResourceStore<Data> = {
   ): Promise<{ record: object; shownOnce: Record<string, string>; replayed: boolean }>;
   /** Changes what `input` names and leaves the rest. Throws not_found and what `check` throws. */
   update(name: RecordName, actor: Actor, input: Record<string, unknown>): Promise<ResourceRow<Data>>;
-  /** Deletes a record and its secrets, and frees its slug. Throws not_found. */
-  remove(name: RecordName, actor: Actor): Promise<ResourceRow<Data>>;
+  /**
+   * Deletes a record and its secrets, and frees its slug. `answer`: what `onRemove` made of the query. Throws not_found.
+   */
+  remove(
+    name: RecordName,
+    actor: Actor,
+    query?: Record<string, unknown>,
+  ): Promise<{ row: ResourceRow<Data>; answer: object }>;
   /** Throws not_found, also for a record of another workspace. */
   get(name: RecordName): Promise<ResourceRow<Data>>;
   /** Up to `limit + 1` rows, newest first, and how many there are. Throws invalid_request for a wrong cursor. */

@@ -19,6 +19,7 @@ import type { FollowUp, PeopleOptions, StoreDeps } from './define-resource.ts';
 import { findWorkspace, noSuchWorkspace } from './choose-workspace.ts';
 import { pageOf } from './list-page.ts';
 import type { ResourceEvent, ResourceRow } from './resource-row.ts';
+import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
 import { keysOfUser, revokeKeys } from './user-keys.ts';
 import { isEmail, peopleLock, userModel, type UserData } from './users.ts';
 
@@ -337,18 +338,26 @@ export function memberRoutes(deps: StoreDeps): Route[] {
             object: z.literal('workspace-user'),
             workspace_id: z.string(),
             deleted: z.literal(true),
+            ...madeKeysAnswer,
           }),
         },
       },
-      ...withInput(one, async (_input, request, response) => {
-        const keys = (workspaceId: string, userId: string): Promise<string[]> => keysOfUser(db, userId, workspaceId);
-        const { workspaceId, userId } = await changeMember(request, keys, async (unit, place) => {
+      ...withInput({ ...one, query: z.object(madeKeysQuery) }, async ({ query }, request, response) => {
+        let ownKeys: readonly string[] = [];
+        let answer: object = {};
+        const streams = async (workspaceId: string, userId: string): Promise<string[]> => {
+          ownKeys = await keysOfUser(db, userId, workspaceId);
+          return [...ownKeys, ...(await madeKeyStreams(db, { userId, workspaceId }, query))];
+        };
+        const { workspaceId, userId } = await changeMember(request, streams, async (unit, place) => {
+          const made = { userId: place.row.id, workspaceId: place.workspaceId };
           refuseHigherWorkspaceRole(place.caller, place.role);
           await append(unit, place.row.id, [leftEvent(place.workspaceId)]);
+          answer = await endOfMadeKeys(unit, made, { ...place, query });
           // An owner or admin of the organisation needs no membership, and keeps the keys.
-          if (place.row.data.role === 'member') await revokeKeys(unit, place.locked);
+          if (place.row.data.role === 'member') await revokeKeys(unit, ownKeys);
         });
-        response.json({ id: userId, object: 'workspace-user', workspace_id: workspaceId, deleted: true });
+        response.json({ id: userId, object: 'workspace-user', workspace_id: workspaceId, deleted: true, ...answer });
       }),
     },
   ];

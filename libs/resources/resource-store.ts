@@ -147,7 +147,7 @@ export function createResourceStore<Data extends object>(
       const slugLocks = definition.slug ? [slugLock(isUniqueInAll ? '*' : owner, kinds[0] ?? noun)] : [];
       const locks = [...locksOf(owner), ...slugLocks];
       let shownOnce: Record<string, string> = {};
-      const others = (await definition.onCreate?.streams(input, deps, owner)) ?? [];
+      const others = (await definition.onCreate?.streams(input, deps, owner, {})) ?? [];
       const command = { workspaceId: owner, streams: [...locks, id, ...others], metadata };
       const result = await transactOnce<object>(eventLog, call, command, async (unit) => {
         const { slug: wanted, ...fields } = input;
@@ -171,7 +171,7 @@ export function createResourceStore<Data extends object>(
             : {};
         const data = { ...slug, ...checked.data, ...sealed, ...number, created_by: caller.principal.id };
         const row = await append(unit, id, [{ type: `${noun}.created`, data }]);
-        await definition.onCreate?.run(unit, input, { ...deps, caller, row, locked: others });
+        await definition.onCreate?.run(unit, input, { ...deps, caller, row, locked: others, query: {} });
         shownOnce = checked.shownOnce ?? {};
         return { status: 200, body: viewOf(definition, row, unit.now.getTime()) };
       });
@@ -201,17 +201,18 @@ export function createResourceStore<Data extends object>(
         return [{ type: `${noun}.updated`, data: { ...data, updated_by: caller.principal.id } }];
       }),
 
-    remove(name, { caller, metadata }) {
+    async remove(name, { caller, metadata }, query = {}) {
       let locked: readonly string[] = [];
+      let answer: object = {};
       const end = async (unit: UnitOfWork, row: ResourceRow<Data>): Promise<ResourceEvent[]> => {
         await definition.checkRemoval?.(row, caller, unit);
-        await definition.onRemove?.run(unit, row, { ...deps, caller, row, locked });
+        answer = (await definition.onRemove?.run(unit, row, { ...deps, caller, row, locked, query })) ?? {};
         await secrets.removeOwned(unit, ownerOf(row, versioned ? row.last_version : null));
         return [{ type: `${noun}.${definition.removal?.verb ?? 'deleted'}`, data: {} }];
       };
       const lock = async (row: ResourceRow<Data>): Promise<readonly string[]> =>
-        (locked = (await definition.onRemove?.streams(row, deps, row.workspace_id)) ?? []);
-      return changeWith(name, metadata, end, lock);
+        (locked = (await definition.onRemove?.streams(row, deps, row.workspace_id, query)) ?? []);
+      return { row: await changeWith(name, metadata, end, lock), answer };
     },
 
     publish: (name, metadata, number) =>

@@ -14,6 +14,7 @@ import { GatewayError } from '#libs/kernel/errors.ts';
 import { defineResource } from './define-resource.ts';
 import { resourceModel } from './resource-model.ts';
 import type { ResourceEvent, ResourceRow } from './resource-row.ts';
+import { endOfMadeKeys, madeKeysAnswer, madeKeysQuery, madeKeyStreams } from './made-keys.ts';
 import { keysOfUser, revokeKeys } from './user-keys.ts';
 
 /** Times in ISO 8601. */
@@ -62,12 +63,18 @@ export const userKind = defineResource<typeof userFields, UserData, LiveUser>({
     return { data: role === undefined ? names : { ...names, role } };
   },
 
+  removal: { query: madeKeysQuery, answer: madeKeysAnswer },
   onRemove: {
-    streams: ({ id }, { db }) => keysOfUser(db, id, null),
-    async run(unit, user, { caller, locked: keyIds }) {
+    streams: async ({ id: userId }, { db }, _workspaceId, query) => [
+      ...(await keysOfUser(db, userId, null)),
+      ...(await madeKeyStreams(db, { userId, workspaceId: null }, query)),
+    ],
+    async run(unit, user, { caller, locked, query }) {
       refuseHigherOrganisationRole(caller, user.data.role);
       await refuseLastOwner(unit, user);
-      await revokeKeys(unit, keyIds);
+      const answer = await endOfMadeKeys(unit, { userId: user.id, workspaceId: null }, { caller, locked, query });
+      await revokeKeys(unit, locked);
+      return answer;
     },
   },
 

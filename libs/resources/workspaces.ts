@@ -107,10 +107,10 @@ export const workspaceKind = defineResource<typeof workspaceFields, WorkspaceDat
   },
 
   onCreate: {
-    streams: async (input, deps, workspaceId) => [
+    streams: async (input, ...place) => [
       ...((input['users'] ?? []) as FirstMember[]).map(({ id }) => id),
-      ...(await firstVirtualKey.streams(input, deps, workspaceId)),
-      ...(await firstProviders.streams(input, deps, workspaceId)),
+      ...(await firstVirtualKey.streams(input, ...place)),
+      ...(await firstProviders.streams(input, ...place)),
     ],
     async run(unit, input, context) {
       const { row, caller, people } = context;

@@ -325,6 +325,51 @@ test('a key of a user does what the role allows, follows it, and ends with the m
   expect((await ask('GET', '/configs', undefined, other.key)).status).toBe(401);
 });
 
+test('the removal of a person lists the service keys that the person made, and revokes them if asked to', async () => {
+  const [one, two] = [await makeWorkspace('made-one'), await makeWorkspace('made-two')];
+  const workspaces = [one, two].map((id) => ({ id, role: 'admin' }));
+  const { id, key } = await join(ask, { workspaces, scopes: ['api_keys.read', 'api_keys.write'] });
+  const { id: otherId } = await join(ask);
+  const service = { type: 'organisation-service', name: 'people', scopes: ['users.read', 'users.write'] };
+  const { body: people } = await ask('POST', '/api-keys', service);
+  const make = async (name: string, maker: string) => {
+    const { status, body } = await ask(
+      'POST',
+      '/api-keys',
+      { name, scopes: ['api_keys.read', 'api_keys.write'] },
+      maker,
+    );
+    expect(status).toBe(200);
+    return { id: body['id'] ?? '', key: body['key'] ?? '' };
+  };
+  const direct = await make('direct', key);
+  const indirect = await make('indirect', direct.key);
+  expect((await ask('DELETE', `/api-keys/${direct.id}?workspace_id=${one}`)).status).toBe(200);
+  const later = await make('later', key);
+  await ask('POST', '/api-keys', { name: 'of somebody else', workspace_id: one });
+  const shown = (made: { id: string }, name: string, revoked: boolean) => {
+    return { id: made.id, name, workspace_id: one, scopes: ['api_keys.read', 'api_keys.write'], revoked };
+  };
+  const listed = await ask('GET', `/api-keys?workspace_id=${one}&created_by=${id}`);
+  expect(listed.body.data.map((record) => record['name'])).toEqual(['later', 'indirect']);
+
+  // What the caller may not revoke or read itself, it cannot revoke or read in this way.
+  const member = `/admin/workspaces/${one}/users/${id}`;
+  const refused = await ask('DELETE', `/admin/users/${id}?revoke_keys=true`, undefined, people['key']);
+  expect(refused).toMatchObject({ status: 403, body: { error: { code: 'missing_scope' } } });
+  expect((await ask('GET', member)).status).toBe(200);
+  const other = await ask('DELETE', `/admin/users/${otherId}`, undefined, people['key']);
+  expect(other).toMatchObject({ status: 200, body: { service_keys: null, has_more_service_keys: false } });
+
+  const left = await ask('DELETE', member);
+  expect(left.body).toMatchObject({ service_keys: [shown(later, 'later', false), shown(indirect, 'indirect', false)] });
+  expect((await ask('GET', '/api-keys', undefined, later.key)).status).toBe(200);
+  const removed = await ask('DELETE', `/admin/users/${id}?revoke_keys=true`);
+  const ended = [shown(later, 'later', true), shown(indirect, 'indirect', true)];
+  expect(removed.body).toMatchObject({ deleted: true, service_keys: ended, has_more_service_keys: false });
+  for (const made of [later, indirect]) expect((await ask('GET', '/api-keys', undefined, made.key)).status).toBe(401);
+});
+
 test('nobody gives or takes a role that may do more, or acts in another workspace', async () => {
   const [own, foreign] = [await makeWorkspace('ours'), await makeWorkspace('theirs')];
   const shared = await makeWorkspace('shared');

@@ -107,6 +107,8 @@ describe.skipIf(browserPath === undefined)('administering in Chromium', () => {
       .getByRole('row', { name: /Ada/ })
       .getByRole('button', { name: /^Remove/ })
       .click();
+    await page.getByRole('dialog').getByLabel('Also revoke the service keys that they made in all workspaces').check();
+    expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
     await expect.poll(() => people.getByRole('row', { name: /Ada/ }).count(), patience).toBe(0);
 

@@ -4,6 +4,11 @@ const memberErrors = {
   higher_role: 'the role may do more than the key of the request',
   too_many_members: 'the workspace has as many members as it may have',
 };
+const madeKeysErrors = {
+  insufficient_scope: '`revoke_keys`: a service key may do more than the key of the request',
+  missing_scope: '`revoke_keys`: the key of the request lacks `api_keys.write`',
+  too_many_keys: '`revoke_keys`: the user made more service keys than one request revokes',
+};
 const keyErrors = {
   insufficient_scope: 'the key of the request lacks a right that it would give',
   outlives_its_maker: 'it would end later than the key of the request',
@@ -41,8 +46,10 @@ export const peopleTexts: OperationTexts = {
     errors: { member_not_found: 'the user is no member', ...memberErrors },
   },
   removeMember: {
-    description: 'Keys that the user has in the workspace are revoked.',
+    description:
+      'Keys that the user has in the workspace are revoked. `service_keys` are those that the user made: they go on working unless `revoke_keys` is true.',
     errors: {
+      ...madeKeysErrors,
       member_not_found: 'the user is no member',
       higher_role: 'the member may do more than the key of the request',
     },
@@ -54,8 +61,13 @@ export const peopleTexts: OperationTexts = {
     errors: { last_owner: 'there must be an owner', higher_role: 'the role may do more than the key of the request' },
   },
   deleteUser: {
-    description: 'The memberships end and the keys of the user are revoked; what the user did stays in the log.',
-    errors: { last_owner: 'there must be an owner', higher_role: 'the user may do more than the key of the request' },
+    description:
+      'The memberships end and the keys of the user are revoked; what the user did stays in the log. `service_keys` are those that the user made: they go on working unless `revoke_keys` is true.',
+    errors: {
+      ...madeKeysErrors,
+      last_owner: 'there must be an owner',
+      higher_role: 'the user may do more than the key of the request',
+    },
   },
   createInvite: {
     description: 'The answer has a link with a token that works once and expires; Sluice sends no mail.',

@@ -123,17 +123,57 @@ function MemberRole({ member: { id, role, workspace_id: workspaceId, email } }: 
 
 function RemoveMember({ member: { id, email, workspace_id: workspaceId } }: { member: Member }) {
   const { workspace } = useSession();
+  const [revokes, setRevokes] = useState(false);
   const act = useChange<void, unknown>(['user', 'api_key'], () =>
     answerOf(
       api.DELETE('/v1/admin/workspaces/{workspaceId}/users/{userId}', {
-        params: { path: { workspaceId, userId: id } },
+        params: { path: { workspaceId, userId: id }, query: { revoke_keys: revokes ? 'true' : 'false' } },
       }),
     ),
   );
   return (
     <Confirmed text="Remove" question={`Remove ${email} from ${workspace.name}?`} act={act}>
       Their keys for this workspace stop working within a second. They stay a user of the organisation.
+      <MadeKeys userId={id} where="here" revokes={revokes} onChange={setRevokes} />
     </Confirmed>
+  );
+}
+
+/** The service keys of somebody who is about to be removed: programs may depend on them, and the person may know their values. */
+function MadeKeys({
+  userId,
+  where,
+  revokes,
+  onChange,
+}: {
+  userId: string;
+  where: string;
+  revokes: boolean;
+  onChange: (revokes: boolean) => void;
+}) {
+  const mayRead = useMay('api_keys.read');
+  const mayWrite = useMay('api_keys.write');
+  const keys = useQuery({
+    queryKey: ['api_key', 'list', 'made', userId],
+    queryFn: () => answerOf(api.GET('/v1/api-keys', { params: { query: { created_by: userId, limit: 100 } } })),
+    enabled: mayRead,
+  });
+  const made = keys.data?.data.filter(({ user_id: owner }) => owner === null) ?? [];
+  return (
+    <>
+      {made.length === 0 ? null : (
+        <span className="hint">
+          Service keys of this workspace that they made: {made.map(({ name }) => name).join(', ')}
+          {keys.data?.has_more ? ' and more' : ''}. They go on working, and the person may know them.
+        </span>
+      )}
+      {mayWrite ? (
+        <label className="row">
+          <input type="checkbox" checked={revokes} onChange={(event) => onChange(event.target.checked)} />
+          Also revoke the service keys that they made {where}
+        </label>
+      ) : null}
+    </>
   );
 }
 
@@ -321,12 +361,18 @@ function Users() {
 }
 
 function RemoveUser({ user: { id, email } }: { user: User }) {
+  const [revokes, setRevokes] = useState(false);
   const act = useChange<void, unknown>(['user', 'api_key'], () =>
-    answerOf(api.DELETE('/v1/admin/users/{id}', { params: { path: { id } } })),
+    answerOf(
+      api.DELETE('/v1/admin/users/{id}', {
+        params: { path: { id }, query: { revoke_keys: revokes ? 'true' : 'false' } },
+      }),
+    ),
   );
   return (
     <Confirmed text="Remove" question={`Remove ${email} from the organisation?`} act={act}>
       All of their memberships end and all of their keys stop working within a second.
+      <MadeKeys userId={id} where="in all workspaces" revokes={revokes} onChange={setRevokes} />
     </Confirmed>
   );
 }
