@@ -41,3 +41,9 @@ export type Units = {
 
 /** Classes of service at the listed price, by the names that providers have for them. */
 export const standardTiers: ReadonlySet<string> = new Set(['default', 'standard', 'auto', 'on_demand', 'scale']);
+
+const tierLengthMax = 50;
+
+/** What usage says of a class of service that a provider reports: nothing for one at the listed price, or for no such name. */
+export const tierOf = (tier: unknown): Pick<UsageDetails, 'serviceTier'> =>
+  typeof tier === 'string' && tier.length <= tierLengthMax && !standardTiers.has(tier) ? { serviceTier: tier } : {};

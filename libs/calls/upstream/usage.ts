@@ -1,4 +1,4 @@
-import { standardTiers, type Usage, type UsageDetails } from '#libs/prices/usage.ts';
+import { tierOf, type Usage, type UsageDetails } from '#libs/prices/usage.ts';
 
 /** Returns the members of a JSON object; none for anything else. */
 export function asRecord(value: unknown): Readonly<Record<string, unknown>> {
@@ -34,8 +34,7 @@ export function readUsage(usage: unknown, tier?: unknown): Usage | null {
   // Rare figures, so that nearly all calls have an object of four numbers.
   for (const [name, member] of inputDetails) addCount(read, name, ofInput[member]);
   for (const [name, member] of outputDetails) addCount(read, name, ofOutput[member]);
-  if (typeof tier === 'string' && tier.length <= tierLengthMax && !standardTiers.has(tier)) read.serviceTier = tier;
-  return read;
+  return Object.assign(read, tierOf(tier));
 }
 
 type CountedDetail = Exclude<keyof UsageDetails, 'serviceTier'>;
@@ -49,7 +48,6 @@ const outputDetails: readonly [CountedDetail, string][] = [
   ['audioOutputTokens', 'audio_tokens'],
   ['imageOutputTokens', 'image_tokens'],
 ];
-const tierLengthMax = 50;
 
 function addCount(usage: Usage, name: CountedDetail, value: unknown): void {
   const found = value === undefined ? 0 : count(value);

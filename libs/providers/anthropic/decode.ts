@@ -1,7 +1,7 @@
 import { toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
 import { usesFunctions } from '../chat-request.ts';
 import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
-import type { UsageDetails } from '#libs/prices/usage.ts';
+import { tierOf, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
@@ -38,16 +38,21 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
   };
 }
 
-/** What is written to the cache, and searches, which OpenAI's usage does not have. */
+/**
+ * What OpenAI's usage does not have: what is written to the cache, searches, and the class of service, which Claude reports
+ * as `standard`, `priority` or `batch`.
+ */
 export function detailsOfClaude(usage: Json): UsageDetails | null {
   const written = countOf(usage['cache_creation_input_tokens']);
   const searches = countOf(toRecord(usage['server_tool_use'])['web_search_requests']);
-  if (written === 0 && searches === 0) return null;
+  const tier = tierOf(usage['service_tier']);
+  if (written === 0 && searches === 0 && tier.serviceTier === undefined) return null;
   const cacheWriteHourTokens = countOf(toRecord(usage['cache_creation'])['ephemeral_1h_input_tokens']);
   return {
     ...(written === 0 ? {} : { cacheWriteTokens: written }),
     ...(cacheWriteHourTokens === 0 ? {} : { cacheWriteHourTokens }),
     ...(searches === 0 ? {} : { searches }),
+    ...tier,
   };
 }
 

@@ -1,7 +1,7 @@
 import { newCompletionId, toCompletion, type CalledTool, type FinishReason, type TokenCounts } from '../chat-chunks.ts';
 import { countOf, textOf, toRecord, toRecords, type Json } from '../json-value.ts';
 import { usesFunctions } from '../chat-request.ts';
-import type { UsageDetails } from '#libs/prices/usage.ts';
+import { tierOf, type UsageDetails } from '#libs/prices/usage.ts';
 import type { Call } from '../provider.ts';
 
 const finishReasons: Readonly<Record<string, FinishReason>> = {
@@ -32,10 +32,15 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
   };
 }
 
-/** What is written to the cache, which OpenAI's usage does not have. */
-export function detailsOfConverse(usage: Json): UsageDetails | null {
-  const cacheWriteTokens = countOf(usage['cacheWriteInputTokens']);
-  return cacheWriteTokens === 0 ? null : { cacheWriteTokens };
+/**
+ * What OpenAI's usage does not have: what is written to the cache, and the class of service. Both stand in a whole answer and in
+ * the `metadata` event of a stream.
+ */
+export function detailsOfConverse({ usage, serviceTier }: Json): UsageDetails | null {
+  const cacheWriteTokens = countOf(toRecord(usage)['cacheWriteInputTokens']);
+  const tier = tierOf(toRecord(serviceTier)['type']);
+  if (cacheWriteTokens === 0) return tier.serviceTier === undefined ? null : tier;
+  return { cacheWriteTokens, ...tier };
 }
 
 /** Converts a whole Converse answer to a `chat.completion`. Anything else is returned unchanged, and the core rejects it. */

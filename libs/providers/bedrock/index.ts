@@ -52,7 +52,7 @@ export const bedrock: Provider = {
       asksForJsonInWords: wantsAnyJsonObject,
       resourcesOf: (call: Call) => mediaUrls(readChatMessages(call.json()['messages'])),
       decode: decodeConverse,
-      detailsOf: (body) => detailsOfConverse(toRecord(toRecord(body)['usage'])),
+      detailsOf: (body) => detailsOfConverse(toRecord(body)),
       openStream: openConverseStream,
       openFraming: openEventFraming,
       decodeError: decodeBedrockError,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { decodeAll, translationCall } from '#test/translation-call.ts';
-import { decodeConverse } from './decode.ts';
+import { decodeConverse, detailsOfConverse } from './decode.ts';
 import { decodeBedrockError, decodeException } from './errors.ts';
 import { openConverseStream } from './stream.ts';
 
@@ -71,6 +71,17 @@ describe('a stream', () => {
       ]),
     ).toEqual({ chunks: [], done: false, error: null });
   });
+});
+
+test.each([
+  ['flex', { cacheWriteTokens: 300, serviceTier: 'flex' }],
+  ['priority', { cacheWriteTokens: 300, serviceTier: 'priority' }],
+  ['default', { cacheWriteTokens: 300 }],
+])('the class of service %s is part of the usage, if it has a price of its own', (type, details) => {
+  expect(detailsOfConverse({ usage, serviceTier: { type } })).toEqual(details);
+  const decoder = openConverseStream(translationCall(body));
+  decoder.push({ event: 'metadata', data: JSON.stringify({ usage, serviceTier: { type } }) });
+  expect(decoder.details?.()).toEqual(details);
 });
 
 test.each([

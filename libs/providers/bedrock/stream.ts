@@ -92,7 +92,7 @@ export function openConverseStream(call: Call): StreamDecoder {
           return closing(choice.finish(finishReasonOf(payload['stopReason'])));
         case 'metadata':
           counts = countsOf(toRecord(payload['usage']), strict);
-          details = detailsOfConverse(toRecord(payload['usage']));
+          details = detailsOfConverse(payload);
           return closing([]);
         default:
           return { payloads: [] }; // `initial-response`, and whatever is added later
