@@ -109,6 +109,8 @@ const owners: Readonly<Record<string, string>> = {
   request_log_change: 'libs/request-log',
   log_export_part: 'libs/request-log',
   recorded_bodies: 'libs/request-log',
+  upload: 'libs/files',
+  upload_part: 'libs/files',
   feedback: 'libs/analytics',
   call_rollup: 'libs/analytics',
   value_rollup: 'libs/analytics',

@@ -11,6 +11,7 @@ import { createBatches } from '#libs/batches/batches.ts';
 import { createEventLog } from '#libs/event-log/event-log.ts';
 import { createFineTuningJobs } from '#libs/fine-tuning/fine-tuning-jobs.ts';
 import { admitUpload, createFiles } from '#libs/files/files.ts';
+import { createUploads } from '#libs/files/uploads.ts';
 import { createHttpApp } from '#libs/http/create-http-app.ts';
 import { createHttpServer } from '#libs/http/http-server.ts';
 import { defaultJsonBodyLimits, type JsonBodyLimits } from '#libs/http/json-body.ts';
@@ -136,6 +137,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
   });
   const { SLUICE_SIMULATOR_URL: simulatorUrl } = config;
   const simulator = simulatorUrl === undefined ? undefined : { ...simulatorKey, customHost: simulatorUrl };
+  const files = createFiles({ db: requestDb, eventLog: commands, blobs });
   const routes = createRoutes({
     db: requestDb,
     clock: platform.databaseClock,
@@ -180,7 +182,14 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       limits: { linesMax: config.SLUICE_BATCH_LINES_MAX ?? null },
     },
     fineTuningJobs,
-    files: createFiles({ db: requestDb, eventLog: commands, blobs }),
+    files,
+    uploads: createUploads({
+      db: requestDb,
+      eventLog: commands,
+      blobs,
+      files,
+      storedBytesMax: config.SLUICE_STORED_MAX,
+    }),
     blobs,
     queue,
     exports: { runningMax: config.SLUICE_EXPORTS_RUNNING_MAX, linkTtlMs: config.SLUICE_EXPORT_LINK_TTL },

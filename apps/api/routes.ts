@@ -55,6 +55,7 @@ import type { EventStreams } from './event-streams.ts';
 import { deleteFile } from './routes/delete-file.ts';
 import { deleteModel } from './routes/delete-model.ts';
 import type { UploadRate } from '#libs/http/watch-upload-rate.ts';
+import type { Uploads } from '#libs/files/uploads.ts';
 import type { LiveDeps } from './routes/forward-live-call.ts';
 import { batchLineRoutes, createLineBodiesReader, createLineDeps } from './routes/batch-line-routes.ts';
 import { retryBatch } from './routes/retry-batch.ts';
@@ -73,6 +74,7 @@ import { retrieveFile } from './routes/retrieve-file.ts';
 import { retrieveFileContent } from './routes/retrieve-file-content.ts';
 import { runPrompt } from './routes/run-prompt.ts';
 import { uploadFile } from './routes/upload-file.ts';
+import { uploadRoutes } from './routes/upload-routes.ts';
 
 export type RouteDeps = {
   db: Kysely<Database>;
@@ -85,6 +87,7 @@ export type RouteDeps = {
   batches: Batches;
   fineTuningJobs: FineTuningJobs;
   files: Files;
+  uploads: Uploads;
   blobs: BlobStore;
   queue: JobQueue;
   dryRuns: Pick<DryRunDeps, 'validator' | 'pricing' | 'rulesOf' | 'virtualKeys' | 'limits'>;
@@ -140,6 +143,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     retrieveModel(modelDeps),
     deleteModel(relayDeps),
     uploadFile({ ...deps, sizeBytesMax: deps.uploadBytesMax }),
+    ...uploadRoutes(deps),
     listFiles(deps),
     shared(retrieveFile(deps)),
     shared(retrieveFileContent(deps)),

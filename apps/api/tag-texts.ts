@@ -6,6 +6,7 @@ export const tagTexts: Readonly<Record<string, string>> = {
   Prompts: 'Templates in numbered versions, their partials, and calls that are made from them.',
   Models: 'The models that a key can use.',
   Files: 'Input and output files of batches and fine-tuning jobs.',
+  Uploads: 'Files in parts, so that a large upload that breaks goes on.',
   Batches: 'Many calls in one file, run in the background.',
   'Fine-tuning': 'Fine-tuning jobs at providers.',
   Sessions: 'Who a request acts as, and how a browser stays signed in.',

@@ -22,6 +22,7 @@ import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { createSubscriberRunner } from '#libs/event-log/run-subscribers.ts';
 import type { JobQueue } from '#libs/queue/job-queue.ts';
 import type { RetryPolicy } from '#libs/calls/retry.ts';
+import { sweepUploads } from '#libs/files/uploads.ts';
 import { sweepRecordedBodies } from '#libs/request-log/recorded-bodies.ts';
 import { findReferencedBlobs } from '#libs/files/referenced-blobs.ts';
 import { alertQueue, deliverAlert } from '#libs/policies/deliver-alert.ts';
@@ -195,6 +196,7 @@ export async function composeWorker(config: WorkerConfig, logger: Logger): Promi
             nowMs: databaseClock.now(),
           }),
       },
+      { name: 'drop uploads that were not completed', everyMs: 600_000, run: () => sweepUploads(db, blobs) },
       { name: 'drop old recorded bodies', everyMs: 600_000, run: () => sweepRecordedBodies(db, blobs) },
       {
         name: 'drop old log exports',

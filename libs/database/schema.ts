@@ -397,6 +397,33 @@ export type RecordedBodiesTable = {
   expires_at: Date;
 };
 
+export type UploadTable = {
+  id: string;
+  workspace_id: string;
+  filename: string;
+  purpose: string;
+  mime_type: string;
+  bytes: number;
+  /** 64 hex digits; null: the client did not say it. */
+  sha256: string | null;
+  /** Of the file, in seconds from its creation; null: never. */
+  expires_after: number | null;
+  status: 'pending' | 'completed' | 'cancelled';
+  file_id: string | null;
+  created_at: Generated<Date>;
+  expires_at: Date;
+};
+
+export type UploadPartTable = {
+  id: string;
+  upload_id: string;
+  workspace_id: string;
+  blob: string;
+  bytes: number;
+  sha256: string;
+  created_at: Generated<Date>;
+};
+
 export type LogExportPartTable = {
   workspace_id: string;
   export_id: string;
@@ -584,6 +611,8 @@ export type Database = {
   feedback: FeedbackTable;
   log_export_part: LogExportPartTable;
   recorded_bodies: RecordedBodiesTable;
+  upload: UploadTable;
+  upload_part: UploadPartTable;
   call_rollup: CallRollupTable;
   metadata_rollup: CallRollupTable & { key: string; value: string | null };
   value_rollup: CallRollupTable & { key: string; value: string | null };

@@ -38,7 +38,7 @@ const boundaryShape =
   /^multipart\/form-data[\t ]*;.*\bboundary=(?:"[\w'()+,\-./:=? ]{1,70}"|[\w'()+,\-./:=?]{1,70})[\t ]*(?:;|$)/i;
 
 /**
- * Reads a multipart/form-data body with one part `file` and a few text fields in any order (SDKs send the file first).
+ * Reads a multipart/form-data body with one part of bytes (`file`) and a few text fields in any order (SDKs send the file first).
  * The file is streamed to the store at the store's pace; `fields`, a strict object, checks the fields. If anything fails
  * (the form, a field, the disk, the client disconnects) the stored file is removed before it throws: invalid_request with
  * the param, payload_too_large, unsupported_media_type or storage_full.
@@ -46,17 +46,24 @@ const boundaryShape =
 export async function receiveUpload<Fields extends ZodType>(
   request: IncomingMessage,
   response: ServerResponse,
-  options: { store: Pick<BlobStore, 'put' | 'remove'>; fields: Fields; limits?: Partial<UploadLimits> },
+  options: {
+    store: Pick<BlobStore, 'put' | 'remove'>;
+    fields: Fields;
+    limits?: Partial<UploadLimits>;
+    /** The name of the part with the bytes. */
+    part?: string;
+  },
 ): Promise<Upload<z.output<Fields>>> {
   const limits = { ...defaultUploadLimits, ...options.limits };
   checkHeaders(request, limits);
-  const form = readForm(request, options.store, limits);
+  const part = options.part ?? 'file';
+  const form = readForm(request, options.store, limits, part);
   if (request.headers.expect !== undefined) response.writeContinue();
   let stored: StoredBlob | null = null;
   try {
     await form.finished;
     stored = (await form.storing()) ?? null;
-    if (stored === null) throw formError('missing_required_parameter', "Missing required parameter: 'file'.", 'file');
+    if (stored === null) throw formError('missing_required_parameter', `Missing required parameter: '${part}'.`, part);
     const fields = parseWith(options.fields, Object.fromEntries(form.fields));
     return { file: { ...stored, filename: form.filename() }, fields };
   } catch (error) {
@@ -95,7 +102,7 @@ type Form = {
   stop: (error: Error) => void;
 };
 
-function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limits: UploadLimits): Form {
+function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limits: UploadLimits, part: string): Form {
   const { promise: finished, resolve, reject } = Promise.withResolvers<void>();
   finished.catch(() => {}); // also awaited by receiveUpload; it may reject before that
   const fields = new Map<string, string>();
@@ -114,7 +121,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       headerSize: partHeaderBytesMax,
     },
     // Found by its name, because some clients give text fields a content type or filename as well.
-    isPartAFile: (name) => name === 'file',
+    isPartAFile: (name) => name === part,
   });
   const fail = (error: unknown): void => reject(error);
   const timedOut = (what: string): void => fail(formError('request_timeout', what));
@@ -141,7 +148,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       const name = sentName === undefined || sentName === '' ? filenameDefault : sentName;
       const problem = filenameProblem(name);
       if (problem !== null) {
-        fail(formError('invalid_value', problem, 'file'));
+        fail(formError('invalid_value', problem, part));
         return;
       }
       // Browsers and SDKs percent-encode a quotation mark in a name and nothing else (WHATWG HTML, multipart/form-data), so
@@ -161,7 +168,7 @@ function readForm(request: IncomingMessage, store: Pick<BlobStore, 'put'>, limit
       else fail(formError('invalid_value', problem, name?.slice(0, 64) ?? null));
     }),
   );
-  parser.on('filesLimit', () => fail(formError('invalid_value', "There may be only one part 'file'.", 'file')));
+  parser.on('filesLimit', () => fail(formError('invalid_value', `There may be only one part '${part}'.`, part)));
   for (const limit of ['fieldsLimit', 'partsLimit'] as const) {
     parser.on(limit, () => fail(formError('invalid_multipart', `A form may have at most ${fieldsMax} fields.`)));
   }

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest, type Server } from 'node:http';
 import { once } from 'node:events';
@@ -35,12 +35,23 @@ const list = async (what: 'files' | 'batches'): Promise<{ id: string }[]> => {
 };
 
 /** A proxy before the platform that breaks connections: uploads after some bytes, downloads after some, each as often as asked. */
-async function breakingProxy(breaks: { uploadsAfter?: number; downloadsAfter?: number; times: number }) {
+async function breakingProxy(breaks: {
+  uploadsAfter?: number;
+  downloadsAfter?: number;
+  /** The part of an upload, from 1, that never arrives. */
+  stalledPart?: number;
+  times: number;
+}) {
   const target = new URL(platform.baseUrl);
   let left = breaks.times;
+  let parts = 0;
   const ranges: (string | undefined)[] = [];
   const proxy: Server = createServer((request, response) => {
     const { method, url: requestPath = '', headers } = request;
+    if (requestPath.endsWith('/parts') && ++parts === breaks.stalledPart) {
+      request.resume();
+      return;
+    }
     const forward = httpRequest({ host: target.hostname, port: target.port, path: requestPath, method, headers });
     forward.on('error', () => response.destroy());
     let received = 0;
@@ -84,7 +95,8 @@ async function breakingProxy(breaks: { uploadsAfter?: number; downloadsAfter?: n
     proxy.closeAllConnections();
     proxy.close();
   };
-  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, ranges, left: () => left, close };
+  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  return { url, ranges, left: () => left, parts: () => parts, close };
 }
 
 test('a batch runs from a file to its answers on stdout, and a repeat delivers the same without a new batch', async () => {
@@ -301,6 +313,32 @@ test('an upload and a download that break are taken up again, and every byte is 
   ]);
   expect(await read('again.jsonl')).toBe(await read('whole.jsonl'));
   await downloads.close();
+});
+
+test('a large upload that is killed goes on with the parts that are missing, and every byte is the same', async () => {
+  const piece = randomBytes(1_048_576);
+  const content = Buffer.concat(Array.from({ length: 40 }, (_piece, at) => Buffer.concat([Buffer.from([at]), piece])));
+  await writeFile(path.join(cli.folder, 'huge.bin'), content);
+  const watched = await breakingProxy({ stalledPart: 3, times: 0 });
+  const env = { SLUICE_URL: watched.url };
+  const upload = ['files', 'upload', 'huge.bin', '--purpose', 'user_data'];
+  const killed = await cli.run(upload, {
+    env,
+    onStart: (child) =>
+      void eventually(
+        async () => watched.parts(),
+        (parts) => parts === 3,
+      ).then(() => child.kill('SIGKILL')),
+  });
+  expect(killed.code).toBeNull();
+  const done = await cli.run(upload, { env });
+  expect(done.code).toBe(0);
+  // The file has three parts, of which two had arrived.
+  expect(watched.parts()).toBe(4);
+  await watched.close();
+  const { id } = JSON.parse(done.stdout) as { id: string };
+  expect((await cli.run(['files', 'download', id, '-o', 'huge.back'])).code).toBe(0);
+  expect((await readFile(path.join(cli.folder, 'huge.back'))).equals(content)).toBe(true);
 });
 
 test('a download that is killed leaves what came, and the next one goes on from there', async () => {

@@ -86,6 +86,10 @@ export function createRecordMaker(
       return '@models/sim-text';
     },
     '/v1/files': () => upload('batch', toJsonl([chatLine(canary)])),
+    '/v1/uploads': async () => {
+      const announced = { filename: 'parts.jsonl', purpose: 'batch', bytes: 100, mime_type: 'application/jsonl' };
+      return (await make('/v1/uploads', announced))['id'];
+    },
     '/v1/batches': async () => {
       const input_file_id = await upload('batch', toJsonl([chatLine(canary)]));
       const batch = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' };

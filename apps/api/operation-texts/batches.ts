@@ -18,6 +18,34 @@ export const batchTexts: OperationTexts = {
       storage_quota_exceeded: 'the workspace stores as much as it may',
     },
   },
+  createUpload: {
+    description:
+      'For files that are too large to begin again when the connection breaks. It ends after an hour. With `sha256`, an upload of the ' +
+      'same file that broke, or was just completed, is answered in the place of a new one, with its `parts`.',
+    example: { filename: 'in.jsonl', purpose: 'batch', bytes: 52_428_800, mime_type: 'application/jsonl' },
+    errors: {
+      too_many_uploads: 'the workspace has as many that are not complete as it may have',
+      storage_quota_exceeded: 'the file would not fit beside what the workspace stores and awaits',
+    },
+  },
+  addUploadPart: {
+    description: 'A multipart form with `data`, at most 64 MiB. Parts may be sent at the same time and in any order.',
+    errors: { upload_not_pending: 'it is completed, cancelled or expired', storage_full: 'the disk has no room' },
+  },
+  completeUpload: {
+    description:
+      'The parts in the order of their bytes; together they must have as many as were announced, and the `md5` or `sha256`, if there ' +
+      'is one. Repeating it answers the same file.',
+    example: { part_ids: ['part_abc', 'part_def'] },
+    errors: { upload_not_pending: 'it is cancelled or expired', invalid_value: 'the parts are not those of the file' },
+  },
+  cancelUpload: {
+    description: 'Its parts are removed. Repeating it changes nothing.',
+    errors: { upload_not_pending: 'it is completed: delete its file' },
+  },
+  retrieveUpload: {
+    description: 'Its status, its file when it is completed, and the parts that have arrived, with their SHA-256.',
+  },
   listFiles: {
     description:
       'Newest first unless `order` is `asc`, filtered by `purpose`. The output and error files of batches are among them. `after` is the ' +

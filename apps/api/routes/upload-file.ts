@@ -62,10 +62,7 @@ export function uploadFile({
       const upload = await receiveUpload(request, response, { store, fields: UploadForm, limits });
       try {
         const { purpose, expires_after: expiresAfter } = parseWith(FileUploadFields, upload.fields);
-        if (purpose === 'batch' && !mayBeJsonLines(upload.file.filename)) {
-          const message = `Invalid file format for Batch API: '${upload.file.filename}'. Must be .jsonl, or have no extension.`;
-          throw new GatewayError('invalid_request', null, message, { param: 'file' });
-        }
+        if (purpose === 'batch') refuseForeignExtension(upload.file.filename, 'file');
         const { file, replayed } = await files.upload(identity, eventMetadataOf(request), {
           purpose,
           filename: upload.file.filename,
@@ -82,9 +79,16 @@ export function uploadFile({
   };
 }
 
-/** SDKs make up names without an extension (`upload`, `unknown_file`). The lines are validated later anyway. */
-const mayBeJsonLines = (filename: string): boolean => ['', '.jsonl'].includes(path.extname(filename).toLowerCase());
+/**
+ * Throws invalid_request for a name that is no input of a batch. SDKs make up names without an extension (`upload`,
+ * `unknown_file`). The lines are validated later anyway.
+ */
+export function refuseForeignExtension(filename: string, param: string): void {
+  if (['', '.jsonl'].includes(path.extname(filename).toLowerCase())) return;
+  const message = `Invalid file format for Batch API: '${filename}'. Must be .jsonl, or have no extension.`;
+  throw new GatewayError('invalid_request', null, message, { param });
+}
 
 /** Its COMMIT, or that of a concurrent repeat, may still succeed. The sweeper removes a blob that no file refers to. */
-const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
+export const mayBeRecorded = ({ kind, code }: GatewayError): boolean =>
   kind === 'unavailable' || code === 'request_in_progress';

@@ -117,7 +117,7 @@ async function submit(
 /** Uploads an input file, with its progress. With the same key a repeat makes no second file. */
 export async function uploadInput(
   client: Client,
-  { file }: CheckedInput,
+  { file, sha256 }: CheckedInput,
   idempotencyKey: string,
   signal: AbortSignal,
 ): Promise<FileObject> {
@@ -127,6 +127,7 @@ export async function uploadInput(
     purpose: 'batch',
     // The name is part of what the server compares when an upload is repeated.
     filename: ext === '' ? name : `${name}.jsonl`,
+    sha256,
     idempotencyKey,
     onProgress: (bytes, of) => line.show(`uploading ${barOf(bytes, of)} ${bytesOf(bytes)} of ${bytesOf(of)}`),
     signal,

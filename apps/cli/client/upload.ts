@@ -1,50 +1,150 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, hash, randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { open, stat, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
-import { CliError } from './cli-error.ts';
+import { ApiError, CliError } from './cli-error.ts';
 import type { Client } from './http-client.ts';
 
 export type FileObject = { id: string; bytes: number; created_at: number; filename: string; purpose: string };
 
+type UploadOptions = {
+  purpose: string;
+  filename?: string;
+  /** Of the file, 64 hex digits, where it is known already. */
+  sha256?: string;
+  /** For files that go in one piece: with the same key a repeat makes no second file. */
+  idempotencyKey?: string;
+  onProgress?: (bytes: number, of: number) => void;
+  signal?: AbortSignal;
+};
+type Part = { id: string; bytes: number; sha256: string };
+type Upload = { id: string; file: FileObject | null; parts?: Part[] };
+
+/** Larger files go in parts of this size, of which one is in memory. */
+export const partBytes = 16 * 1_048_576;
+const pieceBytes = 262_144;
+/** Of one request; the server disconnects a client that sends too slowly long before. */
+const sendTimeoutMs = 1_800_000;
+
 /**
- * Uploads a file piece by piece, whatever its size. With the same `idempotencyKey` a repeat makes no second file. Throws
- * ApiError, UnreachableError, CliError.
+ * Uploads a file, whatever its size. One that is sent in parts and breaks, also because the process is killed, goes on when the
+ * same file is uploaded again within an hour: the server knows its hash and has its parts. Throws ApiError, UnreachableError,
+ * CliError.
  */
-export async function upload(
-  client: Client,
-  file: string,
-  options: {
-    purpose: string;
-    filename?: string;
-    idempotencyKey?: string;
-    onProgress?: (bytes: number, of: number) => void;
-    signal?: AbortSignal;
-  },
-): Promise<FileObject> {
+export async function upload(client: Client, file: string, options: UploadOptions): Promise<FileObject> {
   const { size } = await stat(file).catch((error: NodeJS.ErrnoException) => {
     throw new CliError(`${file} is not readable (${error.code}).`);
   });
-  const boundary = `sluice-${randomUUID()}`;
   const filename = (options.filename ?? path.basename(file)).replaceAll(/["\\\r\n]/g, '_');
+  if (size > partBytes) {
+    try {
+      return await uploadInParts(client, file, { ...options, filename, size });
+    } catch (error) {
+      // An older server takes files in one piece alone.
+      if (!(error instanceof ApiError) || error.code !== 'unknown_url') throw error;
+    }
+  }
   const { purpose, onProgress, idempotencyKey, signal } = options;
-  async function* body(): AsyncGenerator<Uint8Array> {
-    const part = (name: string): string => `--${boundary}\r\ncontent-disposition: form-data; name="${name}"`;
-    yield Buffer.from(`${part('purpose')}\r\n\r\n${purpose}\r\n`);
-    yield Buffer.from(`${part('file')}; filename="${filename}"\r\ncontent-type: application/octet-stream\r\n\r\n`);
+  const form = formOf({ purpose }, 'file', filename, async function* () {
     let sent = 0;
-    for await (const piece of createReadStream(file, { highWaterMark: 262_144 }) as AsyncIterable<Buffer>) {
+    for await (const piece of createReadStream(file, { highWaterMark: pieceBytes }) as AsyncIterable<Buffer>) {
       yield piece;
       sent += piece.length;
       onProgress?.(sent, size);
     }
-    if (sent !== size) throw new CliError(`${file} was changed while it was uploaded. Nothing was stored.`);
-    yield Buffer.from(`\r\n--${boundary}--\r\n`);
-  }
+    if (sent !== size) throw changed(file);
+  });
   return await client.json<FileObject>('POST', '/v1/files', {
-    body,
-    headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
+    ...form,
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    timeoutMs: sendTimeoutMs,
     signal,
   });
+}
+
+async function uploadInParts(
+  client: Client,
+  file: string,
+  { size, purpose, filename, signal, onProgress, ...options }: UploadOptions & { filename: string; size: number },
+): Promise<FileObject> {
+  const sha256 = options.sha256 ?? (await hashOf(file));
+  const made = await client.json<Upload>('POST', '/v1/uploads', {
+    json: { filename, purpose, bytes: size, mime_type: 'application/octet-stream', sha256 },
+    signal,
+  });
+  if (made.file !== null) return made.file;
+  const at = `/v1/uploads/${made.id}`;
+  const there = new Map((made.parts ?? []).map((part) => [`${part.bytes} ${part.sha256}`, part.id]));
+  const partIds: string[] = [];
+  const handle = await open(file);
+  try {
+    for (let offset = 0; offset < size; offset += partBytes) {
+      const bytes = await readPart(handle, file, offset, Math.min(partBytes, size - offset));
+      const known = there.get(`${bytes.length} ${hash('sha256', bytes)}`);
+      // A file may have the same bytes twice, and a part can be named once.
+      if (known !== undefined && !partIds.includes(known)) {
+        partIds.push(known);
+        onProgress?.(offset + bytes.length, size);
+        continue;
+      }
+      const form = formOf({}, 'data', 'part', async function* () {
+        for (let from = 0; from < bytes.length; from += pieceBytes) {
+          yield bytes.subarray(from, from + pieceBytes);
+          onProgress?.(offset + Math.min(from + pieceBytes, bytes.length), size);
+        }
+      });
+      const part = await client.json<Part>('POST', `${at}/parts`, { ...form, timeoutMs: sendTimeoutMs, signal });
+      partIds.push(part.id);
+    }
+  } finally {
+    await handle.close();
+  }
+  const json = { part_ids: partIds };
+  const { file: completed } = await client.json<Upload>('POST', `${at}/complete`, {
+    json,
+    timeoutMs: sendTimeoutMs,
+    signal,
+  });
+  if (completed === null) throw new CliError(`The upload ${made.id} was completed without a file.`);
+  return completed;
+}
+
+async function readPart(handle: FileHandle, file: string, offset: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.alloc(length);
+  for (let at = 0; at < length;) {
+    const { bytesRead } = await handle.read(bytes, at, length - at, offset + at);
+    if (bytesRead === 0) throw changed(file);
+    at += bytesRead;
+  }
+  return bytes;
+}
+
+async function hashOf(file: string): Promise<string> {
+  const sha256 = createHash('sha256');
+  for await (const piece of createReadStream(file, { highWaterMark: 1_048_576 }) as AsyncIterable<Buffer>)
+    sha256.update(piece);
+  return sha256.digest('hex');
+}
+
+const changed = (file: string): CliError =>
+  new CliError(`${file} was changed while it was uploaded. Nothing was stored.`);
+
+/** A multipart form of text fields and one part of bytes, sent as they come. */
+function formOf(
+  fields: Readonly<Record<string, string>>,
+  name: string,
+  filename: string,
+  content: () => AsyncIterable<Uint8Array>,
+): { body: () => AsyncIterable<Uint8Array>; headers: Record<string, string> } {
+  const boundary = `sluice-${randomUUID()}`;
+  const part = (of: string): string => `--${boundary}\r\ncontent-disposition: form-data; name="${of}"`;
+  return {
+    async *body() {
+      for (const [field, value] of Object.entries(fields)) yield Buffer.from(`${part(field)}\r\n\r\n${value}\r\n`);
+      yield Buffer.from(`${part(name)}; filename="${filename}"\r\ncontent-type: application/octet-stream\r\n\r\n`);
+      yield* content();
+      yield Buffer.from(`\r\n--${boundary}--\r\n`);
+    },
+    headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
+  };
 }

@@ -1,0 +1,305 @@
+import { createHash } from 'node:crypto';
+import { sql, type Kysely, type Selectable } from 'kysely';
+import type { BlobStore, StoredBlob } from '#libs/blobs/blob-store.ts';
+import type { UploadObject, UploadPartObject } from '#libs/contracts/uploads.ts';
+import type { Database, UploadPartTable, UploadTable } from '#libs/database/schema.ts';
+import type { EventMetadata } from '#libs/event-log/event.ts';
+import type { EventLog } from '#libs/event-log/event-log.ts';
+import type { Files } from '#libs/files/files.ts';
+import { toOpenAiFile } from '#libs/files/to-openai-file.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { newId } from '#libs/kernel/ids.ts';
+
+export type NewUpload = Pick<UploadTable, 'filename' | 'purpose' | 'mime_type' | 'bytes' | 'sha256' | 'expires_after'>;
+type UploadRow = Selectable<UploadTable> & { is_over: boolean };
+type PartRow = Selectable<UploadPartTable>;
+
+export type Uploads = {
+  /**
+   * With a hash, an upload of the same file that is pending or has just been completed is returned in the place of a new one.
+   * Throws rate_limited when the workspace has too many pending, and quota_exceeded when the file would not fit beside what is
+   * stored or announced.
+   */
+  create(workspaceId: string, upload: NewUpload): Promise<UploadObject>;
+  /** Throws not_found. */
+  retrieve(workspaceId: string, id: string): Promise<UploadObject>;
+  /** Throws not_found, conflict (`upload_not_pending`), and invalid_request when the parts would be more than the file. */
+  addPart(workspaceId: string, id: string, blob: StoredBlob): Promise<UploadPartObject>;
+  /**
+   * Makes a file of the parts; a repeat returns the same one. Throws not_found, conflict (`upload_not_pending`), and
+   * invalid_request for parts that are not those of the file.
+   */
+  complete(
+    workspaceId: string,
+    id: string,
+    wanted: { partIds: readonly string[]; md5: string | null },
+    metadata: EventMetadata,
+  ): Promise<UploadObject>;
+  /** Its parts are removed. Repeating it changes nothing. Throws not_found, and conflict for one that was completed. */
+  cancel(workspaceId: string, id: string): Promise<UploadObject>;
+};
+
+type Deps = {
+  db: Kysely<Database>;
+  eventLog: EventLog;
+  blobs: BlobStore;
+  files: Pick<Files, 'record' | 'find'>;
+  /** Of files and announced uploads of a workspace. */
+  storedBytesMax: number;
+};
+
+/** From the creation of an upload to its completion, as at OpenAI. */
+const lifetime = '1 hour';
+const pendingMax = 100;
+const partsMax = 10_000;
+/** How long an upload can still be retrieved after its time. */
+const keptFor = '1 day';
+
+export function createUploads(deps: Deps): Uploads {
+  const { db, eventLog, blobs, files } = deps;
+
+  async function find(tx: Kysely<Database>, workspaceId: string, id: string, isLocked = false): Promise<UploadRow> {
+    const { rows } = await sql<UploadRow>`
+      select *, expires_at <= clock_timestamp() as is_over from upload
+      where id = ${id} and workspace_id = ${workspaceId} ${isLocked ? sql`for update` : sql``}`.execute(tx);
+    if (rows[0] === undefined) throw noSuchUpload(id);
+    return rows[0];
+  }
+
+  async function partsOf(tx: Kysely<Database>, { id }: { id: string }): Promise<PartRow[]> {
+    return await tx
+      .selectFrom('upload_part')
+      .selectAll()
+      .where('upload_id', '=', id)
+      .orderBy('created_at')
+      .orderBy('id')
+      .limit(partsMax)
+      .execute();
+  }
+
+  async function viewOf(row: UploadRow, parts?: readonly PartRow[]): Promise<UploadObject> {
+    const file = row.file_id === null ? undefined : await files.find(row.workspace_id, row.file_id);
+    return {
+      id: row.id,
+      object: 'upload',
+      bytes: row.bytes,
+      created_at: seconds(row.created_at),
+      expires_at: seconds(row.expires_at),
+      filename: row.filename,
+      purpose: row.purpose as UploadObject['purpose'],
+      status: row.status === 'pending' && row.is_over ? 'expired' : row.status,
+      file: file === undefined ? null : (toOpenAiFile(file) as UploadObject['file']),
+      ...(parts === undefined ? {} : { parts: parts.map(viewOfPart) }),
+    };
+  }
+
+  /** One of the same file that can be gone on with: pending, or completed to a file that is still there. */
+  async function findSame(workspaceId: string, upload: NewUpload): Promise<UploadRow | undefined> {
+    if (upload.sha256 === null) return undefined;
+    const { rows } = await sql<UploadRow>`
+      select *, false as is_over from upload
+      where workspace_id = ${workspaceId} and sha256 = ${upload.sha256} and bytes = ${upload.bytes}
+        and purpose = ${upload.purpose} and filename = ${upload.filename}
+        and expires_after is not distinct from ${upload.expires_after}
+        and expires_at > clock_timestamp() and status <> 'cancelled'
+      order by created_at desc limit 1`.execute(db);
+    const [row] = rows;
+    if (row === undefined || row.file_id === null) return row;
+    const file = await files.find(workspaceId, row.file_id);
+    return file === undefined || file.deleted_at !== null ? undefined : row;
+  }
+
+  async function refuseTooMuch(workspaceId: string, bytes: number): Promise<void> {
+    const { rows } = await sql<{ pending: number; stored: number }>`
+      select count(*) as pending, coalesce(sum(bytes), 0)::int8 + (
+          select coalesce(sum(bytes), 0)::int8 from file where workspace_id = ${workspaceId} and deleted_at is null) as stored
+      from upload where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(
+      db,
+    );
+    const { pending = 0, stored = 0 } = rows[0] ?? {};
+    if (pending >= pendingMax) {
+      const message = `The workspace has ${pending} uploads that are not complete, which is the most. Complete or cancel some.`;
+      throw new GatewayError('rate_limited', 'too_many_uploads', message, { retryAfterMs: 60_000 });
+    }
+    if (stored + bytes <= deps.storedBytesMax) return;
+    const message =
+      `The file has ${bytes} bytes, and the workspace stores and awaits ${stored} of at most ${deps.storedBytesMax}. ` +
+      'Delete files or cancel uploads.';
+    throw new GatewayError('quota_exceeded', 'storage_quota_exceeded', message, { param: 'bytes' });
+  }
+
+  /** Removes blobs of parts whose rows are gone. One that is left behind goes with the sweep of blobs. */
+  async function removeBlobs(parts: readonly { blob: string }[]): Promise<void> {
+    for (const { blob } of parts) await blobs.remove(blob);
+  }
+
+  /** The bytes of the parts, one after the other, as one blob. Throws invalid_request if they have another hash. */
+  async function assemble(parts: readonly PartRow[], md5: string | null): Promise<StoredBlob> {
+    const hash = createHash('md5');
+    async function* content(): AsyncGenerator<Uint8Array> {
+      for (const part of parts) {
+        for await (const piece of (await blobs.read(part.blob)) as AsyncIterable<Buffer>) {
+          if (md5 !== null) hash.update(piece);
+          yield piece;
+        }
+      }
+      if (md5 !== null && hash.digest('hex') !== md5.toLowerCase()) throw wrongContent('md5');
+    }
+    return await blobs.put(content(), { leavesReserve: true });
+  }
+
+  return {
+    async create(workspaceId, upload) {
+      const same = await findSame(workspaceId, upload);
+      if (same !== undefined) return await viewOf(same, await partsOf(db, same));
+      await refuseTooMuch(workspaceId, upload.bytes);
+      const id = newId('upload_');
+      const { rows } = await sql<UploadRow>`
+        insert into upload (id, workspace_id, filename, purpose, mime_type, bytes, sha256, expires_after, expires_at)
+        values (${id}, ${workspaceId}, ${upload.filename}, ${upload.purpose}, ${upload.mime_type}, ${upload.bytes},
+          ${upload.sha256}, ${upload.expires_after}, clock_timestamp() + ${lifetime}::interval)
+        returning *, false as is_over`.execute(db);
+      return await viewOf(rows[0] as UploadRow, upload.sha256 === null ? undefined : []);
+    },
+
+    async retrieve(workspaceId, id) {
+      const row = await find(db, workspaceId, id);
+      return await viewOf(row, await partsOf(db, row));
+    },
+
+    async addPart(workspaceId, id, blob) {
+      return await db.transaction().execute(async (tx) => {
+        const upload = await find(tx, workspaceId, id, true);
+        refuseUnlessPending(upload);
+        const { rows } = await sql<{ parts: number; bytes: number }>`
+          select count(*) as parts, coalesce(sum(bytes), 0)::int8 as bytes from upload_part where upload_id = ${id}`.execute(
+          tx,
+        );
+        const { parts = 0, bytes = 0 } = rows[0] ?? {};
+        if (parts >= partsMax)
+          throw invalid('data', `The upload has ${parts} parts, which is the most. Send larger ones.`);
+        // Parts may be sent again after an answer was lost, so there may be more bytes than the file has, but not for ever.
+        if (bytes + blob.sizeBytes > 2 * upload.bytes || blob.sizeBytes > upload.bytes)
+          throw invalid('data', `The parts have more bytes than the ${upload.bytes} that the upload was created for.`);
+        const part = { id: newId('part_'), upload_id: id, workspace_id: workspaceId, blob: blob.blob };
+        const row = await tx
+          .insertInto('upload_part')
+          .values({ ...part, bytes: blob.sizeBytes, sha256: blob.sha256 })
+          .returningAll()
+          .executeTakeFirstOrThrow();
+        return viewOfPart(row);
+      });
+    },
+
+    async complete(workspaceId, id, { partIds, md5 }, metadata) {
+      const upload = await find(db, workspaceId, id);
+      if (upload.status === 'completed') return await viewOf(upload);
+      refuseUnlessPending(upload);
+      const all = await partsOf(db, upload);
+      const parts = orderedParts(upload, all, partIds);
+      const blob = await assemble(parts, md5);
+      const fileId = newId('file-');
+      try {
+        if (upload.sha256 !== null && blob.sha256 !== upload.sha256) throw wrongContent('sha256');
+        const completed = await eventLog.transact({ workspaceId, streams: [fileId], metadata }, async (unit) => {
+          const current = await find(unit.tx, workspaceId, id, true);
+          // Somebody else was quicker: theirs is the file.
+          if (current.status !== 'pending') return current;
+          await files.record(unit, fileId, {
+            purpose: upload.purpose,
+            filename: upload.filename,
+            blob,
+            expiresAfterSeconds: upload.expires_after,
+          });
+          await unit.tx.deleteFrom('upload_part').where('upload_id', '=', id).execute();
+          const { rows } = await sql<UploadRow>`
+            update upload set status = 'completed', file_id = ${fileId} where id = ${id}
+            returning *, false as is_over`.execute(unit.tx);
+          return rows[0] as UploadRow;
+        });
+        if (completed.file_id !== fileId) await blobs.remove(blob.blob);
+        if (completed.status !== 'completed') throw notPending(completed);
+        await removeBlobs(all);
+        return await viewOf(completed);
+      } catch (error) {
+        // Where the COMMIT may have succeeded, the sweep of blobs decides.
+        if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(blob.blob);
+        throw error;
+      }
+    },
+
+    async cancel(workspaceId, id) {
+      const { row, parts } = await db.transaction().execute(async (tx) => {
+        const upload = await find(tx, workspaceId, id, true);
+        if (upload.status === 'completed') throw notPending(upload);
+        const removed = await tx.deleteFrom('upload_part').where('upload_id', '=', id).returning('blob').execute();
+        await tx.updateTable('upload').set({ status: 'cancelled' }).where('id', '=', id).execute();
+        return { row: { ...upload, status: 'cancelled' as const }, parts: removed };
+      });
+      await removeBlobs(parts);
+      return await viewOf(row);
+    },
+  };
+}
+
+/** Removes the parts of uploads whose time is over, and uploads a day later. Returns how many parts. */
+export async function sweepUploads(db: Kysely<Database>, blobs: Pick<BlobStore, 'remove'>): Promise<number> {
+  let swept = 0;
+  for (;;) {
+    const { rows } = await sql<{ blob: string }>`
+      delete from upload_part where id in (
+        select part.id from upload_part as part join upload on upload.id = part.upload_id
+        where upload.expires_at < clock_timestamp() - interval '5 minutes' limit 500) returning blob`.execute(db);
+    for (const { blob } of rows) await blobs.remove(blob);
+    swept += rows.length;
+    if (rows.length < 500) break;
+  }
+  await sql`delete from upload where expires_at < clock_timestamp() - ${keptFor}::interval`.execute(db);
+  return swept;
+}
+
+/** The parts that were named, in that order. Throws invalid_request if they are not the file's. */
+function orderedParts(upload: UploadRow, all: readonly PartRow[], partIds: readonly string[]): PartRow[] {
+  const byId = new Map(all.map((part) => [part.id, part]));
+  const parts = partIds.map((partId, index) => {
+    const part = byId.get(partId);
+    if (part === undefined)
+      throw invalid(`part_ids[${index}]`, `The upload has no part '${partId.slice(0, 100)}', or it is named twice.`);
+    byId.delete(partId);
+    return part;
+  });
+  const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
+  if (bytes === upload.bytes) return parts;
+  throw invalid('part_ids', `These parts have ${bytes} bytes, but the upload was created for ${upload.bytes}.`);
+}
+
+/** Throws conflict for an upload that nothing can be added to any more. */
+function refuseUnlessPending(upload: UploadRow): void {
+  if (upload.status !== 'pending' || upload.is_over) throw notPending(upload);
+}
+
+function notPending({ id, status }: UploadRow): GatewayError {
+  const state = status === 'pending' ? 'expired' : status;
+  const message = `The upload '${id}' is ${state}. ${state === 'completed' ? 'Its file can be used.' : 'Create another one.'}`;
+  return new GatewayError('conflict', 'upload_not_pending', message);
+}
+
+const viewOfPart = ({ id, upload_id, bytes, sha256, created_at: createdAt }: PartRow): UploadPartObject => ({
+  id,
+  object: 'upload.part',
+  created_at: seconds(createdAt),
+  upload_id,
+  bytes,
+  sha256,
+});
+
+const seconds = (time: Date): number => Math.floor(time.getTime() / 1_000);
+
+const invalid = (param: string, message: string): GatewayError =>
+  new GatewayError('invalid_request', 'invalid_value', message, { param });
+
+const wrongContent = (name: 'md5' | 'sha256'): GatewayError =>
+  invalid(name, `The ${name} of the parts is another one: a part is missing, damaged or out of order.`);
+
+const noSuchUpload = (id: string): GatewayError =>
+  new GatewayError('not_found', null, `No such Upload object: ${id.slice(0, 100)}`, { param: 'upload_id' });

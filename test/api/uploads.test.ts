@@ -1,0 +1,146 @@
+import { createHash } from 'node:crypto';
+import { sql } from 'kysely';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
+import { sweepUploads } from '#libs/files/uploads.ts';
+import { startPlatform, type TestPlatform } from '#test/platform.ts';
+import { errorOf, sdks, type Client } from './sdk.ts';
+import { createWorkspace } from './second-workspace.ts';
+
+// Files that are sent in parts.
+
+let platform: TestPlatform;
+beforeAll(async () => {
+  platform = await startPlatform({ worker: false, environment: { SLUICE_STORED_MAX: '1MiB' } });
+});
+afterAll(() => platform?.stop());
+
+type Upload = { id: string; status: string; file: { id: string } | null; parts?: { sha256: string }[] };
+
+async function send(method: string, url: string, body?: object): Promise<{ status: number; body: Upload }> {
+  const response = await fetch(`${platform.baseUrl}${url}`, {
+    method,
+    headers: { authorization: `Bearer ${platform.adminKey}`, 'content-type': 'application/json' },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  return { status: response.status, body: (await response.json()) as Upload };
+}
+
+const text = Array.from({ length: 40 }, (_, index) => `{"custom_id":"line-${index}"}\n`).join('');
+const [head, tail] = [text.slice(0, 500), text.slice(500)];
+const about = { filename: 'in.jsonl', purpose: 'batch', mime_type: 'application/jsonl' } as const;
+const hashOf = (algorithm: 'md5' | 'sha256', content: string): string =>
+  createHash(algorithm).update(content).digest('hex');
+
+describe.each(sdks)('$name', ({ OpenAI, toFile }) => {
+  let client: Client;
+  beforeAll(() => {
+    client = new OpenAI({ baseURL: platform.baseUrl, apiKey: platform.adminKey, maxRetries: 0 });
+  });
+  const begin = (bytes = text.length) => client.uploads.create({ ...about, bytes });
+  const add = async (id: string, content: string) =>
+    await client.uploads.parts.create(id, { data: await toFile(Buffer.from(content), 'part') });
+
+  test('parts that come in any order become one file, in the order that they are named in', async () => {
+    const upload = await begin();
+    expect(upload).toMatchObject({ object: 'upload', status: 'pending', bytes: text.length, file: null });
+    expect(upload.expires_at - upload.created_at).toBe(3_600);
+    const [second, first] = [await add(upload.id, tail), await add(upload.id, head)];
+    expect(first).toMatchObject({ object: 'upload.part', upload_id: upload.id });
+    const wanted = { part_ids: [first.id, second.id], md5: hashOf('md5', text) };
+    const done = await client.uploads.complete(upload.id, wanted);
+    expect(done).toMatchObject({ status: 'completed', file: { object: 'file', bytes: text.length, purpose: 'batch' } });
+    const file = done.file?.id ?? '';
+    expect(await (await client.files.content(file)).text()).toBe(text);
+    expect((await client.uploads.complete(upload.id, wanted)).file?.id).toBe(file);
+    expect(await errorOf(add(upload.id, 'more'))).toMatchObject({ status: 409, code: 'upload_not_pending' });
+  });
+
+  test('parts that are not the file are refused, and the upload can still be completed', async () => {
+    const upload = await begin();
+    const [first, second] = [await add(upload.id, head), await add(upload.id, tail)];
+    const complete = (part_ids: string[], md5?: string) =>
+      client.uploads.complete(upload.id, { part_ids, ...(md5 === undefined ? {} : { md5 }) });
+    expect(await errorOf(complete([first.id]))).toMatchObject({ status: 400, param: 'part_ids' });
+    expect(await errorOf(complete([first.id, first.id]))).toMatchObject({ status: 400, param: 'part_ids[1]' });
+    expect(await errorOf(complete([second.id, first.id], hashOf('md5', text)))).toMatchObject({
+      status: 400,
+      param: 'md5',
+    });
+    expect(await errorOf(add(upload.id, text + text))).toMatchObject({ status: 400, param: 'data' });
+    expect(await complete([first.id, second.id], hashOf('md5', text))).toMatchObject({ status: 'completed' });
+  });
+
+  test('a cancelled upload is no file, and takes no more', async () => {
+    const upload = await begin();
+    const part = await add(upload.id, text);
+    expect(await client.uploads.cancel(upload.id)).toMatchObject({ status: 'cancelled', file: null });
+    expect(await client.uploads.cancel(upload.id)).toMatchObject({ status: 'cancelled' });
+    expect(await errorOf(client.uploads.complete(upload.id, { part_ids: [part.id] }))).toMatchObject({ status: 409 });
+  });
+
+  test('another workspace knows nothing of it', async () => {
+    const apiKey = await createWorkspace(platform);
+    const theirs = new OpenAI({ baseURL: platform.baseUrl, apiKey, maxRetries: 0 });
+    const upload = await begin();
+    expect(await errorOf(theirs.uploads.cancel(upload.id))).toMatchObject({ status: 404 });
+    const part = theirs.uploads.parts.create(upload.id, { data: await toFile(Buffer.from('x'), 'part') });
+    expect(await errorOf(part)).toMatchObject({ status: 404 });
+  });
+});
+
+test('with its hash, an upload that broke is found with its parts, and later its file', async () => {
+  const named = { ...about, bytes: text.length, sha256: hashOf('sha256', text) };
+  const { body: upload } = await send('POST', '/uploads', named);
+  expect(upload).toMatchObject({ status: 'pending', parts: [] });
+  const form = new FormData();
+  form.set('data', new Blob([head]), 'part');
+  const headers = { authorization: `Bearer ${platform.adminKey}` };
+  const added = await fetch(`${platform.baseUrl}/uploads/${upload.id}/parts`, { method: 'POST', headers, body: form });
+  expect(added.status).toBe(200);
+  const { body: again } = await send('POST', '/uploads', named);
+  expect(again).toMatchObject({ id: upload.id, parts: [{ bytes: 500, sha256: hashOf('sha256', head) }] });
+  const wrong = new FormData();
+  wrong.set('data', new Blob(['x'.repeat(tail.length)]), 'part');
+  const { id: wrongPart } = (await (
+    await fetch(`${platform.baseUrl}/uploads/${upload.id}/parts`, { method: 'POST', headers, body: wrong })
+  ).json()) as { id: string };
+  const { id: firstPart } = (await added.json()) as { id: string };
+  expect(await send('POST', `/uploads/${upload.id}/complete`, { part_ids: [firstPart, wrongPart] })).toMatchObject({
+    status: 400,
+    body: { error: { param: 'sha256' } },
+  });
+  const right = new FormData();
+  right.set('data', new Blob([tail]), 'part');
+  const { id: lastPart } = (await (
+    await fetch(`${platform.baseUrl}/uploads/${upload.id}/parts`, { method: 'POST', headers, body: right })
+  ).json()) as { id: string };
+  const { body: done } = await send('POST', `/uploads/${upload.id}/complete`, { part_ids: [firstPart, lastPart] });
+  expect((await send('POST', '/uploads', named)).body).toMatchObject({ id: upload.id, file: { id: done.file?.id } });
+  // A file that was deleted is uploaded anew.
+  await send('DELETE', `/files/${done.file?.id}`);
+  expect((await send('POST', '/uploads', named)).body).toMatchObject({ status: 'pending', file: null });
+});
+
+test('what is announced counts as stored, and an expired upload leaves nothing', async () => {
+  const large = { ...about, bytes: 1_000_000 };
+  const { body: upload } = await send('POST', '/uploads', large);
+  expect(await send('POST', '/uploads', large)).toMatchObject({
+    status: 429,
+    body: { error: { code: 'storage_quota_exceeded' } },
+  });
+  const form = new FormData();
+  form.set('data', new Blob([head]), 'part');
+  const headers = { authorization: `Bearer ${platform.adminKey}` };
+  await fetch(`${platform.baseUrl}/uploads/${upload.id}/parts`, { method: 'POST', headers, body: form });
+  const { db } = platform.database;
+  await sql`update upload set expires_at = clock_timestamp() - interval '10 minutes'`.execute(db);
+  expect((await send('GET', `/uploads/${upload.id}`)).body).toMatchObject({ status: 'expired' });
+  const blobs = await createDiskBlobStore({ folder: path.join(platform.dataDir, 'blobs') });
+  expect(await sweepUploads(db, blobs)).toBeGreaterThan(0);
+  expect((await send('GET', `/uploads/${upload.id}`)).body).toMatchObject({ status: 'expired', parts: [] });
+  await sql`update upload set expires_at = clock_timestamp() - interval '2 days'`.execute(db);
+  await sweepUploads(db, blobs);
+  expect((await send('GET', `/uploads/${upload.id}`)).status).toBe(404);
+});
