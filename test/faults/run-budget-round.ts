@@ -19,7 +19,9 @@ export type BudgetPlan = {
   latencyMs: number;
   /** Share of what all lines would use. */
   share: number;
-  /** Each strikes when this share of the lines has a result. */
+  /** What lines do that the budget has nothing left for: they fail, or wait until it is raised. */
+  whenUsedUp: 'fail' | 'wait';
+  /** Each strikes when this share of the lines has a result. The first of those left strikes while lines wait. */
   kills: readonly { at: number; whom: 'worker-0' | 'worker-1' | 'api' | 'postgres' }[];
 };
 
@@ -35,8 +37,15 @@ const endMs = 120_000;
 /** Leases of killed processes end after 15 s, others are returned within a second; a busy machine gets twice as long. */
 const freeMs = 30_000;
 
+/** How long a batch is watched while its lines wait. */
+const watchMs = 5_000;
+
 /** Pure: the same seed gives the same plan. */
-export function planBudgetRound(seed: number, linesMax: number): BudgetPlan {
+export function planBudgetRound(
+  seed: number,
+  linesMax: number,
+  whenUsedUp: BudgetPlan['whenUsedUp'] = 'fail',
+): BudgetPlan {
   const random = createRandom(seed);
   return {
     seed,
@@ -44,6 +53,7 @@ export function planBudgetRound(seed: number, linesMax: number): BudgetPlan {
     measure: random.pick(['tokens', 'cost']),
     latencyMs: random.between(50, 300),
     share: random.between(30, 90) / 100,
+    whenUsedUp,
     kills: Array.from({ length: random.between(1, 4) }, () => ({
       at: random.next() * 0.8,
       whom: random.pick(['worker-0', 'worker-0', 'worker-1', 'api', 'postgres']),
@@ -54,7 +64,8 @@ export function planBudgetRound(seed: number, linesMax: number): BudgetPlan {
 /**
  * A batch and live calls under one budget that is too small for them, while processes are killed. What was really used,
  * as the provider counted it, must not exceed the budget; what killed processes held must be bounded; and afterwards all
- * that is left must be usable. Returns descriptions of what was violated.
+ * that is left must be usable. Where lines wait, the budget is raised while they do, and then none of them may have failed.
+ * Returns descriptions of what was violated.
  */
 export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ violations: string[]; story: string }> {
   const name = `budget-${plan.seed}-${randomUUID().slice(0, 8)}`;
@@ -76,36 +87,42 @@ export async function runBudgetRound(rig: Rig, plan: BudgetPlan): Promise<{ viol
       input_file_id: fileId,
       endpoint: '/v1/chat/completions',
       completion_window: '24h',
-      gateway_options: { metadata: { round: name }, on_budget_exceeded: 'fail' },
+      gateway_options: { metadata: { round: name }, on_budget_exceeded: plan.whenUsedUp },
     },
     { idempotencyKey: name, ownKey: false },
   );
   const live = createLiveCalls(rig, name, model);
-  const seen = await strikeUntilEnd(rig, plan, batchId, live);
+  // Enough for every line twice and for what killed processes take with them.
+  const raised = limit.plus(weigh(largest).times(4 * plan.lines));
+  const raise = (): Promise<string[]> => raiseBudget(rig, policyId, { limit, raised });
+  const { seen, problems, isRaised, killed } = await strikeUntilEnd(rig, plan, { batchId, live, raise });
+  const limitNow = isRaised ? raised : limit;
   await rig.untilReady();
   const violations = await checkResidue(rig, batchId, true);
   const evidence: BatchEvidence = { ...(await collectEvidence(rig, batchId)), input, seen };
-  violations.push(...checkBatch(evidence), ...checkCodes(evidence));
-  const counter = await useTheRest(rig, policyId, limit, weigh(largest), live);
+  violations.push(...problems, ...checkBatch(evidence), ...checkCodes(plan, evidence));
+  const counter = isRaised
+    ? await untilReturned(rig, policyId)
+    : await useTheRest(rig, policyId, limit, weigh(largest), live);
 
   const spent = await whatWasSpent(rig, name, weigh, new Map([...usedByLine(name, evidence), ...live.used]));
   const { used, assumed } = counter;
   const fixed = (amount: Big): string => amount.toFixed();
   if (spent.least.gt(used)) violations.push(`${fixed(spent.least)} were used, and ${fixed(used)} are counted`);
-  if (used.gt(limit)) violations.push(`${fixed(used)} are counted, and the budget is ${fixed(limit)}`);
+  if (used.gt(limitNow)) violations.push(`${fixed(used)} are counted, and the budget is ${fixed(limitNow)}`);
   if (used.minus(assumed).gt(spent.most))
     violations.push(`${fixed(used.minus(assumed))} are counted as settled, and at most ${fixed(spent.most)} were used`);
   // What docs/limits.md says that a killed process takes with it: its calls under way, and what it had leased ahead.
-  const lost = weigh(largest).times(callsMax).plus(limit.div(8)).times(plan.kills.length);
+  const lost = weigh(largest).times(callsMax).plus(limitNow.div(8)).times(killed.length);
   if (assumed.gt(lost)) violations.push(`${fixed(assumed)} are taken as used by killed processes`);
-  if (limit.minus(used).gte(weigh(largest)))
+  if (!isRaised && limit.minus(used).gte(weigh(largest)))
     violations.push(`${fixed(limit.minus(used))} of the budget are left, and calls are refused`);
   violations.push(...(await checkModels(rig)), ...rig.takeCrashes());
   const { completed, failed } = evidence.batch.request_counts;
   const story =
-    `${plan.measure} ${fixed(limit)}: used ${fixed(used)}, of that assumed ${fixed(assumed)}, really at least ` +
+    `${plan.measure} ${fixed(limit)}${isRaised ? `, raised to ${fixed(raised)}` : ''}: used ${fixed(used)}, of that assumed ${fixed(assumed)}, really at least ` +
     `${fixed(spent.least)}; ${completed} lines completed, ${failed} refused; killed: ` +
-    `${plan.kills.map(({ whom }) => whom).join(' ')}; ${live.used.size} live calls`;
+    `${killed.join(' ')}; ${live.used.size} live calls`;
   return { violations, story };
 }
 
@@ -160,13 +177,22 @@ function createLiveCalls(rig: Rig, name: string, model: string) {
 
 type LiveCalls = ReturnType<typeof createLiveCalls>;
 
-/** Polls the batch until its end, kills as planned, and makes a live call with every look. */
+type Struck = {
+  seen: BatchEvidence['seen'];
+  problems: string[];
+  isRaised: boolean;
+  killed: string[];
+};
+
+/**
+ * Polls the batch until its end, kills as planned, and makes a live call with every look. Once lines have waited for a
+ * while, and the next process was killed meanwhile, the budget is raised.
+ */
 async function strikeUntilEnd(
   rig: Rig,
   plan: BudgetPlan,
-  batchId: string,
-  live: LiveCalls,
-): Promise<BatchEvidence['seen']> {
+  { batchId, live, raise }: { batchId: string; live: LiveCalls; raise: () => Promise<string[]> },
+): Promise<Struck> {
   const processes: Record<string, Pick<RigProcess, 'kill'>> = {
     'worker-0': rig.workers[0],
     'worker-1': rig.workers[1],
@@ -175,46 +201,85 @@ async function strikeUntilEnd(
   };
   const left = plan.kills.toSorted((a, b) => a.at - b.at);
   const seen: BatchEvidence['seen'][number][] = [];
-  const deadline = performance.now() + endMs;
+  const struck: Struck = { seen, problems: [], isRaised: false, killed: [] };
+  const killNext = async (): Promise<void> => {
+    const { whom } = left.shift() ?? { whom: 'worker-0' };
+    struck.killed.push(whom);
+    await processes[whom]?.kill(0);
+    await loseHeartbeats(rig);
+  };
+  let deadline = performance.now() + endMs;
   const calls: Promise<number>[] = [];
   for (;;) {
     const batch = await rig.client.retrieveBatch(batchId);
     seen.push(batch);
     const { completed, failed } = batch.request_counts;
     const [next] = left;
-    if (next && completed + failed > next.at * plan.lines) {
-      left.shift();
-      await processes[next.whom]?.kill(0);
-      await loseHeartbeats(rig);
-    }
+    if (next && completed + failed > next.at * plan.lines) await killNext();
     if (isTerminal(batch.status)) break;
     if (performance.now() > deadline) throw new Error(`the batch is still ${batch.status}`);
-    calls.push(live.call());
+    if (plan.whenUsedUp === 'wait' && !struck.isRaised && batch.waiting !== null) {
+      await killNext();
+      await sleep(watchMs);
+      struck.problems.push(...(await raise()));
+      struck.isRaised = true;
+      deadline = performance.now() + endMs;
+    }
+    // What comes after the raise is for the lines.
+    if (!struck.isRaised) calls.push(live.call());
     await sleep(50);
   }
   await Promise.all(calls);
-  return seen;
+  if (plan.whenUsedUp === 'wait' && !struck.isRaised) struck.problems.push('no line waited for the budget');
+  return struck;
+}
+
+/** Checks that what waiting lines left is within the budget, and raises it. */
+async function raiseBudget(
+  rig: Rig,
+  policyId: string,
+  { limit, raised }: { limit: Big; raised: Big },
+): Promise<string[]> {
+  await rig.untilReady();
+  const { used } = await readCounter(rig, policyId);
+  const response = await fetch(`${rig.baseUrl}/policies/usage-limits/${policyId}`, {
+    method: 'PUT',
+    headers: { authorization: `Bearer ${rig.key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ credit_limit: raised.toNumber() }),
+  });
+  if (!response.ok) throw new Error(`the budget cannot be raised: ${response.status} ${await response.text()}`);
+  return used.gt(limit) ? [`while lines waited, ${used.toFixed()} of ${limit.toFixed()} were used`] : [];
+}
+
+type Counter = { used: Big; assumed: Big; leased: number };
+
+async function readCounter(rig: Rig, policyId: string): Promise<Counter> {
+  const { rows } = await sql<{ used: string; assumed: string; leased: number }>`
+    select used::text, assumed::text, (select count(*)::int from jsonb_each(leases) as lease
+      where lease.value ->> 'amount' <> '0' and not (lease.value ->> 'isAssumed')::boolean) as leased
+    from limit_counter where limit_id = ${policyId}`.execute(rig.db);
+  const [row = { used: '0', assumed: '0', leased: 0 }] = rows;
+  return { used: new Big(row.used), assumed: new Big(row.assumed), leased: row.leased };
+}
+
+/** What is counted once no process holds anything of the budget, or after the time that this may take. */
+async function untilReturned(rig: Rig, policyId: string): Promise<Counter> {
+  const deadline = performance.now() + freeMs;
+  for (;;) {
+    const counter = await readCounter(rig, policyId);
+    if (counter.leased === 0 || performance.now() > deadline) return counter;
+    await sleep(200);
+  }
 }
 
 /** Calls until the budget is used up, and what is then counted: when less than `enough` is left, or nothing comes free. */
-async function useTheRest(
-  rig: Rig,
-  policyId: string,
-  limit: Big,
-  enough: Big,
-  live: LiveCalls,
-): Promise<{ used: Big; assumed: Big }> {
+async function useTheRest(rig: Rig, policyId: string, limit: Big, enough: Big, live: LiveCalls): Promise<Counter> {
   let deadline = performance.now() + freeMs;
   for (;;) {
     const statuses = await Promise.all([live.call(), live.call(), live.call(), live.call()]);
     if (statuses.includes(200)) deadline = performance.now() + freeMs;
-    const { rows } = await sql<{ used: string; assumed: string; leased: number }>`
-      select used::text, assumed::text, (select count(*)::int from jsonb_each(leases) as lease
-        where lease.value ->> 'amount' <> '0' and not (lease.value ->> 'isAssumed')::boolean) as leased
-      from limit_counter where limit_id = ${policyId}`.execute(rig.db);
-    const [row = { used: '0', assumed: '0', leased: 0 }] = rows;
-    const counter = { used: new Big(row.used), assumed: new Big(row.assumed) };
-    const isUsedUp = row.leased === 0 && limit.minus(counter.used).lt(enough);
+    const counter = await readCounter(rig, policyId);
+    const isUsedUp = counter.leased === 0 && limit.minus(counter.used).lt(enough);
     if (isUsedUp || performance.now() > deadline) return counter;
     if (!statuses.includes(200)) await sleep(200);
   }
@@ -253,9 +318,9 @@ async function whatWasSpent(
   return { least, most };
 }
 
-/** A line of this round fails because of the budget, and for nothing else. */
-function checkCodes({ errors }: BatchEvidence): string[] {
+/** A line of this round fails because of the budget, and for nothing else; where lines wait, none does. */
+function checkCodes({ whenUsedUp }: BudgetPlan, { errors }: BatchEvidence): string[] {
   const lines = (errors?.toString('utf8') ?? '').split('\n').filter((line) => line !== '');
-  const others = lines.filter((line) => !line.includes('"code":"usage_limit_exceeded"'));
+  const others = lines.filter((line) => whenUsedUp === 'wait' || !line.includes('"code":"usage_limit_exceeded"'));
   return others.slice(0, 3).map((line) => `a line failed that had no reason to: ${line.slice(0, 400)}`);
 }
