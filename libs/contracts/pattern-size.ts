@@ -51,7 +51,7 @@ const unicodeClassSize = 100;
 const classNameMax = 100;
 
 /** The index of the bracket that closes the class that opens at `start`. */
-function endOfClass(rule: string, start: number): number {
+export function endOfClass(rule: string, start: number): number {
   // A bracket right at the start, or after the caret, is a member of the class.
   let at = start + (rule[start + 1] === '^' ? 2 : 1);
   if (rule[at] === ']') at += 1;

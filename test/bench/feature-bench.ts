@@ -4,8 +4,8 @@ import type { Cleanup, Stack } from './stack.ts';
 
 /**
  * The features of Sluice that are between the same client and the same simulator. `limited`: three policies. `signedIn`: a
- * token in the place of a key. `guarded`: a stored guardrail that looks for words. `pattern`: one with a regular expression, which
- * runs in a thread. `together`: `limited`, `signedIn` and `guarded`. The calls of all have a price.
+ * token in the place of a key. `guarded`: a stored guardrail that looks for words. `pattern`: one with a regular expression.
+ * `together`: `limited`, `signedIn` and `guarded`. The calls of all have a price.
  */
 type FeatureName =
   | 'passThrough'

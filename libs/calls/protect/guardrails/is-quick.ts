@@ -1,5 +1,6 @@
 import { patternSize } from '#libs/contracts/pattern-size.ts';
 import type { TextWork } from './judge-texts.ts';
+import { requiredLiterals } from './required-literals.ts';
 import { isSearch, type TextCheck } from './text-checks.ts';
 
 /**
@@ -11,7 +12,10 @@ export function isQuick({ checks, texts }: TextWork): boolean {
   const [saidChars, measuredChars] = [charsOf(texts.said), charsOf(texts.measured)];
   let units = 0;
   for (const check of checks) {
-    units += unitsOf(check, isSearch(check) ? saidChars : measuredChars);
+    units +=
+      check.name === 'regexMatch'
+        ? unitsOfPattern(check.parameters.rule, texts.said, saidChars)
+        : unitsOf(check, isSearch(check) ? saidChars : measuredChars);
     if (units > unitsMax) return false;
   }
   return true;
@@ -22,15 +26,27 @@ const unitsMax = 10_000;
 // Compiling an instruction takes 2 µs. Compiled expressions are cached, but each call may bring a new one.
 const unitsOfInstruction = 20;
 
-function unitsOf(check: TextCheck, chars: number): number {
+/**
+ * Nearly all texts have nothing of what an expression looks for, which a search for its literals says (patterns.ts). Where it
+ * does not, some expressions need the whole estimate: a new state of the engine for each character.
+ */
+function unitsOfPattern(rule: string, texts: readonly string[], chars: number): number {
+  const size = patternSize(rule);
+  const literals = requiredLiterals(rule);
+  const whole = size * (chars + unitsOfInstruction);
+  if (literals === null || whole <= unitsMax / 10) return whole;
+  const searched = size * unitsOfInstruction + unitsOfSearch(literals.length, chars);
+  if (searched > unitsMax) return searched;
+  return texts.some((text) => literals.some((literal) => text.includes(literal))) ? whole : searched;
+}
+
+/** In the time of a unit, a search reads ten characters, or one in the worst case. */
+const unitsOfSearch = (words: number, chars: number): number => words + (words * chars) / 10;
+
+function unitsOf(check: Exclude<TextCheck, { name: 'regexMatch' }>, chars: number): number {
   switch (check.name) {
-    case 'regexMatch': {
-      const size = patternSize(check.parameters.rule);
-      return size * (chars + unitsOfInstruction);
-    }
     case 'contains':
-      // In that time, a search reads ten characters, or one in the worst case.
-      return check.parameters.words.length + (check.parameters.words.length * chars) / 10;
+      return unitsOfSearch(check.parameters.words.length, chars);
     case 'wordCount':
     case 'sentenceCount':
     case 'characterCount':

@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import { RE2JS } from 're2js';
 import { GatewayError } from '#libs/kernel/errors.ts';
+import { requiredLiterals } from './required-literals.ts';
 
 /** Whether the expression matches in a text. */
 export type Pattern = (text: string) => boolean;
@@ -27,7 +28,9 @@ export function compilePattern(rule: string): Pattern {
 
 function createPattern(rule: string): Pattern {
   let regex: RE2JS | null = compile(rule);
+  const literals = requiredLiterals(rule);
   return (text) => {
+    if (literals !== null && !literals.some((literal) => text.includes(literal))) return false;
     const engine = regex ?? compile(rule);
     // Returned to the cache only after a complete search, because the search may be stopped in the middle.
     regex = null;
