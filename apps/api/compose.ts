@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import { listActiveCredentials } from '#libs/resources/virtual-keys.ts';
 import { bootstrap } from '#libs/resources/bootstrap.ts';
-import { keepVirtualKey, moveVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
+import { keepVirtualKey, keepVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
 import { mayTakeRole, tenantRole } from '#libs/database/isolate-workspaces.ts';
 import { createWorkspaceDatabase } from '#libs/database/workspace-database.ts';
 import type { RefusalLog } from '#libs/resources/refusal-log.ts';
@@ -274,7 +274,7 @@ export async function composeApi(config: ApiConfig, logger: Logger): Promise<Api
       );
       if (simulator !== undefined) {
         await keepVirtualKey({ db, eventLog, secrets }, workspaceId, simulator);
-        await moveVirtualKeys({ db, eventLog, secrets }, simulator);
+        await keepVirtualKeys({ db, eventLog, secrets }, simulator);
       }
       await access.snapshot.refresh();
     },

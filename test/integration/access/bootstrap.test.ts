@@ -4,7 +4,7 @@ import { apiKeyKind } from '#libs/resources/api-keys.ts';
 import { resourceModel } from '#libs/resources/resource-model.ts';
 import { bootstrap } from '#libs/resources/bootstrap.ts';
 import type { KeptVirtualKey } from '#libs/resources/define-resource.ts';
-import { keepVirtualKey, moveVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
+import { keepVirtualKey, keepVirtualKeys } from '#libs/resources/kept-virtual-key.ts';
 import { createResourceStore } from '#libs/resources/resource-store.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { isWellFormedGatewayKey } from '#libs/identity/gateway-key.ts';
@@ -125,15 +125,12 @@ test('the virtual key of a server of the installation follows its address', asyn
   expect((await access.virtualKeys.get(workspaceId, 'simulator')).id).not.toBe(first.id);
 });
 
-test('the virtual keys that new workspaces got follow the address, and those that people made do not', async () => {
+test('the virtual keys that workspaces got follow the address, and those that people made do not', async () => {
   const first = await bootstrap(access, null);
-  const workspaces = createResourceStore<WorkspaceData>(workspaceKind, {
-    ...access.resources,
-    virtualKeyOfAll: simulatorKey('http://127.0.0.1:9001/v1'),
-  });
   const caller: Caller = { ...allRights, workspaceId: first.workspaceId, keyId: 'key_test' };
-  const make = async (name: string) => {
-    const { record } = await workspaces.create(
+  const make = async (name: string, virtualKeyOfAll?: KeptVirtualKey) => {
+    const deps = { ...access.resources, virtualKeyOfAll };
+    const { record } = await createResourceStore<WorkspaceData>(workspaceKind, deps).create(
       callOf(first.workspaceId),
       first.workspaceId,
       { caller, metadata },
@@ -141,7 +138,10 @@ test('the virtual keys that new workspaces got follow the address, and those tha
     );
     return (record as { id: string }).id;
   };
-  const [given, removed, own] = [await make('given'), await make('removed'), await make('own')];
+  const kept = simulatorKey('http://127.0.0.1:9001/v1');
+  const [given, removed, own] = [await make('given', kept), await make('removed', kept), await make('own', kept)];
+  // As a release before there was such a key made them: one that nobody has used yet, and one with a provider.
+  const [older, used] = [await make('older'), await make('used')];
   for (const id of [removed, own]) await access.virtualKeys.remove(id, 'simulator', metadata);
   const host = 'http://127.0.0.1:9009/v1';
   await access.virtualKeys.create(callOf(own), metadata, {
@@ -151,10 +151,16 @@ test('the virtual keys that new workspaces got follow the address, and those tha
     key: 'k',
     custom_host: host,
   });
-  await moveVirtualKeys(access, simulatorKey('http://127.0.0.1:9002/v1'));
+  await access.virtualKeys.create(callOf(used), metadata, { name: 'OpenAI', provider: 'openai', key: 'k' });
+  for (let starts = 0; starts < 2; starts += 1) {
+    await keepVirtualKeys(access, simulatorKey('http://127.0.0.1:9002/v1'));
+  }
   expect(await access.virtualKeys.get(given, 'simulator')).toMatchObject({ custom_host: 'http://127.0.0.1:9002/v1' });
   expect(await access.virtualKeys.get(own, 'simulator')).toMatchObject({ custom_host: host });
-  await expect(access.virtualKeys.get(removed, 'simulator')).rejects.toMatchObject({ kind: 'not_found' });
+  const added = await access.virtualKeys.get(older, 'simulator');
+  expect(added).toMatchObject({ custom_host: 'http://127.0.0.1:9002/v1', version: 1 });
+  for (const id of [removed, used])
+    await expect(access.virtualKeys.get(id, 'simulator')).rejects.toMatchObject({ kind: 'not_found' });
 });
 
 test('a credential that was stored for the simulator does not follow it to another port', async () => {
