@@ -2,8 +2,24 @@ import type { OperationTexts } from '#libs/http/openapi.ts';
 
 const batchErrors = {
   invalid_value: 'a parameter is wrong; `param` names it',
-  too_many_open_batches: 'the workspace has as many open batches as it may have',
+  too_many_open_batches: 'the workspace has as many open batches as it may have; `Retry-After` says when to try again',
+  too_many_queued_lines: 'its open batches have as many lines left as they may have',
 };
+const targetErrors = {
+  missing_credentials: 'nothing says which provider to call',
+  virtual_key_not_found: 'the virtual key does not exist in this workspace',
+  config_not_found: 'the config does not exist',
+};
+const repeated = {
+  idempotency_key_reused: 'the `Idempotency-Key` came before with another body',
+  request_in_progress: 'the first request with this `Idempotency-Key` is still under way',
+};
+const uploadErrors = {
+  storage_full: 'the disk of the server has no room but for results',
+  storage_quota_exceeded: 'the workspace stores as much as it may',
+};
+const resultErrors = { results_not_kept: 'the batch ended too long ago; its files have the results' };
+const jobErrors = { fine_tune_not_found: 'there is no such job in this workspace' };
 const createBatchExample = { input_file_id: 'file-abc', endpoint: '/v1/chat/completions', completion_window: '24h' };
 const atProvider = 'With a virtual key in the headers, an id that is none of Sluice is looked for at its provider.';
 
@@ -14,8 +30,11 @@ export const batchTexts: OperationTexts = {
       'A multipart form with `purpose` (`batch`, `fine-tune`, …) and `file`. The file is stored as it comes and may be of any size up ' +
       'to `SLUICE_UPLOAD_MAX`. With an `Idempotency-Key` a repeat makes no second file.',
     errors: {
-      storage_full: 'the disk of the server has no room but for results',
-      storage_quota_exceeded: 'the workspace stores as much as it may',
+      ...uploadErrors,
+      file_too_large: 'it is larger than `SLUICE_UPLOAD_MAX`',
+      invalid_multipart: 'the form is broken',
+      unsupported_media_type: 'the body is no multipart form',
+      ...repeated,
     },
   },
   createUpload: {
@@ -55,49 +74,63 @@ export const batchTexts: OperationTexts = {
     description: `Name, purpose, size and state of a file, without its content. ${atProvider}`,
   },
   retrieveFileContent: {
-    description: 'The bytes as they were stored. Takes `Range`, so that a download that broke goes on.',
+    description: `The bytes as they were stored. Takes \`Range\`, so that a download that broke goes on. ${atProvider}`,
+    errors: { range_not_satisfiable: 'the file ends before the range' },
   },
-  deleteFile: { description: 'A batch that has begun keeps its input, and ends as if the file were there.' },
+  deleteFile: {
+    description: `A batch that has begun keeps its input, and ends as if the file were there. Repeating it answers 404. ${atProvider}`,
+  },
   createBatch: {
     description:
       'Answers at once, whatever the size of the file; a worker checks it and calls its lines. Every line ends in exactly one of the ' +
       'output and the error file. With an `Idempotency-Key` a repeat gets the first batch.',
     example: createBatchExample,
-    errors: batchErrors,
+    errors: { ...batchErrors, ...targetErrors, ...repeated },
   },
   dryRunBatch: {
     description:
       'What validation would find, where calls for each model would go, what the lines may cost, and whether the budgets suffice. ' +
       'Nothing is created or called. At most 20 seconds of reading; `is_whole` says whether that was enough.',
     example: createBatchExample,
-    errors: { ...batchErrors, too_many_dry_runs: 'the workspace has one under way' },
+    errors: {
+      ...batchErrors,
+      ...targetErrors,
+      too_many_dry_runs: 'the workspace has one under way, or the process has as many as it may have',
+    },
   },
   listBatches: {
     description:
       'Newest first. `after` is the id of the last batch of the page before. The counts of batches that run are those of the moment.',
   },
-  retrieveBatch: { description: 'With `waits`: why it makes less progress than it could, or none.' },
+  retrieveBatch: {
+    description: `With \`waits\`: why it makes less progress than it could, or none. ${atProvider}`,
+  },
   listBatchLines: {
     description:
       'By line number, while the batch runs and after it, as long as its results are kept. A search looks at a bounded number of lines ' +
       'for each page, and `after` goes on from there.',
-    errors: { results_not_kept: 'the batch ended too long ago; its files have the results' },
+    errors: resultErrors,
   },
   retrieveBatchLine: {
-    description: 'The line of the input file, its result, and its record in the request log with every attempt.',
-    errors: { results_not_kept: 'the batch ended too long ago; its files have the results' },
+    description: 'The line of the input file, its result, and a summary of its record in the request log.',
+    errors: resultErrors,
   },
   listBatchFailures: {
-    description: 'The fifty most frequent causes, with the number of lines and the message of the first one.',
+    description: 'The most frequent causes, at most fifty, with the number of lines and the message of the first one.',
   },
   retryBatch: {
     description:
-      'With the options of the first batch unless the body has others. `custom_id`s stay; `retry_of` names the first batch.',
+      'With the options and the target of the first batch, unless the request has others. `custom_id`s stay; `retry_of` names the first ' +
+      'batch. The body may be left out: then all lines that failed are called again.',
     example: { lines: 'failed' },
     errors: {
       batch_not_ended: 'lines of it may still be called',
       nothing_to_retry: 'it has no such line',
-      input_file_deleted: 'its input is gone',
+      input_file_deleted: 'its input or its error file is gone',
+      credentials_not_kept: 'credentials came with it and were deleted when it ended: send them again',
+      too_many_open_batches: batchErrors.too_many_open_batches,
+      too_many_queued_lines: batchErrors.too_many_queued_lines,
+      ...uploadErrors,
     },
   },
   retrieveBatchOutput: {
@@ -105,43 +138,54 @@ export const batchTexts: OperationTexts = {
     errors: { no_output_file: 'the batch has not ended, or no line of it succeeded' },
   },
   cancelBatch: {
-    description: 'What was answered stays; other lines end as `batch_cancelled`. Repeating it changes nothing.',
+    description:
+      'What was answered stays; other lines end as `batch_cancelled`. Repeating it changes nothing; 409 for a batch that has ' +
+      `ended otherwise. ${atProvider}`,
   },
   pauseBatch: {
-    description: 'The deadline stays. Repeating it changes nothing.',
-    errors: { conflict: 'it has ended or is ending' },
+    description: 'The deadline stays. Repeating it changes nothing; 409 unless the batch is validating or in progress.',
   },
-  resumeBatch: { description: 'Repeating it changes nothing; 409 for a batch that has ended or is ending.' },
+  resumeBatch: { description: 'Repeating it changes nothing; 409 unless the batch is validating or in progress.' },
   createFineTuningJob: {
     description:
-      'The training file is uploaded to the provider by a worker, which then follows the job there until it has ended.',
+      'The training file, uploaded here with the purpose `fine-tune`, is sent to the provider by a worker, which then follows the job until it ' +
+      'has ended. With an `Idempotency-Key` a repeat gets the first job.',
     example: { model: '@main/gpt-4o-mini', training_file: 'file-abc' },
+    errors: {
+      file_not_found: '`training_file` or `validation_file` is not a file of this workspace',
+      missing_credentials: 'nothing says at which provider; a config is not used here',
+      virtual_key_not_found: 'the virtual key does not exist in this workspace',
+      model_not_allowed: 'the credential is not for this model',
+      unsupported_operation: 'the provider has no fine-tuning',
+      ...repeated,
+    },
   },
   listFineTuningJobs: {
     description: 'Jobs of Sluice at all providers. `after` is the id of the last job of the page before.',
   },
   retrieveFineTuningJob: {
-    description: `The job as it was last seen at its provider, which a worker asks every few seconds while the job runs. ${atProvider}`,
-    errors: { fine_tune_not_found: 'there is no such job in this workspace' },
+    description: `The job as it was last seen at its provider, which a worker asks again and again while the job runs. ${atProvider}`,
+    errors: jobErrors,
   },
   cancelFineTuningJob: {
-    description:
-      'A worker cancels it at the provider. Repeating it changes nothing, and a job that has ended stays as it is.',
-    errors: { fine_tune_not_found: 'there is no such job in this workspace' },
+    description: `A worker cancels it at the provider. Repeating it changes nothing; 409 for a job that has ended otherwise. ${atProvider}`,
+    errors: jobErrors,
   },
   pauseFineTuningJob: {
-    description: 'A worker pauses it at the provider, where that can be done.',
-    errors: { unsupported_operation: 'the provider cannot pause jobs' },
+    description: `A worker asks the provider, whose refusal is among the events of the job. 409 unless it is queued or running. ${atProvider}`,
+    errors: jobErrors,
   },
   resumeFineTuningJob: {
-    description: 'A worker resumes it at the provider, where that can be done.',
-    errors: { unsupported_operation: 'the provider cannot resume jobs' },
+    description: `A worker asks the provider, whose refusal is among the events of the job. 409 unless it is paused. ${atProvider}`,
+    errors: jobErrors,
   },
   listFineTuningEvents: {
     description:
       'What the provider said of the training, copied while the job runs, so that it stays when the provider has forgotten it.',
+    errors: jobErrors,
   },
   listFineTuningCheckpoints: {
     description: 'Models that can be used from steps of the training, as far as the provider offers them.',
+    errors: jobErrors,
   },
 };
