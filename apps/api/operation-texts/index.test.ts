@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { expect, test } from 'vitest';
+import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { productFiles, readSource } from '#test/source-files.ts';
 import { createRoutes, type RouteDeps } from '../routes.ts';
 import { operationTexts, ownTexts } from './index.ts';
@@ -57,5 +58,20 @@ test.each(Object.entries(texts).filter(([, { example }]) => example !== undefine
 test('every error code that is named is one that some code answers with', () => {
   const codes = new Set(Object.values(texts).flatMap(({ errors = {} }) => Object.keys(errors)));
   const source = productFiles.filter((file) => !file.includes('operation-texts/')).map((file) => readSource(file));
-  expect([...codes].filter((code) => !source.some((text) => text.includes(`'${code}'`)))).toEqual([]);
+  // The resource kit makes these codes of the kind's noun, and those of an invite of its status.
+  const made = new Set([
+    ...resourceKinds.flatMap(({ noun }) => [`${noun}_not_found`, `${noun}_version_not_found`]),
+    ...['accepted', 'cancelled', 'expired'].map((status) => `invite_${status}`),
+  ]);
+  expect([...codes].filter((code) => !made.has(code) && !source.some((text) => text.includes(`'${code}'`)))).toEqual(
+    [],
+  );
+});
+
+test('no code is the kind of an error alone', () => {
+  const kinds = new Set(['conflict', 'not_found', 'forbidden', 'invalid_request', 'quota_exceeded', 'unavailable']);
+  const named = Object.entries(texts).filter(([, { errors = {} }]) =>
+    Object.keys(errors).some((code) => kinds.has(code)),
+  );
+  expect(named.map(([id]) => id)).toEqual([]);
 });

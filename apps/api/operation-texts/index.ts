@@ -11,7 +11,7 @@ import { serverTexts } from './server.ts';
 
 const ofKinds: OperationTexts = Object.assign({}, ...resourceKinds.map((kind) => recordTexts(kind)));
 
-/** What is said of single operations; it counts before what holds for every kind of record. */
+/** What is said of single operations. */
 export const ownTexts: OperationTexts = {
   ...callTexts,
   ...batchTexts,
@@ -24,12 +24,14 @@ export const ownTexts: OperationTexts = {
 
 /**
  * What the OpenAPI document says of operations beyond their summaries: how they behave, a body to send, and the codes of their own
- * errors. A test parses each example by the operation's schema.
+ * errors. What is special of an operation comes before what holds for every kind of record.
  */
 export const operationTexts = (routes: readonly Route[]): OperationTexts =>
   Object.fromEntries(
     routes.map((route) => {
-      const { operationId: id } = route;
-      return [id, ownTexts[id] ?? ofKinds[id] ?? analyticsText(route) ?? {}];
+      const own = ownTexts[route.operationId] ?? analyticsText(route) ?? {};
+      const shared = ofKinds[route.operationId] ?? {};
+      const description = [own.description, shared.description].filter((text) => text !== undefined).join(' ');
+      return [route.operationId, { ...own, description, errors: { ...own.errors, ...shared.errors } }];
     }),
   );

@@ -1,7 +1,9 @@
 import type { Route } from '#libs/http/route.ts';
 import type { OperationTexts } from '#libs/http/openapi.ts';
 
-const notDone = { log_export_wrong_state: 'its status does not allow it' };
+const missing = { log_export_not_found: 'the key sees none with this id' };
+const notDone = { ...missing, log_export_wrong_state: 'its status does not allow it' };
+const unknownCursor = { invalid_value: '`after` names no event that is still there' };
 
 /** The request log, its exports, feedback, events and the audit log. */
 export const logTexts: OperationTexts = {
@@ -10,9 +12,13 @@ export const logTexts: OperationTexts = {
       'The plain list, times and traces cost what a page costs. Other filters read backwards for at most ten seconds.',
     errors: { search_too_broad: 'so little matches that the search takes too long: choose a shorter time' },
   },
-  retrieveLog: { description: 'With the `steps` of the call, and its bodies where they were recorded.' },
+  retrieveLog: {
+    description:
+      'With the `steps` of the call, and its bodies where they were recorded. Bodies of batch lines need `batches.read` too.',
+  },
   createLogs: {
-    description: 'They are priced and counted in analytics like others, but in no budget or rate.',
+    description:
+      'They are priced and counted in analytics like others, but in no budget or rate. All or none of a list is taken; a repeat is recorded again.',
     example: {
       request: { url: 'https://api.openai.com/v1/chat/completions', body: { model: 'gpt-4o-mini' } },
       response: {
@@ -21,9 +27,19 @@ export const logTexts: OperationTexts = {
         body: { model: 'gpt-4o-mini', usage: { prompt_tokens: 20, completion_tokens: 300 } },
       },
     },
+    errors: {
+      request_log_full: 'the log cannot be written for the moment',
+      workspace_not_found: 'the query names none that the key may use',
+    },
   },
   createLogExport: {
-    description: 'It is started by another operation; a worker writes the file, and goes on with it after a crash.',
+    description:
+      'It is started by another operation; `total` says how many records match now. With an `Idempotency-Key` a repeat makes no second one.',
+    errors: {
+      too_many_log_exports: 'the workspace has as many as it may have',
+      workspace_not_found: '`workspace_id` names none that the key may use',
+      idempotency_key_reused: 'the `Idempotency-Key` came before with another body',
+    },
     example: {
       filters: { status_code: [429, 500] },
       requested_data: ['id', 'created_at', 'ai_model', 'cost'],
@@ -40,17 +56,21 @@ export const logTexts: OperationTexts = {
   updateLogExport: {
     description: 'Filters and columns of an export that was not started.',
     example: { filters: { status_code: [500, 503] }, requested_data: ['id', 'created_at', 'response_status_code'] },
-    errors: { log_export_not_draft: 'it was started' },
+    errors: { ...missing, log_export_not_draft: 'it was started' },
   },
   deleteLogExport: {
-    description: 'With its file, and its link ends.',
+    description: 'Its file is deleted too, and its link ends.',
     errors: { log_export_in_progress: 'a worker writes it: cancel it first' },
   },
   startLogExport: {
-    description: 'The file has the records up to this moment.',
+    description:
+      'A worker writes the file, which has the records up to this moment, and goes on with it after a crash. Repeating it changes nothing.',
     errors: { ...notDone, too_many_log_exports: 'as many are in progress as may be' },
   },
-  cancelLogExport: { description: 'The worker stops within a page of records.', errors: notDone },
+  cancelLogExport: {
+    description: 'The worker stops soon. Repeating it changes nothing; an export that has ended cannot be cancelled.',
+    errors: notDone,
+  },
   downloadLogExport: {
     description: 'Whoever has the link can read the file until it expires (`SLUICE_EXPORT_LINK_TTL`, 15 minutes).',
     errors: { ...notDone, log_export_expired: 'the file was deleted after its time' },
@@ -68,15 +88,22 @@ export const logTexts: OperationTexts = {
       'resource and status; `current_page` and `page_size` choose a page.',
   },
   listEvents: {
-    description: 'Every change is an event. Ids grow, and a reader that goes on after the last one misses none.',
+    description: 'Every change is an event. A reader that goes on after the id of the last one misses none.',
+    errors: unknownCursor,
   },
   streamEvents: {
     description:
       'Server-sent events, each with its id. A client that connects again sends the last one as `Last-Event-ID`, as browsers do by ' +
-      'themselves, and misses none.',
+      'themselves, and misses none. With `calls=true` there is also `event: calls` when the request log has new records.',
+    errors: {
+      ...unknownCursor,
+      too_many_streams: 'the process or the workspace has as many streams open as it may have',
+    },
   },
   createFeedback: {
-    description: 'Values from -10 to 10 for calls of a trace.',
+    description:
+      'Values from -10 to 10 for the calls of a trace, one or up to 100 at once, all or none. With an `Idempotency-Key` a repeat adds nothing.',
+    errors: { too_much_feedback: 'the trace has as much as it may have' },
     example: { trace_id: '01a209afc07470008001885eb92291f8', value: 1, weight: 1 },
   },
   updateFeedback: {

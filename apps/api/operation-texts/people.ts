@@ -15,6 +15,12 @@ const keyErrors = {
   limited_key: 'the key of the request has limits, which the new one would not have',
 };
 
+const endedInvite = {
+  invite_not_found: 'there is none with this id',
+  invite_accepted: 'somebody accepted it',
+  invite_cancelled: 'it was cancelled',
+};
+
 /** Workspaces, people and keys. */
 export const peopleTexts: OperationTexts = {
   createWorkspace: {
@@ -22,7 +28,8 @@ export const peopleTexts: OperationTexts = {
     example: { name: 'Search', defaults: { metadata: { department: 'search' } } },
   },
   updateWorkspace: {
-    description: 'Defaults, budgets and rates hold for all its calls from then on. `defaults` is replaced as a whole.',
+    description:
+      'Defaults, budgets and rates hold for all its calls from then on. Members of `defaults` that are left out stay.',
     example: { usage_limits: [{ type: 'cost', credit_limit: 100_000, periodic_reset: 'monthly' }] },
   },
   deleteWorkspace: {
@@ -33,7 +40,12 @@ export const peopleTexts: OperationTexts = {
   addMembers: {
     description: 'Up to 100 at once, all or none. Users are added at once; other people are invited.',
     example: { users: [{ id: 'user_abc', role: 'member' }] },
-    errors: { user_not_found: 'there is no such user with whom a workspace is shared', ...memberErrors },
+    errors: {
+      workspace_not_found: 'the key sees no such workspace',
+      user_not_found: 'there is no such user with whom a workspace is shared',
+      members_changed: 'others changed the members at the same time: send it again',
+      ...memberErrors,
+    },
   },
   listMembers: { description: 'With the role and the scopes of each in this workspace.' },
   retrieveMember: {
@@ -80,14 +92,26 @@ export const peopleTexts: OperationTexts = {
     },
   },
   listInvites: { description: 'Without their tokens. An invite that nobody accepted in time is `expired`.' },
-  cancelInvite: { description: 'Nobody can accept it any more. One that was accepted stays as it is.' },
-  resendInvite: { description: 'The new link is in this answer alone. The time of the invite begins anew.' },
+  cancelInvite: { description: 'Nobody can accept it any more.', errors: endedInvite },
+  resendInvite: {
+    description: 'The new link is in this answer alone, and the one before ends. The time of the invite begins anew.',
+    errors: {
+      ...endedInvite,
+      higher_role: 'the role may do more than the key of the request',
+      insufficient_scope: keyErrors.insufficient_scope,
+    },
+  },
   acceptInvite: {
     description:
       'Makes the user, or adds the workspaces to one who has this address. Keys that the invite has are in this answer alone.',
     example: { token: 'inv_…', first_name: 'Ada', last_name: 'Lovelace' },
     errors: {
+      ...endedInvite,
       invite_not_found: 'no invite has this token',
+      invite_expired: 'its time is over: ask for another one',
+      too_many_users: 'the organisation has as many users as it may have',
+      too_many_members: 'a workspace of it has as many members as it may have',
+      user_changing: 'the user with this address is being changed: send it again',
       inviter_gone: 'whoever made it may not do that any more',
       key_of_other_user: 'the invite has keys, and the address is of somebody who is a user already',
     },
@@ -100,7 +124,7 @@ export const peopleTexts: OperationTexts = {
   createApiKey: {
     description: 'The value is in this answer alone. `scopes` may be none that the key of the request lacks.',
     example: { name: 'search service', scopes: ['chat.write', 'batches.write', 'batches.read'] },
-    errors: keyErrors,
+    errors: { ...keyErrors, user_not_found: '`user_id` names nobody of this workspace' },
   },
   createApiKeyOfType: {
     description: 'As `POST /v1/api-keys` with `type`. A key of the organisation acts in every workspace.',

@@ -3,41 +3,89 @@ import type { OperationTexts } from '#libs/http/openapi.ts';
 import type { AnyResource } from '#libs/resources/define-resource.ts';
 import { operationName } from '#libs/resources/resource-routes.ts';
 
-/** What holds for the records of every kind: how they are listed, found, changed and deleted. */
+/**
+ * What holds for the records of every kind: how they are listed, found, made, changed and deleted, and which errors all of
+ * them have. What is special of a kind comes before it in the document.
+ */
 export function recordTexts(kind: AnyResource): OperationTexts {
   const [one, many] = [operationName(kind.names.one), operationName(kind.names.many)];
+  const owner = kind.owner ?? 'workspace';
   const whose = {
     workspace: 'Those of the workspace of the key; a key of the organisation may name another one with `workspace_id`.',
     organisation: 'For those who act for the organisation.',
     itself: 'A key of a workspace sees its own.',
-  }[kind.owner ?? 'workspace'];
-  const found = `By its ${kind.slug ? 'slug or id' : 'id'}. A record that the key may not see is answered like one that does not exist.`;
-  const history = `Its events stay in the log${kind.slug ? ', and its slug is free again' : ''}.`;
-  const changed = kind.versioned
-    ? 'A change makes a new version; versions never change.'
-    : 'A change is an event of the log.';
+  }[owner];
+  const listed = kind.listsBare
+    ? 'A bare array: up to `page_size` records (100 by default) from `current_page`, which begins at 0.'
+    : 'In pages: `limit` after the id in `after`, or `page_size` from `current_page` (from 0), with `total`.';
+  const named = kind.slug ? 'slug or id' : 'id';
+  const missing = { [`${kind.noun}_not_found`]: `the key sees none with this ${named}` };
+  const elsewhere: Record<string, string> =
+    owner === 'workspace' ? { workspace_not_found: '`workspace_id` names none that the key may use' } : {};
+  const ofOrganisation: Record<string, string> =
+    owner === 'workspace' && !kind.hasShared
+      ? {}
+      : {
+          organisation_key_required: `only those who act for the organisation change ${owner === 'workspace' ? 'what it shares' : 'this'}`,
+        };
+  const found = { description: `By its ${named}.`, errors: { ...missing, ...elsewhere } };
+  const changing = { ...missing, ...elsewhere, ...ofOrganisation };
+  const noVersion = { ...found.errors, [`${kind.noun}_version_not_found`]: 'it has no such version' };
+  const ofVersions = kind.noun.split('_').map(operationName).join('');
   return {
-    [`list${many}`]: {
-      description: `In pages: \`limit\` after the id in \`after\`, or \`page_size\` from \`current_page\` (from 0), with \`total\`. ${whose}`,
+    [`create${one}`]: {
+      description: 'With an `Idempotency-Key` a repeat makes no second one.',
+      errors: {
+        ...(kind.slug ? { slug_taken: 'another one has this slug' } : {}),
+        ...elsewhere,
+        ...ofOrganisation,
+        idempotency_key_reused: 'the `Idempotency-Key` came before with another body',
+        ...(kind.refuseReplay
+          ? { idempotency_replay_unavailable: 'it is a repeat, and its answer had what is shown only once' }
+          : {}),
+      },
     },
-    [`retrieve${one}`]: { description: found },
-    [`update${one}`]: { description: `Members that are left out stay. ${changed}` },
-    [`delete${one}`]: { description: history },
-    [`list${one}Versions`]: { description: 'What the record was after each change, and who made it.' },
-    [`retrieve${one}Version`]: { description: 'By its number, from 1. A version never changes.' },
+    [`list${many}`]: { description: `${listed} ${whose}`, errors: elsewhere },
+    [`retrieve${one}`]: found,
+    [`update${one}`]: {
+      description: kind.versioned
+        ? 'What changes makes a new version; a request that changes nothing makes none.'
+        : 'A request that changes nothing leaves no event.',
+      errors: changing,
+    },
+    [`delete${one}`]: {
+      description: `Its events stay in the log${kind.slug ? ', and its slug is free again' : ''}.`,
+      errors: changing,
+    },
+    [`list${ofVersions}Versions`]: {
+      description: 'What the record was after each change, newest first. Versions never change.',
+      errors: found.errors,
+    },
+    [`retrieve${ofVersions}Version`]: {
+      description: 'By its number, from 1. A version never changes.',
+      errors: noVersion,
+    },
+    ...(kind.versioned?.publish === 'on_request' ? { [`publish${ofVersions}`]: { errors: noVersion } } : {}),
   };
 }
 
-const slugTaken = { slug_taken: 'another one has this slug' };
 const referenceErrors = {
   secret_reference_not_found: 'a member of `secret_mappings` names none',
   host_not_allowed: 'the secret reference may not be sent to this host',
 };
-const policyErrors = { too_many_policies: 'the workspace has as many as it may have' };
-const promptErrors = {
-  invalid_template: 'the template is wrong, with the position and the reason',
-  too_many_records: 'the workspace has as many as it may have',
+const policyErrors = {
+  too_many_policies: 'the workspace has as many as it may have',
+  organisation_not_found: '`organisation_id` names another organisation than this one',
 };
+const tooMany = { too_many_records: 'the workspace has as many as it may have' };
+const templateErrors = {
+  invalid_template: 'the template is wrong, with the position and the reason',
+  prompt_partial_not_found: 'it puts in a partial that the workspace does not have',
+  prompt_too_large: 'it is larger than a template may be',
+  collection_not_found: '`collection_id` names none',
+};
+const promptErrors = { ...templateErrors, ...tooMany };
+const secretInConfig = { secret_in_config: 'it contains a credential: store that in a virtual key' };
 const { id: provider = '' } = providers[0] ?? {};
 
 /** What is special of a kind. */
@@ -48,17 +96,15 @@ export const specialRecordTexts: OperationTexts = {
       name: 'Support',
       config: { strategy: { mode: 'fallback' }, targets: [{ virtual_key: 'main' }, { virtual_key: 'spare' }] },
     },
-    errors: { slug_taken: 'another one has this slug' },
+    errors: secretInConfig,
   },
   updateConfig: {
-    description:
-      'A change of the document is a new version. Calls use it from then on; batches that have begun keep theirs.',
+    description: 'Calls use the newest document; batches that have begun keep theirs.',
     example: { config: { retry: { attempts: 3 }, targets: [{ virtual_key: 'main' }] } },
-    errors: { secret_in_config: 'it contains a credential: store that in a virtual key' },
+    errors: secretInConfig,
   },
   deleteConfig: {
-    description:
-      'Calls that name it are refused from then on; batches that have begun keep it. Its slug is free again.',
+    description: 'Calls that name it are refused from then on; batches that have begun keep it.',
   },
   explainConfig: {
     description:
@@ -75,8 +121,9 @@ export const specialRecordTexts: OperationTexts = {
     },
   },
   updateGuardrail: {
-    description: 'A change of checks or actions is a new version, which calls use from then on.',
+    description: 'Calls use the change from then on.',
     example: { actions: { deny: false } },
+    errors: { guardrail_unreadable: 'its stored secrets cannot be decrypted: send all its checks again' },
   },
   deleteGuardrail: {
     description: 'Refused while something names it, because calls would go on without it.',
@@ -89,9 +136,10 @@ export const specialRecordTexts: OperationTexts = {
     example: { input_guardrails: [{ 'default.contains': { operator: 'none', words: ['password'] }, deny: true }] },
   },
   createVirtualKey: {
-    description: 'The credential is encrypted and never shown again. Calls name it as `@slug/model`.',
-    example: { name: 'Main', slug: 'main', provider: providers[0]?.id, key: 'sk-…' },
-    errors: { slug_taken: 'another one has this slug' },
+    description:
+      'The credential is encrypted and never shown again. Calls name it as `@slug/model`. Virtual keys and providers share their slugs.',
+    example: { name: 'Main', slug: 'main', provider, key: 'sk-…' },
+    errors: referenceErrors,
   },
   updateVirtualKey: {
     description:
@@ -113,10 +161,11 @@ export const specialRecordTexts: OperationTexts = {
       secret_path: 'secret/data/llm',
       secret_key: 'api_key',
     },
-    errors: { ...slugTaken, limit_exceeded: 'there are as many as may be' },
+    errors: { limit_exceeded: 'there are as many as may be' },
   },
   updateSecretReference: {
-    description: 'Used from the next time that a credential is read. `auth_config` is replaced as a whole.',
+    description:
+      'Used from the next time that a credential is read. A secret of `auth_config` that is left out stays, unless the address changes.',
     example: { secret_path: 'secret/data/llm-2026' },
   },
   deleteSecretReference: {
@@ -128,7 +177,7 @@ export const specialRecordTexts: OperationTexts = {
       'The credential of a provider for the whole organisation, or for one workspace. Unless `create_default_provider` is false, a ' +
       'workspace of its own gets a provider of it at once.',
     example: { name: 'Company account', ai_provider_id: provider, key: 'sk-…' },
-    errors: { ...slugTaken, ...referenceErrors },
+    errors: referenceErrors,
   },
   updateIntegration: {
     description: 'A new credential is used from the next call on, in every workspace.',
@@ -171,33 +220,31 @@ export const specialRecordTexts: OperationTexts = {
     description:
       "A workspace's own use of an integration, with a slug, budgets and rates. Calls name it as `@slug/model`.",
     example: { name: 'Search', integration_id: 'company-account' },
-    errors: { ...slugTaken, integration_not_found: 'there is none, or it is not shared with the workspace' },
+    errors: { integration_not_found: 'there is none, or it is not shared with the workspace' },
   },
   updateProvider: {
-    description: 'Members that are left out stay; `reset_usage` begins its budget anew.',
+    description: '`reset_usage` begins its budget anew.',
     example: { rate_limits: [{ type: 'requests', unit: 'rpm', value: 600 }] },
   },
   createCollection: {
-    description: 'A folder of prompts and partials, at most five levels deep.',
+    description: 'A folder of prompts and partials, at most five deep.',
     example: { name: 'Support' },
-    errors: {
-      collection_not_found: 'the parent does not exist',
-      too_many_records: 'the workspace has as many as it may have',
-    },
+    errors: { collection_not_found: 'the parent does not exist', ...tooMany },
   },
-  updateCollection: { description: 'Its name, or where it lies.', example: { name: 'Customers' } },
+  updateCollection: { description: 'Its name. A collection stays where it lies.', example: { name: 'Customers' } },
   deleteCollection: {
     description: 'Only an empty one, and not the default one.',
-    errors: { conflict: 'something is in it' },
+    errors: { default_collection: 'it is the default one', collection_not_empty: 'something is in it' },
   },
   createLabel: {
     description: 'A name for a version, as in `support@production`. With `organisation_id` every workspace sees it.',
     example: { name: 'production', color_code: '#2e7d32' },
-    errors: { label_exists: 'there is one with this name' },
+    errors: { label_exists: 'there is one with this name', ...tooMany },
   },
   updateLabel: {
     description: 'Versions that have it keep it, under the new name.',
     example: { color_code: '#1565c0' },
+    errors: { label_exists: 'there is one with this name' },
   },
   deleteLabel: { description: 'It is taken from the versions that have it.' },
   createPartial: {
@@ -208,11 +255,9 @@ export const specialRecordTexts: OperationTexts = {
   updatePartial: {
     description: 'Makes a version, which is in use after `makeDefault`.',
     example: { string: 'Yours, {{team}}' },
-    errors: promptErrors,
+    errors: templateErrors,
   },
   deletePartial: { description: 'Calls of prompts that put it in fail, rather than leave a gap.' },
-  listPromptPartialVersions: { description: 'What the partial was after each change, and which version is in use.' },
-  retrievePromptPartialVersion: { description: 'By its number, from 1. A version never changes.' },
   publishPromptPartial: { description: 'Prompts put this version in from then on.', example: { version: 2 } },
   createPrompt: {
     description: 'A template with variables in double braces. Its versions are numbered, and one of them is in use.',
@@ -229,14 +274,18 @@ export const specialRecordTexts: OperationTexts = {
     description:
       'Makes a version, which is in use after `makeDefault`. With `patch: true` everything that is left out stays.',
     example: { patch: true, parameters: { temperature: 0 }, version_description: 'colder' },
-    errors: promptErrors,
+    errors: templateErrors,
   },
-  deletePrompt: { description: 'Batches that have begun keep its versions. Its slug is free again.' },
+  deletePrompt: { description: 'Batches that have begun keep its versions.' },
   publishPrompt: { description: 'Calls that name no version use this one from then on.', example: { version: 2 } },
   labelPromptVersion: {
     description: 'A label is on one version of a prompt, and a version has one label; null takes it away.',
     example: { label_id: 'production' },
-    errors: { label_not_found: 'there is no such label' },
+    errors: {
+      label_not_found: 'there is no such label',
+      prompt_not_found: 'the key sees none with this slug or id',
+      prompt_version_not_found: 'it has no such version',
+    },
   },
   createUsageLimitPolicy: {
     description:
@@ -255,6 +304,7 @@ export const specialRecordTexts: OperationTexts = {
   updateUsageLimitPolicy: {
     description: 'What was counted stays. `reset_usage_for_value` sets one counter to 0.',
     example: { credit_limit: 20_000 },
+    errors: { policy_entity_not_found: '`reset_usage_for_value` names no counter of it' },
   },
   deleteUsageLimitPolicy: { description: 'It is archived: it no longer counts, and `status=archived` lists it.' },
   listUsageLimitPolicyEntities: {
@@ -262,7 +312,10 @@ export const specialRecordTexts: OperationTexts = {
   },
   resetUsageLimitPolicyEntity: {
     description: 'Processes notice it within about a second.',
-    errors: { policy_entity_not_found: 'the policy has no such counter' },
+    errors: {
+      usage_limit_policy_not_found: 'the key sees none with this id',
+      policy_entity_not_found: 'the policy has no such counter',
+    },
   },
   createRateLimitPolicy: {
     description: 'Calls or tokens in a minute, hour or day for calls that meet the conditions.',
@@ -276,12 +329,15 @@ export const specialRecordTexts: OperationTexts = {
     },
     errors: policyErrors,
   },
-  updateRateLimitPolicy: { description: 'Holds from the next window on, at the latest.', example: { value: 1_200 } },
+  updateRateLimitPolicy: {
+    description: 'Every process counts by it within about a second.',
+    example: { value: 1_200 },
+  },
   deleteRateLimitPolicy: { description: 'It is archived: it no longer counts, and `status=archived` lists it.' },
   createPriceTable: {
     description:
-      'Prices that hold from the date of the table, in US dollars for a million tokens, or for a call or an image. They replace those ' +
-      'that came with the release for the models that it names; calls keep the price version that they were counted with.',
+      'In use from now on, in place of the whole table before it: a model that it does not name has no price. US dollars for a million ' +
+      'tokens, or for a call or an image. Calls keep what they cost, and the version of the table that they were counted with.',
     example: {
       table: {
         date: '2026-11-01',
@@ -295,5 +351,8 @@ export const specialRecordTexts: OperationTexts = {
       },
     },
   },
-  deletePriceTable: { description: 'Calls that were counted with it keep what they cost.' },
+  deletePriceTable: {
+    description:
+      'The one before it is in use again, or the one of the release. Calls that were counted with it keep what they cost.',
+  },
 };

@@ -29,7 +29,7 @@ export const serverTexts: OperationTexts = {
   retrieveSystem: {
     description:
       'Processes by their heartbeats, waiting jobs, the lag of subscribers and rollups, the size of the database, versions, and the last ' +
-      'check of the read models. The same from every process. For those who act for the organisation.',
+      'check of the read models; with `Accept: text/event-stream` again every few seconds. The same from every process.',
     errors: {
       organisation_key_required: 'the key is of a workspace',
       too_many_streams: 'as many streams are open as may be',
@@ -37,7 +37,7 @@ export const serverTexts: OperationTexts = {
   },
   createSystemCheck: {
     description:
-      'A worker computes every record anew from the events and compares it; nothing is changed. One check at a time.',
+      'A worker computes every record anew from the events and compares it; nothing is changed. While one waits or runs, it is the answer.',
     errors: { organisation_key_required: 'the key is of a workspace' },
   },
   listCircuits: {
