@@ -1,4 +1,4 @@
-/** What the OpenAPI document says of each group of operations. A tag that is not here has only its name. */
+/** What the OpenAPI document says of each group of operations. A test finds a tag that is not here. */
 export const tagTexts: Readonly<Record<string, string>> = {
   Chat: 'Chat completions of any provider in the format of OpenAI.',
   Completions: 'Text completions.',
@@ -18,6 +18,9 @@ export const tagTexts: Readonly<Record<string, string>> = {
   Configs: 'Where calls go and what happens around them: fallbacks, retries, cache, guardrails.',
   Guardrails: 'Checks of requests and answers.',
   'Virtual keys': 'Stored credentials of providers.',
+  'Secret references': 'Where credentials are kept outside of Sluice.',
+  Integrations: 'Credentials that the organisation keeps once and shares with workspaces.',
+  Providers: "A workspace's own use of an integration, with its budgets and rates.",
   Collections: 'Folders of prompts and partials.',
   Labels: 'Names for versions of prompts.',
   Policies: 'Budgets and rates, by what calls have in common.',
@@ -32,6 +35,7 @@ export const tagTexts: Readonly<Record<string, string>> = {
   Threads: 'Forwarded to the provider: threads of assistants.',
   'Vector stores': 'Forwarded to the provider: vector stores.',
   Logs: 'The request log: one row a call.',
+  'Log exports': 'Files of the request log, written by a worker.',
   Audit: 'Who changed what, and the event log itself.',
   Administration: 'The state of this installation.',
   Analytics: 'What was used, what it cost, and by whom.',

@@ -29,6 +29,7 @@ export const batchTexts: OperationTexts = {
     description:
       'A multipart form with `purpose` (`batch`, `fine-tune`, …) and `file`. The file is stored as it comes and may be of any size up ' +
       'to `SLUICE_UPLOAD_MAX`. With an `Idempotency-Key` a repeat makes no second file.',
+    example: { purpose: 'batch', file: 'requests.jsonl' },
     errors: {
       ...uploadErrors,
       file_too_large: 'it is larger than `SLUICE_UPLOAD_MAX`',

@@ -2,16 +2,22 @@ import type { OperationTexts } from '#libs/http/openapi.ts';
 
 const messages = [{ role: 'user', content: 'Why is the sky blue?' }];
 
-/** The errors of every operation that makes a call. */
+/** The errors of every operation that calls a model. */
 export const callErrors = {
   missing_credentials: 'nothing says which provider to call',
   virtual_key_not_found: 'the virtual key does not exist in this workspace',
-  model_not_allowed: 'the credential is not for this model',
+  virtual_key_expired: 'its time is over',
   config_not_found: 'the config does not exist',
+  config_override_not_allowed: 'the config of the key is fixed, and the request names another one or changes it',
+  model_not_allowed: 'the credential is not for this model',
+  unsupported_operation: 'the provider does not have this operation',
   usage_limit_exceeded: 'a budget is used up',
   price_unknown: 'the call falls under a budget of money, and nobody knows its price',
   rate_limited: 'a rate of the gateway is used up',
+  provider_rate_limited: 'the provider has said to wait, and the time is not over',
   circuit_open: 'the target failed too often and is not called for a while',
+  upstream_unreachable: 'the provider cannot be reached',
+  upstream_headers_timeout: 'the provider does not answer in time',
 };
 
 const promptErrors = {
@@ -25,7 +31,8 @@ export const callTexts: OperationTexts = {
   createChatCompletion: {
     description:
       'The target is named by the model (`@virtual-key/model`), by `x-gateway-virtual-key` or `x-gateway-provider`, or by a config. ' +
-      'With `stream` the answer comes as server-sent events. Retries, fallbacks, cache and guardrails are those of the config.',
+      'With `stream` the answer comes as server-sent events. Retries, fallbacks, cache and guardrails are those of the config; an error ' +
+      'of the provider keeps its status, and 246 and 446 are answers that guardrails found fault with or refused.',
     example: { model: '@simulator/sim-small', messages, max_tokens: 100 },
     errors: callErrors,
   },
@@ -54,8 +61,9 @@ export const callTexts: OperationTexts = {
   },
   listModels: {
     description:
-      'Of every virtual key that the key of the request may use, with ids like `@virtual-key/model`. A provider that does not answer ' +
-      'in time is left out.',
+      'Of every virtual key and provider of the workspace, with ids like `@virtual-key/model`; with `x-gateway-virtual-key` or ' +
+      '`x-gateway-provider` of that one alone, by the names that it has there. A provider that does not answer in time is left out.',
+    errors: { upstream_invalid_response: 'a provider answers with no list of models, and no other one answers' },
   },
   retrieveModel: {
     description:

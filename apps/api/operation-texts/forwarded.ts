@@ -1,21 +1,22 @@
 import type { OperationTexts } from '#libs/http/openapi.ts';
+import { callErrors } from './calls.ts';
 
 const forwarded =
   'Forwarded as it is to one provider, which the model (`@virtual-key/model`), `x-gateway-virtual-key`, `x-gateway-provider` or the ' +
-  'first target of a config names; only the credential is replaced. The provider decides what is valid.';
-const stored = 'Forwarded as it is to the provider that the headers name, where the object is stored.';
+  'first target of a config names; only the credential and the model are replaced. The provider decides what is valid.';
+const stored =
+  'Forwarded as it is to the provider that `x-gateway-virtual-key`, `x-gateway-provider` or a config names, where the object is stored.';
 
+/** Of calls that name no model; each of them counts as one in rates of requests. */
 const forwardErrors = {
-  missing_credentials: 'nothing says which provider to call',
-  virtual_key_not_found: 'the virtual key does not exist in this workspace',
-  unsupported_operation: 'the provider does not have this operation',
+  missing_credentials: callErrors.missing_credentials,
+  virtual_key_not_found: callErrors.virtual_key_not_found,
+  config_not_found: callErrors.config_not_found,
+  unsupported_operation: callErrors.unsupported_operation,
+  guardrails_not_applicable: 'the config or the workspace has guardrails, which cannot judge this call',
+  rate_limited: callErrors.rate_limited,
 };
-const modelErrors = {
-  ...forwardErrors,
-  model_not_allowed: 'the credential is not for this model',
-  usage_limit_exceeded: 'a budget is used up',
-  rate_limited: 'a rate of the gateway is used up',
-};
+const modelErrors = { ...callErrors, guardrails_not_applicable: forwardErrors.guardrails_not_applicable };
 
 /** An operation that uses a model. */
 const calls = (what: string, example?: object): OperationTexts[string] => ({
@@ -38,29 +39,34 @@ export const forwardedTexts: OperationTexts = {
     model: '@main/omni-moderation-latest',
     input: 'I like the sea.',
   }),
-  createImage: calls('Makes images from a text. Their number and size count in the cost.', {
+  createImage: calls('Makes images from a text, with `stream` as server-sent events where the provider has that.', {
     model: '@main/gpt-image-1',
     prompt: 'A lighthouse at dawn',
     size: '1024x1024',
   }),
   editImage: calls(
-    'A form with `image`, `prompt` and, for a part of it, `mask`; as JSON where the provider takes it.',
+    'With `mask` only a part of the image is changed. JSON is forwarded too, where the provider takes it.',
     {
       model: '@main/gpt-image-1',
+      image: 'lighthouse.png',
       prompt: 'Make it night',
-      images: [{ image_url: 'https://example.com/lighthouse.png' }],
     },
   ),
-  createImageVariation: calls('A form with `image` and `model`.'),
-  createSpeech: calls('Answers audio, as it is made.', {
+  createImageVariation: calls('Other images like the one that is sent.', {
+    model: '@main/dall-e-2',
+    image: 'lighthouse.png',
+    n: 2,
+  }),
+  createSpeech: calls('Answers with audio, as it is made.', {
     model: '@main/gpt-4o-mini-tts',
     input: 'Good morning.',
     voice: 'alloy',
   }),
-  createTranscription: calls(
-    'A form with `file` and `model`. A form may send its fields after the file; the model is looked for.',
-  ),
-  createTranslation: calls('A form with `file` and `model`.'),
+  createTranscription: calls('Audio of any length that the provider takes; it is sent on while it is uploaded.', {
+    model: '@main/gpt-4o-mini-transcribe',
+    file: 'hello.mp3',
+  }),
+  createTranslation: calls('Speech of any language as English text.', { model: '@main/whisper-1', file: 'hallo.mp3' }),
   createRerank: calls('Orders documents by how well they fit a query.', {
     model: '@main/rerank-v3.5',
     query: 'What is the capital of France?',
@@ -79,7 +85,7 @@ export const forwardedTexts: OperationTexts = {
     input: [{ role: 'user', content: 'Why is the sky blue?' }],
   }),
   retrieveResponse: keeps('A response that was stored, also one that runs in the background.'),
-  deleteResponse: keeps('The provider forgets it; its record in the request log stays.'),
+  deleteResponse: keeps('The provider deletes it; its record in the request log stays.'),
   cancelResponse: keeps('Only for responses in the background.'),
   listResponseInputItems: keeps('What the model was given, in pages of the provider.'),
   createConversation: keeps('A conversation that responses can go on with.', { metadata: { topic: 'sky' } }),
@@ -114,7 +120,7 @@ export const forwardedTexts: OperationTexts = {
   createRun: calls('With `stream` as server-sent events.', { assistant_id: 'asst_abc' }),
   retrieveRun: keeps('With its status, and what it needs to go on.'),
   updateRun: keeps('Changes its metadata.', { metadata: { seen: 'yes' } }),
-  submitToolOutputs: keeps('All outputs that the run asks for, at once.', {
+  submitToolOutputs: keeps('All outputs that the run asks for, at once; with `stream` as server-sent events.', {
     tool_outputs: [{ tool_call_id: 'call_abc', output: '21 degrees' }],
   }),
   cancelRun: keeps('What it has done until then stays.'),

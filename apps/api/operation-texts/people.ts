@@ -119,6 +119,7 @@ export const peopleTexts: OperationTexts = {
   showInvite: { description: 'A page for people. Opening it changes nothing.' },
   submitInvite: {
     description: 'What the button of the page sends; it answers with a page.',
+    example: { token: 'inv_…', first_name: 'Ada', last_name: 'Lovelace' },
     errors: { invalid_form: 'it lacks a field' },
   },
   createApiKey: {
