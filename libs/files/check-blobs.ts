@@ -11,10 +11,15 @@ export type BlobFinding = {
   /** In the store; of a missing blob, what the row says. */
   sizeBytes: number;
   /** The record that needs the blob; null for a surplus one. */
-  owner: { type: 'file' | 'log_export' | 'recorded_bodies'; id: string; workspaceId: string } | null;
+  owner: { type: 'file' | 'upload' | 'log_export' | 'recorded_bodies'; id: string; workspaceId: string } | null;
 };
 
-type NeededBlob = { blob: string; size: number; type: 'file' | 'log_export' | 'recorded_bodies'; id: string };
+type NeededBlob = {
+  blob: string;
+  size: number;
+  type: 'file' | 'upload' | 'log_export' | 'recorded_bodies';
+  id: string;
+};
 type NeededRow = NeededBlob & { workspace: string; after: string };
 
 const pageSize = 500;
@@ -24,6 +29,9 @@ const pagesOf = [
   (after: string) => sql<NeededRow>`
     select blob, bytes as size, 'file' as type, id, workspace_id as workspace, id as after from file
     where id > ${after} and ${fileIsNeeded} order by file.id limit ${pageSize}`,
+  (after: string) => sql<NeededRow>`
+    select blob, bytes as size, 'upload' as type, upload_id as id, workspace_id as workspace, id as after
+    from upload_part where id > ${after} order by upload_part.id limit ${pageSize}`,
   (after: string) => sql<NeededRow>`
     select blob, size_bytes as size, 'log_export' as type, export_id as id, workspace_id as workspace, blob as after
     from log_export_part where blob > ${after} order by blob limit ${pageSize}`,

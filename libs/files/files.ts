@@ -179,16 +179,25 @@ function unknownCursor(after: string): GatewayError {
 const sweptAfter = '25 hours';
 
 /**
- * Throws quota_exceeded when the files of a workspace already hold `bytesMax`, including deleted ones that were not swept
- * yet. Called before an upload, when its size is not known, so uploads that run at the same time may pass the limit.
+ * Throws quota_exceeded when the files and pending uploads of a workspace already hold `bytesMax`, including deleted files that
+ * were not swept yet, or would with `addedBytes`. Called before an upload, when its size is not known, so uploads that run at
+ * the same time may pass the limit.
  */
-export async function admitUpload(db: Kysely<Database>, workspaceId: string, bytesMax: number): Promise<void> {
+export async function admitUpload(
+  db: Kysely<Database>,
+  workspaceId: string,
+  bytesMax: number,
+  addedBytes = 1,
+): Promise<void> {
   const { rows } = await sql<{ bytes: number }>`
-    select coalesce(sum(bytes), 0)::int8 as bytes from file
-    where workspace_id = ${workspaceId}
-      and (deleted_at is null or deleted_at > (select clock_timestamp()) - ${sweptAfter}::interval)`.execute(db);
+    select (
+      (select coalesce(sum(bytes), 0) from file where workspace_id = ${workspaceId}
+        and (deleted_at is null or deleted_at > (select clock_timestamp()) - ${sweptAfter}::interval))
+      + (select coalesce(sum(bytes), 0) from upload where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp())
+    )::int8 as bytes`.execute(db);
   const bytes = rows[0]?.bytes ?? 0;
-  if (bytes < bytesMax) return;
-  const message = `The files of this workspace use ${bytes} of at most ${bytesMax} bytes. Delete some; their space is freed within a day.`;
+  if (bytes + addedBytes <= bytesMax) return;
+  const added = addedBytes === 1 ? '' : `, and this upload has ${addedBytes}`;
+  const message = `The files of this workspace use ${bytes} of at most ${bytesMax} bytes${added}. Delete some; their space is freed within a day.`;
   throw new GatewayError('quota_exceeded', 'storage_quota_exceeded', message);
 }

@@ -5,8 +5,8 @@ import type { UploadObject, UploadPartObject } from '#libs/contracts/uploads.ts'
 import type { Database, UploadPartTable, UploadTable } from '#libs/database/schema.ts';
 import type { EventMetadata } from '#libs/event-log/event.ts';
 import type { EventLog } from '#libs/event-log/event-log.ts';
-import type { Files } from '#libs/files/files.ts';
-import { toOpenAiFile } from '#libs/files/to-openai-file.ts';
+import { admitUpload, type Files } from './files.ts';
+import { toOpenAiFile } from './to-openai-file.ts';
 import { GatewayError } from '#libs/kernel/errors.ts';
 import { newId } from '#libs/kernel/ids.ts';
 
@@ -110,22 +110,15 @@ export function createUploads(deps: Deps): Uploads {
   }
 
   async function refuseTooMuch(workspaceId: string, bytes: number): Promise<void> {
-    const { rows } = await sql<{ pending: number; stored: number }>`
-      select count(*) as pending, coalesce(sum(bytes), 0)::int8 + (
-          select coalesce(sum(bytes), 0)::int8 from file where workspace_id = ${workspaceId} and deleted_at is null) as stored
-      from upload where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(
-      db,
-    );
-    const { pending = 0, stored = 0 } = rows[0] ?? {};
+    const { rows } = await sql<{ pending: number }>`
+      select count(*) as pending from upload
+      where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(db);
+    const pending = rows[0]?.pending ?? 0;
     if (pending >= pendingMax) {
       const message = `The workspace has ${pending} uploads that are not complete, which is the most. Complete or cancel some.`;
       throw new GatewayError('rate_limited', 'too_many_uploads', message, { retryAfterMs: 60_000 });
     }
-    if (stored + bytes <= deps.storedBytesMax) return;
-    const message =
-      `The file has ${bytes} bytes, and the workspace stores and awaits ${stored} of at most ${deps.storedBytesMax}. ` +
-      'Delete files or cancel uploads.';
-    throw new GatewayError('quota_exceeded', 'storage_quota_exceeded', message, { param: 'bytes' });
+    await admitUpload(db, workspaceId, deps.storedBytesMax, bytes);
   }
 
   /** Removes blobs of parts whose rows are gone. One that is left behind goes with the sweep of blobs. */
@@ -147,6 +140,46 @@ export function createUploads(deps: Deps): Uploads {
     }
     return await blobs.put(content(), { leavesReserve: true });
   }
+
+  /** Completions under way in this process. A repeat waits for the first, so that the parts are copied once. */
+  const completing = new Map<string, Promise<unknown>>();
+
+  const completeOnce: Uploads['complete'] = async (workspaceId, id, { partIds, md5 }, metadata) => {
+    const upload = await find(db, workspaceId, id);
+    if (upload.status === 'completed') return await viewOf(upload);
+    refuseUnlessPending(upload);
+    const all = await partsOf(db, upload);
+    const parts = orderedParts(upload, all, partIds);
+    const blob = await assemble(parts, md5);
+    const fileId = newId('file-');
+    try {
+      if (upload.sha256 !== null && blob.sha256 !== upload.sha256) throw wrongContent('sha256');
+      const completed = await eventLog.transact({ workspaceId, streams: [fileId], metadata }, async (unit) => {
+        const current = await find(unit.tx, workspaceId, id, true);
+        // Somebody else was quicker: theirs is the file.
+        if (current.status !== 'pending') return current;
+        await files.record(unit, fileId, {
+          purpose: upload.purpose,
+          filename: upload.filename,
+          blob,
+          expiresAfterSeconds: upload.expires_after,
+        });
+        await unit.tx.deleteFrom('upload_part').where('upload_id', '=', id).execute();
+        const { rows } = await sql<UploadRow>`
+            update upload set status = 'completed', file_id = ${fileId} where id = ${id}
+            returning *, false as is_over`.execute(unit.tx);
+        return rows[0] as UploadRow;
+      });
+      if (completed.file_id !== fileId) await blobs.remove(blob.blob);
+      if (completed.status !== 'completed') throw notPending(completed);
+      await removeBlobs(all);
+      return await viewOf(completed);
+    } catch (error) {
+      // Where the COMMIT may have succeeded, the sweep of blobs decides.
+      if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(blob.blob);
+      throw error;
+    }
+  };
 
   return {
     async create(workspaceId, upload) {
@@ -191,41 +224,13 @@ export function createUploads(deps: Deps): Uploads {
       });
     },
 
-    async complete(workspaceId, id, { partIds, md5 }, metadata) {
-      const upload = await find(db, workspaceId, id);
-      if (upload.status === 'completed') return await viewOf(upload);
-      refuseUnlessPending(upload);
-      const all = await partsOf(db, upload);
-      const parts = orderedParts(upload, all, partIds);
-      const blob = await assemble(parts, md5);
-      const fileId = newId('file-');
-      try {
-        if (upload.sha256 !== null && blob.sha256 !== upload.sha256) throw wrongContent('sha256');
-        const completed = await eventLog.transact({ workspaceId, streams: [fileId], metadata }, async (unit) => {
-          const current = await find(unit.tx, workspaceId, id, true);
-          // Somebody else was quicker: theirs is the file.
-          if (current.status !== 'pending') return current;
-          await files.record(unit, fileId, {
-            purpose: upload.purpose,
-            filename: upload.filename,
-            blob,
-            expiresAfterSeconds: upload.expires_after,
-          });
-          await unit.tx.deleteFrom('upload_part').where('upload_id', '=', id).execute();
-          const { rows } = await sql<UploadRow>`
-            update upload set status = 'completed', file_id = ${fileId} where id = ${id}
-            returning *, false as is_over`.execute(unit.tx);
-          return rows[0] as UploadRow;
-        });
-        if (completed.file_id !== fileId) await blobs.remove(blob.blob);
-        if (completed.status !== 'completed') throw notPending(completed);
-        await removeBlobs(all);
-        return await viewOf(completed);
-      } catch (error) {
-        // Where the COMMIT may have succeeded, the sweep of blobs decides.
-        if (error instanceof GatewayError && error.kind !== 'unavailable') await blobs.remove(blob.blob);
-        throw error;
-      }
+    async complete(workspaceId, id, wanted, metadata) {
+      const name = `${workspaceId} ${id}`;
+      for (let running = completing.get(name); running !== undefined; running = completing.get(name))
+        await running.catch(() => undefined);
+      const completion = completeOnce(workspaceId, id, wanted, metadata).finally(() => completing.delete(name));
+      completing.set(name, completion);
+      return await completion;
     },
 
     async cancel(workspaceId, id) {
