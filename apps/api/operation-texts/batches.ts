@@ -50,6 +50,7 @@ export const batchTexts: OperationTexts = {
   },
   addUploadPart: {
     description: 'A multipart form with `data`, at most 64 MiB. Parts may be sent at the same time and in any order.',
+    example: { data: '(the bytes of the part)' },
     errors: { upload_not_pending: 'it is completed, cancelled or expired', storage_full: 'the disk has no room' },
   },
   completeUpload: {
