@@ -10,7 +10,7 @@ import { startApp, unusedPort, type AppProcess } from './app-process.ts';
 
 const probeMs = 200;
 const clients = 40;
-const restarts = 5;
+const restarts = 3;
 
 type Backend = { port: number; isReady: boolean; agent: Agent };
 
@@ -70,7 +70,7 @@ function call(agent: Agent, port: number, key: string): Promise<string> {
   });
 }
 
-test('five restarts behind a proxy that looks at readiness cost none of forty clients a request', async () => {
+test('three restarts behind a proxy that looks at readiness cost none of forty clients a request', async () => {
   const platform = await startPlatform({ worker: false });
   onTestFinished(() => platform.stop());
   const { adminKey } = platform;
