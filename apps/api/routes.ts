@@ -68,6 +68,7 @@ import { orAtProvider } from './routes/or-at-provider.ts';
 import { relayRoutes } from './routes/relay-routes.ts';
 import { retrieveBatch } from './routes/retrieve-batch.ts';
 import { retrieveBatchOutput } from './routes/retrieve-batch-output.ts';
+import { documentText } from './operation-texts/document.ts';
 import { operationTexts } from './operation-texts/index.ts';
 import { tagTexts } from './tag-texts.ts';
 import { retrieveFile } from './routes/retrieve-file.ts';
@@ -113,8 +114,6 @@ export type RouteDeps = {
   authenticate: SessionDeps['authenticate'];
   eventStreams: EventStreams;
 };
-
-const description = 'A self-hosted gateway and batch platform for language models, compatible with the OpenAI API.';
 
 /** The whole route table. Requests that match no route get 404. */
 export function createRoutes(deps: RouteDeps): readonly Route[] {
@@ -203,7 +202,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
       openApi: () =>
         toOpenApi(routes, {
           title: 'Sluice',
-          description,
+          description: documentText,
           baseUrl: deps.baseUrl(),
           tagTexts,
           operationTexts: operationTexts(routes),

@@ -4,6 +4,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { productFiles, readSource } from '#test/source-files.ts';
 import { tagTexts } from '../tag-texts.ts';
 import { createRoutes, type RouteDeps } from '../routes.ts';
+import { sharedErrors } from './document.ts';
 import { operationTexts, ownTexts } from './index.ts';
 
 /** Stands for everything that routes are made with: handlers are not called here. */
@@ -51,7 +52,8 @@ test.each(Object.entries(texts).filter(([, { example }]) => example !== undefine
 );
 
 test('every error code that is named is one that some code answers with', () => {
-  const codes = new Set(Object.values(texts).flatMap(({ errors = {} }) => Object.keys(errors)));
+  const all = [{ errors: sharedErrors }, ...Object.values(texts)];
+  const codes = new Set(all.flatMap(({ errors = {} }) => Object.keys(errors)));
   const source = productFiles.filter((file) => !file.includes('operation-texts/')).map((file) => readSource(file));
   // The resource kit makes these codes of the kind's noun, and those of an invite of its status.
   const made = new Set([

@@ -138,7 +138,7 @@ export const specialRecordTexts: OperationTexts = {
   createVirtualKey: {
     description:
       'The credential is encrypted and never shown again. Calls name it as `@slug/model`. Virtual keys and providers share their slugs.',
-    example: { name: 'Main', slug: 'main', provider, key: 'sk-…' },
+    example: { name: 'Main', slug: 'main', provider, key: 'sk-your-key' },
     errors: referenceErrors,
   },
   updateVirtualKey: {
@@ -176,7 +176,7 @@ export const specialRecordTexts: OperationTexts = {
     description:
       'The credential of a provider for the whole organisation, or for one workspace. Unless `create_default_provider` is false, a ' +
       'workspace of its own gets a provider of it at once.',
-    example: { name: 'Company account', ai_provider_id: provider, key: 'sk-…' },
+    example: { name: 'Company account', ai_provider_id: provider, key: 'sk-your-key' },
     errors: referenceErrors,
   },
   updateIntegration: {
