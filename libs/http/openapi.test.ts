@@ -156,6 +156,22 @@ test('public routes need no key, the others one of two', () => {
   expect(document.security).toEqual([{ gatewayKey: [] }, { bearer: [] }]);
 });
 
+test('an operation has the description, the errors, the body and the answer that its texts say', () => {
+  const said = {
+    description: 'Answers at once.',
+    example: { id: 'a' },
+    answer: { id: 'b' },
+    errors: { gone: 'it ended' },
+  };
+  const options = { title: 't', description: '', baseUrl: 'http://a', operationTexts: { createBatch: said } };
+  expect(toOpenApi(routes, options).paths['/v1/batches']?.post).toMatchObject({
+    description: 'Answers at once.\n\nErrors of its own:\n\n- `gone`: it ended',
+    requestBody: { content: { 'application/json': { example: { id: 'a' } } } },
+    responses: { 200: { content: { 'application/json': { example: { id: 'b' } } } } },
+  });
+  expect(document.paths['/v1/batches']?.post).not.toHaveProperty('description');
+});
+
 test('what may be null says so inside of its type', () => {
   const text = z.string().nullish();
   const choice = z.discriminatedUnion('type', [z.object({ type: z.literal('a') }), z.object({ type: z.literal('b') })]);

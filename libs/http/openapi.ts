@@ -46,8 +46,10 @@ export type OperationTexts = Readonly<
     string,
     {
       description?: string;
-      /** A JSON body to send. */
+      /** A body to send: of JSON, or the parts of a form. */
       example?: object;
+      /** A JSON answer of status 200. */
+      answer?: object;
       /** Codes of errors of its own, with when they come. */
       errors?: Readonly<Record<string, string>>;
     }
@@ -138,7 +140,7 @@ function toOperation(route: Route, schemas: Json, texts: OperationTexts[string] 
     ...(scope === 'public' ? { security: [] } : { 'x-scope': scope }),
     parameters,
     ...(body === null ? {} : { requestBody: body }),
-    responses: toResponses(route, schemas),
+    responses: toResponses(route, schemas, texts.answer),
   };
 }
 
@@ -168,12 +170,13 @@ function toRequestBody({ request }: Route, schemas: Json, example: object | unde
   };
 }
 
-function toResponses(route: Route, schemas: Json): Json {
+function toResponses(route: Route, schemas: Json, answer: object | undefined): Json {
   const responses: Json = {};
   for (const [status, { description, schema, contentType, streams }] of Object.entries(route.responses)) {
     const type = contentType ?? (schema === undefined ? 'application/octet-stream' : 'application/json');
+    const example = answer !== undefined && status === '200' && type === 'application/json' ? { example: answer } : {};
     const content = {
-      [type]: { schema: schema === undefined ? schemaOfType(type) : toSchema(schema, 'output', schemas) },
+      [type]: { schema: schema === undefined ? schemaOfType(type) : toSchema(schema, 'output', schemas), ...example },
       ...(streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
     };
     responses[status] = { description, headers: commonHeaders, content };

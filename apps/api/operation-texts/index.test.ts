@@ -4,6 +4,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { productFiles, readSource } from '#test/source-files.ts';
 import { tagTexts } from '../tag-texts.ts';
 import { createRoutes, type RouteDeps } from '../routes.ts';
+import { answers } from './answers.ts';
 import { sharedErrors } from './document.ts';
 import { operationTexts, ownTexts } from './index.ts';
 
@@ -37,7 +38,7 @@ test('every group of operations says what it is of', () => {
 
 test('every operation that has texts is in the route table', () => {
   const ids = new Set(routes.map(({ operationId }) => operationId));
-  expect(Object.keys(ownTexts).filter((id) => !ids.has(id))).toEqual([]);
+  expect([...Object.keys(ownTexts), ...Object.keys(answers)].filter((id) => !ids.has(id))).toEqual([]);
 });
 
 test.each(Object.entries(texts).filter(([, { example }]) => example !== undefined))(
@@ -48,6 +49,15 @@ test.each(Object.entries(texts).filter(([, { example }]) => example !== undefine
     // The provider decides what a forwarded body may be.
     const isValid = schema instanceof z.ZodType ? schema.safeParse(example).success : schema === 'relayed';
     expect({ id, isValid }).toEqual({ id, isValid: true });
+  },
+);
+
+test.each(Object.entries(texts).filter(([, { answer }]) => answer !== undefined))(
+  'the answer of %s is one that its schema says, with no member that it does not say',
+  (id, { answer }) => {
+    const schema = routes.find(({ operationId }) => operationId === id)?.responses[200]?.schema;
+    if (!schema) throw new Error(`${id} has no schema of its answer`);
+    expect(schema.parse(answer)).toEqual(answer);
   },
 );
 

@@ -1,15 +1,22 @@
 import type { OperationTexts } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { answers } from './answers.ts';
 import { batchTexts } from './batches.ts';
 import { callTexts } from './calls.ts';
 import { forwardedTexts } from './forwarded.ts';
 import { analyticsText, logTexts } from './logs.ts';
 import { peopleTexts } from './people.ts';
+import { recordAnswers } from './record-answers.ts';
 import { recordTexts, specialRecordTexts } from './records.ts';
 import { serverTexts } from './server.ts';
 
 const ofKinds: OperationTexts = Object.assign({}, ...resourceKinds.map((kind) => recordTexts(kind)));
+
+const answersOfKinds: Readonly<Record<string, object>> = Object.assign(
+  {},
+  ...resourceKinds.map((kind) => recordAnswers(kind)),
+);
 
 /** What is said of single operations. */
 export const ownTexts: OperationTexts = {
@@ -32,6 +39,8 @@ export const operationTexts = (routes: readonly Route[]): OperationTexts =>
       const own = ownTexts[route.operationId] ?? analyticsText(route) ?? {};
       const shared = ofKinds[route.operationId] ?? {};
       const description = [own.description, shared.description].filter((text) => text !== undefined).join(' ');
-      return [route.operationId, { ...own, description, errors: { ...own.errors, ...shared.errors } }];
+      const answer = answers[route.operationId] ?? answersOfKinds[route.operationId];
+      const said = { ...own, description, errors: { ...own.errors, ...shared.errors } };
+      return [route.operationId, answer === undefined ? said : { ...said, answer }];
     }),
   );
