@@ -49,6 +49,7 @@ import { docsRoutes } from './routes/docs-routes.ts';
 import { consoleRoutes } from './routes/console-routes.ts';
 import { systemRoutes } from './routes/system-routes.ts';
 import { sessionRoutes, type SessionDeps } from './routes/session-routes.ts';
+import { replayEvents } from './routes/replay-events.ts';
 import { streamChanges } from './routes/stream-changes.ts';
 import { streamEvents } from './routes/stream-events.ts';
 import type { EventStreams } from './event-streams.ts';
@@ -183,6 +184,7 @@ export function createRoutes(deps: RouteDeps): readonly Route[] {
     listAuditLogs(deps),
     listEvents(deps),
     streamEvents(deps),
+    replayEvents(deps),
     streamChanges(deps),
     explainConfig({ ...deps, routing: access.routing }),
     listCircuits(deps),

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { cursor, listOf, queryInteger } from './lists.ts';
+import { moment } from './call-filters.ts';
+import { cursor, listOf, optionalInteger, queryInteger } from './lists.ts';
 import { text } from './scalars.ts';
 
 /** `GET /events`: the event log of a workspace, oldest first. */
@@ -51,4 +52,23 @@ export const EventList = listOf(EventObject).extend({
     .string()
     .nullable()
     .describe('read on after this; with a type, a page that is not full or empty can still have more after it'),
+});
+
+/** `GET /events/replay`: without a moment, the newest. */
+export const ReplayQuery = z.object({
+  stream: text({ min: 1, max: 200 }).describe('the id of a record, such as batch_…'),
+  version: optionalInteger({ min: 1, max: Number.MAX_SAFE_INTEGER }).describe(
+    'after this event of the record, counted from 1',
+  ),
+  at: moment().optional().describe('at this time: ISO 8601 or Unix seconds'),
+});
+
+export const RecordState = z.object({
+  object: z.literal('record.state'),
+  stream: z.string(),
+  version: z.int().describe('the number of events that it is made of'),
+  event: z.object({ id: z.string(), type: z.string() }).describe('the last of them'),
+  recorded_at: z.string().describe('ISO 8601'),
+  is_newest: z.boolean().describe('whether nothing happened to it since'),
+  state: z.record(z.string(), z.unknown()).describe('what the record was, without secrets'),
 });

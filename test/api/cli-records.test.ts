@@ -6,6 +6,7 @@ import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { startKillableApi } from './api-process.ts';
+import { createWorkspace } from './second-workspace.ts';
 import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
 
 // Records, logs, events and usage on the command line.
@@ -169,6 +170,32 @@ test('the story of a record is there as it happened, and events are followed', a
   expect(JSON.parse(followed)).toMatchObject({ type: 'label.updated', stream: id });
   const listed = await json('events', 'list', '--record', id, '--limit', '1');
   expect(listed).toHaveLength(1);
+});
+
+test('a record is shown as it was at any moment, and only to its workspace', async () => {
+  const [made] = await json('labels', 'create', '--set', 'name=first');
+  const id = String(made?.['id']);
+  const between = new Date().toISOString();
+  await json('labels', 'update', id, '--set', 'description=second');
+  await json('labels', 'delete', id);
+  const replay = async (...args: string[]) => (await json('events', 'replay', id, ...args))[0];
+  const first = { stream: id, version: 1, is_newest: false, state: { name: 'first', deleted_at: null } };
+  expect(await replay('--version', '1')).toMatchObject({ ...first, event: { type: 'label.created' } });
+  expect(await replay('--at', between)).toMatchObject(first);
+  expect(await replay('--version', '2')).toMatchObject({ state: { name: 'first', description: 'second' } });
+  expect(await replay()).toMatchObject({ version: 3, is_newest: true, state: { deleted_at: expect.any(String) } });
+  expect(await cli.run(['events', 'replay', id, '--at', '1d'])).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('no record'),
+  });
+  const other = await createWorkspace(platform);
+  const foreign = await cli.run(['events', 'replay', id], { env: { SLUICE_API_KEY: other } });
+  expect(foreign).toMatchObject({ code: 1, stderr: expect.stringContaining('no record') });
+  // What an event of a key has of its value is in no answer.
+  const [key] = await json('keys', 'create', '--set', 'name=replayed', '--set', 'scopes=["models.read"]');
+  const state = JSON.stringify((await json('events', 'replay', String(key?.['id'])))[0]);
+  expect(state).toContain('replayed');
+  expect(state).not.toContain('digest');
 });
 
 test('what is followed goes on when the server was away, and says what was missed', async () => {

@@ -226,7 +226,7 @@ describe.skipIf(browserPath === undefined)('the console in Chromium', () => {
     expect(await accessibilityProblems(page)).toEqual([]);
     await page.getByRole('slider').fill('1');
     await page.getByText('After event 1 of').waitFor();
-    expect(await page.getByRole('cell', { name: 'after', exact: true }).count()).toBe(0);
+    await expect.poll(() => page.getByRole('cell', { name: 'after', exact: true }).count(), patience).toBe(0);
     await page.context().close();
   });
 

@@ -91,6 +91,12 @@ export const logTexts: OperationTexts = {
     description: 'Every change is an event. A reader that goes on after the id of the last one misses none.',
     errors: unknownCursor,
   },
+  replayEvents: {
+    description:
+      'Folds the events of the record, as its row was folded when they were appended. `version` or `at` choose the moment; without either ' +
+      'it is the newest. At most five seconds of reading.',
+    errors: { replay_too_long: 'the record has too many events: choose an earlier moment' },
+  },
   streamEvents: {
     description:
       'Server-sent events, each with its id. A client that connects again sends the last one as `Last-Event-ID`, as browsers do by ' +

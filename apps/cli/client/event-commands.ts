@@ -4,7 +4,8 @@ import { clientCommand, groupOf, toCount, type ClientOptions } from './client-co
 import { connect } from './connection.ts';
 import { piecesOf, type Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
-import { print, printRows, showsTable, tableOf, timeOf, type Column } from './output.ts';
+import { print, printObject, printRows, showsTable, tableOf, timeOf, type Column } from './output.ts';
+import { toMoment } from './time-range.ts';
 
 type Event = {
   id: string;
@@ -25,7 +26,7 @@ const columns: readonly Column<Event>[] = [
   ['data', ({ data }) => data],
 ];
 
-/** Adds `sluice events list|show|tail`. */
+/** Adds `sluice events list|show|replay|tail`. */
 export function addEventCommands(program: Command): void {
   const events = groupOf(program, 'events', 'everything that happened, as the event log has it');
 
@@ -46,6 +47,15 @@ export function addEventCommands(program: Command): void {
       printRows(await client.list<Event>('/v1/events', { stream }, 10_000), columns, options);
     },
   );
+
+  clientCommand(events, 'replay <record>', 'show what a record was at a moment, by replaying its events')
+    .option('--at <time>', 'such as 24h (ago), 7d or 2026-11-21T14:00Z; default: now', toMoment)
+    .option('--version <count>', 'after this event of the record, counted from 1', toCount({ min: 1, max: 1e9 }))
+    .action(async (stream: string, options: ClientOptions & { at?: string; version?: number }) => {
+      const client = await connect(options);
+      const { at, version } = options;
+      printObject(await client.json<object>('GET', '/v1/events/replay', { query: { stream, at, version } }), options);
+    });
 
   clientCommand(events, 'tail', 'print events as they happen, until Ctrl-C')
     .option('--record <id>', 'only those of this record')

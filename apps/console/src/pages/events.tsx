@@ -1,4 +1,4 @@
-import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
+import { keepPreviousData, useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { Link, useNavigate, useSearch } from '@tanstack/react-router';
 import { useState, type FormEvent } from 'react';
 import { answerOf, api } from '../api/client.ts';
@@ -152,10 +152,10 @@ function Story({ stream }: { stream: string }) {
 
 function Moment({ events, position }: { events: EventObject[]; position: number }) {
   const event = events[position - 1];
+  const before = useStateAfter(events[position - 2]);
+  const after = useStateAfter(event);
   if (event === undefined) return null;
   const { metadata, data } = event;
-  const before = fieldsAfter(events.slice(0, position - 1));
-  const after = fieldsAfter(events.slice(0, position));
   const changed = Object.keys(after).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]));
   return (
     <div className="columns">
@@ -174,7 +174,7 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
         <p className="small muted">SHA-256 of the event: {event.sha256 === null ? 'none' : <Id id={event.sha256} />}</p>
         <Code value={data} label="What it says" />
       </Card>
-      <Card title="What the record's events had said by then">
+      <Card title="What the record was then">
         <DataTable
           label="Fields"
           rows={Object.keys(after)}
@@ -199,9 +199,21 @@ function Moment({ events, position }: { events: EventObject[]; position: number 
   );
 }
 
-/** Each field as the last event that names it has it. */
-const fieldsAfter = (events: EventObject[]): Record<string, unknown> =>
-  Object.assign({}, ...events.map(({ data }) => data)) as Record<string, unknown>;
+const nothing: Record<string, unknown> = {};
+
+/** What a record was after an event of it, as the server replays it; what it was before while that is on its way. */
+function useStateAfter(event: EventObject | undefined): Record<string, unknown> {
+  const { stream = '', stream_version: version = 0 } = event ?? {};
+  const replayed = useQuery({
+    queryKey: ['replay', stream, version],
+    queryFn: () => answerOf(api.GET('/v1/events/replay', { params: { query: { stream, version } } })),
+    enabled: event !== undefined,
+    placeholderData: keepPreviousData,
+    // Events never change.
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  return event === undefined ? nothing : (replayed.data?.state ?? nothing);
+}
 
 const shorten = (value: unknown): string => {
   const text = typeof value === 'string' ? value : (JSON.stringify(value) ?? '');

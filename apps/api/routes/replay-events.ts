@@ -1,0 +1,84 @@
+import type { Kysely } from 'kysely';
+import { RecordState, ReplayQuery } from '#libs/contracts/events.ts';
+import type { Database } from '#libs/database/schema.ts';
+import { foldEvent, nounsOf, type StreamRow } from '#libs/event-log/inline-model.ts';
+import { readStream } from '#libs/event-log/read-events.ts';
+import { callerOf } from '#libs/http/request-context.ts';
+import { withInput, type Route } from '#libs/http/route.ts';
+import { GatewayError } from '#libs/kernel/errors.ts';
+import { inlineModels } from '../../platform/models.ts';
+import { publicData } from './list-audit-logs.ts';
+
+/** A batch of many million lines has more events; they are read and folded for at most so long. */
+const replayMsMax = 5_000;
+
+/**
+ * GET /v1/events/replay: what a record was at a moment, folded from its events by the code that made its row. Errors: not_found
+ * for a record that the workspace does not have, or did not have yet; invalid_request (`replay_too_long`).
+ */
+export const replayEvents = ({ db }: { db: Kysely<Database> }): Route => ({
+  method: 'GET',
+  path: '/v1/events/replay',
+  operationId: 'replayEvents',
+  summary: 'Say what a record was at a moment, by replaying its events',
+  tag: 'Audit',
+  scope: 'audit.read',
+  responses: { 200: { description: 'The record as it was.', schema: RecordState } },
+  ...withInput({ query: ReplayQuery }, async ({ query }, request, response) => {
+    const { workspaceId } = callerOf(request);
+    const until = {
+      version: query.version ?? Number.POSITIVE_INFINITY,
+      ms: query.at?.getTime() ?? Number.POSITIVE_INFINITY,
+    };
+    const endMs = performance.now() + replayMsMax;
+    let row: (StreamRow & Record<string, unknown>) | undefined;
+    let last: { eventId: string; type: string } | undefined;
+    let isNewest = false;
+    for (let after = 0, isOver = false; !isOver;) {
+      const events = await readStream(db, query.stream, after);
+      isNewest = events.length === 0;
+      isOver = isNewest;
+      for (const event of events) {
+        // The log of another workspace is answered like one that is not there.
+        if (event.workspaceId !== workspaceId || performance.now() > endMs) {
+          throw event.workspaceId === workspaceId ? tooLong(query.stream) : noSuchRecord(query.stream);
+        }
+        isOver = event.streamVersion > until.version || event.recordedAt.getTime() > until.ms;
+        if (isOver) break;
+        const noun = event.type.slice(0, event.type.indexOf('.'));
+        const model = inlineModels.find((each) => each.perEvent === undefined && nounsOf(each).includes(noun));
+        if (model === undefined) throw noSuchRecord(query.stream);
+        row = foldEvent(model, row, event as never);
+        last = event;
+        after = event.streamVersion;
+      }
+    }
+    if (row === undefined || last === undefined) throw noSuchRecord(query.stream);
+    const { id, workspace_id: _workspaceId, version, updated_at: updatedAt, ...columns } = row;
+    // The fields of most records are together in one column.
+    const { data, ...others } = columns;
+    const fields = typeof data === 'object' && data !== null ? { ...others, ...data } : columns;
+    response.json({
+      object: 'record.state',
+      stream: id,
+      version,
+      event: { id: last.eventId, type: last.type },
+      recorded_at: updatedAt.toISOString(),
+      is_newest: isNewest,
+      state: publicData(fields),
+    });
+  }),
+});
+
+const noSuchRecord = (stream: string): GatewayError =>
+  new GatewayError('not_found', null, `There was no record '${stream.slice(0, 100)}' at that moment.`, {
+    param: 'stream',
+  });
+
+const tooLong = (stream: string): GatewayError =>
+  new GatewayError(
+    'invalid_request',
+    'replay_too_long',
+    `The record '${stream.slice(0, 100)}' has too many events to be replayed within ${replayMsMax / 1_000} s. Choose an earlier moment.`,
+    { param: 'stream' },
+  );
