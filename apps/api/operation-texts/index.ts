@@ -1,11 +1,12 @@
 import type { OperationTexts } from '#libs/http/openapi.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
+import { analyticsText } from './analytics.ts';
 import { answers } from './answers.ts';
 import { batchTexts } from './batches.ts';
 import { callTexts } from './calls.ts';
 import { forwardedTexts } from './forwarded.ts';
-import { analyticsText, logTexts } from './logs.ts';
+import { logTexts } from './logs.ts';
 import { peopleTexts } from './people.ts';
 import { recordAnswers } from './record-answers.ts';
 import { recordTexts, specialRecordTexts } from './records.ts';

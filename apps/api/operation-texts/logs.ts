@@ -1,4 +1,3 @@
-import type { Route } from '#libs/http/route.ts';
 import type { OperationTexts } from '#libs/http/openapi.ts';
 
 const missing = { log_export_not_found: 'the key sees none with this id' };
@@ -118,29 +117,3 @@ export const logTexts: OperationTexts = {
     errors: { feedback_not_found: 'there is none with this id in the workspace' },
   },
 };
-
-const analyticsErrors = {
-  invalid_value: 'a filter is wrong, or the time is missing or too long; `param` names it',
-  query_too_broad: 'it takes too long: choose a shorter time or fewer filters',
-  too_many_queries: 'the workspace asks too much at once',
-};
-const period =
-  'Needs `time_of_generation_min` and `time_of_generation_max`, at most 400 days apart; all filters must match. Read from rollups that ' +
-  'are some seconds old, equal to the rows of the request log.';
-
-/** What an operation of analytics says: all of them take the same filters. */
-export function analyticsText({ path }: Route): OperationTexts[string] | undefined {
-  if (path.startsWith('/v1/analytics/graphs/')) {
-    const description = `A summary and points in time, each with its \`timestamp\`; points without calls are zero. ${period}`;
-    return { description, errors: analyticsErrors };
-  }
-  if (path.startsWith('/v1/analytics/groups/')) {
-    const description =
-      'Requests, costs, tokens, errors and quantiles of durations of each value, most first or by `order_by`, in pages of `page_size`. ' +
-      `Values that are not counted one by one are together in the last one (\`is_other\`). ${period}`;
-    return { description, errors: analyticsErrors };
-  }
-  if (path.startsWith('/v1/analytics/'))
-    return { description: `One object for the whole time. ${period}`, errors: analyticsErrors };
-  return undefined;
-}

@@ -1,5 +1,6 @@
 import { providers } from '#libs/providers/provider-list.ts';
 import type { AnyResource } from '#libs/resources/define-resource.ts';
+import { objectOf } from '#libs/resources/resource-view.ts';
 import { operationName } from '#libs/resources/resource-routes.ts';
 
 const { id: provider = '' } = providers[0] ?? {};
@@ -347,13 +348,20 @@ export function recordAnswers(kind: AnyResource): Record<string, object> {
   const [one, many] = [operationName(kind.names.one), operationName(kind.names.many)];
   const { answerData } = kind;
   const alone = answerData ? { ...record, success: true, data: answerData(record as Record<string, unknown>) } : record;
-  const { id } = record as { id: string };
+  const { id, slug } = record as { id: string; slug?: string };
   const page = { object: 'list', data: [record], first_id: id, last_id: id, has_more: false, total: 1 };
   return {
     [`create${one}`]: { ...alone, ...shownOnce[kind.noun] },
     [`retrieve${one}`]: alone,
     // A change of these is answered with the version that it made.
     ...(kind.versioned?.view ? {} : { [`update${one}`]: alone }),
+    [`delete${one}`]: {
+      id,
+      object: objectOf(kind),
+      ...(kind.slug ? { slug } : {}),
+      deleted: true,
+      ...(kind.removal?.answer ? { service_keys: [], has_more_service_keys: false } : {}),
+    },
     [`list${many}`]: kind.listsBare ? [record] : { ...page, ...(answerData ? { success: true } : {}) },
   };
 }
