@@ -40,7 +40,7 @@ export const logTexts: OperationTexts = {
       idempotency_key_reused: 'the `Idempotency-Key` came before with another body',
     },
     example: {
-      filters: { status_code: [429, 500] },
+      filters: { status_code: '429,500' },
       requested_data: ['id', 'created_at', 'ai_model', 'cost'],
       format: 'csv',
     },
@@ -54,7 +54,7 @@ export const logTexts: OperationTexts = {
   },
   updateLogExport: {
     description: 'Filters and columns of an export that was not started.',
-    example: { filters: { status_code: [500, 503] }, requested_data: ['id', 'created_at', 'response_status_code'] },
+    example: { filters: { status_code: '500,503' }, requested_data: ['id', 'created_at', 'response_status_code'] },
     errors: { ...missing, log_export_not_draft: 'it was started' },
   },
   deleteLogExport: {

@@ -309,7 +309,7 @@ const records: Readonly<Record<string, object>> = {
     object: 'export',
     organisation_id: 'org_default',
     workspace_id: 'ws_abc',
-    filters: { status_code: [429, 500] },
+    filters: { status_code: '429,500' },
     requested_data: ['id', 'created_at', 'ai_model', 'cost'],
     format: 'csv',
     status: 'draft',
