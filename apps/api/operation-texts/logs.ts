@@ -32,8 +32,7 @@ export const logTexts: OperationTexts = {
     },
   },
   createLogExport: {
-    description:
-      'It is started by another operation; `total` says how many records match now. With an `Idempotency-Key` a repeat makes no second one.',
+    description: 'It is started by another operation; `total` says how many records match now.',
     errors: {
       too_many_log_exports: 'the workspace has as many as it may have',
       workspace_not_found: '`workspace_id` names none that the key may use',

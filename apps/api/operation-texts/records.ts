@@ -10,8 +10,13 @@ import { operationName } from '#libs/resources/resource-routes.ts';
 export function recordTexts(kind: AnyResource): OperationTexts {
   const [one, many] = [operationName(kind.names.one), operationName(kind.names.many)];
   const owner = kind.owner ?? 'workspace';
+  const ofWorkspace = kind.hasShared
+    ? 'Those of the workspace of the key and those that the organisation shares with it'
+    : 'Those of the workspace of the key';
   const whose = {
-    workspace: 'Those of the workspace of the key; a key of the organisation may name another one with `workspace_id`.',
+    workspace: kind.isOrganisationFirst
+      ? `${ofWorkspace}; who acts for the organisation sees all, or with \`workspace_id\` those of one.`
+      : `${ofWorkspace}; a key of the organisation may name another one with \`workspace_id\`.`,
     organisation: 'For those who act for the organisation.',
     itself: 'A key of a workspace sees its own.',
   }[owner];
@@ -58,7 +63,7 @@ export function recordTexts(kind: AnyResource): OperationTexts {
       errors: changing,
     },
     [`list${ofVersions}Versions`]: {
-      description: 'What the record was after each change, newest first. Versions never change.',
+      description: `What the record was after each change, newest first${kind.versioned?.listsBare ? ', as a bare array' : ''}. Versions never change.`,
       errors: found.errors,
     },
     [`retrieve${ofVersions}Version`]: {
@@ -85,6 +90,8 @@ const templateErrors = {
   collection_not_found: '`collection_id` names none',
 };
 const promptErrors = { ...templateErrors, ...tooMany };
+const integrationErrors = { integration_not_found: 'the key sees none with this slug or id' };
+const notYours = { organisation_key_required: 'only those who act for the organisation change what it shares' };
 const secretInConfig = { secret_in_config: 'it contains a credential: store that in a virtual key' };
 const { id: provider = '' } = providers[0] ?? {};
 
@@ -189,17 +196,23 @@ export const specialRecordTexts: OperationTexts = {
   },
   listIntegrationModels: {
     description: 'Those that were allowed, excluded or priced by name; `allow_all_models` says what holds for others.',
+    errors: integrationErrors,
   },
   setIntegrationModels: {
     description:
       'Holds on every route, lines of batches included. Custom and fine-tuned models are added with `is_custom` and `is_finetune`.',
     example: { allow_all_models: false, models: [{ slug: 'gpt-5-mini', enabled: true }] },
-    errors: { limit_exceeded: 'an integration lists at most 1,000 models' },
+    errors: { ...integrationErrors, ...notYours, limit_exceeded: 'an integration lists at most 1,000 models' },
   },
   deleteIntegrationModels: {
     description: 'Named by `slugs` in the query. What holds for them afterwards is `allow_all_models`.',
+    errors: { ...integrationErrors, ...notYours },
   },
-  listIntegrationWorkspaces: { description: 'With the budgets and rates of each, and the access of all others.' },
+  listIntegrationWorkspaces: {
+    description:
+      'With the budgets and rates of each, and the access of all others. A workspace sees its own access alone.',
+    errors: integrationErrors,
+  },
   setIntegrationWorkspaces: {
     description: 'A workspace that is enabled gets a provider of its own, unless `create_default_provider` is false.',
     example: {
@@ -212,6 +225,9 @@ export const specialRecordTexts: OperationTexts = {
       ],
     },
     errors: {
+      ...integrationErrors,
+      ...notYours,
+      workspace_not_found: 'one of `workspaces` does not exist',
       integration_of_workspace: 'it belongs to one workspace',
       limit_exceeded: 'it is shared with at most 1,000 workspaces by name',
     },
@@ -253,7 +269,7 @@ export const specialRecordTexts: OperationTexts = {
     errors: promptErrors,
   },
   updatePartial: {
-    description: 'Makes a version, which is in use after `makeDefault`.',
+    description: 'The new version is in use after `makeDefault`.',
     example: { string: 'Yours, {{team}}' },
     errors: templateErrors,
   },
@@ -272,7 +288,8 @@ export const specialRecordTexts: OperationTexts = {
   },
   updatePrompt: {
     description:
-      'Makes a version, which is in use after `makeDefault`. With `patch: true` everything that is left out stays.',
+      'The new version is in use after `makeDefault`. Unless `patch` is true, a change empties `functions`, `tools`, `tool_choice` and ' +
+      '`template_metadata` where it leaves them out.',
     example: { patch: true, parameters: { temperature: 0 }, version_description: 'colder' },
     errors: templateErrors,
   },
@@ -309,6 +326,7 @@ export const specialRecordTexts: OperationTexts = {
   deleteUsageLimitPolicy: { description: 'It is archived: it no longer counts, and `status=archived` lists it.' },
   listUsageLimitPolicyEntities: {
     description: 'What each counter has used in the current period, and how many of its calls have no price.',
+    errors: { usage_limit_policy_not_found: 'the key sees none with this id' },
   },
   resetUsageLimitPolicyEntity: {
     description: 'Processes notice it within about a second.',

@@ -59,8 +59,8 @@ export const serverTexts: OperationTexts = {
   getHealth: { description: 'The same as `/health/live`, under the name that load balancers expect.' },
   getReadiness: {
     description:
-      '200 when the process can serve requests, otherwise 503, each with the state of the database, the migrations, the blob folder and ' +
-      'the workers. For the readiness probe.',
+      '200 when the process can serve requests, otherwise 503, each with the state of the process, the database, the migrations, the keys ' +
+      'that it knows, and the workers. For the readiness probe.',
   },
   getMetrics: { description: 'Of this process and, where that is said, of all. Scrape every process.' },
   getOpenApiDocument: { description: 'Made from the same schemas that check the requests, so it is of this release.' },
