@@ -1,48 +1,116 @@
 import { sql, type Kysely, type RawBuilder } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { and, logConditions, rollupConditions, weightedFeedback } from '#libs/request-log/call-conditions.ts';
+import { utcDay } from '#libs/request-log/log-id.ts';
+import { partitionName } from '#libs/request-log/log-partitions.ts';
 import type { CallsWanted } from './call-source.ts';
 import { pointOf } from './read-totals.ts';
+import { recordedIn } from './roll-up.ts';
+import type { TimeRange } from './time-ranges.ts';
 
 // Feedback counts at the time when it was given. Filters are about calls: feedback passes them when a call of its trace does.
 
 type Scored = { count: number; weighted: number };
 
+/**
+ * How the calls of traces with feedback are found. `log`: the log is read once, which is quicker while it is small. `traces`:
+ * each trace is looked up in each day of the log, which takes as long however large the days are. Postgres itself takes the
+ * first way for too long: it does not expect a day to have so few of the traces.
+ */
+export type Way = 'log' | 'traces';
+
+/** Rows of the log that are read in the time of one look-up of a trace in a day: about 1 µs. Measured with 30 days. */
+const rowsOfLookup = 3;
+
+/** Feedback that was given in a range, or at any time. */
+const givenIn = ({ workspaceId }: CallsWanted, range: TimeRange | null): RawBuilder<unknown> =>
+  and([
+    sql`given.workspace_id = ${workspaceId}`,
+    ...(range === null
+      ? []
+      : [sql`given.created_at >= ${new Date(range.from)}`, sql`given.created_at < ${new Date(range.to)}`]),
+  ]);
+
+/** Chooses the quicker way for the calls of some feedback, by the sizes of both; `days`: those of the log that are read. */
+async function chooseWay(
+  db: Kysely<Database>,
+  { filters }: CallsWanted,
+  given: RawBuilder<unknown>,
+  days: TimeRange | null,
+): Promise<Way> {
+  // That filter is a condition on all feedback, which would be computed for each trace.
+  if (filters.weighted_feedback_min !== undefined || filters.weighted_feedback_max !== undefined) return 'log';
+  const isRead = days === null ? sql`true` : partitionsIn(days);
+  const { rows } = await sql<{ lookups: number; rows: number }>`
+    select count(*) * (select count(*) from feedback as given where ${given}) as lookups,
+      coalesce(sum(greatest(reltuples, 0)), 0)::float8 as rows
+    from pg_inherits join pg_class on pg_class.oid = inhrelid
+    where inhparent = 'request_log'::regclass and ${isRead}`.execute(db);
+  const [{ lookups, rows: size } = { lookups: 0, rows: 0 }] = rows;
+  return lookups * rowsOfLookup < size ? 'traces' : 'log';
+}
+
+/** Of the partitions of the log, one for each day, those of a range. */
+const partitionsIn = ({ from, to }: TimeRange): RawBuilder<unknown> =>
+  sql`relname between ${partitionName(utcDay(from))} and ${partitionName(utcDay(to - 1))}`;
+
+/** Calls that pass the filters, of traces that have such feedback: a relation with some of their columns. */
+function callsOf(
+  { workspaceId, filters }: CallsWanted,
+  way: Way,
+  {
+    columns,
+    given,
+    recorded = sql`true`,
+  }: Record<'columns' | 'given', RawBuilder<unknown>> & {
+    recorded?: RawBuilder<unknown>;
+  },
+): RawBuilder<unknown> {
+  const conditions = [
+    sql`request_log.workspace_id = ${workspaceId}`,
+    recorded,
+    ...rollupConditions(filters),
+    ...logConditions(filters, workspaceId),
+  ];
+  if (way === 'log') {
+    conditions.push(sql`request_log.trace_id in (select trace_id from feedback as given where ${given})`);
+    return sql`(select ${columns} from request_log where ${and(conditions)})`;
+  }
+  conditions.push(sql`request_log.trace_id = trace.trace_id`);
+  // With `offset`, Postgres cannot make it a join of the whole log again.
+  return sql`(
+    select found.* from (select distinct trace_id from feedback as given where ${given}) as trace
+    cross join lateral (select ${columns} from request_log where ${and(conditions)} offset 0) as found)`;
+}
+
 /** The condition on `feedback` for what is wanted. */
-function feedbackWanted(wanted: CallsWanted): RawBuilder<unknown> {
+async function feedbackWanted(db: Kysely<Database>, wanted: CallsWanted, forced?: Way): Promise<RawBuilder<unknown>> {
   const { workspaceId, range, filters } = wanted;
   const conditions = [
     sql`feedback.workspace_id = ${workspaceId}`,
     sql`feedback.created_at >= ${new Date(range.from)}`,
     sql`feedback.created_at < ${new Date(range.to)}`,
   ];
-  const ofCalls = callConditions(wanted);
   const hasFilters = rollupConditions(filters).length + logConditions(filters, workspaceId).length > 0;
-  // The traces of the calls, once: an `exists` would look each one up in every day of the log.
-  if (hasFilters) conditions.push(sql`trace_id in (select trace_id from request_log where ${ofCalls})`);
+  if (hasFilters) {
+    const given = givenIn(wanted, range);
+    const way = forced ?? (await chooseWay(db, wanted, given, null));
+    const calls = callsOf(wanted, way, { columns: sql`request_log.trace_id`, given });
+    conditions.push(sql`trace_id in (select trace_id from ${calls} as call)`);
+  }
   return and(conditions);
 }
-
-/** Calls that pass the filters, of traces that have feedback in the range. */
-const callConditions = ({ workspaceId, filters, range }: CallsWanted): RawBuilder<unknown> =>
-  and([
-    sql`request_log.workspace_id = ${workspaceId}`,
-    ...rollupConditions(filters),
-    ...logConditions(filters, workspaceId),
-    sql`request_log.trace_id in (
-      select trace_id from feedback as given where given.workspace_id = ${workspaceId}
-        and given.created_at >= ${new Date(range.from)} and given.created_at < ${new Date(range.to)})`,
-  ]);
 
 /** How much feedback there is, and Σ value·weight ÷ Σ weight of it: by point, and of all. */
 export async function readFeedbackPoints(
   db: Kysely<Database>,
   wanted: CallsWanted & { stepMs: number },
+  way?: Way,
 ): Promise<Scored & { points: Map<number, Scored> }> {
   const { rows } = await sql<Scored & { point: Date | null }>`
     select ${pointOf(sql`created_at`, wanted.stepMs)} as point, count(*) as count,
       coalesce(${weightedFeedback}, 0)::float8 as weighted
-    from feedback where ${feedbackWanted(wanted)} group by rollup (1)`.execute(db);
+    from feedback where ${await feedbackWanted(db, wanted, way)} group by rollup (1)`.execute(db);
   const whole = rows.find(({ point }) => point === null);
   const points = rows.flatMap(({ point, ...scored }) => (point === null ? [] : [[point.getTime(), scored] as const]));
   return { points: new Map(points), count: whole?.count ?? 0, weighted: whole?.weighted ?? 0 };
@@ -52,9 +120,10 @@ export async function readFeedbackPoints(
 export async function readFeedbackScores(
   db: Kysely<Database>,
   wanted: CallsWanted,
+  way?: Way,
 ): Promise<{ score: number; total: number }[]> {
   const { rows } = await sql<{ score: number; total: number }>`
-    select value::int as score, count(*) as total from feedback where ${feedbackWanted(wanted)}
+    select value::int as score, count(*) as total from feedback where ${await feedbackWanted(db, wanted, way)}
     group by 1 order by 1`.execute(db);
   return rows;
 }
@@ -63,12 +132,17 @@ export async function readFeedbackScores(
 export async function readFeedbackModels(
   db: Kysely<Database>,
   wanted: CallsWanted,
+  way?: Way,
 ): Promise<(Scored & { model: string | null })[]> {
+  const given = givenIn(wanted, wanted.range);
+  const calls = callsOf(wanted, way ?? (await chooseWay(db, wanted, given, null)), {
+    columns: sql`request_log.trace_id, request_log.model`,
+    given,
+  });
   const { rows } = await sql<Scored & { model: string | null }>`
     select model, count(*) as count, coalesce(${weightedFeedback}, 0)::float8 as weighted
-    from feedback join (
-      select distinct workspace_id, trace_id, model from request_log where ${callConditions(wanted)}
-    ) as call on call.workspace_id = feedback.workspace_id and call.trace_id = feedback.trace_id
+    from feedback join (select distinct trace_id, model from ${calls} as found) as call
+      on call.trace_id = feedback.trace_id
     where ${and([
       sql`feedback.workspace_id = ${wanted.workspaceId}`,
       sql`feedback.created_at >= ${new Date(wanted.range.from)}`,
@@ -84,21 +158,17 @@ export async function readGroupFeedback(
   wanted: CallsWanted,
   key: string,
   values: readonly string[],
-  recorded: RawBuilder<unknown>,
+  way?: Way,
 ): Promise<Map<string, { requests: number; weighted: number }>> {
-  const { workspaceId, filters } = wanted;
+  const { workspaceId, range } = wanted;
+  const given = givenIn(wanted, null);
+  const calls = callsOf(wanted, way ?? (await chooseWay(db, wanted, given, range)), {
+    columns: sql`request_log.metadata ->> ${key} as value, request_log.trace_id`,
+    given,
+    recorded: sql`${recordedIn(range)} and metadata ->> ${key} = any(${[...values]}::text[])`,
+  });
   const { rows } = await sql<{ value: string; requests: number; weighted: number }>`
-    with call as (
-      select metadata ->> ${key} as value, trace_id from request_log
-      where ${and([
-        sql`workspace_id = ${workspaceId}`,
-        recorded,
-        ...rollupConditions(filters),
-        ...logConditions(filters, workspaceId),
-        sql`metadata ->> ${key} = any(${[...values]}::text[])`,
-        sql`trace_id in (select trace_id from feedback as given where given.workspace_id = ${workspaceId})`,
-      ])}
-    ), scored as (
+    with call as (select value, trace_id from ${calls} as found), scored as (
       select call.value, sum(feedback.value * weight) / nullif(sum(weight), 0) as weighted
       from (select distinct value, trace_id from call) as call join feedback on feedback.trace_id = call.trace_id
         and feedback.workspace_id = ${workspaceId}

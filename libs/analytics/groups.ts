@@ -7,7 +7,6 @@ import { dimensions } from './call-columns.ts';
 import { callSource, isRolledUp, type CallsWanted } from './call-source.ts';
 import { readGroupFeedback } from './feedback-graphs.ts';
 import { toTotals, totalColumns, type Totals } from './read-totals.ts';
-import { recordedIn } from './roll-up.ts';
 
 type TotalsRow = Parameters<typeof toTotals>[0];
 
@@ -155,7 +154,7 @@ export async function readMetadataGroups(
   const values = page.data
     .filter((group) => group['is_other'] !== true)
     .map((group) => String(group['metadata_value']));
-  const feedback = await readGroupFeedback(db, wanted, key, values, recordedIn(wanted.range));
+  const feedback = await readGroupFeedback(db, wanted, key, values);
   return {
     ...page,
     data: page.data.map((group) => {

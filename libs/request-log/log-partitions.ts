@@ -5,7 +5,8 @@ import { utcDay } from './log-id.ts';
 const dayMs = 86_400_000;
 const partitionShape = /^request_log_(\d{4})(\d{2})(\d{2})$/;
 
-const partitionName = (day: string): string => `request_log_${day.replaceAll('-', '')}`;
+/** The table of a day (`YYYY-MM-DD`) of the request log. */
+export const partitionName = (day: string): string => `request_log_${day.replaceAll('-', '')}`;
 
 /** The day after a day, both `YYYY-MM-DD`. */
 export const nextDay = (day: string): string => utcDay(Date.parse(day) + dayMs);

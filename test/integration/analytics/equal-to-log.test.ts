@@ -3,6 +3,12 @@ import { sql, type RawBuilder } from 'kysely';
 import { beforeAll, expect, test } from 'vitest';
 import type { CallsWanted } from '#libs/analytics/call-source.ts';
 import { segmentsOf, stepOf, type Kept } from '#libs/analytics/choose-buckets.ts';
+import {
+  readFeedbackModels,
+  readFeedbackPoints,
+  readFeedbackScores,
+  readGroupFeedback,
+} from '#libs/analytics/feedback-graphs.ts';
 import { groupings, readGroups } from '#libs/analytics/groups.ts';
 import { addTotals, countByPoint, countValues, readPoints } from '#libs/analytics/read-totals.ts';
 import { sweepRollups } from '#libs/analytics/sweep-rollups.ts';
@@ -291,4 +297,31 @@ test('every total of random times and filters is that of the log', async () => {
   // The rounds have seen every kind of bucket, and calls at all.
   expect([...used].toSorted()).toEqual(['day', 'hour', 'log', 'minute', 'ten_minutes']);
   expect(calls).toBeGreaterThan(5_000);
+});
+
+test('feedback is the same whether the log is read or each of its traces is looked up', async () => {
+  const { db } = database;
+  const given = { from: Date.now() - hourMs, to: Date.now() + hourMs };
+  for (const filters of [{}, ...cases.map(([, make]) => make().filter)]) {
+    const [one, other] = await Promise.all(
+      (['log', 'traces'] as const).map(async (way) => {
+        const wanted = { workspaceId: 'ws_1', range: given, filters, kept };
+        const ofCalls = { ...wanted, range: { from: now - 100 * hourMs, to: now + 1 } };
+        return {
+          points: await readFeedbackPoints(db, { ...wanted, stepMs: hourMs }, way),
+          scores: await readFeedbackScores(db, wanted, way),
+          models: await readFeedbackModels(db, wanted, way),
+          groups: await readGroupFeedback(db, ofCalls, 'team', ['search', 'ads'], way),
+        };
+      }),
+    );
+    expect(other).toEqual(one);
+  }
+  const whole = { workspaceId: 'ws_1', range: given, filters: {}, kept };
+  const { rows } = await sql<{ model: string | null; count: number; weighted: number }>`
+    select model, count(*) as count, (sum(value * weight) / sum(weight))::float8 as weighted
+    from feedback join (select distinct trace_id, model from request_log where workspace_id = 'ws_1') as call using (trace_id)
+    where workspace_id = 'ws_1' group by model order by 2 desc, 1`.execute(db);
+  expect(rows.length).toBeGreaterThan(2);
+  expect(await readFeedbackModels(db, whole, 'traces')).toEqual(rows);
 });
