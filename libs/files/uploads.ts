@@ -23,7 +23,9 @@ export type Uploads = {
   create(workspaceId: string, upload: NewUpload): Promise<UploadObject>;
   /** Throws not_found. */
   retrieve(workspaceId: string, id: string): Promise<UploadObject>;
-  /** Throws not_found, conflict (`upload_not_pending`), and invalid_request when the parts would be more than the file. */
+  /** Throws not_found, and conflict (`upload_not_pending`): before the bytes of a part are received. */
+  admitPart(workspaceId: string, id: string): Promise<void>;
+  /** Throws what `admitPart` does, and invalid_request when the parts would be more than the file. */
   addPart(workspaceId: string, id: string, blob: StoredBlob): Promise<UploadPartObject>;
   /**
    * Makes a file of the parts; a repeat returns the same one. Throws not_found, conflict (`upload_not_pending`), and
@@ -109,16 +111,16 @@ export function createUploads(deps: Deps): Uploads {
     return file === undefined || file.deleted_at !== null ? undefined : row;
   }
 
-  async function refuseTooMuch(workspaceId: string, bytes: number): Promise<void> {
+  async function refuseTooMuch(tx: Kysely<Database>, workspaceId: string, bytes: number): Promise<void> {
     const { rows } = await sql<{ pending: number }>`
       select count(*) as pending from upload
-      where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(db);
+      where workspace_id = ${workspaceId} and status = 'pending' and expires_at > clock_timestamp()`.execute(tx);
     const pending = rows[0]?.pending ?? 0;
     if (pending >= pendingMax) {
       const message = `The workspace has ${pending} uploads that are not complete, which is the most. Complete or cancel some.`;
       throw new GatewayError('rate_limited', 'too_many_uploads', message, { retryAfterMs: 60_000 });
     }
-    await admitUpload(db, workspaceId, deps.storedBytesMax, bytes);
+    await admitUpload(tx, workspaceId, deps.storedBytesMax, bytes);
   }
 
   /** Removes blobs of parts whose rows are gone. One that is left behind goes with the sweep of blobs. */
@@ -185,19 +187,27 @@ export function createUploads(deps: Deps): Uploads {
     async create(workspaceId, upload) {
       const same = await findSame(workspaceId, upload);
       if (same !== undefined) return await viewOf(same, await partsOf(db, same));
-      await refuseTooMuch(workspaceId, upload.bytes);
       const id = newId('upload_');
-      const { rows } = await sql<UploadRow>`
-        insert into upload (id, workspace_id, filename, purpose, mime_type, bytes, sha256, expires_after, expires_at)
-        values (${id}, ${workspaceId}, ${upload.filename}, ${upload.purpose}, ${upload.mime_type}, ${upload.bytes},
-          ${upload.sha256}, ${upload.expires_after}, clock_timestamp() + ${lifetime}::interval)
-        returning *, false as is_over`.execute(db);
+      const { rows } = await db.transaction().execute(async (tx) => {
+        // Uploads that begin at the same time are counted one after another.
+        await sql`select pg_advisory_xact_lock(hashtextextended(${`uploads:${workspaceId}`}, 0))`.execute(tx);
+        await refuseTooMuch(tx, workspaceId, upload.bytes);
+        return await sql<UploadRow>`
+          insert into upload (id, workspace_id, filename, purpose, mime_type, bytes, sha256, expires_after, expires_at)
+          values (${id}, ${workspaceId}, ${upload.filename}, ${upload.purpose}, ${upload.mime_type}, ${upload.bytes},
+            ${upload.sha256}, ${upload.expires_after}, clock_timestamp() + ${lifetime}::interval)
+          returning *, false as is_over`.execute(tx);
+      });
       return await viewOf(rows[0] as UploadRow, upload.sha256 === null ? undefined : []);
     },
 
     async retrieve(workspaceId, id) {
       const row = await find(db, workspaceId, id);
       return await viewOf(row, await partsOf(db, row));
+    },
+
+    async admitPart(workspaceId, id) {
+      refuseUnlessPending(await find(db, workspaceId, id));
     },
 
     async addPart(workspaceId, id, blob) {

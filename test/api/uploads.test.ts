@@ -1,9 +1,14 @@
 import { createHash } from 'node:crypto';
-import { sql } from 'kysely';
 import path from 'node:path';
+import { Readable } from 'node:stream';
+import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { BlobStore } from '#libs/blobs/blob-store.ts';
 import { createDiskBlobStore } from '#libs/blobs/disk-blob-store.ts';
-import { sweepUploads } from '#libs/files/uploads.ts';
+import { createEventLog } from '#libs/event-log/event-log.ts';
+import { checkBlobs } from '#libs/files/check-blobs.ts';
+import { createFiles } from '#libs/files/files.ts';
+import { createUploads, sweepUploads } from '#libs/files/uploads.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { errorOf, sdks, type Client } from './sdk.ts';
 import { createWorkspace } from './second-workspace.ts';
@@ -123,13 +128,70 @@ test('with its hash, an upload that broke is found with its parts, and later its
   expect((await send('POST', '/uploads', named)).body).toMatchObject({ status: 'pending', file: null });
 });
 
+test('a part for an upload that has ended is refused before it is received', async () => {
+  const { body: upload } = await send('POST', '/uploads', { ...about, bytes: 9 });
+  await send('POST', `/uploads/${upload.id}/cancel`);
+  // Of a body that is no form not even the first bytes are read.
+  expect(await send('POST', `/uploads/${upload.id}/parts`, {})).toMatchObject({
+    status: 409,
+    body: { error: { code: 'upload_not_pending' } },
+  });
+});
+
+test('completions at the same time copy the parts once, and get the same file', async () => {
+  const { db } = platform.database;
+  const eventLog = createEventLog(db);
+  const store = await createDiskBlobStore({ folder: path.join(platform.dataDir, 'blobs') });
+  let copies = 0;
+  const blobs: BlobStore = {
+    ...store,
+    put: (...given) => {
+      copies += 1;
+      return store.put(...given);
+    },
+  };
+  const files = createFiles({ db, eventLog, blobs });
+  const uploads = createUploads({ db, eventLog, blobs, files, storedBytesMax: 1_048_576 });
+  const upload = await uploads.create('default', { ...about, bytes: text.length, sha256: null, expires_after: null });
+  const part = await uploads.addPart('default', upload.id, await store.put(Readable.from([Buffer.from(text)])));
+  const metadata = { actor: { type: 'system' as const, id: 'test' } };
+  const complete = () => uploads.complete('default', upload.id, { partIds: [part.id], md5: null }, metadata);
+  const completed = await Promise.all([complete(), complete(), complete()]);
+  expect(new Set(completed.map(({ file }) => file?.id)).size).toBe(1);
+  expect(copies).toBe(1);
+});
+
+test('a part whose bytes are gone is found by the check of the blobs', async () => {
+  const { db } = platform.database;
+  const { body: upload } = await send('POST', '/uploads', { ...about, bytes: 9 });
+  const gone = { blob: '0'.repeat(32), bytes: 9, sha256: hashOf('sha256', 'gone') };
+  await db
+    .insertInto('upload_part')
+    .values({ id: 'part_gone', upload_id: upload.id, workspace_id: 'default', ...gone })
+    .execute();
+  const blobs = await createDiskBlobStore({ folder: path.join(platform.dataDir, 'blobs') });
+  const missing = [];
+  for await (const finding of checkBlobs({ db, blobs }, () => {}))
+    if (finding.problem === 'missing') missing.push(finding);
+  expect(missing).toEqual([
+    {
+      problem: 'missing',
+      blob: gone.blob,
+      sizeBytes: 9,
+      owner: { type: 'upload', id: upload.id, workspaceId: 'default' },
+    },
+  ]);
+  await send('POST', `/uploads/${upload.id}/cancel`);
+});
+
 test('what is announced counts as stored, and an expired upload leaves nothing', async () => {
   const large = { ...about, bytes: 1_000_000 };
-  const { body: upload } = await send('POST', '/uploads', large);
-  expect(await send('POST', '/uploads', large)).toMatchObject({
-    status: 429,
-    body: { error: { code: 'storage_quota_exceeded' } },
-  });
+  const refused = { status: 429, body: { error: { code: 'storage_quota_exceeded' } } };
+  // However many begin at the same time.
+  const answers = await Promise.all(Array.from({ length: 4 }, () => send('POST', '/uploads', large)));
+  expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+  expect(answers.find(({ status }) => status === 429)).toMatchObject(refused);
+  const upload = answers.find(({ status }) => status === 200)?.body as Upload;
   const form = new FormData();
   form.set('data', new Blob([head]), 'part');
   const headers = { authorization: `Bearer ${platform.adminKey}` };

@@ -61,7 +61,7 @@ export function uploadRoutes({ uploads, blobs, uploadBytesMax, uploadRate }: Dep
         const { workspaceId } = callerOf(request);
         const id = String(request.params['upload_id']);
         // Nothing is received for an upload that takes no more parts.
-        await uploads.retrieve(workspaceId, id);
+        await uploads.admitPart(workspaceId, id);
         const limits = { fileSizeBytesMax: partBytesMax, rate: uploadRate };
         const fields = z.record(z.string(), z.string());
         const { file } = await receiveUpload(request, response, { store, fields, limits, part: 'data' });
