@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventually } from '#test/eventually.ts';
 import { startPlatform, type TestPlatform } from '#test/platform.ts';
 import { chatLine, chatLines, toJsonl } from './batch-kit.ts';
-import { openCommandLine, stable, type CommandLine } from './cli-kit.ts';
+import { hasTerminal, openCommandLine, stable, type CommandLine } from './cli-kit.ts';
 
 // `sluice batch run` and what belongs to it.
 
@@ -264,6 +264,39 @@ test('Ctrl-C detaches without cancelling and says how to come back; the same com
   expect(resumed.code).toBe(0);
   expect(resumed.stderr).toContain('goes on');
   expect(resumed.stdout.trimEnd().split('\n')).toHaveLength(4);
+});
+
+test.skipIf(!hasTerminal)('on a terminal progress is one line drawn over itself; Ctrl-C takes it away', async () => {
+  const file = await write('drawn.jsonl', toJsonl(chatLines(12, { model: '@simulator/sim-small+2s' })));
+  const redraw = '\r\u001b[K';
+  let isInterrupted = false;
+  let seen = '';
+  const { code, stdout } = await cli.run(['batch', 'run', file, '--again'], {
+    terminal: 70,
+    onStart: (child) =>
+      child.stdout?.on('data', (text: string) => {
+        seen += text;
+        const [, progress = ''] = seen.split('submitted');
+        if (isInterrupted || progress.split(`${redraw}[`).length < 3) return;
+        isInterrupted = true;
+        child.stdin?.write('\u0003'); // what a terminal makes of Ctrl-C
+      }),
+  });
+  expect(code).toBe(130);
+  const shown = stable(stdout.replaceAll(redraw, '<'), platform).replace('^C', '').split('\r\n');
+  const at = shown.findIndex((line) => line.endsWith('<batch_ID: submitted, 12 lines'));
+  // The bar never begins a line of its own, fits into one, and is gone in the end.
+  const states = (shown[at + 1] ?? '').split('<');
+  expect(states.filter((state) => /^\[[#-]{24}\] /.test(state)).length).toBeGreaterThanOrEqual(2);
+  expect(Math.max(...states.map((state) => state.length))).toBeLessThan(70);
+  expect([states.at(-1), ...shown.slice(at + 2)]).toEqual([
+    'error: Interrupted.',
+    '  The batch goes on. To come back: sluice batch watch batch_ID, or the same command again.',
+    '',
+  ]);
+  // A terminal that was not told its size says 0, and nothing is cut.
+  const listed = await cli.run(['batch', 'list', '--limit', '1'], { terminal: 0 });
+  expect(listed.stdout).toContain(' /v1/chat/completions\r\n');
 });
 
 test('a key that may not read events sees the progress by polling', async () => {

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -15,6 +15,8 @@ export type CommandLine = {
 export type RunOptions = {
   env?: Record<string, string>;
   stdin?: string;
+  /** Runs on a terminal of this many columns, which `script` of util-linux makes: stdout is all that it shows, and stdin stays open. */
+  terminal?: number;
   /** Gets the process, to end it. */
   onStart?: (child: ReturnType<typeof spawn>) => void;
 };
@@ -33,21 +35,32 @@ export async function openCommandLine(platform: TestPlatform, { key = true } = {
   };
   return {
     folder,
-    run: async (args, { env = {}, stdin, onStart } = {}) =>
+    run: async (args, { env = {}, stdin, terminal, onStart } = {}) =>
       await new Promise<Ended>((resolve, reject) => {
-        const child = spawn(process.execPath, [entry, ...args], { cwd: folder, env: { ...variables, ...env } });
+        const words = [process.execPath, entry, ...args];
+        const [program = '', ...rest] = terminal === undefined ? words : onTerminal(words, terminal);
+        const child = spawn(program, rest, { cwd: folder, env: { ...variables, ...env } });
         let [stdout, stderr] = ['', ''];
         child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
         child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
         child.on('error', reject);
         child.on('close', (code) => resolve({ code, stdout, stderr }));
         child.stdin.on('error', () => undefined); // it may end without reading
-        child.stdin.end(stdin ?? '');
+        if (terminal === undefined) child.stdin.end(stdin ?? '');
         onStart?.(child);
       }),
     remove: () => rm(folder, { recursive: true, force: true }),
   };
 }
+
+/** Whether `terminal` can be used: not on every system. */
+export const hasTerminal =
+  spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') ?? false;
+
+const onTerminal = (words: readonly string[], columns: number): string[] => {
+  const quoted = words.map((word) => `'${word.replaceAll("'", String.raw`'\''`)}'`).join(' ');
+  return ['script', '--quiet', '--return', '--flush', '--command', `stty cols ${columns}; exec ${quoted}`, '/dev/null'];
+};
 
 /** Text with every id, address and time of a run replaced by a word that stays the same. */
 export const stable = (text: string, platform: TestPlatform): string =>

@@ -4,7 +4,7 @@ import { clientCommand, groupOf, toCount, type ClientOptions } from './client-co
 import { connect } from './connection.ts';
 import { piecesOf, type Client } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
-import { print, printObject, printRows, showsTable, tableOf, timeOf, type Column } from './output.ts';
+import { print, printObject, printRows, showsTable, tableOf, timeOf, type Column, widthOfTerminal } from './output.ts';
 import { toMoment } from './time-range.ts';
 
 type Event = {
@@ -84,7 +84,7 @@ async function tail(
         if (event !== undefined || id === undefined) return;
         after = id;
         if (!showsTable(options)) print(data);
-        else print(tableOf([JSON.parse(data) as Event], columns, process.stdout.columns ?? Infinity)[1] ?? '');
+        else print(tableOf([JSON.parse(data) as Event], columns, widthOfTerminal(process.stdout, Infinity))[1] ?? '');
       },
     });
     try {

@@ -6,7 +6,18 @@ import { clientCommand, groupOf, toCount, toPairs, type ClientOptions } from './
 import { connect } from './connection.ts';
 import type { Client, Query } from './http-client.ts';
 import { interruptible } from './interruptible.ts';
-import { dollarsOf, note, print, printObject, printRows, showsTable, tableOf, timeOf, type Column } from './output.ts';
+import {
+  dollarsOf,
+  note,
+  print,
+  printObject,
+  printRows,
+  showsTable,
+  tableOf,
+  timeOf,
+  type Column,
+  widthOfTerminal,
+} from './output.ts';
 import { toMoment } from './time-range.ts';
 
 type Log = {
@@ -141,7 +152,7 @@ async function tail(client: Client, options: ClientOptions & Filters, signal: Ab
     fresh.reverse();
     if (!showsTable(options)) for (const log of fresh) print(JSON.stringify(log));
     else if (fresh.length > 0) {
-      const lines = tableOf(fresh, columns, process.stdout.columns ?? Infinity);
+      const lines = tableOf(fresh, columns, widthOfTerminal(process.stdout, Infinity));
       for (const line of hasHeading ? lines.slice(1) : lines) print(line);
       hasHeading = true;
     }

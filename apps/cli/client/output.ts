@@ -24,8 +24,12 @@ export const showsTable = ({ json, table }: OutputOptions): boolean =>
 export function printRows<Row>(rows: readonly Row[], columns: readonly Column<Row>[], options: OutputOptions): void {
   if (!showsTable(options)) for (const row of rows) print(JSON.stringify(row));
   else if (rows.length === 0) note('none');
-  else for (const line of tableOf(rows, columns, process.stdout.columns ?? Infinity)) print(line);
+  else for (const line of tableOf(rows, columns, widthOfTerminal(process.stdout, Infinity))) print(line);
 }
+
+/** Columns of a terminal. Some that were not told their size say 0, such as those of containers and `script`. */
+export const widthOfTerminal = (stream: { columns?: number }, otherwise: number): number =>
+  stream.columns === undefined || stream.columns === 0 ? otherwise : stream.columns;
 
 /** Prints one object: a line for each member on a terminal, otherwise one line of JSON. */
 export function printObject(value: object, options: OutputOptions): void {

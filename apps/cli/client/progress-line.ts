@@ -1,4 +1,4 @@
-import { note } from './output.ts';
+import { note, widthOfTerminal } from './output.ts';
 
 /** One line of progress on stderr: drawn over itself on a terminal, otherwise a new line now and then. */
 export type ProgressLine = {
@@ -21,7 +21,7 @@ export function createProgressLine(stream: NodeJS.WriteStream = process.stderr):
       if (!stream.isTTY) {
         if (text !== shown) note(text);
       } else {
-        stream.write(`\r\u001b[K${text.slice(0, Math.max(10, (stream.columns ?? 80) - 1))}`);
+        stream.write(`\r\u001b[K${text.slice(0, Math.max(10, widthOfTerminal(stream, 80) - 1))}`);
       }
       [shownMs, shown] = [nowMs, text];
     },
