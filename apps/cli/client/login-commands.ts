@@ -4,7 +4,7 @@ import { clientCommand, type ClientOptions } from './client-command.ts';
 import { readClientVariables } from './config.ts';
 import { connect, findConnection, toServer } from './connection.ts';
 import { createClient, type Client } from './http-client.ts';
-import { note, printObject, printRows } from './output.ts';
+import { note, printObject, printRows, type OutputOptions } from './output.ts';
 import { readProfiles, writeProfiles } from './profiles.ts';
 
 /** What GET /v1/session says of a key. */
@@ -65,8 +65,9 @@ export function addLoginCommands(program: Command): void {
   program
     .command('profiles')
     .description('list the stored profiles')
-    .option('--json', 'print one JSON object per line')
-    .action(async (options: { json?: boolean }) => {
+    .option('--json', 'print one JSON object per line, as in a pipe')
+    .option('--table', 'print tables, as on a terminal')
+    .action(async (options: OutputOptions) => {
       const { current, profiles } = await readProfiles(readClientVariables());
       const rows = Object.entries(profiles).map(([name, { server }]) => ({ name, server, current: name === current }));
       printRows(

@@ -40,9 +40,15 @@ export function printObject(value: object, options: OutputOptions): void {
   const members = Object.entries(value);
   const width = Math.max(...members.map(([name]) => name.length));
   for (const [name, member] of members) {
-    const text = typeof member === 'object' && member !== null ? JSON.stringify(member) : (member ?? '-');
+    const text = textOf(name, member);
     print(`${styleText('dim', name.padEnd(width))}  ${printable(String(text))}`);
   }
+}
+
+/** Times are Unix seconds in objects that OpenAI has as well, and ISO 8601 texts elsewhere; a person reads neither. */
+function textOf(name: string, member: unknown): unknown {
+  if (name.endsWith('_at') && (typeof member === 'number' || typeof member === 'string')) return timeOf(member);
+  return typeof member === 'object' && member !== null ? JSON.stringify(member) : (member ?? '-');
 }
 
 /**
