@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest, type Server } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
@@ -140,11 +140,8 @@ test('a dry run says what a batch would cost, leaves nothing behind, and ends wi
     valid: true,
     models: [{ model: '@simulator/sim-large', lines: 20 }],
   });
-  const refused = await cli.run([
-    'batch',
-    'dry-run',
-    await write('dry.jsonl', toJsonl(chatLines(2, { model: '@nobody/any' }))),
-  ]);
+  const nobody = await write('dry.jsonl', toJsonl(chatLines(2, { model: '@nobody/any' })));
+  const refused = await cli.run(['batch', 'dry-run', nobody]);
   expect([refused.code, JSON.parse(refused.stdout)]).toMatchObject([1, { valid: false }]);
   expect(await list('files')).toEqual(before);
 });
@@ -179,13 +176,8 @@ test('what is wrong with the input is reported by line before anything is sent',
 
 test('lines that fail are exit code 3, in their own file, grouped by cause, and can be repeated', async () => {
   const input = toJsonl([chatLine('good'), chatLine('bad', { model: '@simulator/sim-fault-400' })]);
-  const { code, stdout, stderr } = await cli.run([
-    'batch',
-    'run',
-    await write('mixed.jsonl', input),
-    '--window',
-    'immediate',
-  ]);
+  const mixed = await write('mixed.jsonl', input);
+  const { code, stdout, stderr } = await cli.run(['batch', 'run', mixed, '--window', 'immediate']);
   expect(code).toBe(3);
   expect(stdout.trimEnd().split('\n')).toHaveLength(1);
   expect(stderr).toMatch(/\n {2}1 failed with \w+/);
@@ -379,16 +371,24 @@ test('a download that is killed leaves what came, and the next one goes on from 
   const batch = JSON.parse((await cli.run(['batch', 'get', output])).stdout) as { output_file_id: string };
   const whole = (await cli.run(['files', 'download', batch.output_file_id])).stdout;
   const part = `${path.join(cli.folder, 'killed.jsonl')}.${batch.output_file_id}.part`;
-  await writeFile(part, Buffer.from(whole).subarray(0, 10_000));
+  const download = ['files', 'download', batch.output_file_id, '-o', 'killed.jsonl'];
+  const breaking = await breakingProxy({ downloadsAfter: 10_000, times: 100 });
+  const arrived = async (): Promise<number> => (await stat(part).catch(() => null))?.size ?? 0;
+  const killed = await cli.run(download, {
+    env: { SLUICE_URL: breaking.url },
+    onStart: (child) => void eventually(arrived, (bytes) => bytes > 0).then(() => child.kill('SIGKILL')),
+  });
+  await breaking.close();
+  const kept = await arrived();
+  expect([killed.code, kept > 0, kept < Buffer.byteLength(whole)]).toEqual([null, true, true]);
   const watched = await breakingProxy({ times: 0 });
   const env = { SLUICE_URL: watched.url };
-  expect((await cli.run(['files', 'download', batch.output_file_id, '-o', 'killed.jsonl'], { env })).code).toBe(0);
-  expect(watched.ranges).toEqual(['bytes=10000-']);
+  expect((await cli.run(download, { env })).code).toBe(0);
+  expect(watched.ranges).toEqual([`bytes=${kept}-`]);
   expect(await read('killed.jsonl')).toBe(whole);
-
   // What is there may be something else: the whole is compared, and thrown away if it differs.
   await writeFile(part, 'z'.repeat(10_000));
-  const damaged = await cli.run(['files', 'download', batch.output_file_id, '-o', 'killed.jsonl'], { env });
+  const damaged = await cli.run(download, { env });
   expect([damaged.code, damaged.stderr]).toEqual([1, expect.stringContaining('SHA-256')]);
   expect((await readdir(cli.folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
   await watched.close();
