@@ -33,10 +33,10 @@ beforeAll(async () => {
   }
 });
 
-/** Rows of two workspaces fit any table without its checks and triggers, and its partitions with one for all other values. */
+/** Rows of two workspaces fit any table without its checks, foreign keys and triggers, and its partitions with one for all other values. */
 async function dropChecks(table: string): Promise<void> {
   const { rows } = await sql<{ name: string }>`
-    select conname as name from pg_constraint where conrelid = ${table}::regclass and contype = 'c'`.execute(
+    select conname as name from pg_constraint where conrelid = ${table}::regclass and contype in ('c', 'f')`.execute(
     database.db,
   );
   for (const { name } of rows) {
@@ -50,7 +50,7 @@ async function dropChecks(table: string): Promise<void> {
   await sql`create table ${sql.table(`${table}_others`)} partition of ${sql.table(table)} default`.execute(database.db);
 }
 
-/** Fills every column that needs a value by its type: what the rows say does not matter here. Without triggers and checks. */
+/** Fills every column that needs a value by its type: what the rows say does not matter here. */
 async function insertRow(table: string, workspaceId: string): Promise<void> {
   const { rows: columns } = await sql<{ name: string; type: string }>`
     select attname as name, format_type(atttypid, null) as type from pg_attribute
