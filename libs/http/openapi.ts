@@ -179,7 +179,9 @@ function toResponses(route: Route, schemas: Json, answer: object | undefined): J
       [type]: { schema: schema === undefined ? schemaOfType(type) : toSchema(schema, 'output', schemas), ...example },
       ...(streams === true ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
     };
-    responses[status] = { description, headers: commonHeaders, content };
+    // What is refused before the handler runs is answered as JSON everywhere.
+    const orError = status === '4XX' ? errorResponse.content : {};
+    responses[status] = { description, headers: commonHeaders, content: { ...content, ...orError } };
   }
   for (const status of errorStatuses[route.scope === 'public' ? 'public' : 'protected']) {
     responses[status] ??= { $ref: '#/components/responses/Error' };

@@ -54,7 +54,8 @@ export type Route = {
   /** Kept for clients that have it: there is a better way. */
   deprecated?: boolean;
   request?: RouteRequest;
-  responses: Readonly<Record<number, RouteResponse>>;
+  /** `4XX`: beside the JSON of errors. */
+  responses: Readonly<{ [status: number]: RouteResponse; '4XX'?: RouteResponse }>;
   handler: RequestHandler;
 };
 
@@ -167,6 +168,11 @@ export function createQueryCheck({ scope, path, request }: Route): ((query: Requ
       }
       if (Array.isArray(value)) {
         const message = `The query parameter '${param}' appears more than once. Send it only once.`;
+        throw new GatewayError('invalid_request', 'invalid_value', message, { param });
+      }
+      // Postgres has no text with it, so whatever it is compared with, it is another.
+      if (typeof value === 'string' && value.includes('\0')) {
+        const message = `Invalid '${param}': expected a text without the character U+0000.`;
         throw new GatewayError('invalid_request', 'invalid_value', message, { param });
       }
     }

@@ -13,7 +13,10 @@ type Accepted = { email: string; workspace_api_keys: { key: string; workspace_id
 
 const path = '/v1/admin/users/invites/accept';
 const contentType = 'text/html; charset=utf-8';
-const page = { 200: { description: 'A page for people.', contentType } };
+const page = {
+  200: { description: 'A page for people.', contentType },
+  '4XX': { description: 'A page that says what did not work.', contentType },
+};
 const about = { tag: 'Invites', scope: 'public' } as const;
 const formBytesMax = 8_192;
 

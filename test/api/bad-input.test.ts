@@ -490,3 +490,26 @@ test.skipIf(small === null)(
     }
   },
 );
+
+test('a text with U+0000 in a query or a path breaks nothing', async () => {
+  const document = (await (await fetch(new URL('/openapi.json', platform.baseUrl))).json()) as {
+    paths: Record<string, { get?: { parameters?: { name: string; in: string; schema: { type?: unknown } }[] } }>;
+  };
+  const asked: string[] = [];
+  for (const [path, { get }] of Object.entries(document.paths)) {
+    if (get === undefined || !path.startsWith('/v1/')) continue;
+    if (path.includes('{')) asked.push(path.replaceAll(/\{\w+\}/g, 'a%00b'));
+    for (const parameter of get.parameters ?? []) {
+      if (parameter.in !== 'query' || !JSON.stringify(parameter.schema).includes('string')) continue;
+      asked.push(`${path.replaceAll(/\{\w+\}/g, 'a')}?${parameter.name}=a%00b`);
+    }
+  }
+  expect(asked.length).toBeGreaterThan(100);
+  const broken: string[] = [];
+  for (const path of asked) {
+    const headers = { authorization: `Bearer ${platform.adminKey}` };
+    const { status } = await fetch(new URL(path, platform.baseUrl), { headers });
+    if (status >= 500) broken.push(`${path}: ${status}`);
+  }
+  expect(broken).toEqual([]);
+});
