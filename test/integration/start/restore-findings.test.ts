@@ -92,20 +92,32 @@ test('while a restore works, what starts waits for it, and what was there before
   const { database, folder, restore } = await prepare();
   const { connectionString, pool } = database;
   await mkdir(path.join(folder, 'blobs'));
-  const order: string[] = [];
-  const restoring = restore().finally(() => order.push('restored'));
+  const connect = async (name: string): Promise<pg.Client> => {
+    const client = new pg.Client({ connectionString, application_name: name });
+    await client.connect();
+    onTestFinished(() => client.end());
+    return client;
+  };
+  // The restore compares this table, so it waits in the middle of its work until the test lets it go on.
+  const holder = await connect('a test');
+  await holder.query('begin; lock table batch in access exclusive mode');
+  const restoring = restore();
   await eventually(
     () => pool.query('select from event_epoch where epoch = 1'),
     ({ rowCount }) => rowCount === 1,
   );
-  const survivor = new pg.Client({ connectionString, application_name: 'sluice-worker' });
-  await survivor.connect();
-  onTestFinished(() => survivor.end());
-  const logger = createLogger({ name: 'test', level: 'silent' });
-  const starting = migrate({ connectionString, logger }).finally(() => order.push('started'));
+  await connect('sluice-worker');
+  const starting = migrate({ connectionString, logger: createLogger({ name: 'test', level: 'silent' }) });
+  await eventually(
+    () =>
+      pool.query(`
+        select from pg_locks join pg_database on pg_database.oid = pg_locks.database
+        where datname = current_database() and locktype = 'advisory' and not granted`),
+    ({ rowCount }) => rowCount === 1,
+  );
+  await holder.query('commit');
   const { code, stdout } = await restoring;
   await starting;
-  expect(order).toEqual(['restored', 'started']);
   expect(code).toBe(1);
   expect(stdout).toMatch(
     /These processes were connected during the restore\. .*\n +sluice-worker from 127\.0\.0\.1, since/,
