@@ -1,6 +1,8 @@
 import type { Request, Response } from 'express';
+import type { Checkpoint } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { drained } from '#libs/http/send-pieces.ts';
+import type { EventWatch } from './event-streams.ts';
 
 export type EventStreamDeps = {
   /** Throws when the key of the stream has been revoked or has expired. */
@@ -9,7 +11,7 @@ export type EventStreamDeps = {
 };
 
 /** A comment is sent after this long without an event, because proxies cut silent connections. The key is checked as often. */
-export const heartbeatMs = 15_000;
+const heartbeatMs = 15_000;
 
 export type OpenEventStream = {
   /** False: the client has gone, or did not read for the stall timeout. */
@@ -48,4 +50,37 @@ export async function openEventStream(
       }
     },
   };
+}
+
+/** What one kind of stream sends about the news of a workspace. */
+type NewsFrames = {
+  /** Sends what follows a position. Resolves with the new position, or with null when the client has gone. */
+  sendEvents(from: Checkpoint, stream: OpenEventStream): Promise<Checkpoint | null>;
+  /** The frame that says that there are new calls, of which this is the newest. */
+  callFrame(newestCall: string): string;
+};
+
+/**
+ * Answers with server-sent events about a workspace, from a position on, until the client goes or reads nothing for the stall
+ * timeout, its key ends, or the process stops. Rejects when the database is away: the connection is cut then, and the client
+ * connects again.
+ */
+export async function followWorkspace(
+  deps: EventStreamDeps,
+  { request, response, watch, start }: { request: Request; response: Response; watch: EventWatch; start: Checkpoint },
+  frames: NewsFrames,
+): Promise<void> {
+  response.on('close', () => watch.stop());
+  const stream = await openEventStream(deps, request, response);
+  let position: Checkpoint | null = start;
+  for (let isOpen = true; isOpen;) {
+    const { hasEvents, newestCall, isOver } = await watch.next(heartbeatMs);
+    if (isOver || response.destroyed) break;
+    if (hasEvents) position = await frames.sendEvents(position, stream);
+    if (position === null) break;
+    if (newestCall !== null) isOpen = await stream.send(frames.callFrame(newestCall));
+    else if (!hasEvents) isOpen = await stream.send(': still here\n\n');
+    isOpen &&= await stream.isAllowed();
+  }
+  response.end();
 }

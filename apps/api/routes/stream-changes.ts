@@ -3,13 +3,13 @@ import type { Kysely } from 'kysely';
 import type { Database } from '#libs/database/schema.ts';
 import { runForWorkspace } from '#libs/database/workspace-binding.ts';
 import { listEvents } from '#libs/event-log/list-events.ts';
-import { newestClosed, type Checkpoint } from '#libs/event-log/read-events.ts';
+import { newestClosed } from '#libs/event-log/read-events.ts';
 import type { Caller } from '#libs/http/caller.ts';
 import { contextOf } from '#libs/http/request-context.ts';
 import type { Route } from '#libs/http/route.ts';
 import { resourceKinds } from '#libs/resources/resource-kinds.ts';
 import type { EventStreams } from '../event-streams.ts';
-import { heartbeatMs, openEventStream, type EventStreamDeps } from '../open-event-stream.ts';
+import { followWorkspace, type EventStreamDeps } from '../open-event-stream.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams };
 
@@ -57,48 +57,33 @@ async function follow(
   const { workspaceId } = caller;
   const start = await newestClosed(db);
   const watch = eventStreams.watch(workspaceId, mayRead(caller, 'logs.read'));
-  response.on('close', () => watch.stop());
-  const stream = await openEventStream(deps, request, response);
-
-  /** Sends what changed after a position; returns the new one, or null when the client has gone. */
-  const sendChanges = async (from: Checkpoint): Promise<Checkpoint | null> => {
-    const changed = new Map<string, { noun: string; id: string }>();
-    let position = from;
-    for (let hasMore = true; hasMore;) {
-      const page = { workspaceId, stream: null, type: null, after: position, limit: pageLength };
-      const read = await listEvents(db, page, {});
-      for (const { type, streamId: id } of read.events) {
-        const noun = type.split('.')[0] ?? '';
-        const scope = scopesOfNouns[noun] ?? 'audit.read';
-        if (mayRead(caller, scope) || mayRead(caller, 'audit.read')) changed.set(`${noun} ${id}`, { noun, id });
-      }
-      position = read.events.at(-1) ?? position;
-      ({ hasMore } = read);
-      if (changed.size < pageLength && hasMore) continue;
-      const frames = [...changed.values()].map((change) => `event: change\ndata: ${JSON.stringify(change)}\n\n`);
-      changed.clear();
-      if (frames.length > 0 && !(await stream.send(frames.join('')))) return null;
-    }
-    return position;
-  };
-
-  let isOpen = true;
-  let position: Checkpoint | null = start;
-  while (isOpen) {
-    const { hasEvents, newestCall, isOver } = await watch.next(heartbeatMs);
-    if (isOver || response.destroyed) break;
-    try {
-      if (hasEvents) position = await sendChanges(position);
-      if (position === null) break;
-      if (newestCall !== null) isOpen = await stream.send('event: calls\ndata: {}\n\n');
-      else if (!hasEvents) isOpen = await stream.send(': still here\n\n');
-      isOpen &&= await stream.isAllowed();
-    } catch {
-      break; // The database is away: the client connects again, and reads everything again.
-    }
-  }
-  watch.stop();
-  response.end();
+  await followWorkspace(
+    deps,
+    { request, response, watch, start },
+    {
+      async sendEvents(from, stream) {
+        const changed = new Map<string, { noun: string; id: string }>();
+        let position = from;
+        for (let hasMore = true; hasMore;) {
+          const page = { workspaceId, stream: null, type: null, after: position, limit: pageLength };
+          const read = await listEvents(db, page, {});
+          for (const { type, streamId: id } of read.events) {
+            const noun = type.split('.')[0] ?? '';
+            const scope = scopesOfNouns[noun] ?? 'audit.read';
+            if (mayRead(caller, scope) || mayRead(caller, 'audit.read')) changed.set(`${noun} ${id}`, { noun, id });
+          }
+          position = read.events.at(-1) ?? position;
+          ({ hasMore } = read);
+          if (changed.size < pageLength && hasMore) continue;
+          const frames = [...changed.values()].map((change) => `event: change\ndata: ${JSON.stringify(change)}\n\n`);
+          changed.clear();
+          if (frames.length > 0 && !(await stream.send(frames.join('')))) return null;
+        }
+        return position;
+      },
+      callFrame: () => 'event: calls\ndata: {}\n\n',
+    },
+  );
 }
 
 const mayRead = ({ scopes }: Caller, scope: string): boolean => scopes === 'all' || scopes.has(scope);

@@ -2,13 +2,13 @@ import type { Kysely } from 'kysely';
 import { EventStreamQuery } from '#libs/contracts/event-stream.ts';
 import type { Database } from '#libs/database/schema.ts';
 import { listEvents, placeOf } from '#libs/event-log/list-events.ts';
-import { newestClosed, type Checkpoint } from '#libs/event-log/read-events.ts';
+import { newestClosed } from '#libs/event-log/read-events.ts';
 import { upcastsOf } from '#libs/event-log/inline-model.ts';
 import { callerOf } from '#libs/http/request-context.ts';
 import { withInput, type Route } from '#libs/http/route.ts';
 import { inlineModels } from '../../platform/models.ts';
 import type { EventStreams } from '../event-streams.ts';
-import { heartbeatMs, openEventStream, type EventStreamDeps } from '../open-event-stream.ts';
+import { followWorkspace, type EventStreamDeps } from '../open-event-stream.ts';
 import { toEventObject } from './list-events.ts';
 
 type Deps = EventStreamDeps & { db: Kysely<Database>; eventStreams: EventStreams };
@@ -39,40 +39,27 @@ export const streamEvents = ({ db, eventStreams, ...deps }: Deps): Route => ({
     const after = request.get('last-event-id') || query.after;
     const start = after === undefined ? await newestClosed(db) : await placeOf(db, workspaceId, after);
     const watch = eventStreams.watch(workspaceId, query.calls === 'true');
-    response.on('close', () => watch.stop());
-    const stream = await openEventStream(deps, request, response);
-    /** Sends what follows a position; returns the new one, or null when the client has gone. */
-    const sendEvents = async (from: Checkpoint): Promise<Checkpoint | null> => {
-      let position = from;
-      for (;;) {
-        const page = { workspaceId, stream: query.stream ?? null, type: null, after: position, limit: pageLength };
-        const { events, hasMore } = await listEvents(db, page, upcasts);
-        const last = events.at(-1);
-        if (last === undefined) return position;
-        const frames = events.map((event) => `id: ${event.eventId}\ndata: ${JSON.stringify(toEventObject(event))}\n\n`);
-        if (!(await stream.send(frames.join('')))) return null;
-        position = last;
-        if (!hasMore) return position;
-      }
-    };
-
-    let isOpen = true;
-    let position: Checkpoint | null = start;
-    while (isOpen) {
-      const { hasEvents, newestCall, isOver } = await watch.next(heartbeatMs);
-      if (isOver || response.destroyed) break;
-      try {
-        if (hasEvents) position = await sendEvents(position);
-        if (position === null) break;
-        if (newestCall !== null)
-          isOpen = await stream.send(`event: calls\ndata: ${JSON.stringify({ newest: newestCall })}\n\n`);
-        else if (!hasEvents) isOpen = await stream.send(': still here\n\n');
-        isOpen &&= await stream.isAllowed();
-      } catch {
-        break; // The database is away: the client connects again, with the id of the last event that it got.
-      }
-    }
-    watch.stop();
-    response.end();
+    await followWorkspace(
+      deps,
+      { request, response, watch, start },
+      {
+        async sendEvents(from, stream) {
+          let position = from;
+          for (;;) {
+            const page = { workspaceId, stream: query.stream ?? null, type: null, after: position, limit: pageLength };
+            const { events, hasMore } = await listEvents(db, page, upcasts);
+            const last = events.at(-1);
+            if (last === undefined) return position;
+            const frames = events.map(
+              (event) => `id: ${event.eventId}\ndata: ${JSON.stringify(toEventObject(event))}\n\n`,
+            );
+            if (!(await stream.send(frames.join('')))) return null;
+            position = last;
+            if (!hasMore) return position;
+          }
+        },
+        callFrame: (newest) => `event: calls\ndata: ${JSON.stringify({ newest })}\n\n`,
+      },
+    );
   }),
 });

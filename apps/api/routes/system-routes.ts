@@ -30,63 +30,65 @@ const sharedForMs = 2_000;
  * Both are for those who act for the organisation. Errors: forbidden (`organisation_key_required`), rate_limited (too many
  * streams).
  */
-export const systemRoutes = ({ db, queue, eventStreams, ...deps }: Deps): Route[] => [
-  {
-    method: 'GET',
-    path: '/v1/admin/system',
-    operationId: 'retrieveSystem',
-    summary: 'Retrieve the state of this installation: processes, queues, subscribers, database',
-    tag: 'Administration',
-    scope: 'workspaces.read',
-    responses: {
-      200: {
-        description:
-          'The state, read now; with `Accept: text/event-stream` again every few seconds, each as one event.',
-        schema: SystemObject,
-        streams: true,
+export function systemRoutes({ db, queue, eventStreams, ...deps }: Deps): Route[] {
+  const readShared = shareState({ db, queue });
+  return [
+    {
+      method: 'GET',
+      path: '/v1/admin/system',
+      operationId: 'retrieveSystem',
+      summary: 'Retrieve the state of this installation: processes, queues, subscribers, database',
+      tag: 'Administration',
+      scope: 'workspaces.read',
+      responses: {
+        200: {
+          description:
+            'The state, read now; with `Accept: text/event-stream` again every few seconds, each as one event.',
+          schema: SystemObject,
+          streams: true,
+        },
       },
-    },
-    handler: async (request, response) => {
-      forOrganisation(request, 'see the state of the installation');
-      if (!/^text\/event-stream\b/.test(request.get('accept') ?? '')) {
-        response.json(await readSystem({ db, queue }));
-        return;
-      }
-      const watch = eventStreams.watch(callerOf(request).workspaceId, false);
-      response.on('close', () => watch.stop());
-      const stream = await openEventStream(deps, request, response);
-      try {
-        for (let isOpen = true; isOpen;) {
-          const state = await readShared({ db, queue });
-          isOpen = (await stream.send(`data: ${state}\n\n`)) && (await stream.isAllowed());
-          isOpen &&= !(await watch.next(lookEveryMs)).isOver;
+      handler: async (request, response) => {
+        forOrganisation(request, 'see the state of the installation');
+        if (!/^text\/event-stream\b/.test(request.get('accept') ?? '')) {
+          response.json(await readSystem({ db, queue }));
+          return;
         }
-      } catch {
-        // The database is away: the client connects again.
-      }
-      watch.stop();
-      response.end();
-    },
-  },
-  {
-    method: 'POST',
-    path: '/v1/admin/system/checks',
-    operationId: 'createSystemCheck',
-    summary: 'Compare all read models with the event log, in a worker',
-    tag: 'Administration',
-    scope: 'workspaces.write',
-    responses: {
-      200: {
-        description: 'The check that a worker will do; one at a time. `GET /v1/admin/system` shows how far it is.',
-        schema: ModelCheck,
+        const watch = eventStreams.watch(callerOf(request).workspaceId, false);
+        response.on('close', () => watch.stop());
+        const stream = await openEventStream(deps, request, response);
+        for (let isOpen = true; isOpen;) {
+          isOpen = (await stream.send(`data: ${await readShared()}\n\n`)) && (await stream.isAllowed());
+          // The watch ends early when the workspace has news, which are not what this stream is about.
+          const nextLookMs = performance.now() + lookEveryMs;
+          while (isOpen && performance.now() < nextLookMs) {
+            const { isOver } = await watch.next(nextLookMs - performance.now());
+            isOpen = !isOver && !response.destroyed;
+          }
+        }
+        response.end();
       },
     },
-    handler: async (request, response) => {
-      forOrganisation(request, 'check the read models');
-      response.json(await askForCheck({ db, queue }));
+    {
+      method: 'POST',
+      path: '/v1/admin/system/checks',
+      operationId: 'createSystemCheck',
+      summary: 'Compare all read models with the event log, in a worker',
+      tag: 'Administration',
+      scope: 'workspaces.write',
+      responses: {
+        200: {
+          description: 'The check that a worker will do; one at a time. `GET /v1/admin/system` shows how far it is.',
+          schema: ModelCheck,
+        },
+      },
+      handler: async (request, response) => {
+        forOrganisation(request, 'check the read models');
+        response.json(await askForCheck({ db, queue }));
+      },
     },
-  },
-];
+  ];
+}
 
 /** Lets the statements of the request see every workspace, for those who act for the organisation. Throws forbidden. */
 function forOrganisation(request: Request, what: string): void {
@@ -94,14 +96,15 @@ function forOrganisation(request: Request, what: string): void {
   rebind(null);
 }
 
-let shared: { sinceMs: number; state: Promise<string> } | undefined;
-
-/** The state as JSON, read once for all streams that ask at about the same time. */
-function readShared(deps: Pick<Deps, 'db' | 'queue'>): Promise<string> {
-  if (shared === undefined || performance.now() - shared.sinceMs > sharedForMs) {
-    shared = { sinceMs: performance.now(), state: readSystem(deps).then((state) => JSON.stringify(state)) };
-  }
-  return shared.state;
+/** Reads the state as JSON, once for all streams that ask at about the same time. */
+function shareState(deps: Pick<Deps, 'db' | 'queue'>): () => Promise<string> {
+  let shared: { sinceMs: number; state: Promise<string> } | undefined;
+  return () => {
+    if (shared === undefined || performance.now() - shared.sinceMs > sharedForMs) {
+      shared = { sinceMs: performance.now(), state: readSystem(deps).then((state) => JSON.stringify(state)) };
+    }
+    return shared.state;
+  };
 }
 
 async function readSystem({ db, queue }: Pick<Deps, 'db' | 'queue'>): Promise<SystemObject> {
