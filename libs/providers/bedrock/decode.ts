@@ -34,11 +34,12 @@ export function countsOf(usage: Json, strict: boolean): TokenCounts {
 
 /**
  * What OpenAI's usage does not have: what is written to the cache, and the class of service. Both stand in a whole answer and in
- * the `metadata` event of a stream.
+ * the `metadata` event of a stream. Inference optimised for latency has prices of its own, so it is a class of service, too.
  */
-export function detailsOfConverse({ usage, serviceTier }: Json): UsageDetails | null {
+export function detailsOfConverse({ usage, serviceTier, performanceConfig }: Json): UsageDetails | null {
   const cacheWriteTokens = countOf(toRecord(usage)['cacheWriteInputTokens']);
-  const tier = tierOf(toRecord(serviceTier)['type']);
+  const isOptimized = toRecord(performanceConfig)['latency'] === 'optimized';
+  const tier = tierOf(isOptimized ? 'optimized' : toRecord(serviceTier)['type']);
   if (cacheWriteTokens === 0) return tier.serviceTier === undefined ? null : tier;
   return { cacheWriteTokens, ...tier };
 }

@@ -85,6 +85,17 @@ test.each([
 });
 
 test.each([
+  ['optimized', 'optimized'],
+  ['standard', 'flex'],
+])('latency that is %s is the class of service %s', (latency, serviceTier) => {
+  const metadata = { usage, serviceTier: { type: 'flex' }, performanceConfig: { latency } };
+  expect(detailsOfConverse(metadata)).toEqual({ cacheWriteTokens: 300, serviceTier });
+  const decoder = openConverseStream(translationCall(body));
+  decoder.push({ event: 'metadata', data: JSON.stringify(metadata) });
+  expect(decoder.details?.()).toEqual({ cacheWriteTokens: 300, serviceTier });
+});
+
+test.each([
   ['throttlingException', 429, 'rate_limit_error'],
   ['modelStreamErrorException', 424, 'server_error'],
   ['serviceUnavailableException', 503, 'server_error'],
