@@ -127,8 +127,11 @@ async function refuseTooManyMembers({ tx }: UnitOfWork, workspaceId: string, mem
 const isMember = (workspaceId: string) =>
   sql`kind = 'user' and deleted_at is null and data -> 'workspaces' ? ${workspaceId}`;
 
-const noSuchUser = (id: string): GatewayError =>
-  new GatewayError('not_found', 'user_not_found', `There is no user '${id.slice(0, 100)}'.`, { param: 'userId' });
+/** The same for an id that nobody has, because not every key of a workspace may know who else is in the organisation. */
+const noMember = (id: string): GatewayError =>
+  new GatewayError('not_found', 'member_not_found', `This workspace has no member '${id.slice(0, 100)}'.`, {
+    param: 'userId',
+  });
 
 /** The same whether nobody has the id or the caller does not know the user. */
 function noKnownUser(id: string, { principal }: Caller): GatewayError {
@@ -142,10 +145,7 @@ function noKnownUser(id: string, { principal }: Caller): GatewayError {
 /** A user as a member of a workspace. */
 function viewOfMember({ id, data }: UserRow, workspaceId: string): z.output<typeof MemberObject> {
   const member = data.workspaces[workspaceId];
-  if (!member) {
-    const message = `The user '${id}' is not a member of this workspace.`;
-    throw new GatewayError('not_found', 'member_not_found', message, { param: 'userId' });
-  }
+  if (!member) throw noMember(id);
   const held = scopesOfRole(member.role);
   return {
     id,
@@ -226,7 +226,7 @@ export function memberRoutes(deps: StoreDeps): Route[] {
     const { rows } = await sql<UserRow>`
       select * from resource where kind = 'user' and id = ${id} and deleted_at is null`.execute(source);
     if (rows[0]) return rows[0];
-    throw noSuchUser(id);
+    throw noMember(id);
   };
 
   /** Runs `work` on locked users, then shows the change to every process. */

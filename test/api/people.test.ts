@@ -441,6 +441,16 @@ test('an admin of a workspace can add only people with whom a workspace is share
   // The answer is the same for an id that nobody has.
   for (const id of [hidden.id, 'user_nobody']) expect(await add(id, made['key'])).toMatchObject(unknown);
   expect(await add(known.id, service['key'])).toMatchObject(unknown);
+  const noMember = (id: string) => ({
+    status: 404,
+    body: { error: { code: 'member_not_found', message: `This workspace has no member '${id}'.`, param: 'userId' } },
+  });
+  for (const id of [hidden.id, 'user_nobody']) {
+    const one = `/admin/workspaces/${own}/users/${id}`;
+    expect(await ask('GET', one, undefined, made['key'])).toMatchObject(noMember(id));
+    expect(await ask('PUT', one, { role: 'member' }, made['key'])).toMatchObject(noMember(id));
+    expect(await ask('DELETE', one, undefined, made['key'])).toMatchObject(noMember(id));
+  }
   expect(await add(known.id, made['key'])).toMatchObject({ status: 200, body: { data: [{ id: known.id }] } });
   expect(await add(known.id, service['key'])).toMatchObject({ status: 200 });
 });
