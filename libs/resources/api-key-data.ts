@@ -38,6 +38,8 @@ export type ApiKeyData = {
   previous?: { digest: string; last_four: string; expires_at: string }[];
   /** Of the key that it was created with, after a rotation: a start with that key must not create it again. */
   first_digest?: string;
+  /** Who replaced it last, and so knows its value. */
+  rotated_by?: string;
 };
 
 /** Epoch milliseconds; Infinity for never. */
@@ -45,11 +47,12 @@ export const expiryMs = ({ expires_at: expiresAt }: Pick<ApiKeyData, 'expires_at
   expiresAt === null ? Number.POSITIVE_INFINITY : Date.parse(expiresAt);
 
 /**
- * A condition on rows of `resource`: API keys that a principal made, or that were made with one of these, and so on. What a
- * person made with a service key is otherwise in nobody's name.
+ * A condition on rows of `resource`: API keys that a principal made or rotated, or that were made or rotated with one of these,
+ * and so on. What a person made with a service key is otherwise in nobody's name.
  */
 export const isMadeBy = (principalId: string): RawBuilder<unknown> => sql`id <> ${principalId} and id in (
   with recursive maker as (
     select ${principalId}::text as id
-    union select made.id from resource made join maker on made.data ->> 'created_by' = maker.id where made.kind = 'api_key'
+    union select made.id from resource made
+      join maker on maker.id in (made.data ->> 'created_by', made.data ->> 'rotated_by') where made.kind = 'api_key'
   ) select id from maker)`;

@@ -84,6 +84,7 @@ function rotate(
     last_four: key.lastFour(),
     first_digest: data.first_digest ?? data.digest,
     previous,
+    rotated_by: caller.principal.id,
     ...(policy && {
       rotation_policy: { ...policy, next_rotation_at: period && after(now, period).toISOString() },
       rotation_due_at: null,

@@ -47,7 +47,9 @@ export const apiKeyKind = defineResource<typeof apiKeyFields, ApiKeyData, LiveAp
         .string()
         .min(1)
         .max(200)
-        .describe('the id of a user or key: the keys that it made, and those that were made with these'),
+        .describe(
+          'the id of a user or key: the keys that it made or was the last to rotate, and those for which one of these did so',
+        ),
       where: isMadeBy,
     },
   },

@@ -19,7 +19,7 @@ export const madeKeysQuery = {
   revoke_keys: z
     .enum(['true', 'false'])
     .optional()
-    .describe('true: also revoke the service keys that the person made. Otherwise they go on working'),
+    .describe('true: also revoke the service keys that the person made or rotated. Otherwise they go on working'),
 };
 
 const MadeKey = z.object({
@@ -36,7 +36,7 @@ export const madeKeysAnswer = {
     .array(MadeKey)
     .nullable()
     .describe(
-      'the service keys that the person made, or that such a key made; null: the key of the request lacks api_keys.read',
+      'the service keys that the person, or such a key, made or was the last to rotate; null: the key of the request lacks api_keys.read',
     ),
   has_more_service_keys: z.boolean().describe(`there are more than the ${madeKeysMax} in service_keys`),
 };
@@ -52,7 +52,7 @@ export async function madeKeyStreams(db: Kysely<Database>, made: Made, query: Wa
 }
 
 /**
- * Returns the service keys that somebody who is removed has made, as the answer to the removal has them, and revokes them if
+ * Returns the service keys whose value somebody who is removed has seen, as the answer to the removal has them, and revokes them if
  * the query asks for it. Throws forbidden for a caller who may not revoke one of them, and conflict if there are too many, or
  * one that is not among the `locked` streams because it was just made.
  */

@@ -346,12 +346,23 @@ test('the removal of a person lists the service keys that the person made, and r
   const indirect = await make('indirect', direct.key);
   expect((await ask('DELETE', `/api-keys/${direct.id}?workspace_id=${one}`)).status).toBe(200);
   const later = await make('later', key);
-  await ask('POST', '/api-keys', { name: 'of somebody else', workspace_id: one });
+  const { body: foreign } = await ask('POST', '/api-keys', {
+    name: 'of somebody else',
+    workspace_id: one,
+    scopes: ['api_keys.read', 'api_keys.write'],
+  });
   const shown = (made: { id: string }, name: string, revoked: boolean) => {
     return { id: made.id, name, workspace_id: one, scopes: ['api_keys.read', 'api_keys.write'], revoked };
   };
   const listed = await ask('GET', `/api-keys?workspace_id=${one}&created_by=${id}`);
   expect(listed.body.data.map((record) => record['name'])).toEqual(['later', 'indirect']);
+
+  // Whoever rotates a key has seen its value as well.
+  const rotated = await ask('POST', `/api-keys/${foreign['id']}/rotate`, {}, later.key);
+  expect(rotated.status).toBe(200);
+  const known = await ask('GET', `/api-keys?workspace_id=${one}&created_by=${id}`);
+  expect(known.body.data.map((record) => record['name'])).toEqual(['of somebody else', 'later', 'indirect']);
+  expect((await ask('DELETE', `/api-keys/${foreign['id']}?workspace_id=${one}`)).status).toBe(200);
 
   // What the caller may not revoke or read itself, it cannot revoke or read in this way.
   const member = `/admin/workspaces/${one}/users/${id}`;
